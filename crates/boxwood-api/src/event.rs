@@ -1,0 +1,44 @@
+//! What happened, for whoever watches.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{ProcessId, Reason, SessionId};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    pub session_id: SessionId,
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum EventKind {
+    SessionCreated {
+        incarnation: u64,
+    },
+    SessionDeleted {
+        why: String,
+    },
+    ExecStarted {
+        exec_id: u64,
+    },
+    ExecFinished {
+        exec_id: u64,
+        exit_code: Option<i32>,
+        reason: Option<Reason>,
+        duration_ms: u64,
+    },
+    ProcessStarted {
+        process_id: ProcessId,
+    },
+    ProcessExited {
+        process_id: ProcessId,
+        exit_code: Option<i32>,
+        reason: Option<Reason>,
+    },
+}

@@ -1,0 +1,91 @@
+//! The isolation label: what is really in force in one session.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// One thing that keeps a box apart from its host. A profile may `require` any of them.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Mechanism {
+    UserNamespace,
+    MountNamespace,
+    PidNamespace,
+    NetNamespace,
+    IpcNamespace,
+    UtsNamespace,
+    CgroupNamespace,
+    CpuLimit,
+    MemoryLimit,
+    PidsLimit,
+    DiskQuota,
+    Seccomp,
+    NoNewPrivileges,
+    CapabilitiesDropped,
+    Landlock,
+    /// Commands run under another uid than the box's init.
+    SeparateInitUid,
+    /// A timeout kills every descendant, whatever it does.
+    TreeKill,
+    /// Another kernel than the host's (gVisor, a microVM).
+    KernelBoundary,
+}
+
+impl Mechanism {
+    pub const ALL: [Self; 18] = [
+        Self::UserNamespace,
+        Self::MountNamespace,
+        Self::PidNamespace,
+        Self::NetNamespace,
+        Self::IpcNamespace,
+        Self::UtsNamespace,
+        Self::CgroupNamespace,
+        Self::CpuLimit,
+        Self::MemoryLimit,
+        Self::PidsLimit,
+        Self::DiskQuota,
+        Self::Seccomp,
+        Self::NoNewPrivileges,
+        Self::CapabilitiesDropped,
+        Self::Landlock,
+        Self::SeparateInitUid,
+        Self::TreeKill,
+        Self::KernelBoundary,
+    ];
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkIsolation {
+    /// An empty network namespace: loopback only.
+    Off,
+    /// The box's own namespace, with a way out and none to the host.
+    Private,
+    /// The host's own network, because the operator allowed it.
+    Host,
+}
+
+/// What is in force, and what is not and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct IsolationLabel {
+    pub backend: String,
+    pub network: NetworkIsolation,
+    /// Mechanisms in force, in the order of [`Mechanism::ALL`].
+    pub in_force: Vec<Mechanism>,
+    /// Mechanisms that this host could not give, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingMechanism>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MissingMechanism {
+    pub mechanism: Mechanism,
+    pub why: String,
+}
+
+impl IsolationLabel {
+    pub fn has(&self, mechanism: Mechanism) -> bool {
+        self.in_force.contains(&mechanism)
+    }
+}

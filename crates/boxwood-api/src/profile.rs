@@ -1,0 +1,40 @@
+//! Profiles as the API shows them.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{Mechanism, MountMode, Network};
+
+/// A field that an operator may lock: the request's value is then replaced by the profile's.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum LockableField {
+    Image,
+    Network,
+    TimeoutSec,
+    HostPathMode,
+    Cpus,
+    MemoryMb,
+    PidsLimit,
+    ReadOnlyRootfs,
+    WorkspaceQuotaMb,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ProfileInfo {
+    pub name: String,
+    pub image: String,
+    pub network: Network,
+    pub host_path_mode: MountMode,
+    pub timeout_sec: u64,
+    pub max_timeout_sec: u64,
+    pub cpus: f64,
+    pub memory_mb: u64,
+    pub pids_limit: u64,
+    pub read_only_rootfs: bool,
+    pub workspace_quota_mb: u64,
+    pub locked: Vec<LockableField>,
+    pub require: Vec<Mechanism>,
+}

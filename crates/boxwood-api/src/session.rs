@@ -1,0 +1,49 @@
+//! A session as its caller sees it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{IsolationLabel, MountMode, MountSpec, Network, ProcessId, ProcessInfo, SessionId};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SessionInfo {
+    pub session_id: SessionId,
+    pub backend_name: String,
+    pub backend_session_id: String,
+    /// Counts up with every box made under this id, so that a stale handle can be told apart.
+    pub incarnation: u64,
+    pub profile: String,
+    pub image: String,
+    pub network: Network,
+    pub host_path: Option<String>,
+    pub host_path_mode: MountMode,
+    pub mount_path: String,
+    pub extra_mounts: Vec<MountSpec>,
+    pub persistent: bool,
+    pub cpus: f64,
+    pub memory_mb: u64,
+    pub pids_limit: u64,
+    pub read_only_rootfs: bool,
+    pub workspace_quota_mb: u64,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    pub last_used_at: Timestamp,
+    pub isolation: IsolationLabel,
+}
+
+/// One session with its managed processes, where it has any.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SessionDetail {
+    #[serde(flatten)]
+    pub session: SessionInfo,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = std::collections::HashMap<String, ProcessInfo>)]
+    pub managed_processes: BTreeMap<ProcessId, ProcessInfo>,
+    /// The process called `default`, as callers that know only one process expect it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub managed_process: Option<ProcessInfo>,
+}

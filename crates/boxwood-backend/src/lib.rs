@@ -1,0 +1,101 @@
+//! What an isolation technology has to offer.
+//!
+//! Comes in: an [`AdmittedSpec`]. Goes out: a [`Sandbox`], and from it processes and files. Never
+//! here: sessions, timeouts, output limits, HTTP. Those are written once, above this crate.
+#![forbid(unsafe_code)]
+
+mod error;
+mod file;
+mod process;
+
+use std::sync::Arc;
+
+use boxwood_api::{IsolationLabel, Mechanism};
+use boxwood_policy::AdmittedSpec;
+pub use futures_util::future::BoxFuture;
+
+pub use error::{
+    ControlError, FileError, FileFault, ProbeError, SpawnError, StartError, StopError,
+};
+pub use file::{FileAnswer, FileCall, OpenFor};
+pub use process::{
+    Exit, ExitStatus, Process, ProcessControl, Scope, SpawnRequest, Stdio, TerminalSize,
+};
+
+/// What a backend can do at all. What one box of it really has is its [`IsolationLabel`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    pub pty: bool,
+    pub managed_processes: bool,
+    pub files: bool,
+    pub network: bool,
+    pub host_mounts: bool,
+    pub mechanisms: Vec<Mechanism>,
+}
+
+/// The outcome of looking at the host: usable or not, and what each mechanism said.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    pub findings: Vec<Finding>,
+}
+
+/// One thing a probe tried.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    pub name: &'static str,
+    pub mechanism: Option<Mechanism>,
+    pub outcome: Outcome,
+    /// Why a person should care.
+    pub matters: &'static str,
+}
+
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    Works {
+        detail: String,
+    },
+    /// Missing, and boxes start without it (the label says so).
+    Missing {
+        why: String,
+        fix: String,
+    },
+    /// Missing, and no box can start.
+    Fatal {
+        why: String,
+        fix: String,
+    },
+}
+
+/// Every method is required. A quiet default would let a new backend leak sandboxes and still
+/// compile; a backend that cannot do something says so in [`Capabilities`].
+pub trait Backend: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn capabilities(&self) -> Capabilities;
+    /// Tries every mechanism by using it. Slow; callers cache.
+    fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>>;
+    /// Starts a box. When this returns an error nothing of the box is left. Dropping the future
+    /// half-way leaves nothing either.
+    fn start<'a>(
+        &'a self,
+        spec: &'a AdmittedSpec,
+    ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>>;
+    /// Lets go of everything the backend holds (helpers, pools). Boxes are stopped before.
+    fn shutdown(&self) -> BoxFuture<'_, ()>;
+}
+
+/// One living box.
+pub trait Sandbox: Send + Sync {
+    /// The backend's own name for it (container name, box number).
+    fn id(&self) -> &str;
+    fn label(&self) -> &IsolationLabel;
+    /// Starts a program. A program that does not exist is a process that exits 127 (126 when it
+    /// cannot be executed), with a line on its stderr.
+    fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Process, SpawnError>>;
+    /// One operation on the box's files, done inside the box with the commands' own rights.
+    fn file(&self, call: FileCall) -> BoxFuture<'_, Result<FileAnswer, FileError>>;
+    fn is_alive(&self) -> bool;
+    /// Resolves when the box is dead, however that came about.
+    fn gone(&self) -> BoxFuture<'_, ()>;
+    /// Kills everything in the box and removes every trace of it. Idempotent.
+    fn stop(&self) -> BoxFuture<'_, Result<(), StopError>>;
+}

@@ -1,0 +1,191 @@
+//! What policy has allowed: types whose only constructor is [`crate::admit`].
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_api::{Mechanism, MountMode, Network, SessionId};
+
+/// A host file or directory that was opened once, and is mounted by that very descriptor.
+///
+/// `real_path` is where the kernel says the descriptor is, after every symlink and `..`; policy
+/// judges that, and nobody can swap what the descriptor points to afterwards.
+#[derive(Clone, Debug)]
+pub struct OpenedPath {
+    pub handle: Arc<OwnedFd>,
+    pub given: String,
+    pub real_path: PathBuf,
+    pub is_dir: bool,
+}
+
+impl OpenedPath {
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+/// Where a box's root comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Image {
+    /// The host's own system directories, read-only (native), or the engine's default image.
+    Default,
+    /// A directory the operator configured under `[images]`.
+    Directory { name: String, path: PathBuf },
+    /// A name that only an engine can resolve.
+    Named(String),
+}
+
+impl Image {
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Default => "host",
+            Self::Directory { name, .. } | Self::Named(name) => name,
+        }
+    }
+}
+
+/// Under which user commands run inside the box.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BoxUser {
+    #[default]
+    Box,
+    Root,
+}
+
+#[derive(Clone, Debug)]
+pub struct AdmittedMount {
+    pub(crate) source: OpenedPath,
+    pub(crate) mount_path: String,
+    pub(crate) mode: MountMode,
+}
+
+impl AdmittedMount {
+    pub fn source(&self) -> &OpenedPath {
+        &self.source
+    }
+
+    /// Absolute and normalised: no `.`, `..`, double slash or trailing slash.
+    pub fn mount_path(&self) -> &str {
+        &self.mount_path
+    }
+
+    /// `Ro` or `Rw`; mounts of mode `none` never get this far.
+    pub fn mode(&self) -> MountMode {
+        self.mode
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    pub cpus: f64,
+    pub memory_mb: u64,
+    pub pids: u64,
+    /// Size of the private `/tmp`.
+    pub tmp_mb: u64,
+    /// Size of the other private areas (home, private workspace) together; 0 means the default.
+    pub workspace_quota_mb: u64,
+}
+
+/// A request that policy has allowed, with every default filled in.
+///
+/// The fields are private and [`crate::admit`] is the only constructor, so holding one of these *is*
+/// the proof that policy ran. Backends accept nothing else. (It never derives `Deserialize`:
+/// that would be a second constructor.)
+#[derive(Clone, Debug)]
+pub struct AdmittedSpec {
+    pub(crate) session: SessionId,
+    pub(crate) profile: String,
+    pub(crate) image: Image,
+    /// The image as the caller or the profile spelled it, for the session object.
+    pub(crate) image_text: String,
+    pub(crate) network: Network,
+    pub(crate) limits: Limits,
+    pub(crate) read_only_root: bool,
+    /// `None`: a private workspace.
+    pub(crate) workspace: Option<AdmittedMount>,
+    /// As asked, also when the mode is `none` and nothing is mounted.
+    pub(crate) host_path: Option<String>,
+    pub(crate) host_path_mode: MountMode,
+    pub(crate) mount_path: String,
+    pub(crate) extra_mounts: Vec<AdmittedMount>,
+    pub(crate) persistent: bool,
+    pub(crate) user: BoxUser,
+    pub(crate) require: Vec<Mechanism>,
+}
+
+macro_rules! getters {
+    ($($(#[$doc:meta])* $name:ident -> $ty:ty = |$spec:ident| $body:expr;)*) => {
+        impl AdmittedSpec {
+            $($(#[$doc])* pub fn $name(&self) -> $ty { let $spec = self; $body })*
+        }
+    };
+}
+
+getters! {
+    session -> &SessionId = |s| &s.session;
+    profile -> &str = |s| &s.profile;
+    image -> &Image = |s| &s.image;
+    image_text -> &str = |s| &s.image_text;
+    network -> Network = |s| s.network;
+    limits -> Limits = |s| s.limits;
+    read_only_root -> bool = |s| s.read_only_root;
+    workspace -> Option<&AdmittedMount> = |s| s.workspace.as_ref();
+    host_path -> Option<&str> = |s| s.host_path.as_deref();
+    host_path_mode -> MountMode = |s| s.host_path_mode;
+    mount_path -> &str = |s| &s.mount_path;
+    extra_mounts -> &[AdmittedMount] = |s| &s.extra_mounts;
+    persistent -> bool = |s| s.persistent;
+    user -> BoxUser = |s| s.user;
+    require -> &[Mechanism] = |s| &s.require;
+}
+
+/// One command that policy has allowed.
+#[derive(Clone, Debug)]
+pub struct AdmittedExec {
+    pub(crate) cmd: String,
+    pub(crate) workdir: String,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) timeout: Duration,
+    pub(crate) stdin: Option<String>,
+    pub(crate) notices: Vec<String>,
+}
+
+impl AdmittedExec {
+    pub fn cmd(&self) -> &str {
+        &self.cmd
+    }
+    pub fn workdir(&self) -> &str {
+        &self.workdir
+    }
+    pub fn env(&self) -> &BTreeMap<String, String> {
+        &self.env
+    }
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+    pub fn stdin(&self) -> Option<&str> {
+        self.stdin.as_deref()
+    }
+    /// What policy changed, in words for the caller.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+}
+
+/// Everything one request was allowed.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    pub spec: AdmittedSpec,
+    pub exec: AdmittedExec,
+}
+
+/// What the file system says about the paths of a request, gathered before judgement.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    pub host_path: Option<OpenedPath>,
+    /// One per `extra_mounts` entry whose mode is not `none`, in order.
+    pub extra_mounts: Vec<OpenedPath>,
+}
