@@ -90,6 +90,8 @@ pub struct Exit {
     pub oom: bool,
     /// A fork was refused by the process limit while the program ran.
     pub pids_limit: bool,
+    /// A private area of the box was full when the program failed.
+    pub disk_full: bool,
     /// The last system call of the program's tree that the filter refused.
     pub denied_syscall: Option<String>,
 }
