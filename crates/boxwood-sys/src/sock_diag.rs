@@ -1,0 +1,296 @@
+//! Whose socket is at the other end of a loopback connection.
+//!
+//! Comes in: the two addresses of an accepted TCP connection. Goes out: the uid that opened the
+//! peer's socket. Never here: whom to trust.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLMSG_ERROR: u16 = 2;
+const NLM_F_REQUEST: u16 = 1;
+const IPPROTO_TCP: u8 = 6;
+
+const NLMSG_HEADER: usize = 16;
+/// `struct inet_diag_req_v2`: family, protocol, ext, pad, states, then the socket id.
+const REQUEST: usize = NLMSG_HEADER + 8 + SOCKET_ID;
+const SOCKET_ID: usize = 48;
+/// Offsets in `struct inet_diag_msg`, which starts with four bytes before the socket id.
+const ANSWER_ID: usize = 4;
+const ANSWER_UID: usize = ANSWER_ID + SOCKET_ID + 12;
+const ANSWER_INODE: usize = ANSWER_UID + 4;
+const ANSWER: usize = ANSWER_INODE + 4;
+
+/// The uid that opened the socket bound to `peer` and connected to `local`, as this network
+/// namespace knows it; `None` when there is no such socket, or when nobody holds it any more.
+///
+/// A socket that its owner has closed is still there while TCP says goodbye, and kernels report uid
+/// 0 for it. Such a socket has inode 0, so only sockets with an inode have an owner.
+pub fn tcp_peer_uid(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
+    // A dual-stack listener shows IPv4 peers in mapped form, while their sockets are found by their
+    // IPv4 addresses, whichever family they were opened with.
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    let local = SocketAddr::new(local.ip().to_canonical(), local.port());
+    match ask_netlink(peer, local) {
+        Ok(answer) => Ok(answer),
+        // Kernels without `tcp_diag` say `ENOENT`, as for a socket that does not exist; some
+        // container runtimes do not offer the protocol at all.
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(
+                    libc::ENOENT
+                        | libc::EPROTONOSUPPORT
+                        | libc::EAFNOSUPPORT
+                        | libc::EOPNOTSUPP
+                        | libc::EINVAL
+                )
+            ) =>
+        {
+            ask_procfs(peer, local)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn ask_netlink(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(netlink::SOCK_DIAG),
+    )?;
+    // An unconnected netlink socket sends to the kernel.
+    send(&socket, &request(peer, local)?, SendFlags::empty())?;
+    let mut buffer = [0_u8; 8192];
+    // The kernel answers during `send`; not to wait here means that a kernel which does not can
+    // never hold up the daemon.
+    let (_, length) = recv(&socket, &mut buffer[..], RecvFlags::DONTWAIT)?;
+    let answer = buffer
+        .get(..length)
+        .ok_or_else(|| malformed("longer than the buffer"))?;
+    owner_in(answer, peer, local)
+}
+
+fn request(peer: SocketAddr, local: SocketAddr) -> io::Result<Vec<u8>> {
+    let mut message = Vec::with_capacity(REQUEST);
+    message.extend(u32::try_from(REQUEST).unwrap_or(u32::MAX).to_ne_bytes());
+    message.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    message.extend(NLM_F_REQUEST.to_ne_bytes());
+    message.extend(1_u32.to_ne_bytes()); // sequence
+    message.extend(0_u32.to_ne_bytes()); // port: assigned by the kernel
+    message.extend([family(peer.ip()), IPPROTO_TCP, 0, 0]);
+    message.extend(u32::MAX.to_ne_bytes()); // any state
+    message.extend(socket_id(peer, local)?);
+    Ok(message)
+}
+
+fn family(ip: IpAddr) -> u8 {
+    let family = match ip {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    };
+    u8::try_from(family.as_raw()).unwrap_or(0)
+}
+
+/// `struct inet_diag_sockid`, seen from the peer: its own address is the source.
+fn socket_id(source: SocketAddr, destination: SocketAddr) -> io::Result<Vec<u8>> {
+    if source.is_ipv4() != destination.is_ipv4() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the two ends of a connection have different address families",
+        ));
+    }
+    let mut id = Vec::with_capacity(SOCKET_ID);
+    id.extend(source.port().to_be_bytes());
+    id.extend(destination.port().to_be_bytes());
+    for ip in [source.ip(), destination.ip()] {
+        let mut octets = [0_u8; 16];
+        match ip {
+            IpAddr::V4(ip) => octets[..4].copy_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => octets.copy_from_slice(&ip.octets()),
+        }
+        id.extend(octets);
+    }
+    id.extend(0_u32.to_ne_bytes()); // any interface
+    id.extend([0xff_u8; 8]); // any cookie
+    Ok(id)
+}
+
+fn owner_in(answer: &[u8], peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
+    let kind = answer
+        .get(4..6)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map(u16::from_ne_bytes)
+        .ok_or_else(|| malformed("shorter than a header"))?;
+    let body = answer
+        .get(NLMSG_HEADER..)
+        .ok_or_else(|| malformed("shorter than a header"))?;
+    if kind == NLMSG_ERROR {
+        let code = word(body, 0)?.cast_signed();
+        return match code.checked_neg() {
+            Some(errno) if errno > 0 => Err(io::Error::from_raw_os_error(errno)),
+            _ => Err(malformed("an acknowledgement instead of a socket")),
+        };
+    }
+    if kind != SOCK_DIAG_BY_FAMILY || body.len() < ANSWER {
+        return Err(malformed("not a socket"));
+    }
+    // Ports and addresses, but not the cookie and the interface, which were asked for as "any".
+    // A listening socket also answers when no connection matches, and it is not the peer.
+    let asked = socket_id(peer, local)?;
+    let ports_and_addresses = 36;
+    if body.get(ANSWER_ID..ANSWER_ID + ports_and_addresses) != asked.get(..ports_and_addresses)
+        && !answers_for_mapped(body, peer, local)
+    {
+        return Ok(None);
+    }
+    let inode = word(body, ANSWER_INODE)?;
+    Ok((inode != 0).then_some(word(body, ANSWER_UID)?))
+}
+
+/// An IPv6 socket that speaks IPv4 answers with mapped addresses.
+fn answers_for_mapped(body: &[u8], peer: SocketAddr, local: SocketAddr) -> bool {
+    let (IpAddr::V4(peer_ip), IpAddr::V4(local_ip)) = (peer.ip(), local.ip()) else {
+        return false;
+    };
+    let mapped = socket_id(
+        SocketAddr::new(peer_ip.to_ipv6_mapped().into(), peer.port()),
+        SocketAddr::new(local_ip.to_ipv6_mapped().into(), local.port()),
+    );
+    mapped.is_ok_and(|mapped| body.get(ANSWER_ID..ANSWER_ID + 36) == mapped.get(..36))
+}
+
+fn word(bytes: &[u8], at: usize) -> io::Result<u32> {
+    bytes
+        .get(at..at + 4)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map(u32::from_ne_bytes)
+        .ok_or_else(|| malformed("cut short"))
+}
+
+fn malformed(what: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("the kernel's answer about a socket is {what}"),
+    )
+}
+
+/// The slow way: the tables that `netstat` reads, which carry the same columns.
+fn ask_procfs(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
+    for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
+        let text = match fs::read_to_string(table) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        if let Some(uid) = owner_in_table(&text, peer, local) {
+            return Ok(Some(uid));
+        }
+    }
+    Ok(None)
+}
+
+fn owner_in_table(text: &str, peer: SocketAddr, local: SocketAddr) -> Option<u32> {
+    text.lines().skip(1).find_map(|line| {
+        // sl, local, remote, state, queues, timer, retransmits, uid, timeout, inode
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let (source, destination) = (columns.get(1)?, columns.get(2)?);
+        if table_address(source)? != peer || table_address(destination)? != local {
+            return None;
+        }
+        let inode: u64 = columns.get(9)?.parse().ok()?;
+        (inode != 0).then_some(columns.get(7)?.parse().ok()?)
+    })
+}
+
+/// `0100007F:1522`: each 32-bit word of the address in host order, the port as a number.
+fn table_address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let mut octets = Vec::with_capacity(16);
+    for at in (0..address.len()).step_by(8) {
+        let word = u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?;
+        octets.extend(word.to_ne_bytes());
+    }
+    let ip: IpAddr = match octets.len() {
+        4 => <[u8; 4]>::try_from(octets).ok()?.into(),
+        16 => <[u8; 16]>::try_from(octets).ok()?.into(),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip.to_canonical(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn check_own_connection(listen: &str, connect: &str) {
+        let listener = TcpListener::bind(listen).expect("bind");
+        let port = listener.local_addr().expect("address").port();
+        let client = TcpStream::connect(format!("{connect}:{port}")).expect("connect");
+        let (server, peer) = listener.accept().expect("accept");
+        let local = server.local_addr().expect("address");
+        let me = rustix::process::getuid().as_raw();
+        assert_eq!(tcp_peer_uid(peer, local).expect("netlink"), Some(me));
+        assert_eq!(
+            ask_procfs(
+                SocketAddr::new(peer.ip().to_canonical(), peer.port()),
+                SocketAddr::new(local.ip().to_canonical(), local.port()),
+            )
+            .expect("procfs"),
+            Some(me)
+        );
+        drop(client);
+        // Closed by its owner, still known to TCP: nobody's.
+        assert_eq!(tcp_peer_uid(peer, local).expect("netlink"), None);
+    }
+
+    #[test]
+    fn the_owner_of_an_ipv4_socket_is_found() {
+        check_own_connection("127.0.0.1:0", "127.0.0.1");
+    }
+
+    #[test]
+    fn the_owner_of_an_ipv6_socket_is_found() {
+        check_own_connection("[::1]:0", "[::1]");
+    }
+
+    #[test]
+    fn the_owner_behind_a_dual_stack_listener_is_found() {
+        check_own_connection("[::]:0", "127.0.0.1");
+    }
+
+    #[test]
+    fn the_owner_of_a_mapped_socket_is_found() {
+        check_own_connection("127.0.0.1:0", "[::ffff:127.0.0.1]");
+    }
+
+    #[test]
+    fn a_connection_that_does_not_exist_has_no_owner() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let local = listener.local_addr().expect("address");
+        let nobody = "127.0.0.1:1".parse().expect("address");
+        assert_eq!(tcp_peer_uid(nobody, local).expect("netlink"), None);
+    }
+
+    #[test]
+    fn a_table_row_is_read() {
+        let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   0: 0100007F:C350 0100007F:1522 01 00000000:00000000 00:00000000 00000000  1000        0 4242 1 0\n   1: 0100007F:C351 0100007F:1522 06 00000000:00000000 00:00000000 00000000     0        0 0 1 0\n";
+        let local = "127.0.0.1:5410".parse().expect("address");
+        let check = |port: u16, expected| {
+            let peer = SocketAddr::new([127, 0, 0, 1].into(), port);
+            assert_eq!(owner_in_table(text, peer, local), expected);
+        };
+        check(50000, Some(1000));
+        check(50001, None);
+        check(50002, None);
+    }
+}
