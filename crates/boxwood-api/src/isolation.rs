@@ -1,5 +1,7 @@
 //! The isolation label: what is really in force in one session.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -53,6 +55,36 @@ impl Mechanism {
         Self::TreeKill,
         Self::KernelBoundary,
     ];
+
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UserNamespace => "user_namespace",
+            Self::MountNamespace => "mount_namespace",
+            Self::PidNamespace => "pid_namespace",
+            Self::NetNamespace => "net_namespace",
+            Self::IpcNamespace => "ipc_namespace",
+            Self::UtsNamespace => "uts_namespace",
+            Self::CgroupNamespace => "cgroup_namespace",
+            Self::CpuLimit => "cpu_limit",
+            Self::MemoryLimit => "memory_limit",
+            Self::PidsLimit => "pids_limit",
+            Self::DiskQuota => "disk_quota",
+            Self::Seccomp => "seccomp",
+            Self::NoNewPrivileges => "no_new_privileges",
+            Self::CapabilitiesDropped => "capabilities_dropped",
+            Self::Landlock => "landlock",
+            Self::SeparateInitUid => "separate_init_uid",
+            Self::TreeKill => "tree_kill",
+            Self::KernelBoundary => "kernel_boundary",
+        }
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

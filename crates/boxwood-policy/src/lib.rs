@@ -1,11 +1,35 @@
 //! Decides what a caller may run.
 //!
-//! Comes in: a request, the profile in force, who is asking, and facts about its paths. Goes out: an
-//! [`Admission`] or a [`Denial`]. Never here: I/O, clocks, async. Same inputs, same answer.
+//! Comes in: a request, who is asking, facts about its paths, and the operator's rules. Goes out:
+//! an [`Admission`] or a [`Denial`]. Never here: I/O, clocks, async. Same inputs, same answer.
 #![forbid(unsafe_code)]
 
+mod admit;
+mod asked;
+mod denial;
+mod image;
+mod label;
+mod limits;
+mod mounts;
+mod origin;
+mod path;
+mod profile;
+mod profile_set;
+mod rules;
 mod spec;
+mod targets;
 
+pub use admit::admit;
+pub use asked::SpecField;
+pub use denial::Denial;
+pub use image::HOST_IMAGE;
+pub use label::{check_label, check_required};
+pub use mounts::BLOCKED;
+pub use origin::Origin;
+pub use path::{normalize, normalize_text};
+pub use profile::{DEFAULT_TMP_MB, Maxima, Profile};
+pub use profile_set::{ProfileConfig, ProfileError, Profiles, UnknownProfile};
+pub use rules::{MountsConfig, NetworkConfig, PolicyConfig, PolicyRules, RulesError};
 pub use spec::{
     Admission, AdmittedExec, AdmittedMount, AdmittedSpec, BoxUser, Facts, Image, Limits, OpenedPath,
 };

@@ -1,12 +1,14 @@
 //! What policy has allowed: types whose only constructor is [`crate::admit`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::{Mechanism, MountMode, Network, SessionId};
+
+use crate::{Denial, SpecField};
 
 /// A host file or directory that was opened once, and is mounted by that very descriptor.
 ///
@@ -114,6 +116,8 @@ pub struct AdmittedSpec {
     pub(crate) persistent: bool,
     pub(crate) user: BoxUser,
     pub(crate) require: Vec<Mechanism>,
+    pub(crate) host_network_allowed: bool,
+    pub(crate) asked: BTreeSet<SpecField>,
 }
 
 macro_rules! getters {
@@ -140,6 +144,10 @@ getters! {
     persistent -> bool = |s| s.persistent;
     user -> BoxUser = |s| s.user;
     require -> &[Mechanism] = |s| &s.require;
+    /// Whether `network: on` may share the host's own network, because the operator said so.
+    host_network_allowed -> bool = |s| s.host_network_allowed;
+    /// The fields that the caller named; every other value came from the profile.
+    asked -> &BTreeSet<SpecField> = |s| &s.asked;
 }
 
 /// One command that policy has allowed.
@@ -182,9 +190,21 @@ pub struct Admission {
     pub exec: AdmittedExec,
 }
 
+impl Admission {
+    /// For callers about to run the command: creating a session needs none, exec does.
+    pub fn require_command(&self) -> Result<(), Denial> {
+        if self.exec.cmd.trim().is_empty() {
+            return Err(Denial::EmptyCommand);
+        }
+        Ok(())
+    }
+}
+
 /// What the file system says about the paths of a request, gathered before judgement.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
+    /// Opened whenever the request names one, whatever its mode: a profile may change the mode.
+    /// `None` when it could not be opened.
     pub host_path: Option<OpenedPath>,
     /// One per `extra_mounts` entry whose mode is not `none`, in order.
     pub extra_mounts: Vec<OpenedPath>,

@@ -1,0 +1,124 @@
+//! What is wrong with one field of a request, and the rules that several requests share.
+//!
+//! Comes in: a field's name and value. Goes out: nothing, or a [`FieldError`] that names the field.
+//! Never here: what a profile allows. These rules hold for every caller.
+
+use std::collections::BTreeMap;
+
+/// The longest path, as the kernel counts (`PATH_MAX` less its final NUL).
+pub(crate) const MAX_PATH_BYTES: usize = 4095;
+
+/// The longest single argument or environment entry the kernel takes (`MAX_ARG_STRLEN` less its
+/// final NUL).
+pub(crate) const MAX_STRING_BYTES: usize = 128 * 1024 - 1;
+
+/// A field that no caller may send like this.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct FieldError {
+    field: String,
+    message: String,
+}
+
+impl FieldError {
+    /// `rule` continues the sentence that the field's name begins.
+    pub fn new(field: impl Into<String>, rule: &str) -> Self {
+        let field = field.into();
+        let message = format!("{field} {rule}");
+        Self { field, message }
+    }
+
+    /// The same fault, seen from the list that holds the element.
+    #[must_use]
+    pub(crate) fn within(self, list: &str, index: usize) -> Self {
+        Self {
+            field: format!("{list}[{index}].{}", self.field),
+            message: format!("{list}[{index}]: {}", self.message),
+        }
+    }
+
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+}
+
+/// The kernel ends strings at a NUL, so a text with one in it would silently be cut short.
+pub(crate) fn without_nul(field: &str, text: &str) -> Result<(), FieldError> {
+    if text.contains('\0') {
+        return Err(FieldError::new(field, "must not contain NUL bytes"));
+    }
+    Ok(())
+}
+
+/// A path inside the box. Surrounding white space is not part of it.
+pub(crate) fn box_path(field: &str, path: &str) -> Result<(), FieldError> {
+    let path = path.trim();
+    without_nul(field, path)?;
+    if !path.starts_with('/') {
+        return Err(FieldError::new(
+            field,
+            "must be an absolute path inside the sandbox",
+        ));
+    }
+    path_length(field, path)
+}
+
+/// A path on the host. Windows spellings are absolute too: they are told apart from relative ones
+/// here, and found missing when somebody tries to open them.
+pub(crate) fn host_path(field: &str, path: &str) -> Result<(), FieldError> {
+    let path = path.trim();
+    without_nul(field, path)?;
+    if !path.starts_with('/') && !is_windows_absolute(path) {
+        return Err(FieldError::new(field, "must be an absolute host path"));
+    }
+    path_length(field, path)
+}
+
+fn is_windows_absolute(path: &str) -> bool {
+    let bytes = path.as_bytes();
+    let drive = bytes.len() >= 3
+        && bytes[0].is_ascii_alphabetic()
+        && bytes[1] == b':'
+        && matches!(bytes[2], b'\\' | b'/');
+    drive || path.starts_with(r"\\")
+}
+
+fn path_length(field: &str, path: &str) -> Result<(), FieldError> {
+    if path.len() > MAX_PATH_BYTES {
+        return Err(FieldError::new(
+            field,
+            &format!("must be at most {MAX_PATH_BYTES} bytes"),
+        ));
+    }
+    Ok(())
+}
+
+/// Names and values that a process can really be given. Values never appear in the message: they
+/// may be secrets.
+pub(crate) fn environment(env: &BTreeMap<String, String>) -> Result<(), FieldError> {
+    for (name, value) in env {
+        if name.is_empty() {
+            return Err(FieldError::new("env", "must not contain an empty name"));
+        }
+        if name.contains('\0') || name.contains('=') {
+            return Err(FieldError::new(
+                "env",
+                &format!("name {name:?} must not contain `=` or NUL bytes"),
+            ));
+        }
+        if value.contains('\0') {
+            return Err(FieldError::new(
+                "env",
+                &format!("value of {name:?} must not contain NUL bytes"),
+            ));
+        }
+        if name.len() + 1 + value.len() > MAX_STRING_BYTES {
+            let shown: String = name.chars().take(64).collect();
+            return Err(FieldError::new(
+                "env",
+                &format!("entry {shown:?} must be at most {MAX_STRING_BYTES} bytes with its name"),
+            ));
+        }
+    }
+    Ok(())
+}

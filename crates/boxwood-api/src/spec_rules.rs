@@ -1,0 +1,141 @@
+//! What no caller may ask for, whatever the profile.
+//!
+//! Comes in: a parsed [`SpecRequest`]. Goes out: nothing, or the first field that breaks a rule.
+//! Never here: defaults, profiles, the file system. `boxwood_policy::admit` calls this first, so
+//! whoever admits has validated.
+
+use crate::field::{self, FieldError};
+use crate::{MountSpec, SpecRequest};
+
+/// Longer commands are refused; 1 MiB is room for a generous script.
+pub const MAX_COMMAND_BYTES: usize = 1024 * 1024;
+
+/// Mounts per box, the workspace not counted.
+pub const MAX_MOUNTS: usize = 64;
+
+// Upper ends that only a mistake or an attack goes beyond. They keep later arithmetic (MiB to
+// bytes, seconds to deadlines) far from overflow; what is sensible is a profile's business.
+const MAX_TIMEOUT_SEC: u64 = 1_000_000_000;
+const MAX_CPUS: f64 = 4096.0;
+const MIN_MEMORY_MB: u64 = 32;
+const MAX_MEMORY_MB: u64 = 1 << 26;
+/// The kernel's own limit of process ids.
+const MAX_PIDS: u64 = 1 << 22;
+const MAX_QUOTA_MB: u64 = 1 << 30;
+
+impl SpecRequest {
+    /// Checks every rule that needs nothing but the request itself.
+    pub fn validate(&self) -> Result<(), FieldError> {
+        self.validate_command()?;
+        self.validate_paths()?;
+        self.validate_limits()?;
+        for (field, text) in [("image", &self.image), ("profile", &self.profile)] {
+            if let Some(text) = text {
+                field::without_nul(field, text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_command(&self) -> Result<(), FieldError> {
+        field::without_nul("cmd", &self.cmd)?;
+        if self.cmd.len() > MAX_COMMAND_BYTES {
+            return Err(FieldError::new(
+                "cmd",
+                &format!(
+                    "must be at most {MAX_COMMAND_BYTES} bytes, not {}",
+                    self.cmd.len()
+                ),
+            ));
+        }
+        field::environment(&self.env)
+    }
+
+    fn validate_paths(&self) -> Result<(), FieldError> {
+        if let Some(mount_path) = &self.mount_path {
+            field::box_path("mount_path", mount_path)?;
+        }
+        match &self.workdir {
+            // An empty workdir means "the workspace", but only for callers that say where it is.
+            Some(workdir) if workdir.trim().is_empty() && self.mount_path.is_some() => {}
+            Some(workdir) => field::box_path("workdir", workdir)?,
+            None => {}
+        }
+        if let Some(host_path) = &self.host_path {
+            field::host_path("host_path", host_path)?;
+        }
+        if self.extra_mounts.len() > MAX_MOUNTS {
+            return Err(FieldError::new(
+                "extra_mounts",
+                &format!(
+                    "must have at most {MAX_MOUNTS} entries, not {}",
+                    self.extra_mounts.len()
+                ),
+            ));
+        }
+        for (index, mount) in self.extra_mounts.iter().enumerate() {
+            mount
+                .validate()
+                .map_err(|fault| fault.within("extra_mounts", index))?;
+        }
+        Ok(())
+    }
+
+    fn validate_limits(&self) -> Result<(), FieldError> {
+        if let Some(timeout_sec) = self.timeout_sec {
+            if timeout_sec == 0 {
+                return Err(FieldError::new("timeout_sec", "must be greater than 0"));
+            }
+            at_most("timeout_sec", timeout_sec, MAX_TIMEOUT_SEC)?;
+        }
+        if let Some(cpus) = self.cpus {
+            cpus_in_range(cpus)?;
+        }
+        if let Some(memory_mb) = self.memory_mb {
+            if memory_mb < MIN_MEMORY_MB {
+                return Err(FieldError::new("memory_mb", "must be at least 32"));
+            }
+            at_most("memory_mb", memory_mb, MAX_MEMORY_MB)?;
+        }
+        if let Some(pids_limit) = self.pids_limit {
+            if pids_limit == 0 {
+                return Err(FieldError::new("pids_limit", "must be at least 1"));
+            }
+            at_most("pids_limit", pids_limit, MAX_PIDS)?;
+        }
+        if let Some(quota_mb) = self.workspace_quota_mb {
+            at_most("workspace_quota_mb", quota_mb, MAX_QUOTA_MB)?;
+        }
+        Ok(())
+    }
+}
+
+impl MountSpec {
+    pub(crate) fn validate(&self) -> Result<(), FieldError> {
+        field::host_path("host_path", &self.host_path)?;
+        field::box_path("mount_path", &self.mount_path)
+    }
+}
+
+fn cpus_in_range(cpus: f64) -> Result<(), FieldError> {
+    if !cpus.is_finite() {
+        return Err(FieldError::new("cpus", "must be a finite number"));
+    }
+    if cpus <= 0.0 {
+        return Err(FieldError::new("cpus", "must be greater than 0"));
+    }
+    if cpus > MAX_CPUS {
+        return Err(FieldError::new(
+            "cpus",
+            &format!("must be at most {MAX_CPUS}"),
+        ));
+    }
+    Ok(())
+}
+
+fn at_most(field: &str, value: u64, most: u64) -> Result<(), FieldError> {
+    if value > most {
+        return Err(FieldError::new(field, &format!("must be at most {most}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,284 @@
+//! The one door between a wish and a box.
+
+use std::collections::BTreeSet;
+
+use boxwood_api::{DEFAULT_MOUNT_PATH, LockableField, MountMode, SpecRequest};
+
+use crate::path::{is_within, normalize_text};
+use crate::targets::{Targets, target};
+use crate::{
+    Admission, AdmittedExec, AdmittedMount, AdmittedSpec, Denial, Facts, OpenedPath, Origin,
+    PolicyRules, Profile, image, limits, mounts,
+};
+
+/// Judges one request. Everything the caller may not do is refused, everything the profile decides
+/// is filled in, and what was changed on the way stands in the notices.
+pub fn admit(
+    request: &SpecRequest,
+    origin: Origin,
+    facts: &Facts,
+    rules: &PolicyRules,
+) -> Result<Admission, Denial> {
+    request.validate()?;
+    let session = request
+        .session_id
+        .clone()
+        .ok_or_else(|| boxwood_api::FieldError::new("session_id", "must not be empty"))?;
+    let profile = &profile_for(request, origin, rules)?;
+    let mut notices = Vec::new();
+
+    let network = limits::chosen(
+        "network",
+        LockableField::Network,
+        request.network,
+        profile.network,
+        profile,
+        &mut notices,
+    );
+    let read_only_root = limits::chosen(
+        "read_only_rootfs",
+        LockableField::ReadOnlyRootfs,
+        request.read_only_rootfs,
+        profile.read_only_rootfs,
+        profile,
+        &mut notices,
+    );
+    let image_text = limits::chosen(
+        "image",
+        LockableField::Image,
+        asked_image(request),
+        profile.image.as_str(),
+        profile,
+        &mut notices,
+    );
+    let limits = limits::limits(request, profile, &rules.maxima, &mut notices)?;
+    let timeout = limits::timeout(request, profile, &rules.maxima, &mut notices);
+
+    let files = Files::judge(request, origin, facts, rules, profile, &mut notices)?;
+    let workdir = workdir(request, &files)?;
+    let require: BTreeSet<_> = profile
+        .require
+        .iter()
+        .chain(&request.require)
+        .copied()
+        .collect();
+
+    Ok(Admission {
+        spec: AdmittedSpec {
+            session,
+            profile: profile.name.clone(),
+            image: image::resolve(image_text, rules),
+            image_text: image_text.to_owned(),
+            network,
+            limits,
+            read_only_root,
+            workspace: files.workspace,
+            host_path: files.host_path,
+            host_path_mode: files.host_path_mode,
+            mount_path: files.mount_path,
+            extra_mounts: files.extra_mounts,
+            persistent: request.persistent.unwrap_or(false),
+            user: profile.user,
+            require: require.into_iter().collect(),
+            host_network_allowed: rules.allow_host_network,
+            asked: crate::asked::fields(request),
+        },
+        exec: AdmittedExec {
+            cmd: request.cmd.clone(),
+            workdir,
+            env: request.env.clone(),
+            timeout,
+            stdin: request.stdin.clone(),
+            notices,
+        },
+    })
+}
+
+fn profile_for(
+    request: &SpecRequest,
+    origin: Origin,
+    rules: &PolicyRules,
+) -> Result<Profile, Denial> {
+    let default = rules.profiles.default_profile();
+    Ok(match (&request.profile, origin) {
+        (Some(name), _) => rules.profiles.get(name.trim())?.clone(),
+        (None, Origin::LangBotPlatform) => Profile::for_platform(default),
+        (None, Origin::Operator | Origin::Client) => default.clone(),
+    })
+}
+
+/// A blank image is no wish at all: configuration templates have it as their default.
+fn asked_image(request: &SpecRequest) -> Option<&str> {
+    request
+        .image
+        .as_deref()
+        .map(str::trim)
+        .filter(|image| !image.is_empty())
+}
+
+/// The workspace and everything else of the host that the box sees.
+struct Files {
+    workspace: Option<AdmittedMount>,
+    host_path: Option<String>,
+    host_path_mode: MountMode,
+    mount_path: String,
+    extra_mounts: Vec<AdmittedMount>,
+}
+
+impl Files {
+    fn judge(
+        request: &SpecRequest,
+        origin: Origin,
+        facts: &Facts,
+        rules: &PolicyRules,
+        profile: &Profile,
+        notices: &mut Vec<String>,
+    ) -> Result<Self, Denial> {
+        let mount_path = target(
+            "mount_path",
+            request.mount_path.as_deref().unwrap_or(DEFAULT_MOUNT_PATH),
+        )?;
+        let host_path_mode = limits::chosen(
+            "host_path_mode",
+            LockableField::HostPathMode,
+            request.host_path_mode,
+            profile.host_path_mode,
+            profile,
+            notices,
+        );
+        let host_path = request.host_path.as_deref().map(str::trim);
+        let workspace = match host_path {
+            None => None,
+            Some(given) => workspace_source(given, host_path_mode, origin, facts, rules)?,
+        };
+        let extra_mounts =
+            extra_mounts(request, &mount_path, origin, facts, rules, profile, notices)?;
+        Ok(Self {
+            workspace: workspace.map(|source| AdmittedMount {
+                source,
+                mount_path: mount_path.clone(),
+                mode: host_path_mode,
+            }),
+            host_path: host_path.map(str::to_owned),
+            host_path_mode,
+            mount_path,
+            extra_mounts,
+        })
+    }
+}
+
+fn workspace_source(
+    given: &str,
+    mode: MountMode,
+    origin: Origin,
+    facts: &Facts,
+    rules: &PolicyRules,
+) -> Result<Option<OpenedPath>, Denial> {
+    const FIELD: &str = "host_path";
+    mounts::not_blocked(FIELD, given, facts.host_path.as_ref(), rules)?;
+    if mode == MountMode::None {
+        return Ok(None);
+    }
+    let opened = facts
+        .host_path
+        .as_ref()
+        .filter(|opened| opened.is_dir)
+        .ok_or_else(|| Denial::NotADirectory {
+            field: FIELD.to_owned(),
+        })?;
+    same_path(FIELD, given, opened)?;
+    mounts::within_roots(FIELD, opened, origin, rules)?;
+    Ok(Some(opened.clone()))
+}
+
+fn extra_mounts(
+    request: &SpecRequest,
+    workspace: &str,
+    origin: Origin,
+    facts: &Facts,
+    rules: &PolicyRules,
+    profile: &Profile,
+    notices: &mut Vec<String>,
+) -> Result<Vec<AdmittedMount>, Denial> {
+    let mut targets = Targets::new(workspace);
+    let mut admitted = Vec::new();
+    let mut opened = facts.extra_mounts.iter();
+    for (index, mount) in request.extra_mounts.iter().enumerate() {
+        let field = format!("extra_mounts[{index}].host_path");
+        let given = mount.host_path.trim();
+        if mount.mode == MountMode::None {
+            mounts::not_blocked(&field, given, None, rules)?;
+            continue;
+        }
+        let source = opened.next();
+        // The list first: a blocked path is refused as blocked whether or not it exists.
+        mounts::not_blocked(&field, given, source, rules)?;
+        let source = source.ok_or_else(|| Denial::NotFound {
+            field: field.clone(),
+        })?;
+        same_path(&field, given, source)?;
+        mounts::within_roots(&field, source, origin, rules)?;
+        let mount_path = targets.take(
+            &format!("extra_mounts[{index}].mount_path"),
+            &mount.mount_path,
+        )?;
+        let mode = extra_mode(&field, mount.mode, profile, notices);
+        if mode == MountMode::None {
+            continue;
+        }
+        admitted.push(AdmittedMount {
+            source: source.clone(),
+            mount_path,
+            mode,
+        });
+    }
+    // Outer before inner, so that none hides another whichever way they were listed.
+    admitted.sort_by(|one, other| one.mount_path.split('/').cmp(other.mount_path.split('/')));
+    Ok(admitted)
+}
+
+/// A locked `host_path_mode` is the most that any other mount gets too: a lock on the first mount
+/// alone could be walked around with a second one.
+fn extra_mode(
+    field: &str,
+    asked: MountMode,
+    profile: &Profile,
+    notices: &mut Vec<String>,
+) -> MountMode {
+    let locked = profile.host_path_mode;
+    if !profile.is_locked(LockableField::HostPathMode) || asked <= locked {
+        return asked;
+    }
+    notices.push(format!(
+        "{field} is mounted {locked} because profile `{}` locks host_path_mode; {asked} was asked for",
+        profile.name
+    ));
+    locked
+}
+
+/// Facts travel beside the request; this keeps one request's descriptor from serving another path.
+fn same_path(field: &str, given: &str, opened: &OpenedPath) -> Result<(), Denial> {
+    if opened.given.trim() == given {
+        return Ok(());
+    }
+    Err(Denial::ForeignFacts {
+        field: field.to_owned(),
+    })
+}
+
+fn workdir(request: &SpecRequest, files: &Files) -> Result<String, Denial> {
+    let asked = request
+        .workdir
+        .as_deref()
+        .map(str::trim)
+        .filter(|workdir| !workdir.is_empty());
+    let workdir = match asked {
+        Some(asked) => normalize_text(asked).ok_or(Denial::WorkdirOutsideMount)?,
+        None => files.mount_path.clone(),
+    };
+    let inside = is_within(workdir.as_ref(), files.mount_path.as_ref());
+    if files.workspace.is_some() && !inside {
+        return Err(Denial::WorkdirOutsideMount);
+    }
+    Ok(workdir)
+}

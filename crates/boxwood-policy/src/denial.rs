@@ -1,0 +1,111 @@
+//! Why policy said no. Every variant carries what was asked and, where there is one, what would
+//! have been allowed.
+
+use boxwood_api::{ErrorCode, FieldError, Mechanism};
+
+use crate::profile_set::UnknownProfile;
+
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Denial {
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    #[error("cmd must not be empty")]
+    EmptyCommand,
+    #[error(transparent)]
+    UnknownProfile(#[from] UnknownProfile),
+    /// `field` is `host_path` or `extra_mounts[n].host_path`; `given` is the caller's spelling.
+    #[error("{field} {given} is blocked for security")]
+    Blocked { field: String, given: String },
+    #[error("{field} mounting is disabled because no allowed_mount_roots are configured")]
+    MountsDisabled { field: String },
+    #[error("{field} is outside allowed_mount_roots: {}", roots.join(", "))]
+    OutsideRoots { field: String, roots: Vec<String> },
+    #[error("{field} must point to an existing directory on the host")]
+    NotADirectory { field: String },
+    #[error("{field} must point to an existing file or directory on the host")]
+    NotFound { field: String },
+    /// The facts belong to another request. A bug above, answered by refusing.
+    #[error("the facts about {field} do not belong to this request")]
+    ForeignFacts { field: String },
+    #[error("{field} must not be `{target}`: the box keeps its own system there")]
+    SystemTarget { field: String, target: String },
+    #[error("{field} `{target}` is used by two mounts")]
+    SameTarget { field: String, target: String },
+    #[error("{field} `{target}` would hide the workspace at `{workspace}`")]
+    HidesWorkspace {
+        field: String,
+        target: String,
+        workspace: String,
+    },
+    #[error("workdir must stay under mount_path when host_path is provided")]
+    WorkdirOutsideMount,
+    /// More than the profile or the operator's limits allow.
+    #[error("{field} of {asked} is more than {allowed}, the most that {by} allows")]
+    TooMuch {
+        field: &'static str,
+        asked: String,
+        allowed: String,
+        by: String,
+    },
+    #[error("`{mechanism}` is required and not in force: {why}")]
+    Missing { mechanism: Mechanism, why: String },
+    /// The box has more network than it was admitted with.
+    #[error("the box was to have {wanted} and has {found}")]
+    Network {
+        wanted: &'static str,
+        found: &'static str,
+    },
+}
+
+impl Denial {
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Field(_)
+            | Self::EmptyCommand
+            | Self::UnknownProfile(_)
+            | Self::Blocked { .. }
+            | Self::MountsDisabled { .. }
+            | Self::OutsideRoots { .. }
+            | Self::NotADirectory { .. }
+            | Self::NotFound { .. }
+            | Self::SystemTarget { .. }
+            | Self::SameTarget { .. }
+            | Self::HidesWorkspace { .. }
+            | Self::WorkdirOutsideMount
+            | Self::TooMuch { .. }
+            | Self::Missing { .. } => ErrorCode::ValidationError,
+            Self::ForeignFacts { .. } | Self::Network { .. } => ErrorCode::InternalError,
+        }
+    }
+
+    /// What the caller, or the operator, can do next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::MountsDisabled { .. } => Some(
+                "add the directory to `allowed_roots` under `[mounts]` in Boxwood's configuration"
+                    .to_owned(),
+            ),
+            Self::OutsideRoots { .. } => Some(
+                "use a directory below one of these, or add another to `allowed_roots` under `[mounts]`"
+                    .to_owned(),
+            ),
+            Self::TooMuch { field, allowed, .. } => {
+                Some(format!("ask for {field} of at most {allowed}"))
+            }
+            Self::Missing { .. } => Some("run `boxwood doctor` to see how to get it".to_owned()),
+            Self::SystemTarget { .. } | Self::HidesWorkspace { .. } => {
+                Some("mount it below the workspace or in a directory of its own".to_owned())
+            }
+            Self::Field(_)
+            | Self::EmptyCommand
+            | Self::UnknownProfile(_)
+            | Self::Blocked { .. }
+            | Self::NotADirectory { .. }
+            | Self::NotFound { .. }
+            | Self::ForeignFacts { .. }
+            | Self::SameTarget { .. }
+            | Self::WorkdirOutsideMount
+            | Self::Network { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! How much a box gets.
+//!
+//! Comes in: what was asked, the profile, the operator's hard maxima. Goes out: numbers, notices
+//! about what was changed, or a [`Denial`] naming what was asked and what is allowed. Never here:
+//! whether the host can enforce them (that is the isolation label's).
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use boxwood_api::{LockableField, SpecRequest};
+
+use crate::profile::Maxima;
+use crate::{Denial, Limits, Profile};
+
+/// One bound that a value must keep, and who set it.
+#[derive(Clone, Copy)]
+struct Bound<'a, T> {
+    most: T,
+    by: &'a dyn Display,
+}
+
+struct OfProfile<'a>(&'a str);
+
+impl Display for OfProfile<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "profile `{}`", self.0)
+    }
+}
+
+const HARD_LIMITS: &str = "the operator's limits";
+
+pub(crate) fn limits(
+    request: &SpecRequest,
+    profile: &Profile,
+    hard: &Maxima,
+    notices: &mut Vec<String>,
+) -> Result<Limits, Denial> {
+    use LockableField as Lock;
+    let of_profile = OfProfile(&profile.name);
+    let max = &profile.max;
+    let judge = Judge {
+        profile,
+        of_profile: &of_profile,
+    };
+    Ok(Limits {
+        cpus: judge.amount(
+            "cpus",
+            Lock::Cpus,
+            request.cpus,
+            profile.cpus,
+            [max.cpus, hard.cpus],
+            notices,
+        )?,
+        memory_mb: judge.amount(
+            "memory_mb",
+            Lock::MemoryMb,
+            request.memory_mb,
+            profile.memory_mb,
+            [max.memory_mb, hard.memory_mb],
+            notices,
+        )?,
+        pids: judge.amount(
+            "pids_limit",
+            Lock::PidsLimit,
+            request.pids_limit,
+            profile.pids_limit,
+            [max.pids_limit, hard.pids_limit],
+            notices,
+        )?,
+        tmp_mb: profile.tmp_mb,
+        workspace_quota_mb: judge.quota(
+            request.workspace_quota_mb,
+            [max.workspace_quota_mb, hard.workspace_quota_mb],
+            notices,
+        )?,
+    })
+}
+
+/// Too long a timeout is shortened rather than refused: callers send generous ones by habit, and a
+/// shorter one still runs the command.
+pub(crate) fn timeout(
+    request: &SpecRequest,
+    profile: &Profile,
+    hard: &Maxima,
+    notices: &mut Vec<String>,
+) -> Duration {
+    let of_profile = OfProfile(&profile.name);
+    let asked = chosen(
+        "timeout_sec",
+        LockableField::TimeoutSec,
+        request.timeout_sec,
+        profile.timeout_sec,
+        profile,
+        notices,
+    );
+    let mut granted = asked;
+    let mut by: &dyn Display = &of_profile;
+    let bounds: [(Option<u64>, &dyn Display); 2] = [
+        (profile.max.timeout_sec, &of_profile),
+        (hard.timeout_sec, &HARD_LIMITS),
+    ];
+    for (most, who) in bounds {
+        if let Some(most) = most
+            && granted > most
+        {
+            granted = most;
+            by = who;
+        }
+    }
+    if granted < asked && request.timeout_sec.is_some() {
+        notices.push(format!(
+            "timeout_sec was shortened from {asked} to {granted}, the most that {by} allows"
+        ));
+    }
+    Duration::from_secs(granted)
+}
+
+/// The request's value, or the profile's where the request has none or may not choose.
+pub(crate) fn chosen<T: PartialEq + Display>(
+    field: &'static str,
+    lock: LockableField,
+    asked: Option<T>,
+    default: T,
+    profile: &Profile,
+    notices: &mut Vec<String>,
+) -> T {
+    match asked {
+        Some(asked) if !profile.is_locked(lock) => asked,
+        Some(asked) if asked != default => {
+            notices.push(format!(
+                "{field} is locked to {default} by profile `{}`; {asked} was asked for",
+                profile.name
+            ));
+            default
+        }
+        Some(_) | None => default,
+    }
+}
+
+struct Judge<'a> {
+    profile: &'a Profile,
+    of_profile: &'a dyn Display,
+}
+
+impl Judge<'_> {
+    fn amount<T: PartialOrd + Copy + Display>(
+        &self,
+        field: &'static str,
+        lock: LockableField,
+        asked: Option<T>,
+        default: T,
+        [profile_most, hard_most]: [Option<T>; 2],
+        notices: &mut Vec<String>,
+    ) -> Result<T, Denial> {
+        let value = chosen(field, lock, asked, default, self.profile, notices);
+        let by_caller = asked.is_some() && !self.profile.is_locked(lock);
+        let bounds = [
+            profile_most.map(|most| Bound {
+                most,
+                by: self.of_profile,
+            }),
+            hard_most.map(|most| Bound {
+                most,
+                by: &HARD_LIMITS,
+            }),
+        ];
+        let mut granted = value;
+        for bound in bounds.into_iter().flatten() {
+            if granted <= bound.most {
+                continue;
+            }
+            if by_caller {
+                return Err(Denial::TooMuch {
+                    field,
+                    asked: value.to_string(),
+                    allowed: bound.most.to_string(),
+                    by: bound.by.to_string(),
+                });
+            }
+            // The caller asked for nothing, so there is nobody to refuse: the operator's two
+            // numbers disagree and the smaller one holds.
+            granted = bound.most;
+        }
+        Ok(granted)
+    }
+
+    /// Zero asks for no particular bound, so under a maximum it means that maximum; refusing it
+    /// would refuse every client that sends the wire format's default.
+    fn quota(
+        &self,
+        asked: Option<u64>,
+        most: [Option<u64>; 2],
+        notices: &mut Vec<String>,
+    ) -> Result<u64, Denial> {
+        let quota = self.amount(
+            "workspace_quota_mb",
+            LockableField::WorkspaceQuotaMb,
+            asked,
+            self.profile.workspace_quota_mb,
+            most,
+            notices,
+        )?;
+        let smallest = most.into_iter().flatten().min();
+        Ok(match smallest {
+            Some(most) if quota == 0 => most,
+            Some(_) | None => quota,
+        })
+    }
+}

@@ -1,0 +1,177 @@
+//! What a profile is, and the four that are always there.
+//!
+//! Comes in: nothing. Goes out: [`Profile`]. Never here: what the operator wrote (`profile_set`).
+
+use std::collections::BTreeSet;
+
+use boxwood_api::{
+    DEFAULT_IMAGES, LockableField, Mechanism, MountMode, Network, ProfileInfo, SpecRequest,
+};
+
+use crate::{BoxUser, HOST_IMAGE};
+
+/// Size of a box's private `/tmp` unless a profile says otherwise.
+pub const DEFAULT_TMP_MB: u64 = 64;
+
+/// What a box gets when its caller does not say, what the caller cannot change, and how far the
+/// rest may go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    pub name: String,
+    pub image: String,
+    pub network: Network,
+    pub host_path_mode: MountMode,
+    pub timeout_sec: u64,
+    pub cpus: f64,
+    pub memory_mb: u64,
+    pub pids_limit: u64,
+    pub read_only_rootfs: bool,
+    pub workspace_quota_mb: u64,
+    /// Size of the private `/tmp`.
+    pub tmp_mb: u64,
+    pub user: BoxUser,
+    pub max: Maxima,
+    pub locked: BTreeSet<LockableField>,
+    pub require: BTreeSet<Mechanism>,
+}
+
+/// How far a request may go. `None` is "as far as the machine does".
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Maxima {
+    /// A longer timeout is shortened to this, with a notice.
+    #[serde(rename = "max_timeout_sec")]
+    pub timeout_sec: Option<u64>,
+    #[serde(rename = "max_cpus")]
+    pub cpus: Option<f64>,
+    #[serde(rename = "max_memory_mb")]
+    pub memory_mb: Option<u64>,
+    #[serde(rename = "max_pids_limit")]
+    pub pids_limit: Option<u64>,
+    #[serde(rename = "max_workspace_quota_mb")]
+    pub workspace_quota_mb: Option<u64>,
+}
+
+impl Maxima {
+    /// Each maximum must be a value that a caller could ask for. The message continues `max_`.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let as_request = SpecRequest {
+            timeout_sec: self.timeout_sec,
+            cpus: self.cpus,
+            memory_mb: self.memory_mb,
+            pids_limit: self.pids_limit,
+            workspace_quota_mb: self.workspace_quota_mb,
+            ..SpecRequest::default()
+        };
+        as_request.validate().map_err(|fault| fault.to_string())?;
+        if self.workspace_quota_mb == Some(0) {
+            return Err("workspace_quota_mb must be at least 1".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Profile {
+    /// `default`: offline, one processor, half a gibibyte.
+    pub fn standard() -> Self {
+        Self {
+            name: "default".to_owned(),
+            image: HOST_IMAGE.to_owned(),
+            network: Network::Off,
+            host_path_mode: MountMode::Rw,
+            timeout_sec: 30,
+            cpus: 1.0,
+            memory_mb: 512,
+            pids_limit: 128,
+            read_only_rootfs: true,
+            workspace_quota_mb: 0,
+            tmp_mb: DEFAULT_TMP_MB,
+            user: BoxUser::Box,
+            max: Maxima {
+                timeout_sec: Some(120),
+                ..Maxima::default()
+            },
+            locked: BTreeSet::new(),
+            require: BTreeSet::new(),
+        }
+    }
+
+    /// The profiles that exist without any configuration.
+    pub fn built_in() -> [Self; 4] {
+        let standard = Self::standard();
+        let longest = |timeout_sec| Maxima {
+            timeout_sec: Some(timeout_sec),
+            ..Maxima::default()
+        };
+        let offline_readonly = Self {
+            name: "offline_readonly".to_owned(),
+            host_path_mode: MountMode::Ro,
+            cpus: 0.5,
+            memory_mb: 256,
+            pids_limit: 64,
+            max: longest(60),
+            locked: BTreeSet::from([
+                LockableField::Network,
+                LockableField::HostPathMode,
+                LockableField::ReadOnlyRootfs,
+            ]),
+            ..standard.clone()
+        };
+        let network_basic = Self {
+            name: "network_basic".to_owned(),
+            network: Network::On,
+            ..standard.clone()
+        };
+        let network_extended = Self {
+            name: "network_extended".to_owned(),
+            network: Network::On,
+            cpus: 2.0,
+            memory_mb: 1024,
+            pids_limit: 256,
+            read_only_rootfs: false,
+            max: longest(300),
+            ..standard.clone()
+        };
+        [standard, offline_readonly, network_basic, network_extended]
+    }
+
+    /// What stands in for a profile when the platform has already applied its own: the wire
+    /// format's defaults and no maxima. What the platform has no words for (the box's user, the
+    /// size of `/tmp`, required mechanisms) comes from the operator's default profile.
+    pub(crate) fn for_platform(operator_default: &Self) -> Self {
+        Self {
+            name: "platform".to_owned(),
+            image: DEFAULT_IMAGES[0].to_owned(),
+            max: Maxima::default(),
+            tmp_mb: operator_default.tmp_mb,
+            user: operator_default.user,
+            require: operator_default.require.clone(),
+            ..Self::standard()
+        }
+    }
+
+    pub fn is_locked(&self, field: LockableField) -> bool {
+        self.locked.contains(&field)
+    }
+}
+
+impl From<&Profile> for ProfileInfo {
+    fn from(profile: &Profile) -> Self {
+        Self {
+            name: profile.name.clone(),
+            image: profile.image.clone(),
+            network: profile.network,
+            host_path_mode: profile.host_path_mode,
+            timeout_sec: profile.timeout_sec,
+            // Every profile of a validated set has one; a hand-made one without is unbounded.
+            max_timeout_sec: profile.max.timeout_sec.unwrap_or(u64::MAX),
+            cpus: profile.cpus,
+            memory_mb: profile.memory_mb,
+            pids_limit: profile.pids_limit,
+            read_only_rootfs: profile.read_only_rootfs,
+            workspace_quota_mb: profile.workspace_quota_mb,
+            locked: profile.locked.iter().copied().collect(),
+            require: profile.require.iter().copied().collect(),
+        }
+    }
+}
