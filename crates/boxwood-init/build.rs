@@ -1,0 +1,45 @@
+//! Builds the static init program for the library that carries it.
+//!
+//! With the feature `embedded` this runs Cargo once more, for the `boxwood-init` binary alone, in a
+//! target directory of its own (the outer Cargo holds the lock of the usual one), offline (every
+//! dependency is one of the library's too, so it has been fetched), statically linked.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    if env::var_os("CARGO_FEATURE_EMBEDDED").is_none() {
+        return;
+    }
+    let manifest_dir = PathBuf::from(var("CARGO_MANIFEST_DIR"));
+    for source in ["src", "Cargo.toml", "../boxwood-sys/src", "../boxwood-sys/Cargo.toml"] {
+        println!("cargo:rerun-if-changed={}", manifest_dir.join(source).display());
+    }
+    let target = var("TARGET");
+    let target_dir = Path::new(&var("OUT_DIR")).join("init");
+    let status = Command::new(var("CARGO"))
+        .args(["build", "--release", "--quiet", "--offline", "--bin", "boxwood-init"])
+        .args(["--target", &target, "--manifest-path"])
+        .arg(manifest_dir.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target_dir)
+        // The outer build's flags (coverage, sanitizers, lints) are not for a static PID 1.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env("RUSTFLAGS", "-C target-feature=+crt-static -C relocation-model=static -C panic=abort")
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "s")
+        .env("CARGO_PROFILE_RELEASE_LTO", "fat")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        .status()
+        .unwrap_or_else(|error| panic!("cargo could not be run for boxwood-init: {error}"));
+    assert!(status.success(), "building boxwood-init failed: {status}");
+    let program = target_dir.join(&target).join("release/boxwood-init");
+    assert!(program.is_file(), "{} was not built", program.display());
+    println!("cargo:rustc-env=BOXWOOD_INIT={}", program.display());
+}
+
+fn var(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
+}

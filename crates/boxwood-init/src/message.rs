@@ -1,0 +1,131 @@
+//! Messages between the daemon, the spawner and init. One message, one packet.
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Plan;
+
+/// Daemon to spawner. With `Blank` comes one descriptor: init's end of its channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToSpawner {
+    /// A process in new, empty namespaces that waits for its plan.
+    Blank,
+    /// A process in a new user namespace and nothing else, that waits to be killed: its namespace
+    /// is wanted for the owner translation of a mount. The descriptor it gets is a pipe or socket.
+    UserNamespace,
+}
+
+/// Spawner to daemon, with a pidfd beside `Born`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromSpawner {
+    Born { pid: i32 },
+    Failed { errno: i32 },
+}
+
+/// Daemon to init.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ToInit {
+    /// First and once. Descriptors as the plan names them.
+    Plan(Box<Plan>),
+    Spawn(Spawn),
+    Signal { id: u64, signal: i32, scope: KillScope },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KillScope {
+    Process,
+    Tree,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Spawn {
+    pub id: u64,
+    pub program: Program,
+    /// Descriptor of the cgroup directory to be born into, by place.
+    pub cgroup: Option<usize>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Program {
+    Command {
+        argv: Vec<String>,
+        /// Added to the plan's environment, winning over it.
+        env: Vec<(String, String)>,
+        cwd: String,
+        stdio: StdioPlan,
+        /// A descriptor that becomes number 3 of the command: its script, when it is too long for
+        /// an argument.
+        script: Option<usize>,
+    },
+    /// One file operation, answered on the socket at `reply`.
+    File { request: FileRequest, reply: usize },
+}
+
+/// Descriptors by place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StdioPlan {
+    Streams { stdin: Option<usize>, stdout: usize, stderr: usize },
+    /// Init opens a terminal and sends its master side with `Spawned`.
+    Terminal { rows: u16, cols: u16 },
+}
+
+/// Init to daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromInit {
+    /// The plan is carried out; what was optional and could not be had is listed.
+    Ready { landlock: bool, notify: bool },
+    /// The plan failed at `step`; init is exiting.
+    PlanFailed { step: String, errno: i32 },
+    /// Comes with the terminal's master where one was asked for.
+    Spawned { id: u64 },
+    SpawnFailed { id: u64, step: String, errno: i32 },
+    Exited {
+        id: u64,
+        /// As `wait` gives it.
+        status: i32,
+        /// Number of the last refused call of this program's tree.
+        denied_syscall: Option<String>,
+        /// A private area was full when the program failed.
+        disk_full: bool,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileRequest {
+    OpenRead { path: String },
+    /// `exclusive`: fail when it exists; otherwise truncate.
+    OpenWrite { path: String, exclusive: bool, mode: u32 },
+    Stat { path: String, follow: bool },
+    List { path: String, limit: usize },
+    Mkdir { path: String, parents: bool },
+    Move { from: String, to: String, overwrite: bool },
+    Remove { path: String, recursive: bool },
+}
+
+/// What a file operation answers; with `Opened` comes the descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileReply {
+    Opened(FileStat),
+    Stat(FileStat),
+    Entries { entries: Vec<FileStat>, truncated: bool },
+    Done,
+    Failed(FileFailure),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileStat {
+    /// As bytes: names need not be UTF-8.
+    pub name: Vec<u8>,
+    /// `st_mode`, type bits included.
+    pub mode: u32,
+    pub size: u64,
+    pub modified_sec: i64,
+    pub modified_nsec: u32,
+    pub symlink_target: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileFailure {
+    Errno(i32),
+    /// Not a regular file on a file system of the box's own.
+    NotAFile,
+}

@@ -1,0 +1,97 @@
+//! What init needs to know to turn empty namespaces into a box.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything about one box. Descriptors travel beside it and are named by their place in the list.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    pub root: RootPlan,
+    pub read_only_root: bool,
+    pub hostname: String,
+    pub identity: Identity,
+    /// Where the workspace is; a private area is made there when `workspace` is `None`.
+    pub workspace_path: String,
+    pub workspace: Option<MountPlan>,
+    pub mounts: Vec<MountPlan>,
+    pub tmp_mb: u64,
+    /// Size of each private area other than `/tmp`.
+    pub private_mb: u64,
+    pub network: Option<InsideNetwork>,
+    /// The box's own cgroup namespace; only where the box is in a cgroup of its own.
+    pub cgroup_namespace: bool,
+    /// `RLIMIT_NPROC`, where no cgroup counts processes.
+    pub process_rlimit: Option<u64>,
+    /// Use Landlock (the host was probed for it).
+    pub landlock: bool,
+    /// Environment of every command, before what a request adds.
+    pub environment: Vec<(String, String)>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum RootPlan {
+    /// The host's system directories, read-only.
+    Host,
+    /// An unpacked image.
+    Directory(MountSource),
+}
+
+/// Who is who inside the box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    pub init_uid: u32,
+    pub command_uid: u32,
+    pub command_gid: u32,
+    /// The namespace maps one uid only (rootless without `newuidmap`): groups cannot be set, and
+    /// init and commands share that uid.
+    pub single_uid: bool,
+}
+
+impl Identity {
+    pub fn home(&self) -> &'static str {
+        if self.command_uid == 0 { "/root" } else { "/home/box" }
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MountPlan {
+    pub target: String,
+    pub source: MountSource,
+    pub read_only: bool,
+    pub is_dir: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum MountSource {
+    /// A detached mount, ready to be moved into place.
+    Detached { fd: usize },
+    /// Open `path` anew in the box's copy of the host's mounts, and refuse unless it is the very
+    /// file that descriptor `fd` names: a descriptor of another mount namespace cannot be mounted.
+    SamePath { path: String, fd: usize },
+}
+
+impl MountSource {
+    pub fn fd(&self) -> usize {
+        match self {
+            Self::Detached { fd } | Self::SamePath { fd, .. } => *fd,
+        }
+    }
+}
+
+/// The box's side of its way out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InsideNetwork {
+    /// `None`: another program configures the interface (pasta); only names are resolved here.
+    pub interface: Option<InsideInterface>,
+    pub dns: Vec<IpAddr>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InsideInterface {
+    pub name: String,
+    pub address: IpAddr,
+    pub prefix: u8,
+    pub gateway: IpAddr,
+    pub mtu: u32,
+}
