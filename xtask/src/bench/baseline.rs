@@ -1,0 +1,84 @@
+//! The plain programs we compare ourselves with.
+//!
+//! Comes in: nothing. Goes out: one run of each. Never here: timing.
+
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::run::is_root;
+use crate::test::needs::{Package, install_packages};
+
+/// What the comparisons use.
+pub(super) const PACKAGES: &[Package] = &[
+    Package {
+        name: "bubblewrap",
+        program: "bwrap",
+    },
+    Package {
+        name: "podman",
+        program: "podman",
+    },
+    Package {
+        name: "runc",
+        program: "runc",
+    },
+    Package {
+        name: "busybox-static",
+        program: "busybox",
+    },
+    Package {
+        name: "python3-venv",
+        program: "python3",
+    },
+];
+
+/// Installs what can be installed. A comparison whose program is missing says so in the table.
+pub(super) fn prepare() {
+    if is_root()
+        && let Err(error) = install_packages(PACKAGES)
+    {
+        eprintln!("warning: {error:#}");
+    }
+}
+
+/// `sh -c true`, started and waited for.
+pub(super) fn sh_true() -> Result<()> {
+    succeed(Command::new("/bin/sh").args(["-c", "true"]))
+}
+
+/// The same inside `bwrap`, with every namespace it has and a root as private as ours.
+pub(super) fn bwrap_true() -> Result<()> {
+    succeed(bwrap().args(["/bin/sh", "-c", "true"]))
+}
+
+/// A box of `bwrap` that stays.
+pub(super) fn bwrap_sleep() -> Result<Child> {
+    quiet(bwrap().args(["sleep", "3600"]))
+        .spawn()
+        .context("`bwrap` could not be started")
+}
+
+fn bwrap() -> Command {
+    let mut command = Command::new("bwrap");
+    command
+        .args(["--unshare-all", "--die-with-parent", "--new-session"])
+        .args(["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"])
+        .args(["--tmpfs", "/tmp", "--"]);
+    command
+}
+
+pub(super) fn quiet(command: &mut Command) -> &mut Command {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = quiet(command)
+        .status()
+        .with_context(|| format!("{command:?} could not be started"))?;
+    ensure!(status.success(), "{command:?} failed: {status}");
+    Ok(())
+}

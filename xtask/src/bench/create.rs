@@ -1,0 +1,54 @@
+//! Cold: create a box, run one command, delete it.
+//!
+//! Comes in: a daemon. Goes out: the row against `bwrap`. Never here: back-to-back creates. Some
+//! costs (moving a pid between cgroups waits for a grace period) vanish in a tight loop and are
+//! there for every real user, so each create stands alone.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::daemon::Daemon;
+use super::http::Connection;
+use super::sample::Samples;
+use super::table::{Measured, Row};
+use super::{Effort, baseline};
+
+const APART: Duration = Duration::from_millis(60);
+
+pub(super) fn against_bwrap(daemon: &Daemon, effort: Effort) -> Row {
+    Row {
+        what: "create + first exec + delete, creates 60 ms apart",
+        against: "`bwrap --unshare-all … sh -c true`",
+        at_most: 1.0,
+        result: measure(daemon, effort).unwrap_or_else(|error| Measured::unknown(&error)),
+        note: "three HTTP requests as `serve` runs by default; bwrap sets no cgroup limit, no \
+               seccomp filter and no uid range. The aim from the warm pool is 0.50 ×"
+            .into(),
+    }
+}
+
+fn measure(daemon: &Daemon, effort: Effort) -> Result<Measured> {
+    let mut connection = daemon.connect()?;
+    cycle(&mut connection, "bench-cold-first")?;
+    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    for number in 0..effort.of(150) {
+        std::thread::sleep(APART);
+        theirs.time(baseline::bwrap_true)?;
+        std::thread::sleep(APART);
+        ours.time(|| cycle(&mut connection, &format!("bench-cold-{number}")))?;
+    }
+    Ok(Measured::times(&ours, &theirs))
+}
+
+fn cycle(connection: &mut Connection, name: &str) -> Result<()> {
+    let session = format!("/v1/sessions/{name}");
+    connection.call("POST", &session, "{}", 201)?;
+    let answer = connection.call("POST", &format!("{session}/exec"), r#"{"cmd":"true"}"#, 200)?;
+    ensure!(
+        answer.contains(r#""exit_code":0"#),
+        "`true` did not succeed: {answer}"
+    );
+    connection.call("DELETE", &session, "", 200)?;
+    Ok(())
+}

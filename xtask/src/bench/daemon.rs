@@ -1,0 +1,127 @@
+//! A real release daemon for the length of a measurement.
+//!
+//! Comes in: nothing. Goes out: a running `boxwood serve` with its own state, gone on drop. Never
+//! here: what is asked of it.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::http::Connection;
+use crate::run::{cargo, check, target_dir};
+
+const START: Duration = Duration::from_secs(20);
+const STOP: Duration = Duration::from_secs(30);
+
+pub(super) struct Daemon {
+    child: Child,
+    address: SocketAddr,
+    directory: TempDir,
+}
+
+/// Builds the release binary.
+pub(super) fn build() -> Result<PathBuf> {
+    check(cargo().args(["build", "--release", "--package", "boxwood"]))?;
+    let binary = target_dir().join("release/boxwood");
+    if !binary.is_file() {
+        bail!("the build left no `release/boxwood`");
+    }
+    Ok(binary)
+}
+
+impl Daemon {
+    pub(super) fn start(binary: &Path) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let address = free_address()?;
+        let log = File::create(directory.path().join("log"))?;
+        let child = Command::new(binary)
+            .arg("serve")
+            .args(["--listen", &address.to_string()])
+            .arg("--state-dir")
+            .arg(directory.path().join("state"))
+            .args(["--backend", "native"])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("`boxwood serve` could not be started")?;
+        let mut daemon = Self {
+            child,
+            address,
+            directory,
+        };
+        daemon.wait_until_ready()?;
+        Ok(daemon)
+    }
+
+    pub(super) fn connect(&self) -> Result<Connection> {
+        Connection::open(self.address)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn wait_until_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("`boxwood serve` ended at once: {status}\n{}", self.log());
+            }
+            if let Ok(mut connection) = self.connect()
+                && connection
+                    .request("GET", "/v1/health", "")
+                    .is_ok_and(|answer| answer.status == 200)
+            {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "`boxwood serve` was not ready after {} s\n{}",
+                    START.as_secs(),
+                    self.log()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        terminate(&mut self.child, STOP);
+    }
+}
+
+/// SIGTERM, time to tidy up, then SIGKILL.
+pub(super) fn terminate(child: &mut Child, patience: Duration) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some(pid) = pid {
+        // Ended already: then there is nobody to tell, and `try_wait` below says so.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    let deadline = Instant::now() + patience;
+    while Instant::now() < deadline {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// An address on loopback that nobody listens on right now.
+pub(super) fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}

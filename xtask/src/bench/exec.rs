@@ -1,0 +1,92 @@
+//! Warm exec: one command in a box that is already there.
+//!
+//! Comes in: a daemon. Goes out: the rows against plain fork+exec and against an engine's CLI.
+//! Never here: starting boxes as part of a timing.
+
+use anyhow::{Result, ensure};
+
+use super::daemon::Daemon;
+use super::http::Connection;
+use super::podman::Podman;
+use super::sample::Samples;
+use super::table::{Measured, Row};
+use super::{Effort, baseline};
+
+const SESSION: &str = "/v1/sessions/bench-warm";
+const WHAT: &str = "warm exec of `true`, whole HTTP round trip";
+
+pub(super) fn against_fork(daemon: &Daemon, effort: Effort) -> Row {
+    Row {
+        what: WHAT,
+        against: "plain fork+exec of `sh -c true`",
+        at_most: 1.5,
+        result: fork(daemon, effort).unwrap_or_else(|error| Measured::unknown(&error)),
+        note:
+            "one keep-alive connection, bare TCP client; fork+exec is `posix_spawn` from a small \
+               process with no pipes"
+                .into(),
+    }
+}
+
+pub(super) fn against_podman(daemon: &Daemon, effort: Effort) -> Row {
+    Row {
+        what: WHAT,
+        against: "`podman exec` CLI",
+        at_most: 1.0 / 40.0,
+        result: podman(daemon, effort).unwrap_or_else(|error| Measured::unknown(&error)),
+        note: String::new(),
+    }
+}
+
+fn fork(daemon: &Daemon, effort: Effort) -> Result<Measured> {
+    let mut connection = warm_session(daemon)?;
+    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    for _ in 0..effort.of(1000) {
+        theirs.time(baseline::sh_true)?;
+        ours.time(|| exec_true(&mut connection))?;
+    }
+    connection.call("DELETE", SESSION, "", 200)?;
+    Ok(Measured::times(&ours, &theirs))
+}
+
+fn podman(daemon: &Daemon, effort: Effort) -> Result<Measured> {
+    let podman = Podman::start()?;
+    let mut connection = warm_session(daemon)?;
+    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    for _ in 0..effort.of(30) {
+        theirs.time(|| podman.exec_true())?;
+        ours.time(|| exec_true(&mut connection))?;
+    }
+    connection.call("DELETE", SESSION, "", 200)?;
+    Ok(Measured::times(&ours, &theirs))
+}
+
+fn warm_session(daemon: &Daemon) -> Result<Connection> {
+    let mut connection = daemon.connect()?;
+    connection.call("POST", SESSION, "{}", 201)?;
+    // Proves that what is timed does what it says: a command that cannot run would be quick too.
+    let answer = connection.call(
+        "POST",
+        &format!("{SESSION}/exec"),
+        r#"{"cmd":"echo box; exit 3"}"#,
+        200,
+    )?;
+    let answer: serde_json::Value = serde_json::from_str(&answer)?;
+    ensure!(
+        answer["exit_code"] == 3 && answer["stdout"] == "box\n",
+        "the box answered {answer}"
+    );
+    for _ in 0..20 {
+        exec_true(&mut connection)?;
+    }
+    Ok(connection)
+}
+
+fn exec_true(connection: &mut Connection) -> Result<()> {
+    let answer = connection.call("POST", &format!("{SESSION}/exec"), r#"{"cmd":"true"}"#, 200)?;
+    ensure!(
+        answer.contains(r#""exit_code":0"#),
+        "`true` did not succeed: {answer}"
+    );
+    Ok(())
+}

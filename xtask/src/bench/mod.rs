@@ -1,0 +1,133 @@
+//! `cargo xtask bench`: what we promise, measured.
+//!
+//! Comes in: how much effort. Goes out: a table of ratios, each against something real in the same
+//! run on the same machine. Never here: absolute promises; a millisecond means nothing elsewhere.
+//!
+//! Ours and theirs take turns within one loop, so that a busy neighbour slows both. What cannot be
+//! measured stands in the table with the reason.
+
+mod baseline;
+mod create;
+mod daemon;
+mod exec;
+mod http;
+mod idle;
+mod podman;
+mod procfs;
+mod relay;
+mod sample;
+mod seed;
+mod table;
+mod websocket;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+
+use daemon::Daemon;
+use table::{Machine, Report, Row};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A tenth of the iterations
+    #[arg(long)]
+    quick: bool,
+    /// How to print the table
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    /// Also write the table to this file
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Measure these only: exec, podman, create, idle, many, relay, daemon
+    #[arg(long, value_name = "ROW")]
+    only: Vec<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+/// How often to repeat.
+#[derive(Clone, Copy)]
+enum Effort {
+    Full,
+    Quick,
+}
+
+impl Effort {
+    fn of(self, iterations: usize) -> usize {
+        match self {
+            Self::Full => iterations,
+            Self::Quick => (iterations / 10).max(10),
+        }
+    }
+}
+
+const ROWS: [&str; 7] = [
+    "exec", "podman", "create", "idle", "many", "relay", "daemon",
+];
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    for name in &args.only {
+        anyhow::ensure!(
+            ROWS.contains(&name.as_str()),
+            "there is no row `{name}`; there are {}",
+            ROWS.join(", ")
+        );
+    }
+    let effort = if args.quick {
+        Effort::Quick
+    } else {
+        Effort::Full
+    };
+    baseline::prepare();
+    let binary = daemon::build()?;
+    let mut machine = Machine::look();
+    let rows = measure(&binary, effort, &args.only)?;
+    machine.look_again();
+    let report = Report { machine, rows };
+    match args.output {
+        Format::Table => print!("{}", report.to_markdown()),
+        Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+    }
+    if let Some(path) = &args.out {
+        write(path, &report)?;
+    }
+    Ok(())
+}
+
+fn measure(binary: &Path, effort: Effort, only: &[String]) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let daemon = Daemon::start(binary)?;
+    for name in ROWS {
+        if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
+            continue;
+        }
+        eprintln!("measuring: {name}");
+        rows.push(match name {
+            "exec" => exec::against_fork(&daemon, effort),
+            "podman" => exec::against_podman(&daemon, effort),
+            "create" => create::against_bwrap(&daemon, effort),
+            "relay" => relay::against_pipe(&daemon, effort),
+            // These need a daemon that has done nothing yet.
+            "idle" => idle::box_against_bwrap(binary),
+            "many" => idle::thousand_boxes(binary),
+            _ => idle::daemon_against_seed(binary),
+        });
+    }
+    Ok(rows)
+}
+
+fn write(path: &Path, report: &Report) -> Result<()> {
+    let text = format!(
+        "# Benchmarks\n\nWritten by `cargo xtask bench --out`; do not edit by hand. Each row is one \
+         run with ours and theirs taking turns; times are median / 95th percentile. Ratios are what \
+         to compare: milliseconds belong to the machine.\n\n{}",
+        report.to_markdown()
+    );
+    fs::write(path, text).with_context(|| format!("`{}` could not be written", path.display()))
+}

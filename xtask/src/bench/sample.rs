@@ -1,0 +1,58 @@
+//! Times, and what to say about many of them.
+//!
+//! Comes in: durations. Goes out: median and 95th percentile. Never here: what was timed.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+#[derive(Default)]
+pub(super) struct Samples(Vec<Duration>);
+
+impl Samples {
+    /// Runs `work` and keeps how long it took.
+    pub(super) fn time<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let started = Instant::now();
+        let value = work()?;
+        self.0.push(started.elapsed());
+        Ok(value)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn median(&self) -> Duration {
+        self.percentile(50)
+    }
+
+    pub(super) fn p95(&self) -> Duration {
+        self.percentile(95)
+    }
+
+    /// The smallest sample that at least `percent` of all samples do not exceed.
+    fn percentile(&self, percent: usize) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort();
+        let rank = (sorted.len() * percent).div_ceil(100).max(1);
+        sorted.get(rank - 1).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_samples_and_not_averages() {
+        let samples = Samples((1..=20).map(Duration::from_millis).collect());
+        assert_eq!(samples.median(), Duration::from_millis(10));
+        assert_eq!(samples.p95(), Duration::from_millis(19));
+    }
+
+    #[test]
+    fn one_sample_is_every_percentile() {
+        let samples = Samples(vec![Duration::from_millis(7)]);
+        assert_eq!(samples.median(), samples.p95());
+    }
+}

@@ -1,0 +1,301 @@
+//! The table that `bench` prints.
+//!
+//! Comes in: measured rows. Goes out: text, Markdown or JSON of them. Never here: measuring.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::sample::Samples;
+
+/// One promise, and what was measured about it.
+#[derive(Serialize)]
+pub(super) struct Row {
+    pub(super) what: &'static str,
+    pub(super) against: &'static str,
+    /// The largest ratio that keeps the promise.
+    pub(super) at_most: f64,
+    pub(super) result: Measured,
+    /// What a reader must know to judge the number.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) note: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Measured {
+    Times {
+        ours: Spread,
+        theirs: Spread,
+        ratio: f64,
+        ratio_p95: f64,
+    },
+    Kibibytes {
+        ours: f64,
+        theirs: f64,
+        ratio: f64,
+    },
+    /// Something that either works or does not.
+    Answer {
+        yes: bool,
+    },
+    /// The comparison could not be made; never left out in silence.
+    Unknown {
+        why: String,
+    },
+}
+
+#[derive(Serialize)]
+pub(super) struct Spread {
+    pub(super) n: usize,
+    pub(super) median_us: f64,
+    pub(super) p95_us: f64,
+}
+
+impl From<&Samples> for Spread {
+    fn from(samples: &Samples) -> Self {
+        Self {
+            n: samples.count(),
+            median_us: micros(samples.median()),
+            p95_us: micros(samples.p95()),
+        }
+    }
+}
+
+impl Measured {
+    pub(super) fn times(ours: &Samples, theirs: &Samples) -> Self {
+        let (ours, theirs) = (Spread::from(ours), Spread::from(theirs));
+        Self::Times {
+            ratio: ours.median_us / theirs.median_us,
+            ratio_p95: ours.p95_us / theirs.p95_us,
+            ours,
+            theirs,
+        }
+    }
+
+    pub(super) fn kibibytes(ours: f64, theirs: f64) -> Self {
+        Self::Kibibytes {
+            ours,
+            theirs,
+            ratio: ours / theirs,
+        }
+    }
+
+    pub(super) fn unknown(error: &anyhow::Error) -> Self {
+        Self::Unknown {
+            why: format!("{error:#}"),
+        }
+    }
+}
+
+/// The machine, as far as it explains a number. No names and no paths of it.
+#[derive(Serialize)]
+pub(super) struct Machine {
+    kernel: String,
+    cpus: usize,
+    cpu_model: String,
+    memory_mib: u64,
+    distribution: String,
+    user: &'static str,
+    load_before: String,
+    load_after: String,
+}
+
+impl Machine {
+    pub(super) fn look() -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(name))
+                .map(|rest| {
+                    rest.trim_start_matches([' ', '\t', ':', '='])
+                        .trim()
+                        .to_owned()
+                })
+                .unwrap_or_default()
+        };
+        let memory_kib: u64 = field(&read("/proc/meminfo"), "MemTotal")
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap_or_default();
+        Self {
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            cpus: std::thread::available_parallelism().map_or(0, usize::from),
+            cpu_model: field(&read("/proc/cpuinfo"), "model name"),
+            memory_mib: memory_kib / 1024,
+            distribution: field(&read("/etc/os-release"), "PRETTY_NAME").replace('"', ""),
+            user: if crate::run::is_root() {
+                "root"
+            } else {
+                "ordinary user"
+            },
+            load_before: load(),
+            load_after: String::new(),
+        }
+    }
+
+    pub(super) fn look_again(&mut self) {
+        self.load_after = load();
+    }
+}
+
+fn load() -> String {
+    fs::read_to_string("/proc/loadavg")
+        .unwrap_or_default()
+        .split(' ')
+        .take(3)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) machine: Machine,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Report {
+    pub(super) fn to_markdown(&self) -> String {
+        let machine = &self.machine;
+        let mut text = format!(
+            "Kernel {}, {}, {} CPUs ({}), {} MiB, as {}; load {} before, {} after.\n\n",
+            machine.kernel,
+            machine.distribution,
+            machine.cpus,
+            machine.cpu_model,
+            machine.memory_mib,
+            machine.user,
+            machine.load_before,
+            machine.load_after,
+        );
+        text.push_str("| what | against | ours | theirs | ratio | at most | |\n");
+        text.push_str("|---|---|---|---|---|---|---|\n");
+        for row in &self.rows {
+            let (ours, theirs, ratio, verdict) = row.cells();
+            let at_most = if matches!(row.result, Measured::Answer { .. }) {
+                "yes".to_owned()
+            } else {
+                ratio_text(row.at_most)
+            };
+            let _ = writeln!(
+                text,
+                "| {} | {} | {ours} | {theirs} | {ratio} | {at_most} | {verdict} |",
+                row.what, row.against,
+            );
+        }
+        text.push('\n');
+        for row in self.rows.iter().filter(|row| !row.note.is_empty()) {
+            let _ = writeln!(
+                text,
+                "- *{}*, against {}: {}",
+                row.what, row.against, row.note
+            );
+        }
+        text
+    }
+}
+
+impl Row {
+    fn cells(&self) -> (String, String, String, &'static str) {
+        let judge = |ratio| {
+            if ratio <= self.at_most {
+                "kept"
+            } else {
+                "**missed**"
+            }
+        };
+        match &self.result {
+            Measured::Times {
+                ours,
+                theirs,
+                ratio,
+                ratio_p95,
+            } => (
+                spread_text(ours),
+                spread_text(theirs),
+                format!(
+                    "**{}** (p95 {})",
+                    ratio_text(*ratio),
+                    ratio_text(*ratio_p95)
+                ),
+                judge(*ratio),
+            ),
+            Measured::Kibibytes {
+                ours,
+                theirs,
+                ratio,
+            } => (
+                format!("{ours:.0} KiB"),
+                format!("{theirs:.0} KiB"),
+                format!("**{}**", ratio_text(*ratio)),
+                judge(*ratio),
+            ),
+            Measured::Answer { yes: true } => ("yes".into(), "–".into(), "–".into(), "kept"),
+            Measured::Answer { yes: false } => ("no".into(), "–".into(), "–".into(), "**missed**"),
+            Measured::Unknown { why } => (
+                "–".into(),
+                "–".into(),
+                format!("not measured: {}", why.replace('\n', " ").replace('|', "/")),
+                "**unknown**",
+            ),
+        }
+    }
+}
+
+/// `1.31 ×`, or `1/52` where we are far below.
+fn ratio_text(ratio: f64) -> String {
+    if ratio > 0.0 && ratio < 0.21 {
+        format!("1/{:.0}", 1.0 / ratio)
+    } else {
+        format!("{ratio:.2} ×")
+    }
+}
+
+fn spread_text(spread: &Spread) -> String {
+    format!(
+        "{} / {} (n={})",
+        time_text(spread.median_us),
+        time_text(spread.p95_us),
+        spread.n
+    )
+}
+
+fn time_text(us: f64) -> String {
+    if us < 1000.0 {
+        format!("{us:.0} µs")
+    } else {
+        format!("{:.2} ms", us / 1000.0)
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_far_below_one_is_a_fraction() {
+        assert_eq!(ratio_text(1.314), "1.31 ×");
+        assert_eq!(ratio_text(0.5), "0.50 ×");
+        assert_eq!(ratio_text(0.2), "1/5");
+        assert_eq!(ratio_text(0.025), "1/40");
+    }
+
+    #[test]
+    fn a_row_that_could_not_be_measured_says_why() {
+        let row = Row {
+            what: "x",
+            against: "y",
+            at_most: 1.0,
+            result: Measured::unknown(&anyhow::anyhow!("no engine")),
+            note: String::new(),
+        };
+        assert_eq!(row.cells().2, "not measured: no engine");
+        assert_eq!(row.cells().3, "**unknown**");
+    }
+}

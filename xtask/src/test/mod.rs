@@ -1,0 +1,215 @@
+//! `cargo xtask test`: everything, in tiers, quick ones first.
+//!
+//! Comes in: which tiers. Goes out: success when all of them passed. Never here: tests; each tier
+//! is a call of the tool that has them.
+
+pub(crate) mod needs;
+mod readme;
+mod rootless;
+mod suites;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::run::{cargo, check, is_root};
+use crate::tidy;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Run these tiers only (may be given more than once)
+    #[arg(long, value_name = "TIER")]
+    only: Vec<String>,
+    /// Leave these tiers out (may be given more than once)
+    #[arg(long, value_name = "TIER")]
+    skip: Vec<String>,
+    /// Go on after a failed tier; the exit status still tells
+    #[arg(long)]
+    keep_going: bool,
+    /// Name the tiers and stop
+    #[arg(long)]
+    list: bool,
+}
+
+struct Tier {
+    name: &'static str,
+    about: &'static str,
+    run: fn() -> Result<Outcome>,
+}
+
+enum Outcome {
+    Passed,
+    /// Not run, because of who is running it; the reason is printed and stays in the summary.
+    NotHere(&'static str),
+}
+
+const TIERS: &[Tier] = &[
+    Tier {
+        name: "needs",
+        about: "install what the other tiers use",
+        run: || needs::install().map(|()| Outcome::Passed),
+    },
+    Tier {
+        name: "fmt",
+        about: "formatting",
+        run: || passed(cargo().args(["fmt", "--all", "--", "--check"])),
+    },
+    Tier {
+        name: "tidy",
+        about: "house rules",
+        run: || tidy::run().map(|()| Outcome::Passed),
+    },
+    Tier {
+        name: "deny",
+        about: "licences, bans and sources of dependencies",
+        run: || {
+            passed(cargo().args([
+                "deny",
+                "check",
+                "--hide-inclusion-graph",
+                "licenses",
+                "bans",
+                "sources",
+            ]))
+        },
+    },
+    Tier {
+        name: "clippy",
+        about: "lints, all targets and features, warnings are errors",
+        run: || {
+            passed(
+                cargo()
+                    .args(["clippy", "--workspace", "--all-targets", "--all-features"])
+                    .args(["--", "-D", "warnings"]),
+            )
+        },
+    },
+    Tier {
+        name: "unit",
+        about: "unit, property, contract and fake-backed tests",
+        run: || suites::run(&suites::unit_filter()).map(|()| Outcome::Passed),
+    },
+    Tier {
+        name: "boxes",
+        about: "conformance and escape suites on real boxes, as the user who runs this",
+        run: || suites::run(suites::BOXES).map(|()| Outcome::Passed),
+    },
+    Tier {
+        name: "boxes-rootless",
+        about: "the same suites as an ordinary user",
+        run: || {
+            if is_root() {
+                rootless::run(suites::ROOTLESS).map(|()| Outcome::Passed)
+            } else {
+                Ok(Outcome::NotHere(
+                    "not root: the `boxes` tier was the rootless one; run as root to have both",
+                ))
+            }
+        },
+    },
+    Tier {
+        name: "e2e",
+        about: "the real daemon and the real command",
+        run: || suites::run(suites::END_TO_END).map(|()| Outcome::Passed),
+    },
+    Tier {
+        name: "docs",
+        about: "doc tests, and documentation without a broken link",
+        run: docs,
+    },
+    Tier {
+        name: "readme",
+        about: "the first command of the README, literally",
+        run: || readme::check_first_command().map(|()| Outcome::Passed),
+    },
+];
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.list {
+        for tier in TIERS {
+            println!("{:<15} {}", tier.name, tier.about);
+        }
+        return Ok(());
+    }
+    for name in args.only.iter().chain(&args.skip) {
+        if !TIERS.iter().any(|tier| tier.name == name) {
+            bail!("there is no tier `{name}`; `cargo xtask test --list` names them");
+        }
+    }
+    let chosen: Vec<_> = TIERS
+        .iter()
+        .filter(|tier| args.only.is_empty() || args.only.iter().any(|name| name == tier.name))
+        .filter(|tier| !args.skip.iter().any(|name| name == tier.name))
+        .collect();
+
+    let started = Instant::now();
+    let mut lines = Vec::new();
+    let mut failed = 0_usize;
+    for (number, tier) in chosen.iter().enumerate() {
+        println!(
+            "\n━━ {}/{} {}: {} ━━",
+            number + 1,
+            chosen.len(),
+            tier.name,
+            tier.about
+        );
+        let tier_started = Instant::now();
+        let outcome = (tier.run)();
+        let took = shown(tier_started.elapsed());
+        let line = match outcome {
+            Ok(Outcome::Passed) => format!("passed   {:<15} {took}", tier.name),
+            Ok(Outcome::NotHere(why)) => format!("not here {:<15} {why}", tier.name),
+            Err(error) => {
+                failed += 1;
+                eprintln!("error: {error:#}");
+                format!("FAILED   {:<15} {took}", tier.name)
+            }
+        };
+        println!("{line}");
+        lines.push(line);
+        if failed > 0 && !args.keep_going {
+            break;
+        }
+    }
+
+    println!("\n━━ summary, {} ━━", shown(started.elapsed()));
+    for line in &lines {
+        println!("{line}");
+    }
+    let not_reached = chosen.len() - lines.len();
+    if not_reached > 0 {
+        println!("{not_reached} tiers not reached");
+    }
+    if failed > 0 {
+        bail!("{failed} of {} tiers failed", chosen.len());
+    }
+    Ok(())
+}
+
+fn passed(command: &mut std::process::Command) -> Result<Outcome> {
+    check(command).map(|()| Outcome::Passed)
+}
+
+fn docs() -> Result<Outcome> {
+    check(cargo().args(["test", "--doc", "--workspace", "--all-features", "--quiet"]))?;
+    passed(
+        cargo()
+            .args([
+                "doc",
+                "--workspace",
+                "--all-features",
+                "--no-deps",
+                "--quiet",
+            ])
+            .env("RUSTDOCFLAGS", "-D warnings"),
+    )
+}
+
+fn shown(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds < 60 {
+        format!("{:.1} s", time.as_secs_f64())
+    } else {
+        format!("{} min {:02} s", seconds / 60, seconds % 60)
+    }
+}

@@ -1,0 +1,199 @@
+//! Runs already built tests as an ordinary user.
+//!
+//! Comes in: a nextest filter. Goes out: the result of running it as `boxwood-test`. Never here:
+//! building; the user has no toolchain and cannot read ours.
+//!
+//! The tests travel as a nextest archive, so that they run under the same rules (one process each,
+//! the same time limits and groups) as they do for root.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::suites;
+use crate::run::{check, find, workspace_root};
+
+pub(crate) const USER: &str = "boxwood-test";
+/// How many subordinate ids a rootless box may use.
+const SUBORDINATE_IDS: u32 = 65_536;
+/// Where ours begin if `useradd` gave none: above what Debian hands out to people, below the
+/// ranges that boxes of root use.
+const FIRST_SUBORDINATE_ID: u32 = 458_752;
+
+pub(super) fn run(filter: &str) -> Result<()> {
+    let user = User::ensure()?;
+    let place = user.directory("suites")?;
+    let archive = place.join("tests.tar.zst");
+    check(
+        suites::nextest("archive")
+            .args(["--zstd-level", "1", "-E", filter, "--archive-file"])
+            .arg(&archive),
+    )?;
+    let nextest = place.join("cargo-nextest");
+    fs::copy(
+        find("cargo-nextest").context("`cargo-nextest` is not installed")?,
+        &nextest,
+    )?;
+    // The archive knows the workspace by its metadata; only the rules of the run are read from it.
+    let workspace = place.join("workspace");
+    copy_workspace_outline(&workspace)?;
+    user.own(&place)?;
+
+    let result = check(
+        user.command(&nextest)
+            .args(["nextest", "run", "--profile", "rootless"])
+            .arg("--archive-file")
+            .arg(&archive)
+            .arg("--extract-to")
+            .arg(&place)
+            .arg("--extract-overwrite")
+            .arg("--workspace-remap")
+            .arg(&workspace)
+            .current_dir(&workspace),
+    );
+    fs::remove_dir_all(&place)
+        .with_context(|| format!("`{}` could not be removed", place.display()))?;
+    result
+}
+
+/// The manifests, test data and nextest's configuration: what a test may look for at run time.
+fn copy_workspace_outline(to: &Path) -> Result<()> {
+    let root = workspace_root();
+    for wanted in ["Cargo.toml", "Cargo.lock", ".config", "crates"] {
+        fs::create_dir_all(to)?;
+        check(
+            Command::new("cp")
+                .arg("-r")
+                .arg(root.join(wanted))
+                .arg(to.join(wanted)),
+        )?;
+    }
+    Ok(())
+}
+
+/// An ordinary user of this machine, with subordinate ids as any Debian user has them.
+pub(crate) struct User {
+    uid: u32,
+    gid: u32,
+    home: PathBuf,
+}
+
+impl User {
+    pub(crate) fn ensure() -> Result<Self> {
+        if lookup()?.is_none() {
+            println!("creating user {USER}");
+            check(
+                Command::new("useradd")
+                    .args(["--create-home", "--shell", "/bin/sh", USER])
+                    // Debian's useradd adds the subordinate ids where login.defs says so.
+                    .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+            )?;
+        }
+        let user = lookup()?.with_context(|| format!("user `{USER}` was not created"))?;
+        for file in ["/etc/subuid", "/etc/subgid"] {
+            ensure_subordinate_ids(Path::new(file))?;
+        }
+        Ok(user)
+    }
+
+    /// An empty directory of the user's own, outside anybody's home.
+    pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
+        let path = PathBuf::from(format!("/var/tmp/{USER}-{name}-{}", std::process::id()));
+        fs::create_dir(&path)
+            .with_context(|| format!("`{}` could not be created", path.display()))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        chown(&path, Some(self.uid), Some(self.gid))?;
+        Ok(path)
+    }
+
+    /// Hands everything below `path` to the user.
+    pub(crate) fn own(&self, path: &Path) -> Result<()> {
+        check(
+            Command::new("chown")
+                .arg("-R")
+                .arg(format!("{}:{}", self.uid, self.gid))
+                .arg(path),
+        )
+    }
+
+    /// A command that runs as the user, with nothing of ours in its environment.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", &self.uid.to_string()])
+            .args(["--regid", &self.gid.to_string()])
+            .args(["--init-groups", "--inh-caps=-all", "--bounding-set=-all"])
+            .arg("--")
+            .arg(program)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+            .env("HOME", &self.home)
+            .env("USER", USER)
+            .env("LOGNAME", USER)
+            .env("LANG", "C.UTF-8")
+            .current_dir(&self.home);
+        for name in ["CI", "RUST_BACKTRACE", "RUST_LOG"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        command
+    }
+}
+
+fn lookup() -> Result<Option<User>> {
+    let passwd = fs::read_to_string("/etc/passwd")?;
+    for line in passwd.lines() {
+        let fields: Vec<_> = line.split(':').collect();
+        if let [name, _, uid, gid, _, home, ..] = fields[..]
+            && name == USER
+        {
+            return Ok(Some(User {
+                uid: uid.parse()?,
+                gid: gid.parse()?,
+                home: PathBuf::from(home),
+            }));
+        }
+    }
+    Ok(None)
+}
+
+fn ensure_subordinate_ids(file: &Path) -> Result<()> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error.into()),
+    };
+    if text
+        .lines()
+        .any(|line| line.starts_with(&format!("{USER}:")))
+    {
+        return Ok(());
+    }
+    let end = FIRST_SUBORDINATE_ID + SUBORDINATE_IDS;
+    for line in text.lines() {
+        let mut fields = line.split(':').skip(1).map(str::parse::<u32>);
+        if let (Some(Ok(start)), Some(Ok(count))) = (fields.next(), fields.next())
+            && start < end
+            && FIRST_SUBORDINATE_ID < start.saturating_add(count)
+        {
+            bail!(
+                "`{}` has no entry for {USER} and the range {FIRST_SUBORDINATE_ID}:{SUBORDINATE_IDS} is taken by `{line}`",
+                file.display()
+            );
+        }
+    }
+    let separator = if text.is_empty() || text.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
+    fs::write(
+        file,
+        format!("{text}{separator}{USER}:{FIRST_SUBORDINATE_ID}:{SUBORDINATE_IDS}\n"),
+    )?;
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! Which tests belong to which tier, as nextest filter expressions.
+//!
+//! Comes in: nothing. Goes out: one nextest run per tier. Never here: how a tier is reported.
+//!
+//! Every run names the whole workspace with all features, so that all tiers share one build; only
+//! the filter differs. A filter that matches nothing is an error (nextest's own rule), so a renamed
+//! suite cannot vanish unseen.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::run::{cargo, check};
+
+/// Tests that start real boxes: the conformance and escape suites and what the native backend
+/// adds of its own.
+pub(super) const BOXES: &str = "package(boxwood-backend-native) & kind(test)";
+
+/// The same for an ordinary user.
+pub(super) const ROOTLESS: &str = BOXES;
+
+/// Tests that start the real daemon or the real command.
+pub(super) const END_TO_END: &str = "package(boxwood) & kind(test)";
+
+/// Everything else.
+pub(super) fn unit_filter() -> String {
+    format!("not ({BOXES}) & not ({END_TO_END})")
+}
+
+pub(super) fn run(filter: &str) -> Result<()> {
+    check(nextest("run").args(["--profile", profile(), "-E", filter]))
+}
+
+/// `cargo nextest VERB` on the one build that all tiers share.
+pub(super) fn nextest(verb: &str) -> Command {
+    let mut command = cargo();
+    command.args(["nextest", verb, "--workspace", "--all-features"]);
+    command
+}
+
+fn profile() -> &'static str {
+    if std::env::var_os("CI").is_some() {
+        "ci"
+    } else {
+        "default"
+    }
+}

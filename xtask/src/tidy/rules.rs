@@ -1,0 +1,217 @@
+//! The rules themselves: pure, so that each has a test.
+//!
+//! Comes in: a path and its text. Goes out: findings. Never here: I/O.
+
+/// Past this a file has a seam that somebody should find.
+const LONG_FILE_LINES: usize = 500;
+/// Past this the build stops.
+const TOO_LONG_FILE_LINES: usize = 600;
+
+/// The only crates that may hold `unsafe`.
+const UNSAFE_CRATES: [&str; 2] = ["crates/boxwood-sys/", "crates/boxwood-init/"];
+
+/// Who may read the environment: the daemon's configuration, the command, the program inside the
+/// box, and code that is not part of the product.
+const ENVIRONMENT_READERS: [&str; 5] = [
+    "crates/boxwood-server/src/config",
+    "crates/boxwood/src/",
+    "crates/boxwood-init/src/",
+    "crates/boxwood-test-support/",
+    "xtask/",
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Severity {
+    Warning,
+    Error,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    pub(super) path: String,
+    pub(super) line: usize,
+    pub(super) what: String,
+}
+
+pub(super) fn check(path: &str, text: &str, findings: &mut Vec<Finding>) {
+    let mut report = |severity, line: usize, what: String| {
+        findings.push(Finding {
+            severity,
+            path: path.to_owned(),
+            line,
+            what,
+        });
+    };
+    if path == "Cargo.lock" || path == "LICENSE" {
+        return;
+    }
+    for (index, line) in text.lines().enumerate() {
+        if let Some(word) = forbidden_word(line) {
+            report(
+                Severity::Error,
+                index + 1,
+                format!("`{word}` says something about one machine, not about the project"),
+            );
+        }
+    }
+    if has_extension(path, "rs") {
+        check_rust(path, text, &mut report);
+    }
+}
+
+fn check_rust(path: &str, text: &str, report: &mut impl FnMut(Severity, usize, String)) {
+    let lines = text.lines().count();
+    if lines > TOO_LONG_FILE_LINES {
+        report(
+            Severity::Error,
+            lines,
+            format!("{lines} lines; past {TOO_LONG_FILE_LINES} a file is split"),
+        );
+    } else if lines > LONG_FILE_LINES {
+        report(
+            Severity::Warning,
+            lines,
+            format!("{lines} lines; past {LONG_FILE_LINES} we look for the seam"),
+        );
+    }
+
+    let in_test_tree = path.contains("/tests/") || path.contains("/benches/");
+    if !in_test_tree && !opens_with_module_docs(text) {
+        report(
+            Severity::Error,
+            1,
+            "no module documentation: say what comes in, what goes out, what is never here".into(),
+        );
+    }
+    if in_test_tree {
+        return;
+    }
+
+    let may_be_unsafe = UNSAFE_CRATES.iter().any(|place| path.starts_with(place));
+    // `forbid` cannot be undone further down, so with this line the compiler does the rest.
+    if !may_be_unsafe && is_crate_root(path) && !text.contains("#![forbid(unsafe_code)]") {
+        report(
+            Severity::Error,
+            1,
+            "a crate root opens with `#![forbid(unsafe_code)]`".into(),
+        );
+    }
+
+    let may_read_environment = path.ends_with("/build.rs")
+        || ENVIRONMENT_READERS
+            .iter()
+            .any(|place| path.starts_with(place));
+    if !may_read_environment {
+        for (index, line) in text.lines().enumerate() {
+            let code = code_of(line);
+            // Everything from here on is the file's own tests.
+            if code.trim_start().starts_with("#[cfg(test)]") {
+                break;
+            }
+            if code.contains("env::var(") || code.contains("env::var_os(") {
+                report(
+                    Severity::Error,
+                    index + 1,
+                    "the environment is read in `boxwood_server::config` and by the command".into(),
+                );
+            }
+        }
+    }
+}
+
+fn is_crate_root(path: &str) -> bool {
+    path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs")
+}
+
+fn opens_with_module_docs(text: &str) -> bool {
+    text.lines()
+        .find(|line| !line.trim().is_empty())
+        .is_some_and(|line| line.starts_with("//!"))
+}
+
+/// The line without its comment. A `//` inside a string cuts too early, which only makes a rule
+/// miss something in the rest of such a line.
+fn code_of(line: &str) -> &str {
+    line.split("//").next().unwrap_or(line)
+}
+
+fn has_extension(path: &str, extension: &str) -> bool {
+    path.rsplit_once('.')
+        .is_some_and(|(_, end)| end == extension)
+}
+
+/// Spelled in pieces, so that this file does not find itself.
+fn forbidden_word(line: &str) -> Option<&'static str> {
+    const WORDS: [&str; 5] = [
+        concat!("/wo", "rk/"),
+        concat!("../sha", "red"),
+        concat!("index.cra", "tes.io"),
+        concat!("static.cra", "tes.io"),
+        concat!("registry.npm", "js.org"),
+    ];
+    WORDS.into_iter().find(|word| line.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(path: &str, text: &str) -> Vec<String> {
+        let mut findings = Vec::new();
+        check(path, text, &mut findings);
+        findings
+            .into_iter()
+            .filter(|finding| finding.severity == Severity::Error)
+            .map(|finding| finding.what)
+            .collect()
+    }
+
+    #[test]
+    fn a_plain_module_is_fine() {
+        assert_eq!(
+            errors("crates/x/src/y.rs", "//! Docs.\nfn f() {}\n"),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn a_module_without_docs_is_found() {
+        assert_eq!(errors("crates/x/src/y.rs", "fn f() {}\n").len(), 1);
+    }
+
+    #[test]
+    fn a_crate_root_without_forbid_is_found() {
+        assert_eq!(errors("crates/x/src/lib.rs", "//! Docs.\n").len(), 1);
+        assert_eq!(
+            errors("crates/boxwood-sys/src/lib.rs", "//! Docs.\n"),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn a_machine_path_is_found_in_any_file() {
+        let text = concat!("see /wo", "rk/main\n");
+        assert_eq!(errors("docs/x.md", text).len(), 1);
+    }
+
+    #[test]
+    fn reading_the_environment_is_found_where_it_does_not_belong() {
+        let text = "//! Docs.\nfn f() { std::env::var(\"X\"); }\n";
+        assert_eq!(errors("crates/boxwood-session/src/y.rs", text).len(), 1);
+        assert_eq!(
+            errors("crates/boxwood/src/main.rs", text).len(),
+            1,
+            "forbid is missing"
+        );
+        assert_eq!(errors("crates/boxwood-server/src/config.rs", text), [""; 0]);
+        let in_tests = "//! Docs.\n#[cfg(test)]\nmod tests { fn f() { std::env::var(\"X\"); } }\n";
+        assert_eq!(errors("crates/boxwood-session/src/y.rs", in_tests), [""; 0]);
+    }
+
+    #[test]
+    fn a_very_long_file_is_found() {
+        let text = format!("//! Docs.\n{}", "\n".repeat(TOO_LONG_FILE_LINES));
+        assert_eq!(errors("crates/x/src/y.rs", &text).len(), 1);
+    }
+}
