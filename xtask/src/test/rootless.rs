@@ -96,6 +96,11 @@ impl User {
         for file in ["/etc/subuid", "/etc/subgid"] {
             ensure_subordinate_ids(Path::new(file))?;
         }
+        // A login would have made this one.
+        let run = user.home.join(".run");
+        fs::create_dir_all(&run)?;
+        fs::set_permissions(&run, fs::Permissions::from_mode(0o700))?;
+        chown(&run, Some(user.uid), Some(user.gid))?;
         Ok(user)
     }
 
@@ -125,12 +130,14 @@ impl User {
         command
             .args(["--reuid", &self.uid.to_string()])
             .args(["--regid", &self.gid.to_string()])
-            .args(["--init-groups", "--inh-caps=-all", "--bounding-set=-all"])
+            // The bounding set stays: `newuidmap` could not gain its capability without it.
+            .args(["--init-groups", "--inh-caps=-all"])
             .arg("--")
             .arg(program)
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
             .env("HOME", &self.home)
+            .env("XDG_RUNTIME_DIR", self.home.join(".run"))
             .env("USER", USER)
             .env("LOGNAME", USER)
             .env("LANG", "C.UTF-8")
