@@ -5,32 +5,51 @@
 #![forbid(unsafe_code)]
 
 mod coerce;
+mod doctor;
 mod error;
 mod event;
 mod exec;
 mod field;
 mod file;
+mod file_request;
 mod id;
 mod isolation;
+mod live;
 mod process;
 mod profile;
 mod reason;
 mod session;
+mod signal;
 mod spec;
 mod spec_rules;
 mod status;
+mod stream;
+mod token;
 
+pub use bytes::Base64Bytes;
+pub use doctor::{DoctorFinding, DoctorOutcome, DoctorReport};
+pub use doctor::{DoctorFinding, DoctorReport, FindingState};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use event::{Event, EventKind};
 pub use exec::{ExecResult, ExecStatus, StreamCapture};
 pub use field::FieldError;
-pub use file::{FileEntry, FileKind};
+pub use file::{
+    FileEntry, FileKind, FileList, MkdirRequest, MoveRequest, RemovedFile, check_box_path,
+};
+pub use file_request::{FileList, MkdirRequest, MoveRequest};
 pub use id::{IdError, ProcessId, SessionId};
 pub use isolation::{IsolationLabel, Mechanism, MissingMechanism, NetworkIsolation};
-pub use process::{ProcessInfo, ProcessSpec, ProcessStatus};
+pub use live::{ClientFrame, LiveExit, LiveStart, ServerFrame, TtySize};
+pub use process::{ProcessInfo, ProcessSpec, ProcessStatus, StoppedProcess};
 pub use profile::{LockableField, ProfileInfo};
 pub use reason::Reason;
-pub use session::{SessionDetail, SessionInfo};
+pub use session::{DeletedSession, SessionDetail, SessionInfo};
+pub use signal::{Signal, SignalRequest, SignalScope, UnknownSignal};
 pub use spec::{DEFAULT_IMAGES, DEFAULT_MOUNT_PATH, MountMode, MountSpec, Network, SpecRequest};
 pub use spec_rules::{MAX_COMMAND_BYTES, MAX_MOUNTS};
-pub use status::{BackendInfo, Status};
+pub use status::{BackendInfo, HealthState, Healthz, Readiness, Status};
+pub use stream::{
+    ExecExit, ExecInput, ExecOutput, OutputChunk, STDERR_CHANNEL, STDOUT_CHANNEL, Signal,
+    SignalRequest, TtySize,
+};
+pub use token::TokenInfo;

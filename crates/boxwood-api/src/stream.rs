@@ -1,0 +1,248 @@
+//! A live command: the frames of `/exec/ws` and the events of `/exec/stream`.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use utoipa::ToSchema;
+
+use crate::{ErrorDetail, ExecStatus, Reason, SessionId, SpecRequest};
+
+/// First byte of a binary frame from the daemon: standard output follows (or all of a terminal's).
+pub const STDOUT_CHANNEL: u8 = 1;
+/// First byte of a binary frame from the daemon: standard error follows.
+pub const STDERR_CHANNEL: u8 = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TtySize {
+    pub rows: u16,
+    pub cols: u16,
+}
+
+/// A text frame from the client. `start` comes first and once. A binary frame is standard input.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ExecInput {
+    Start {
+        /// As for `/exec`; `cmd` runs by `/bin/sh -c` unless `argv` is given.
+        #[serde(default)]
+        spec: Box<SpecRequest>,
+        /// Program and arguments, without a shell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        argv: Option<Vec<String>>,
+        /// A terminal of this size; stdout then carries everything.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tty: Option<TtySize>,
+        /// Whether standard input will follow; it is `/dev/null` otherwise. A terminal always has it.
+        #[serde(default)]
+        stdin: bool,
+    },
+    Stdin {
+        data: String,
+    },
+    CloseStdin,
+    Signal {
+        signal: Signal,
+    },
+    Resize {
+        rows: u16,
+        cols: u16,
+    },
+}
+
+/// A text frame from the daemon. Output comes in binary frames, whose first byte is the channel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ExecOutput {
+    Started {
+        session_id: SessionId,
+        exec_id: u64,
+        /// What the profile changed about the request, in words.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        notices: Vec<String>,
+    },
+    /// The last frame of a command that ran.
+    Exit(ExecExit),
+    /// The command could not be started, or a frame could not be understood.
+    Error { error: ErrorDetail },
+}
+
+/// How a live command ended. Also the data of the `exit` event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ExecExit {
+    pub exit_code: Option<i32>,
+    pub status: ExecStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    pub duration_ms: u64,
+}
+
+/// Data of the events `stdout` and `stderr`; bytes that are not UTF-8 are replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OutputChunk {
+    pub data: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignalRequest {
+    pub signal: Signal,
+}
+
+/// A signal by number (`15`) or by name (`"TERM"`, `"SIGTERM"`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+#[schema(value_type = String, example = "TERM")]
+pub struct Signal(i32);
+
+/// Names as `kill -l` has them, with their numbers on Linux.
+const SIGNALS: [(&str, i32); 31] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("ILL", 4),
+    ("TRAP", 5),
+    ("ABRT", 6),
+    ("BUS", 7),
+    ("FPE", 8),
+    ("KILL", 9),
+    ("USR1", 10),
+    ("SEGV", 11),
+    ("USR2", 12),
+    ("PIPE", 13),
+    ("ALRM", 14),
+    ("TERM", 15),
+    ("STKFLT", 16),
+    ("CHLD", 17),
+    ("CONT", 18),
+    ("STOP", 19),
+    ("TSTP", 20),
+    ("TTIN", 21),
+    ("TTOU", 22),
+    ("URG", 23),
+    ("XCPU", 24),
+    ("XFSZ", 25),
+    ("VTALRM", 26),
+    ("PROF", 27),
+    ("WINCH", 28),
+    ("IO", 29),
+    ("PWR", 30),
+    ("SYS", 31),
+];
+
+impl Signal {
+    /// `None` for a number no signal has.
+    pub fn from_number(number: i32) -> Option<Self> {
+        (1..=64).contains(&number).then_some(Self(number))
+    }
+
+    /// A number, or a name in any case, with or without `SIG`.
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Ok(number) = text.parse() {
+            return Self::from_number(number);
+        }
+        let name = text.to_ascii_uppercase();
+        let name = name.strip_prefix("SIG").unwrap_or(&name);
+        SIGNALS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, number)| Self(*number))
+    }
+
+    pub fn number(self) -> i32 {
+        self.0
+    }
+}
+
+impl Serialize for Signal {
+    fn serialize<S: Serializer>(&self, output: S) -> Result<S::Ok, S::Error> {
+        output.serialize_i32(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Signal {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_any(SignalVisitor)
+    }
+}
+
+struct SignalVisitor;
+
+impl de::Visitor<'_> for SignalVisitor {
+    type Value = Signal;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a signal's number or name")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Signal, E> {
+        i32::try_from(number)
+            .ok()
+            .and_then(Signal::from_number)
+            .ok_or_else(|| E::custom(format!("signal {number} does not exist")))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Signal, E> {
+        i32::try_from(number)
+            .ok()
+            .and_then(Signal::from_number)
+            .ok_or_else(|| E::custom(format!("signal {number} does not exist")))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Signal, E> {
+        Signal::parse(text).ok_or_else(|| E::custom(format!("signal `{text}` does not exist")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_go_by_number_or_name() {
+        let check = |json: &str, expected: Option<i32>| {
+            let got: Result<SignalRequest, _> = serde_json::from_str(json);
+            assert_eq!(got.ok().map(|request| request.signal.number()), expected);
+        };
+        check(r#"{"signal": 15}"#, Some(15));
+        check(r#"{"signal": "15"}"#, Some(15));
+        check(r#"{"signal": "TERM"}"#, Some(15));
+        check(r#"{"signal": "sigkill"}"#, Some(9));
+        check(r#"{"signal": 0}"#, None);
+        check(r#"{"signal": -9}"#, None);
+        check(r#"{"signal": 65}"#, None);
+        check(r#"{"signal": "NOPE"}"#, None);
+        check(r#"{"signal": 15, "x": 1}"#, None);
+    }
+
+    #[test]
+    fn frames_keep_their_shape() {
+        let start: ExecInput = serde_json::from_str(
+            r#"{"type":"start","spec":{"cmd":"sh","timeout_sec":9},"tty":{"rows":24,"cols":80}}"#,
+        )
+        .expect("valid");
+        let ExecInput::Start {
+            spec,
+            tty,
+            stdin,
+            argv,
+        } = start
+        else {
+            panic!("not a start frame");
+        };
+        assert_eq!((spec.cmd.as_str(), spec.timeout_sec), ("sh", Some(9)));
+        assert_eq!(tty, Some(TtySize { rows: 24, cols: 80 }));
+        assert!(!stdin && argv.is_none());
+        let exit = ExecOutput::Exit(ExecExit {
+            exit_code: Some(0),
+            status: ExecStatus::Completed,
+            reason: None,
+            duration_ms: 3,
+        });
+        assert_eq!(
+            serde_json::to_string(&exit).expect("JSON"),
+            r#"{"type":"exit","exit_code":0,"status":"completed","duration_ms":3}"#
+        );
+        let nonsense: Result<ExecInput, _> = serde_json::from_str(r#"{"type":"nope"}"#);
+        assert!(nonsense.is_err());
+    }
+}
