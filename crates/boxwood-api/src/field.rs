@@ -122,3 +122,31 @@ pub(crate) fn environment(env: &BTreeMap<String, String>) -> Result<(), FieldErr
     }
     Ok(())
 }
+
+/// Program arguments that the kernel can take.
+pub fn check_arguments(field: &str, arguments: &[String]) -> Result<(), FieldError> {
+    for (index, argument) in arguments.iter().enumerate() {
+        let field = format!("{field}[{index}]");
+        without_nul(&field, argument)?;
+        if argument.len() > MAX_STRING_BYTES {
+            return Err(FieldError::new(
+                field,
+                &format!("must be at most {MAX_STRING_BYTES} bytes"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A path of a file route: absolute, inside the box, and something the kernel can take. File names
+/// may begin or end with white space, so nothing is trimmed.
+pub fn check_box_path(field: &str, path: &str) -> Result<(), FieldError> {
+    without_nul(field, path)?;
+    if !path.starts_with('/') {
+        return Err(FieldError::new(
+            field,
+            "must be an absolute path inside the sandbox",
+        ));
+    }
+    path_length(field, path)
+}

@@ -31,3 +31,9 @@ pub struct MoveRequest {
     #[serde(default)]
     pub overwrite: bool,
 }
+
+/// The answer to a removed file or directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RemovedFile {
+    pub removed: String,
+}

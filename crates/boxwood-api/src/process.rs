@@ -53,3 +53,9 @@ pub struct ProcessInfo {
     pub reason: Option<Reason>,
     pub stderr_preview: String,
 }
+
+/// The answer to a stopped process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StoppedProcess {
+    pub stopped: ProcessId,
+}

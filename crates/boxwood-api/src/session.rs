@@ -47,3 +47,9 @@ pub struct SessionDetail {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed_process: Option<ProcessInfo>,
 }
+
+/// The answer to a deleted session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeletedSession {
+    pub deleted: SessionId,
+}
