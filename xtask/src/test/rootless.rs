@@ -49,7 +49,7 @@ pub(super) fn run(filter: &str) -> Result<()> {
             .arg(&archive)
             .arg("--extract-to")
             .arg(&place)
-            .arg("--extract-overwrite")
+            .args(["--extract-overwrite", "-E", filter])
             .arg("--workspace-remap")
             .arg(&workspace)
             .current_dir(&workspace),
