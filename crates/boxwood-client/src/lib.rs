@@ -1,1 +1,28 @@
+//! A typed client of the Boxwood daemon.
+//!
+//! Comes in: requests in the words of `boxwood-api`. Goes out: its answers, or a [`ClientError`] with
+//! a code, a message and, where there is one, a hint. Never here: environment variables, terminals,
+//! words for people beyond error texts, anything that only Linux has.
 #![forbid(unsafe_code)]
+
+mod call;
+mod connect;
+mod endpoint;
+mod error;
+mod events;
+mod files;
+mod live;
+mod path;
+mod processes;
+mod relay;
+mod sessions;
+mod sse;
+mod websocket;
+
+pub use call::{Client, Token};
+pub use endpoint::{DEFAULT_PORT, Endpoint, Secure};
+pub use error::ClientError;
+pub use events::EventStream;
+pub use files::Download;
+pub use live::{LiveEvent, LiveExec, LiveReceiver, LiveRequest, LiveSender};
+pub use relay::Relay;

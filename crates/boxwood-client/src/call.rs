@@ -1,0 +1,216 @@
+//! One request, one answer.
+//!
+//! Comes in: method, target, body. Goes out: decoded JSON, a streamed body, or a [`ClientError`].
+//! Connections are kept and used again; one that died while idle is replaced without the caller
+//! noticing, as long as nothing of the request was sent on it.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use hyper::{Method, Request, Response};
+use hyper_util::client::legacy::Client as Http;
+use hyper_util::rt::TokioExecutor;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::connect::Connector;
+use crate::path::Target;
+use crate::{ClientError, Endpoint};
+
+pub(crate) type BodyError = Box<dyn Error + Send + Sync>;
+pub(crate) type OutBody = UnsyncBoxBody<Bytes, BodyError>;
+
+/// Answers that are read whole are never larger than this. Two captured streams of 1 MiB, escaped
+/// as JSON, stay far below it.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+const AGENT: &str = concat!("boxwood/", env!("CARGO_PKG_VERSION"));
+
+/// A bearer token. Prints as nothing.
+#[derive(Clone)]
+pub struct Token(HeaderValue);
+
+impl Token {
+    pub fn new(text: &str) -> Result<Self, ClientError> {
+        let mut value = HeaderValue::try_from(format!("Bearer {}", text.trim()))
+            .map_err(|_| ClientError::BadToken)?;
+        value.set_sensitive(true);
+        Ok(Self(value))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// A daemon, seen from outside. Cheap to clone; clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    endpoint: Arc<Endpoint>,
+    token: Option<Token>,
+    http: Http<Connector, OutBody>,
+}
+
+impl Client {
+    /// Nothing is sent until the first request.
+    pub fn new(endpoint: Endpoint, token: Option<Token>) -> Self {
+        let endpoint = Arc::new(endpoint);
+        let http = Http::builder(TokioExecutor::new()).build(Connector(Arc::clone(&endpoint)));
+        Self {
+            endpoint,
+            token,
+            http,
+        }
+    }
+
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    pub(crate) fn authorization(&self) -> Option<&HeaderValue> {
+        self.token.as_ref().map(|token| &token.0)
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, target: &Target) -> Result<T, ClientError> {
+        self.json(Method::GET, target, empty(), None).await
+    }
+
+    pub(crate) async fn delete<T: DeserializeOwned>(
+        &self,
+        target: &Target,
+    ) -> Result<T, ClientError> {
+        self.json(Method::DELETE, target, empty(), None).await
+    }
+
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        target: &Target,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body = to_json(&Method::POST, target, body)?;
+        self.json(Method::POST, target, body, Some("application/json"))
+            .await
+    }
+
+    pub(crate) async fn json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        target: &Target,
+        body: OutBody,
+        content_type: Option<&'static str>,
+    ) -> Result<T, ClientError> {
+        let operation = operation(&method, target);
+        let response = self
+            .send(method, target, body, content_type, "application/json")
+            .await?;
+        let bytes = whole(&operation, response).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| ClientError::unexpected(&operation, error.to_string()))
+    }
+
+    /// Sends a request and answers once the status is known. A status of 400 or more is an error;
+    /// otherwise the body is still to be read.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        target: &Target,
+        body: OutBody,
+        content_type: Option<&'static str>,
+        accept: &'static str,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let operation = operation(&method, target);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!(
+                "http://{}{}{}",
+                self.endpoint.authority(),
+                self.endpoint.prefix(),
+                target.as_str()
+            ))
+            .header(ACCEPT, accept)
+            .header(USER_AGENT, AGENT);
+        if let Some(content_type) = content_type {
+            request = request.header(CONTENT_TYPE, content_type);
+        }
+        if let Some(token) = self.authorization() {
+            request = request.header(AUTHORIZATION, token);
+        }
+        let request = request
+            .body(body)
+            .map_err(|error| ClientError::unexpected(&operation, error.to_string()))?;
+        let response = self.http.request(request).await.map_err(|error| {
+            if error.is_connect() {
+                ClientError::Unreachable {
+                    endpoint: self.endpoint.to_string(),
+                    source: plain_cause(error),
+                }
+            } else {
+                ClientError::lost(&operation, error)
+            }
+        })?;
+        let status = response.status().as_u16();
+        if status < 400 {
+            return Ok(response);
+        }
+        let bytes = whole(&operation, response).await?;
+        Err(ClientError::from_answer(&operation, status, &bytes))
+    }
+}
+
+/// `GET /v1/sessions`: what an error message calls a request. The query may hold long paths and is
+/// left out.
+pub(crate) fn operation(method: &Method, target: &Target) -> String {
+    let path = target.as_str();
+    format!("{method} {}", path.split('?').next().unwrap_or(path))
+}
+
+pub(crate) fn empty() -> OutBody {
+    full(Bytes::new())
+}
+
+pub(crate) fn full(bytes: impl Into<Bytes>) -> OutBody {
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+pub(crate) fn to_json(
+    method: &Method,
+    target: &Target,
+    body: &impl Serialize,
+) -> Result<OutBody, ClientError> {
+    serde_json::to_vec(body)
+        .map(full)
+        .map_err(|error| ClientError::unexpected(&operation(method, target), error.to_string()))
+}
+
+async fn whole(operation: &str, response: Response<Incoming>) -> Result<Bytes, ClientError> {
+    Limited::new(response.into_body(), MAX_ANSWER_BYTES)
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes)
+        .map_err(|error| ClientError::lost(operation, error))
+}
+
+/// The cause below "client error (Connect)", which tells a person nothing.
+fn plain_cause(error: hyper_util::client::legacy::Error) -> BodyError {
+    let mut current: Option<&(dyn Error + 'static)> = Some(&error);
+    while let Some(cause) = current {
+        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
+            return Box::new(match io.raw_os_error() {
+                Some(code) => std::io::Error::from_raw_os_error(code),
+                None => std::io::Error::new(io.kind(), io.to_string()),
+            });
+        }
+        current = cause.source();
+    }
+    Box::new(error)
+}

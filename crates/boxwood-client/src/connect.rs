@@ -1,0 +1,152 @@
+//! Opens a byte stream to a daemon: TCP, a Unix socket, or TLS over TCP.
+//!
+//! Comes in: an [`Endpoint`]. Goes out: a stream that HTTP and WebSocket both run on. Never here:
+//! anything about what is said on it.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::endpoint::{Endpoint, Secure};
+
+/// Long enough for a slow link, short enough for somebody who mistyped an address.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+pub(crate) struct Stream(Box<dyn Duplex>);
+
+pub(crate) async fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
+    tokio::time::timeout(CONNECT_TIMEOUT, open(endpoint))
+        .await
+        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s"))?
+}
+
+async fn open(endpoint: &Endpoint) -> io::Result<Stream> {
+    match endpoint {
+        Endpoint::Tcp {
+            host, port, secure, ..
+        } => {
+            let tcp = TcpStream::connect((host.as_str(), *port)).await?;
+            // Requests are small and answered one by one; waiting to fill a packet only adds delay.
+            tcp.set_nodelay(true)?;
+            match secure {
+                Secure::Plain => Ok(Stream(Box::new(tcp))),
+                Secure::Tls => tls(host, tcp).await,
+            }
+        }
+        #[cfg(unix)]
+        Endpoint::Unix { path } => Ok(Stream(Box::new(
+            tokio::net::UnixStream::connect(path).await?,
+        ))),
+        #[cfg(not(unix))]
+        Endpoint::Unix { .. } => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this system has no unix sockets",
+        )),
+    }
+}
+
+#[cfg(feature = "tls")]
+async fn tls(host: &str, tcp: TcpStream) -> io::Result<Stream> {
+    use tokio_rustls::rustls::pki_types::ServerName;
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+    // The host's own store, so that a private authority the operator installed is trusted here too.
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let why = found.errors.first().map_or_else(
+            || "this system has no CA certificates".to_owned(),
+            |error| format!("the CA certificates of this system could not be read: {error}"),
+        );
+        return Err(io::Error::other(why));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
+        .connect(name, tcp)
+        .await?;
+    Ok(Stream(Box::new(stream)))
+}
+
+#[cfg(not(feature = "tls"))]
+#[expect(
+    clippy::unused_async,
+    reason = "the same shape as the function it stands in for"
+)]
+async fn tls(_host: &str, _tcp: TcpStream) -> io::Result<Stream> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "this build cannot speak TLS",
+    ))
+}
+
+/// Hands hyper its streams. Every request of a client goes to one endpoint, so the URI is not read.
+#[derive(Clone)]
+pub(crate) struct Connector(pub(crate) Arc<Endpoint>);
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = TokioIo<Stream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Stream>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let endpoint = Arc::clone(&self.0);
+        Box::pin(async move { Ok(TokioIo::new(connect(&endpoint).await?)) })
+    }
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_shutdown(cx)
+    }
+}

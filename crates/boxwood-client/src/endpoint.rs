@@ -1,0 +1,224 @@
+//! Where a daemon listens.
+//!
+//! Comes in: what a person typed (`http://host:port`, `unix:///run/boxwood/boxwood.sock`). Goes out:
+//! an [`Endpoint`]. Never here: environment variables and guesses; the caller finds the text.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::ClientError;
+
+/// The port daemons listen on when nobody says otherwise.
+pub const DEFAULT_PORT: u16 = 5410;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    Tcp {
+        /// Without brackets, also for IPv6.
+        host: String,
+        port: u16,
+        secure: Secure,
+        /// Put before every path, for daemons behind a proxy. Empty or `/like/this`.
+        prefix: String,
+    },
+    Unix {
+        path: PathBuf,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secure {
+    Plain,
+    Tls,
+}
+
+impl Endpoint {
+    /// The daemon that `boxwood serve` starts without flags.
+    pub fn local() -> Self {
+        Self::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port: DEFAULT_PORT,
+            secure: Secure::Plain,
+            prefix: String::new(),
+        }
+    }
+
+    /// The value of the `Host` header. Unix sockets have no host of their own; daemons accept
+    /// `localhost` there.
+    pub(crate) fn authority(&self) -> String {
+        match self {
+            Self::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
+            Self::Tcp { host, port, .. } => format!("{host}:{port}"),
+            Self::Unix { .. } => "localhost".to_owned(),
+        }
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        match self {
+            Self::Tcp { prefix, .. } => prefix,
+            Self::Unix { .. } => "",
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { secure, prefix, .. } => {
+                let scheme = match secure {
+                    Secure::Plain => "http",
+                    Secure::Tls => "https",
+                };
+                write!(f, "{scheme}://{}{prefix}", self.authority())
+            }
+            Self::Unix { path } => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = ClientError;
+
+    fn from_str(text: &str) -> Result<Self, ClientError> {
+        let bad = |why: &'static str| ClientError::BadUrl {
+            url: text.to_owned(),
+            why,
+        };
+        let trimmed = text.trim();
+        if let Some(path) = trimmed.strip_prefix("unix://") {
+            return if path.starts_with('/') {
+                Ok(Self::Unix { path: path.into() })
+            } else {
+                Err(bad(
+                    "a unix socket needs an absolute path, as in `unix:///run/boxwood/boxwood.sock`",
+                ))
+            };
+        }
+        if trimmed.starts_with('/') {
+            return Ok(Self::Unix {
+                path: trimmed.into(),
+            });
+        }
+        let (secure, rest) = if let Some(rest) = trimmed.strip_prefix("http://") {
+            (Secure::Plain, rest)
+        } else if let Some(rest) = trimmed.strip_prefix("https://") {
+            (Secure::Tls, rest)
+        } else if trimmed.contains("://") {
+            return Err(bad("only `http`, `https` and `unix` are spoken"));
+        } else {
+            (Secure::Plain, trimmed)
+        };
+        let (authority, prefix) = match rest.split_once('/') {
+            Some((authority, path)) => (authority, path.trim_end_matches('/')),
+            None => (rest, ""),
+        };
+        if prefix.contains(['?', '#']) || authority.contains(['?', '#']) {
+            return Err(bad("a query or fragment has no meaning here"));
+        }
+        if authority.contains('@') {
+            return Err(bad(
+                "put the token into `BOXWOOD_TOKEN`, not into the address",
+            ));
+        }
+        let (host, port) = split_authority(authority).ok_or_else(|| bad("expected `host:port`"))?;
+        if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            return Err(bad("the host name is empty or has spaces in it"));
+        }
+        let port = match (port, secure) {
+            (Some(port), _) => port
+                .parse()
+                .map_err(|_| bad("the port must be 1 to 65535"))?,
+            // Behind a proxy people leave the port out and mean the scheme's own.
+            (None, Secure::Tls) => 443,
+            (None, Secure::Plain) => DEFAULT_PORT,
+        };
+        Ok(Self::Tcp {
+            host: host.to_owned(),
+            port,
+            secure,
+            prefix: if prefix.is_empty() {
+                String::new()
+            } else {
+                format!("/{prefix}")
+            },
+        })
+    }
+}
+
+fn split_authority(authority: &str) -> Option<(&str, Option<&str>)> {
+    if let Some(rest) = authority.strip_prefix('[') {
+        let (host, after) = rest.split_once(']')?;
+        return match after {
+            "" => Some((host, None)),
+            after => Some((host, Some(after.strip_prefix(':')?))),
+        };
+    }
+    match authority.split_once(':') {
+        Some((host, port)) if !port.contains(':') => Some((host, Some(port))),
+        // No colon; or two and no brackets, which is an IPv6 address on its own.
+        Some(_) | None => Some((authority, None)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let shown = match text.parse::<Endpoint>() {
+            Ok(endpoint) => endpoint.to_string(),
+            Err(error) => format!("error: {error}"),
+        };
+        assert_eq!(shown, expected, "for {text:?}");
+    }
+
+    #[test]
+    fn addresses_are_read_the_way_people_type_them() {
+        check("http://127.0.0.1:5410", "http://127.0.0.1:5410");
+        check("http://127.0.0.1:5410/", "http://127.0.0.1:5410");
+        check("box.example", "http://box.example:5410");
+        check("box.example:80", "http://box.example:80");
+        check("https://box.example", "https://box.example:443");
+        check(
+            "https://box.example/boxes/",
+            "https://box.example:443/boxes",
+        );
+        check("http://[::1]:99", "http://[::1]:99");
+        check("http://[::1]", "http://[::1]:5410");
+        check(
+            "unix:///run/boxwood/boxwood.sock",
+            "unix:///run/boxwood/boxwood.sock",
+        );
+        check(
+            "/run/boxwood/boxwood.sock",
+            "unix:///run/boxwood/boxwood.sock",
+        );
+    }
+
+    #[test]
+    fn addresses_that_cannot_work_say_why() {
+        check(
+            "ftp://x",
+            "error: `ftp://x` is not an address of a daemon: only `http`, `https` and `unix` are spoken",
+        );
+        check(
+            "http://x:99999",
+            "error: `http://x:99999` is not an address of a daemon: the port must be 1 to 65535",
+        );
+        check(
+            "http://:1",
+            "error: `http://:1` is not an address of a daemon: the host name is empty or has spaces in it",
+        );
+        check(
+            "unix://run/x",
+            "error: `unix://run/x` is not an address of a daemon: a unix socket needs an absolute path, as in `unix:///run/boxwood/boxwood.sock`",
+        );
+    }
+
+    #[test]
+    fn a_secret_in_an_address_is_refused() {
+        assert!("http://me:secret@host".parse::<Endpoint>().is_err());
+    }
+}

@@ -1,0 +1,121 @@
+//! What can go wrong between a caller and a daemon.
+
+use std::error::Error;
+use std::io;
+
+use boxwood_api::{ErrorBody, ErrorCode};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("`{url}` is not an address of a daemon: {why}")]
+    BadUrl { url: String, why: &'static str },
+    #[error("the token has characters that cannot be sent")]
+    BadToken,
+    /// Nobody answers there.
+    #[error("no daemon answers at {endpoint}")]
+    Unreachable {
+        endpoint: String,
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The daemon answered, and said no.
+    #[error("{message}")]
+    Refused {
+        status: u16,
+        code: ErrorCode,
+        message: String,
+        hint: Option<String>,
+    },
+    /// Somebody answered, but not in Boxwood's words.
+    #[error("the answer to `{operation}` was not understood: {what}")]
+    Unexpected { operation: String, what: String },
+    /// The connection ended in the middle of something.
+    #[error("the connection to the daemon was lost during `{operation}`")]
+    Lost {
+        operation: String,
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+impl ClientError {
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::BadUrl { .. } | Self::BadToken => ErrorCode::ValidationError,
+            Self::Unreachable { .. } => ErrorCode::BackendUnavailable,
+            Self::Refused { code, .. } => *code,
+            Self::Unexpected { .. } | Self::Lost { .. } => ErrorCode::InternalError,
+        }
+    }
+
+    /// The next step, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::BadUrl { .. } => {
+                Some("addresses look like `http://127.0.0.1:5410` or `unix:///run/boxwood/boxwood.sock`".into())
+            }
+            Self::BadToken => Some("a token is one line of printable ASCII".into()),
+            Self::Unreachable { source, .. } => Some(unreachable_hint(source.as_ref())),
+            Self::Refused { hint: Some(hint), .. } => Some(hint.clone()),
+            Self::Refused { code: ErrorCode::Unauthorized, .. } => Some(
+                "set `BOXWOOD_TOKEN`; the daemon's own user makes one with `boxwood token create NAME`".into(),
+            ),
+            Self::Unexpected { .. } => {
+                Some("is it really a Boxwood daemon that listens there, and of this version?".into())
+            }
+            Self::Refused { .. } | Self::Lost { .. } => None,
+        }
+    }
+
+    pub(crate) fn lost(operation: &str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Lost {
+            operation: operation.to_owned(),
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn unexpected(operation: &str, what: impl Into<String>) -> Self {
+        Self::Unexpected {
+            operation: operation.to_owned(),
+            what: what.into(),
+        }
+    }
+
+    /// Reads the error body of a failed request. A body in other words (a proxy's page, say) is
+    /// named as such, because its text would mislead.
+    pub(crate) fn from_answer(operation: &str, status: u16, body: &[u8]) -> Self {
+        match serde_json::from_slice::<ErrorBody>(body) {
+            Ok(ErrorBody { error }) => Self::Refused {
+                status,
+                code: error.code,
+                message: error.message,
+                hint: error.hint,
+            },
+            Err(_) => Self::unexpected(
+                operation,
+                format!("HTTP status {status} without an error body"),
+            ),
+        }
+    }
+}
+
+fn unreachable_hint(source: &(dyn Error + 'static)) -> String {
+    match io_kind(source) {
+        Some(io::ErrorKind::PermissionDenied) => {
+            "the socket belongs to another user; use that user, or `--url http://HOST:PORT` with `BOXWOOD_TOKEN`"
+        }
+        _ => "start one with `boxwood serve`, or name another with `--url` or `BOXWOOD_URL`",
+    }
+    .to_owned()
+}
+
+fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
+    let mut current = Some(error);
+    while let Some(error) = current {
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return Some(io.kind());
+        }
+        current = error.source();
+    }
+    None
+}

@@ -1,0 +1,85 @@
+//! Writes ids and paths into request targets, whatever characters they have.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Everything but RFC 3986's unreserved characters.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// A request target under construction.
+pub(crate) struct Target {
+    text: String,
+    has_query: bool,
+}
+
+impl Target {
+    pub(crate) fn new(fixed: &str) -> Self {
+        Self {
+            text: fixed.to_owned(),
+            has_query: false,
+        }
+    }
+
+    /// Adds one path segment, encoded. A segment of dots alone is encoded as well, so that nothing
+    /// on the way takes the session `..` for a parent directory.
+    pub(crate) fn segment(mut self, segment: &str) -> Self {
+        self.text.push('/');
+        if !segment.is_empty() && segment.bytes().all(|byte| byte == b'.') {
+            self.text.push_str(&"%2E".repeat(segment.len()));
+        } else {
+            self.text.extend(utf8_percent_encode(segment, RESERVED));
+        }
+        self
+    }
+
+    /// Adds path text that needs no encoding, without its leading slash.
+    pub(crate) fn fixed(mut self, text: &str) -> Self {
+        self.text.push('/');
+        self.text.push_str(text);
+        self
+    }
+
+    pub(crate) fn query(mut self, key: &str, value: &str) -> Self {
+        self.text.push(if self.has_query { '&' } else { '?' });
+        self.has_query = true;
+        self.text.push_str(key);
+        self.text.push('=');
+        self.text.extend(utf8_percent_encode(value, RESERVED));
+        self
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(id: &str, expected: &str) {
+        let target = Target::new("/v1/sessions").segment(id).fixed("exec");
+        assert_eq!(target.as_str(), expected);
+    }
+
+    #[test]
+    fn an_id_is_one_segment_whatever_it_is_made_of() {
+        check("build-1", "/v1/sessions/build-1/exec");
+        check("../x", "/v1/sessions/..%2Fx/exec");
+        check("..", "/v1/sessions/%2E%2E/exec");
+        check("a b?c#d%", "/v1/sessions/a%20b%3Fc%23d%25/exec");
+        check("字", "/v1/sessions/%E5%AD%97/exec");
+    }
+
+    #[test]
+    fn query_values_are_encoded() {
+        let target = Target::new("/files")
+            .query("path", "/a&b=c +")
+            .query("x", "1");
+        assert_eq!(target.as_str(), "/files?path=%2Fa%26b%3Dc%20%2B&x=1");
+    }
+}

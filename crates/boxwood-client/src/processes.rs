@@ -1,0 +1,55 @@
+//! Managed processes of a session.
+
+use boxwood_api::{ProcessId, ProcessInfo, ProcessSpec, SessionId, Signal, SignalRequest};
+
+use crate::path::Target;
+use crate::sessions::session;
+use crate::{Client, ClientError};
+
+fn process(id: &SessionId, process: &ProcessId) -> Target {
+    session(id)
+        .fixed("managed-process")
+        .segment(process.as_str())
+}
+
+impl Client {
+    pub async fn processes(&self, id: &SessionId) -> Result<Vec<ProcessInfo>, ClientError> {
+        self.get(&session(id).fixed("processes")).await
+    }
+
+    pub async fn process(
+        &self,
+        id: &SessionId,
+        process_id: &ProcessId,
+    ) -> Result<ProcessInfo, ClientError> {
+        self.get(&process(id, process_id)).await
+    }
+
+    pub async fn start_process(
+        &self,
+        id: &SessionId,
+        spec: &ProcessSpec,
+    ) -> Result<ProcessInfo, ClientError> {
+        self.post(&session(id).fixed("managed-process"), spec).await
+    }
+
+    /// Closes its stdin, then TERM, then KILL; answers when it has ended.
+    pub async fn stop_process(
+        &self,
+        id: &SessionId,
+        process_id: &ProcessId,
+    ) -> Result<ProcessInfo, ClientError> {
+        self.delete(&process(id, process_id)).await
+    }
+
+    pub async fn signal_process(
+        &self,
+        id: &SessionId,
+        process_id: &ProcessId,
+        signal: Signal,
+    ) -> Result<(), ClientError> {
+        let target = process(id, process_id).fixed("signal");
+        let _: serde_json::Value = self.post(&target, &SignalRequest { signal }).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! Sessions, commands, and the daemon itself.
+
+use boxwood_api::{
+    BackendInfo, DoctorReport, ExecResult, ProfileInfo, SessionDetail, SessionId, SessionInfo,
+    SpecRequest, Status,
+};
+use serde::Deserialize;
+
+use crate::path::Target;
+use crate::{Client, ClientError};
+
+#[derive(Deserialize)]
+struct Deleted {
+    deleted: SessionId,
+}
+
+pub(crate) fn session(id: &SessionId) -> Target {
+    Target::new("/v1/sessions").segment(id.as_str())
+}
+
+impl Client {
+    pub async fn health(&self) -> Result<BackendInfo, ClientError> {
+        self.get(&Target::new("/v1/health")).await
+    }
+
+    pub async fn status(&self) -> Result<Status, ClientError> {
+        self.get(&Target::new("/v1/status")).await
+    }
+
+    /// What the daemon finds when it tries every isolation mechanism of its host.
+    pub async fn doctor(&self) -> Result<DoctorReport, ClientError> {
+        self.get(&Target::new("/v1/doctor")).await
+    }
+
+    pub async fn profiles(&self) -> Result<Vec<ProfileInfo>, ClientError> {
+        self.get(&Target::new("/v1/profiles")).await
+    }
+
+    pub async fn sessions(&self) -> Result<Vec<SessionInfo>, ClientError> {
+        self.get(&Target::new("/v1/sessions")).await
+    }
+
+    pub async fn session(&self, id: &SessionId) -> Result<SessionDetail, ClientError> {
+        self.get(&session(id)).await
+    }
+
+    /// Creates the session, or answers with the one that exists and fits.
+    pub async fn create_session(
+        &self,
+        id: &SessionId,
+        spec: &SpecRequest,
+    ) -> Result<SessionInfo, ClientError> {
+        self.post(&session(id), spec).await
+    }
+
+    pub async fn delete_session(&self, id: &SessionId) -> Result<SessionId, ClientError> {
+        let answer: Deleted = self.delete(&session(id)).await?;
+        Ok(answer.deleted)
+    }
+
+    /// Runs `spec.cmd` to its end and answers with what it wrote. Creates the session when missing.
+    pub async fn exec(
+        &self,
+        id: &SessionId,
+        spec: &SpecRequest,
+    ) -> Result<ExecResult, ClientError> {
+        self.post(&session(id).fixed("exec"), spec).await
+    }
+}
