@@ -1,1 +1,35 @@
+//! Which sessions exist, and what each may do next.
+//!
+//! Comes in: what policy has admitted. Goes out: sessions, command results, live streams, managed
+//! processes, events. Never here: isolation technologies by name, judgement, HTTP, configuration.
 #![forbid(unsafe_code)]
+
+mod activity;
+mod availability;
+mod capture;
+mod compat;
+mod drain;
+mod error;
+mod events;
+mod exec;
+mod leash;
+mod live;
+mod managed;
+mod processes;
+mod reaper;
+mod reason;
+mod registry;
+mod session;
+mod sessions;
+mod settings;
+mod slot;
+mod spawning;
+
+pub use error::SessionError;
+pub use live::{LiveControl, LiveEvent, LiveExec};
+pub use managed::{Attachable, Attachment, LogChunk, LogStream, ProcessLogs, Replace};
+pub use sessions::Sessions;
+pub use settings::Settings;
+
+/// What callers of this crate need from the layer below it.
+pub use boxwood_backend::{FileAnswer, FileCall, OpenFor, Stdio, TerminalSize};

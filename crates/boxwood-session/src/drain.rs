@@ -1,0 +1,170 @@
+//! Reads one output stream of a program, and knows when to stop after the program has ended.
+//!
+//! A background child may hold the pipes open long after the program itself is gone. What the
+//! program wrote is already in the pipe by then, so a short silence means there is no more of it.
+
+use std::time::Duration;
+
+use boxwood_backend::Process;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::time::Instant;
+
+type Reader = Box<dyn AsyncRead + Send + Unpin>;
+
+/// What one read takes at most. Large enough that a flood is not a flood of system calls.
+const READ_BYTES: usize = 64 * 1024;
+/// The first read of a stream is small: most commands say little, and many say nothing.
+const FIRST_READ_BYTES: usize = 4 * 1024;
+
+/// One stream being read. `bytes` is what the last [`Tap::fill`] brought.
+pub(crate) struct Tap {
+    reader: Option<Reader>,
+    bytes: Vec<u8>,
+}
+
+impl Tap {
+    pub(crate) fn new(reader: Option<Reader>) -> Self {
+        Self {
+            reader,
+            bytes: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.reader.is_some()
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Replaces `bytes` by the next ones; empty at the end of the stream, which is then closed.
+    /// Cancel-safe: a read that was not finished took nothing.
+    pub(crate) async fn fill(&mut self) {
+        let Some(reader) = &mut self.reader else {
+            // Callers ask `is_open` first; a closed stream never brings anything again.
+            return std::future::pending().await;
+        };
+        let wanted = if self.bytes.len() == self.bytes.capacity() && !self.bytes.is_empty() {
+            READ_BYTES
+        } else {
+            self.bytes.capacity().max(FIRST_READ_BYTES)
+        };
+        self.bytes.clear();
+        self.bytes.reserve(wanted);
+        match reader.read_buf(&mut self.bytes).await {
+            Ok(1..) => {}
+            // A terminal whose last user is gone reports an error instead of an end.
+            Ok(0) | Err(_) => {
+                self.bytes.clear();
+                self.reader = None;
+            }
+        }
+    }
+
+    /// Lets go of the stream without breaking it: somebody in the box may still write to it, and
+    /// must not die of a closed pipe for that. What it writes goes nowhere.
+    pub(crate) fn discard_rest(self) {
+        let Some(mut reader) = self.reader else {
+            return;
+        };
+        tokio::spawn(async move {
+            let mut nowhere = vec![0; FIRST_READ_BYTES];
+            while matches!(reader.read(&mut nowhere).await, Ok(1..)) {}
+        });
+    }
+}
+
+/// Both output streams of a process.
+pub(crate) struct Taps {
+    pub(crate) stdout: Tap,
+    pub(crate) stderr: Tap,
+}
+
+/// Which stream brought something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    Stdout,
+    Stderr,
+}
+
+impl Taps {
+    /// Takes the output streams out of a process; the rest of it stays with the caller.
+    pub(crate) fn of(process: &mut Process) -> Self {
+        let nothing: Reader = Box::new(tokio::io::empty());
+        Self {
+            stdout: Tap::new(Some(std::mem::replace(&mut process.stdout, nothing))),
+            stderr: Tap::new(process.stderr.take()),
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.stdout.is_open() || self.stderr.is_open()
+    }
+
+    /// Waits for the next bytes (or the end) of either stream. Cancel-safe.
+    pub(crate) async fn fill(&mut self) -> Which {
+        tokio::select! {
+            () = self.stdout.fill(), if self.stdout.is_open() => Which::Stdout,
+            () = self.stderr.fill(), if self.stderr.is_open() => Which::Stderr,
+            else => std::future::pending().await,
+        }
+    }
+
+    pub(crate) fn bytes(&self, which: Which) -> &[u8] {
+        match which {
+            Which::Stdout => self.stdout.bytes(),
+            Which::Stderr => self.stderr.bytes(),
+        }
+    }
+
+    pub(crate) fn discard_rest(self) {
+        self.stdout.discard_rest();
+        self.stderr.discard_rest();
+    }
+}
+
+/// Silence that means the program's own output has all been read.
+const QUIET: Duration = Duration::from_millis(50);
+/// The most time spent reading after the end, however talkative the background is.
+const LONGEST: Duration = Duration::from_millis(500);
+/// The most bytes read after the end: no pipe holds more, so the rest is the background's.
+const MOST_BYTES: usize = 1024 * 1024;
+
+/// How long to go on reading after a program has ended.
+pub(crate) struct LastWords {
+    until: Instant,
+    quiet_at: Instant,
+    bytes: usize,
+}
+
+impl LastWords {
+    pub(crate) fn begin() -> Self {
+        let now = Instant::now();
+        Self {
+            until: now + LONGEST,
+            quiet_at: now + QUIET,
+            bytes: 0,
+        }
+    }
+
+    pub(crate) fn heard(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.quiet_at = Instant::now() + QUIET;
+    }
+
+    /// The reader was held up (by a full channel, a full buffer) for this long; that was not
+    /// silence of the program.
+    pub(crate) fn held_up(&mut self, since: Instant) {
+        let now = Instant::now();
+        self.until += now.duration_since(since);
+        self.quiet_at = now + QUIET;
+    }
+
+    /// Resolves when enough has been waited.
+    pub(crate) async fn over(&self) {
+        if self.bytes < MOST_BYTES {
+            tokio::time::sleep_until(self.until.min(self.quiet_at)).await;
+        }
+    }
+}

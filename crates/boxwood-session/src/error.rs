@@ -1,0 +1,259 @@
+//! Everything that can go wrong with a session, each with its stable code.
+//!
+//! Cloneable, because callers that meet in one creation share its error.
+
+use std::sync::Arc;
+
+use boxwood_api::{ErrorCode, ProcessId, SessionId};
+use boxwood_backend::{ControlError, FileError, FileFault, SpawnError, StartError, StopError};
+
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    #[error("session {session} not found")]
+    NotFound { session: SessionId },
+    #[error("sandbox_exec session {session} already exists with {field}={value}")]
+    Conflict {
+        session: SessionId,
+        field: &'static str,
+        /// What the living session has.
+        value: String,
+    },
+    #[error("session {session} was deleted while it was being started")]
+    DeletedWhileStarting { session: SessionId },
+    #[error("session {session} is gone: its box has died")]
+    Gone { session: SessionId },
+    #[error("there are already {limit} sessions, which is the most this daemon keeps")]
+    TooManySessions { limit: usize },
+    #[error("there are already {limit} managed processes, which is the most this daemon runs")]
+    TooManyProcesses { limit: usize },
+    #[error("the daemon is shutting down")]
+    ShuttingDown,
+    #[error("{what}")]
+    Invalid { what: String },
+    #[error("{source}")]
+    Start { source: Arc<StartError> },
+    #[error("session {session} could not be removed")]
+    Stop {
+        session: SessionId,
+        source: Arc<StopError>,
+    },
+    #[error("session {session} could not run the program: {source}")]
+    Spawn {
+        session: SessionId,
+        source: Arc<SpawnError>,
+    },
+    #[error("{source}")]
+    Control { source: Arc<ControlError> },
+    #[error("{source}")]
+    File { source: Arc<FileError> },
+    #[error("session {session} has no managed process{}", with_id(.process))]
+    ProcessNotFound {
+        session: SessionId,
+        process: ProcessId,
+    },
+    #[error("session {session} already has a managed process{}", with_id(.process))]
+    ProcessConflict {
+        session: SessionId,
+        process: ProcessId,
+    },
+    #[error("managed process{} in session {session} is not running", bare_id(.process))]
+    ProcessNotRunning {
+        session: SessionId,
+        process: ProcessId,
+    },
+    #[error("managed process{} in session {session} was stopped or replaced", bare_id(.process))]
+    ProcessReplaced {
+        session: SessionId,
+        process: ProcessId,
+    },
+    #[error("the command has ended and takes no more input")]
+    InputClosed,
+    /// A bug of ours or of a backend, caught before it could hang a caller.
+    #[error("an internal step failed: {step}")]
+    Internal { step: &'static str },
+}
+
+/// Callers that run a single process never said its id, so it is not read back to them.
+fn with_id(process: &ProcessId) -> String {
+    if *process == ProcessId::default() {
+        String::new()
+    } else {
+        format!(" with process_id={process}")
+    }
+}
+
+fn bare_id(process: &ProcessId) -> String {
+    if *process == ProcessId::default() {
+        String::new()
+    } else {
+        format!(" {process}")
+    }
+}
+
+impl SessionError {
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound { .. } => ErrorCode::SessionNotFound,
+            Self::Conflict { .. } => ErrorCode::SessionConflict,
+            Self::DeletedWhileStarting { .. } | Self::Gone { .. } => ErrorCode::SessionGone,
+            Self::TooManySessions { .. } | Self::TooManyProcesses { .. } => ErrorCode::Capacity,
+            Self::ShuttingDown => ErrorCode::BackendUnavailable,
+            Self::Invalid { .. } | Self::InputClosed => ErrorCode::ValidationError,
+            Self::Start { source } => source.code(),
+            Self::Spawn { source, .. } => spawn_code(source),
+            Self::Control { source } => control_code(source),
+            Self::File { source } => file_code(source),
+            Self::ProcessNotFound { .. } => ErrorCode::ManagedProcessNotFound,
+            Self::ProcessConflict { .. }
+            | Self::ProcessNotRunning { .. }
+            | Self::ProcessReplaced { .. } => ErrorCode::ManagedProcessConflict,
+            Self::Stop { .. } | Self::Internal { .. } => ErrorCode::InternalError,
+        }
+    }
+
+    /// What the caller can do next, where there is something.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Start { source } => return source.hint().map(str::to_owned),
+            Self::Conflict { .. } => {
+                "use another session_id, send the same settings, or delete the session first"
+            }
+            Self::TooManySessions { .. } => "delete a session that is no longer needed",
+            Self::TooManyProcesses { .. } => "stop a managed process that is no longer needed",
+            Self::Gone { .. } => "ask again: the session is made anew",
+            Self::ProcessConflict { .. } => "stop it first, or use another process_id",
+            Self::Spawn { source, .. } if matches!(**source, SpawnError::PidsLimit) => {
+                "stop background processes of the session, or raise pids_limit"
+            }
+            Self::Spawn { source, .. } if matches!(**source, SpawnError::TooLong) => {
+                "put the text in a file of the session, or send it as stdin"
+            }
+            _ => return None,
+        };
+        Some(hint.to_owned())
+    }
+
+    pub(crate) fn spawn(session: &SessionId, source: SpawnError) -> Self {
+        match source {
+            SpawnError::Gone => Self::Gone {
+                session: session.clone(),
+            },
+            source => Self::Spawn {
+                session: session.clone(),
+                source: Arc::new(source),
+            },
+        }
+    }
+
+    pub(crate) fn control(source: ControlError) -> Self {
+        Self::Control {
+            source: Arc::new(source),
+        }
+    }
+}
+
+fn spawn_code(error: &SpawnError) -> ErrorCode {
+    match error {
+        SpawnError::Gone => ErrorCode::SessionGone,
+        SpawnError::PidsLimit => ErrorCode::Capacity,
+        SpawnError::TooLong => ErrorCode::ValidationError,
+        SpawnError::Step { .. } => ErrorCode::InternalError,
+    }
+}
+
+fn control_code(error: &ControlError) -> ErrorCode {
+    match error {
+        ControlError::Gone => ErrorCode::SessionGone,
+        ControlError::Ended => ErrorCode::ManagedProcessConflict,
+        ControlError::NoTerminal | ControlError::BadSignal(_) => ErrorCode::ValidationError,
+        ControlError::Io(_) => ErrorCode::InternalError,
+    }
+}
+
+fn file_code(error: &FileError) -> ErrorCode {
+    match error {
+        FileError::Gone => ErrorCode::SessionGone,
+        FileError::Step { .. } => ErrorCode::InternalError,
+        FileError::Fault { fault, .. } => match fault {
+            FileFault::NotFound => ErrorCode::NotFound,
+            FileFault::Denied | FileFault::ReadOnly => ErrorCode::Forbidden,
+            FileFault::NoSpace => ErrorCode::Capacity,
+            FileFault::Exists
+            | FileFault::NotADirectory
+            | FileFault::IsADirectory
+            | FileFault::NotAFile
+            | FileFault::NotEmpty
+            | FileFault::TooManyLinks
+            | FileFault::BadPath
+            | FileFault::Other => ErrorCode::ValidationError,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> SessionId {
+        SessionId::new("s1").expect("a legal id")
+    }
+
+    #[test]
+    fn the_process_called_default_is_not_named() {
+        let missing = |process| {
+            SessionError::ProcessNotFound {
+                session: session(),
+                process,
+            }
+            .to_string()
+        };
+        assert_eq!(
+            missing(ProcessId::default()),
+            "session s1 has no managed process"
+        );
+        assert_eq!(
+            missing(ProcessId::new("p2").expect("a legal id")),
+            "session s1 has no managed process with process_id=p2"
+        );
+    }
+
+    #[test]
+    fn messages_read_as_the_seeds_clients_expect() {
+        let process = ProcessId::default();
+        let check = |error: SessionError, text: &str, code: ErrorCode| {
+            assert_eq!(error.to_string(), text);
+            assert_eq!(error.code(), code);
+        };
+        check(
+            SessionError::NotFound { session: session() },
+            "session s1 not found",
+            ErrorCode::SessionNotFound,
+        );
+        check(
+            SessionError::ProcessConflict {
+                session: session(),
+                process: process.clone(),
+            },
+            "session s1 already has a managed process",
+            ErrorCode::ManagedProcessConflict,
+        );
+        check(
+            SessionError::ProcessNotRunning {
+                session: session(),
+                process,
+            },
+            "managed process in session s1 is not running",
+            ErrorCode::ManagedProcessConflict,
+        );
+        check(
+            SessionError::Conflict {
+                session: session(),
+                field: "image",
+                value: "host".to_owned(),
+            },
+            "sandbox_exec session s1 already exists with image=host",
+            ErrorCode::SessionConflict,
+        );
+    }
+}

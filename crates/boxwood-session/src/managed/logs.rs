@@ -1,0 +1,112 @@
+//! What a process wrote lately, in the order it was read.
+
+use std::collections::VecDeque;
+
+use jiff::Timestamp;
+
+/// Kept per process, both streams together.
+const KEPT_BYTES: usize = 256 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogStream {
+    Stdout,
+    Stderr,
+}
+
+/// Bytes that were read at one time from one stream; not necessarily whole lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogChunk {
+    pub at: Timestamp,
+    pub stream: LogStream,
+    pub bytes: Vec<u8>,
+}
+
+/// Recent output, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessLogs {
+    pub chunks: Vec<LogChunk>,
+    /// Older bytes that are no longer kept.
+    pub dropped_bytes: u64,
+}
+
+impl ProcessLogs {
+    /// One stream of it as text.
+    pub fn text(&self, stream: LogStream) -> String {
+        let bytes: Vec<u8> = self
+            .chunks
+            .iter()
+            .filter(|chunk| chunk.stream == stream)
+            .flat_map(|chunk| chunk.bytes.iter().copied())
+            .collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Logs {
+    chunks: VecDeque<LogChunk>,
+    bytes: usize,
+    dropped: u64,
+}
+
+/// Small reads of one stream in a row become one chunk up to this size, so that a process that
+/// writes byte by byte does not cost a chunk per byte.
+const JOINED_BYTES: usize = 4 * 1024;
+
+impl Logs {
+    pub(super) fn push(&mut self, stream: LogStream, bytes: &[u8]) {
+        let kept = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
+        self.dropped += (bytes.len() - kept.len()) as u64;
+        self.bytes += kept.len();
+        match self.chunks.back_mut() {
+            Some(last)
+                if last.stream == stream && last.bytes.len() + kept.len() <= JOINED_BYTES =>
+            {
+                last.bytes.extend_from_slice(kept);
+            }
+            _ => self.chunks.push_back(LogChunk {
+                at: Timestamp::now(),
+                stream,
+                bytes: kept.to_vec(),
+            }),
+        }
+        while self.bytes > KEPT_BYTES {
+            let Some(oldest) = self.chunks.pop_front() else {
+                break;
+            };
+            self.bytes -= oldest.bytes.len();
+            self.dropped += oldest.bytes.len() as u64;
+        }
+    }
+
+    pub(super) fn snapshot(&self) -> ProcessLogs {
+        ProcessLogs {
+            chunks: self.chunks.iter().cloned().collect(),
+            dropped_bytes: self.dropped,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recent_output_is_kept_in_order_and_older_output_counted() {
+        let mut logs = Logs::default();
+        logs.push(LogStream::Stdout, b"out");
+        logs.push(LogStream::Stderr, b"err");
+        logs.push(LogStream::Stderr, b"or");
+        let snapshot = logs.snapshot();
+        assert_eq!(snapshot.chunks.len(), 2);
+        assert_eq!(snapshot.text(LogStream::Stdout), "out");
+        assert_eq!(snapshot.text(LogStream::Stderr), "error");
+        assert_eq!(snapshot.dropped_bytes, 0);
+
+        logs.push(LogStream::Stdout, &vec![b'x'; KEPT_BYTES + 10]);
+        let snapshot = logs.snapshot();
+        assert_eq!(snapshot.text(LogStream::Stdout).len(), KEPT_BYTES);
+        assert_eq!(snapshot.text(LogStream::Stderr), "");
+        assert_eq!(snapshot.dropped_bytes, 8 + 10);
+    }
+}

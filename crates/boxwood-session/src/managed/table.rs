@@ -1,0 +1,252 @@
+//! The processes of one session by id, and how many there may be.
+//!
+//! Starting and replacing take time and happen outside the table's lock; a slot that says
+//! `Starting` keeps its place meanwhile, and others wait for it or are refused.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use boxwood_api::{ProcessId, ProcessInfo};
+use tokio::sync::watch;
+
+use super::{Managed, Replace};
+use crate::SessionError;
+use crate::activity::lock;
+
+/// Ended processes that a session remembers; the oldest are forgotten first.
+const REMEMBERED: usize = 32;
+
+enum Slot {
+    Starting {
+        /// The one that is being replaced, for whoever asks meanwhile.
+        previous: Option<Arc<Managed>>,
+        /// Closed when the start is over, whichever way.
+        over: watch::Receiver<()>,
+    },
+    Live(Arc<Managed>),
+}
+
+impl Slot {
+    fn managed(&self) -> Option<&Arc<Managed>> {
+        match self {
+            Self::Starting { previous, .. } => previous.as_ref(),
+            Self::Live(managed) => Some(managed),
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        match self {
+            Self::Starting { .. } => true,
+            Self::Live(managed) => managed.is_running(),
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct ProcessTable(Arc<Mutex<BTreeMap<ProcessId, Slot>>>);
+
+/// What a start found under its id.
+pub(crate) enum Claim {
+    /// The place is the caller's. A `previous` one has to be stopped first.
+    Mine {
+        ticket: Ticket,
+        previous: Option<Arc<Managed>>,
+    },
+    /// Another start is under way: wait for it, then ask again.
+    Wait(watch::Receiver<()>),
+    Refused,
+}
+
+/// The right to fill one slot. Dropped unfilled, the slot is free again.
+pub(crate) struct Ticket {
+    table: ProcessTable,
+    id: ProcessId,
+    filled: bool,
+    _over: watch::Sender<()>,
+}
+
+impl Ticket {
+    pub(crate) fn fill(mut self, managed: Arc<Managed>) {
+        self.filled = true;
+        let mut slots = lock(&self.table.0);
+        slots.insert(self.id.clone(), Slot::Live(managed));
+        forget_oldest(&mut slots);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.filled {
+            lock(&self.table.0).remove(&self.id);
+        }
+    }
+}
+
+fn forget_oldest(slots: &mut BTreeMap<ProcessId, Slot>) {
+    let mut ended: Vec<_> = slots
+        .iter()
+        .filter_map(|(id, slot)| match slot {
+            Slot::Live(managed) => managed.ended_at().map(|at| (at, id.clone())),
+            Slot::Starting { .. } => None,
+        })
+        .collect();
+    ended.sort();
+    let too_many = ended.len().saturating_sub(REMEMBERED);
+    for (_, id) in ended.into_iter().take(too_many) {
+        if let Some(Slot::Live(managed)) = slots.remove(&id) {
+            managed.abandon();
+        }
+    }
+}
+
+impl ProcessTable {
+    pub(crate) fn claim(&self, id: &ProcessId, replace: Replace) -> Claim {
+        let mut slots = lock(&self.0);
+        let previous = match (slots.get(id), replace) {
+            (None, _) => None,
+            (Some(slot), Replace::Refuse) if slot.is_running() => return Claim::Refused,
+            (Some(Slot::Starting { over, .. }), _) => return Claim::Wait(over.clone()),
+            (Some(Slot::Live(managed)), _) => Some(Arc::clone(managed)),
+        };
+        let (sender, over) = watch::channel(());
+        slots.insert(
+            id.clone(),
+            Slot::Starting {
+                previous: previous.clone(),
+                over,
+            },
+        );
+        Claim::Mine {
+            ticket: Ticket {
+                table: self.clone(),
+                id: id.clone(),
+                filled: false,
+                _over: sender,
+            },
+            previous,
+        }
+    }
+
+    pub(crate) fn get(&self, id: &ProcessId) -> Option<Arc<Managed>> {
+        lock(&self.0).get(id).and_then(Slot::managed).cloned()
+    }
+
+    /// Takes a process out. `Err` is a start under way: wait for it, then ask again.
+    pub(crate) fn take(&self, id: &ProcessId) -> Result<Option<Arc<Managed>>, watch::Receiver<()>> {
+        let mut slots = lock(&self.0);
+        if let Some(Slot::Starting { over, .. }) = slots.get(id) {
+            return Err(over.clone());
+        }
+        Ok(match slots.remove(id) {
+            Some(Slot::Live(managed)) => Some(managed),
+            Some(Slot::Starting { .. }) | None => None,
+        })
+    }
+
+    /// Every process there is, the ended ones included.
+    pub(crate) fn all(&self) -> Vec<Arc<Managed>> {
+        lock(&self.0)
+            .values()
+            .filter_map(Slot::managed)
+            .cloned()
+            .collect()
+    }
+
+    pub(crate) fn infos(&self) -> BTreeMap<ProcessId, ProcessInfo> {
+        self.all()
+            .iter()
+            .map(|managed| (managed.id().clone(), managed.info()))
+            .collect()
+    }
+
+    pub(crate) fn any_running(&self) -> bool {
+        lock(&self.0).values().any(Slot::is_running)
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        lock(&self.0)
+            .values()
+            .filter_map(Slot::managed)
+            .filter(|managed| managed.is_running())
+            .count()
+    }
+}
+
+/// How many managed processes may run, over all sessions.
+pub(crate) struct Seats {
+    taken: Arc<AtomicUsize>,
+    limit: usize,
+}
+
+impl Seats {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            taken: Arc::new(AtomicUsize::new(0)),
+            limit,
+        }
+    }
+
+    pub(crate) fn take(&self) -> Result<Seat, SessionError> {
+        self.taken
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
+                (taken < self.limit).then_some(taken + 1)
+            })
+            .map(|_| Seat(Arc::clone(&self.taken)))
+            .map_err(|_| SessionError::TooManyProcesses { limit: self.limit })
+    }
+}
+
+/// One running process counted; given back when dropped.
+pub(crate) struct Seat(Arc<AtomicUsize>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> ProcessId {
+        ProcessId::default()
+    }
+
+    #[test]
+    fn a_second_start_waits_or_is_refused() {
+        let table = ProcessTable::default();
+        let Claim::Mine { ticket, previous } = table.claim(&id(), Replace::Refuse) else {
+            panic!("an empty table has room");
+        };
+        assert!(previous.is_none());
+        assert!(matches!(
+            table.claim(&id(), Replace::Refuse),
+            Claim::Refused
+        ));
+        let Claim::Wait(over) = table.claim(&id(), Replace::Running) else {
+            panic!("a replacement waits for the start");
+        };
+        assert!(table.any_running());
+        drop(ticket);
+        assert!(over.has_changed().is_err(), "the start is over");
+        assert!(!table.any_running());
+        assert!(matches!(
+            table.claim(&id(), Replace::Refuse),
+            Claim::Mine { .. }
+        ));
+    }
+
+    #[test]
+    fn seats_are_counted_and_given_back() {
+        let seats = Seats::new(1);
+        let seat = seats.take().expect("one is free");
+        assert!(matches!(
+            seats.take(),
+            Err(SessionError::TooManyProcesses { limit: 1 })
+        ));
+        drop(seat);
+        assert!(seats.take().is_ok());
+    }
+}

@@ -1,0 +1,178 @@
+//! Starting, finding and stopping the managed processes of sessions.
+
+use std::sync::Arc;
+
+use boxwood_api::{ProcessId, ProcessInfo, ProcessSpec, SessionId};
+use boxwood_backend::{SpawnRequest, Stdio};
+
+use crate::SessionError;
+use crate::leash::Killed;
+use crate::managed::{Claim, Managed, Replace, launch};
+use crate::registry::Registry;
+use crate::session::{Ending, Lease};
+use crate::spawning::spawn;
+
+/// In a task of its own: a caller that vanishes leaves a started process, not half a one.
+pub(crate) async fn start(
+    registry: &Arc<Registry>,
+    id: &SessionId,
+    spec: ProcessSpec,
+    replace: Replace,
+) -> Result<ProcessInfo, SessionError> {
+    check(&spec)?;
+    if !registry.backend.capabilities().managed_processes {
+        return Err(SessionError::Invalid {
+            what: format!(
+                "the {} backend has no managed processes",
+                registry.backend.name()
+            ),
+        });
+    }
+    let lease = registry.existing(id).await?;
+    let registry = Arc::clone(registry);
+    let starting = tokio::spawn(async move { start_in(&registry, lease, spec, replace).await });
+    starting.await.unwrap_or(Err(SessionError::Internal {
+        step: "starting a managed process",
+    }))
+}
+
+async fn start_in(
+    registry: &Arc<Registry>,
+    lease: Lease,
+    spec: ProcessSpec,
+    replace: Replace,
+) -> Result<ProcessInfo, SessionError> {
+    let session = &lease.session;
+    let (ticket, previous) = loop {
+        match session.processes.claim(&spec.process_id, replace) {
+            Claim::Mine { ticket, previous } => break (ticket, previous),
+            Claim::Refused => {
+                return Err(SessionError::ProcessConflict {
+                    session: session.id.clone(),
+                    process: spec.process_id,
+                });
+            }
+            Claim::Wait(mut over) => {
+                // Never sent to, only closed, when the other start is over.
+                let _ = over.changed().await;
+            }
+        }
+    };
+    if let Some(previous) = previous {
+        terminate(registry, &lease, &previous).await;
+    }
+    let seat = registry.seats.take()?;
+    let argv = std::iter::once(spec.command.clone())
+        .chain(spec.args.iter().cloned())
+        .collect();
+    let request = SpawnRequest {
+        argv,
+        env: spec.env.clone(),
+        cwd: spec.cwd.clone(),
+        stdio: Stdio::Pipes,
+    };
+    let process = spawn(Arc::clone(&session.sandbox), request)
+        .await
+        .map_err(|error| SessionError::spawn(&session.id, error))?;
+    let managed = launch(session, spec, process, seat);
+    let info = managed.info();
+    ticket.fill(managed);
+    Ok(info)
+}
+
+async fn terminate(registry: &Arc<Registry>, lease: &Lease, managed: &Managed) {
+    let grace = registry.settings.stop_grace;
+    if let Killed::Alive = managed.terminate(grace).await {
+        registry.close_if(
+            &lease.session,
+            Ending::Died,
+            "a managed process in it could not be killed",
+            |_| true,
+        );
+    }
+}
+
+pub(crate) fn get(
+    registry: &Registry,
+    id: &SessionId,
+    process: &ProcessId,
+) -> Result<Arc<Managed>, SessionError> {
+    let session = registry.peek(id)?;
+    session
+        .processes
+        .get(process)
+        .ok_or_else(|| SessionError::ProcessNotFound {
+            session: id.clone(),
+            process: process.clone(),
+        })
+}
+
+pub(crate) async fn stop(
+    registry: &Arc<Registry>,
+    id: &SessionId,
+    process: &ProcessId,
+) -> Result<ProcessInfo, SessionError> {
+    let lease = registry.existing(id).await?;
+    let managed = loop {
+        match lease.session.processes.take(process) {
+            Ok(Some(managed)) => break managed,
+            Ok(None) => {
+                return Err(SessionError::ProcessNotFound {
+                    session: id.clone(),
+                    process: process.clone(),
+                });
+            }
+            Err(mut starting) => {
+                // Never sent to, only closed, when the start is over.
+                let _ = starting.changed().await;
+            }
+        }
+    };
+    let registry = Arc::clone(registry);
+    let stopping = tokio::spawn(async move {
+        terminate(&registry, &lease, &managed).await;
+        managed.info()
+    });
+    stopping.await.map_err(|_| SessionError::Internal {
+        step: "stopping a managed process",
+    })
+}
+
+/// What no backend could do anything sensible with.
+fn check(spec: &ProcessSpec) -> Result<(), SessionError> {
+    let invalid = |what: &str| {
+        Err(SessionError::Invalid {
+            what: what.to_owned(),
+        })
+    };
+    if spec.command.trim().is_empty() {
+        return invalid("command must not be empty");
+    }
+    if !spec.cwd.starts_with('/') {
+        return invalid("cwd must be an absolute path inside the sandbox");
+    }
+    let has_nul = |text: &String| text.contains('\0');
+    if has_nul(&spec.command) || has_nul(&spec.cwd) || spec.args.iter().any(has_nul) {
+        return invalid("command, args and cwd must not contain NUL bytes");
+    }
+    for (name, value) in &spec.env {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return invalid("env names must not be empty or contain `=`, and NUL is not allowed");
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn check_argv(argv: &[String]) -> Result<(), SessionError> {
+    let what = match argv.first() {
+        None => "argv must not be empty",
+        Some(program) if program.is_empty() => "the program must not be empty",
+        Some(_) if argv.iter().any(|word| word.contains('\0')) => {
+            "arguments must not contain NUL bytes"
+        }
+        Some(_) => return Ok(()),
+    };
+    Err(SessionError::Invalid {
+        what: what.to_owned(),
+    })
+}

@@ -1,0 +1,401 @@
+//! The one place that knows which sessions exist.
+//!
+//! Comes in: admitted specs, deletes, the news that a box died. Goes out: leases on living
+//! sessions. Never here: a lock held while a backend works. Creations and removals run in tasks of
+//! their own, so a caller that vanishes leaves neither half a box nor half a removal.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use boxwood_api::{EventKind, SessionId};
+use boxwood_backend::{Backend, Sandbox};
+use boxwood_policy::AdmittedSpec;
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::activity::lock;
+use crate::availability::Availability;
+use crate::compat::first_difference;
+use crate::events::Events;
+use crate::managed::Seats;
+use crate::session::{Ending, Lease, Session};
+use crate::slot::{Close, Settle, Settled, Slot, Started, settled};
+use crate::{SessionError, Settings};
+
+/// For managed processes whose whole session goes: shorter than a stop of their own, because
+/// somebody waits for the session to be gone.
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
+
+pub(crate) struct Registry {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) settings: Settings,
+    pub(crate) events: Events,
+    pub(crate) seats: Seats,
+    pub(crate) availability: Availability,
+    pub(crate) exec_ids: AtomicU64,
+    slots: Mutex<HashMap<SessionId, Slot<Arc<Session>>>>,
+    /// One counter for all ids: it never goes back, and no memory of old ids is needed.
+    incarnations: AtomicU64,
+    shutting_down: AtomicBool,
+}
+
+/// What looking up an id came to.
+enum Found {
+    Lease(Lease),
+    /// Worth another look when this is settled; its error is the caller's too.
+    Share(Settled),
+    /// Worth another look when this is settled, however it ends.
+    Wait(Settled),
+}
+
+impl Registry {
+    pub(crate) fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
+        Self {
+            availability: Availability::new(Arc::clone(&backend)),
+            backend,
+            seats: Seats::new(settings.max_processes),
+            settings,
+            events: Events::new(),
+            exec_ids: AtomicU64::new(1),
+            slots: Mutex::default(),
+            incarnations: AtomicU64::new(1),
+            shutting_down: AtomicBool::new(false),
+        }
+    }
+
+    /// The session of that name, made when it is missing. Callers that come while it is being made
+    /// share that creation and its error.
+    pub(crate) async fn get_or_create(
+        self: &Arc<Self>,
+        spec: &Arc<AdmittedSpec>,
+    ) -> Result<Lease, SessionError> {
+        loop {
+            match self.look_up_or_start(spec)? {
+                Found::Lease(lease) => return Ok(lease),
+                Found::Share(step) => settled(step).await?,
+                Found::Wait(step) => {
+                    // Its errors belong to others.
+                    let _ = settled(step).await;
+                }
+            }
+        }
+    }
+
+    fn look_up_or_start(self: &Arc<Self>, spec: &Arc<AdmittedSpec>) -> Result<Found, SessionError> {
+        let id = spec.session();
+        let mut slots = lock(&self.slots);
+        if self.shutting_down.load(Ordering::Acquire) {
+            return Err(SessionError::ShuttingDown);
+        }
+        match slots.get(id) {
+            Some(Slot::Ready { session }) if !session.sandbox.is_alive() => {
+                let dead = Arc::clone(session);
+                drop(slots);
+                Ok(Found::Wait(self.close_dead(&dead)))
+            }
+            Some(Slot::Ready { session }) => match first_difference(&session.spec, spec) {
+                None => Ok(Found::Lease(Lease::new(session))),
+                Some(difference) => Err(SessionError::Conflict {
+                    session: id.clone(),
+                    field: difference.field,
+                    value: difference.value,
+                }),
+            },
+            // A request that the new session would not fit waits to be told so by a session that
+            // really exists; one that comes after a delete waits for that to be over.
+            Some(Slot::Starting {
+                spec: starting,
+                started,
+                close_after,
+            }) => {
+                let step = started.clone();
+                if close_after.is_none() && first_difference(starting, spec).is_none() {
+                    Ok(Found::Share(step))
+                } else {
+                    Ok(Found::Wait(step))
+                }
+            }
+            Some(Slot::Closing { closed }) => Ok(Found::Wait(closed.clone())),
+            None if slots.len() >= self.settings.max_sessions => {
+                Err(SessionError::TooManySessions {
+                    limit: self.settings.max_sessions,
+                })
+            }
+            None => {
+                let (settle, started) = watch::channel(None);
+                slots.insert(
+                    id.clone(),
+                    Slot::Starting {
+                        spec: Arc::clone(spec),
+                        started: started.clone(),
+                        close_after: None,
+                    },
+                );
+                drop(slots);
+                let registry = Arc::clone(self);
+                tokio::spawn(registry.start(Arc::clone(spec), settle));
+                Ok(Found::Share(started))
+            }
+        }
+    }
+
+    /// Makes the box and settles the slot, whichever way it goes.
+    async fn start(self: Arc<Self>, spec: Arc<AdmittedSpec>, settle: Settle) {
+        let starting = AssertUnwindSafe(self.backend.start(&spec)).catch_unwind();
+        let outcome = match starting.await {
+            Ok(Ok(sandbox)) => {
+                self.availability.seen_working();
+                self.admit_box(&spec, sandbox)
+            }
+            Ok(Err(source)) => {
+                self.availability.seen_failing(&source);
+                tracing::warn!(session = %spec.session(), error = %source, "a box did not start");
+                lock(&self.slots).remove(spec.session());
+                Err(SessionError::Start {
+                    source: Arc::new(source),
+                })
+            }
+            Err(_panic) => {
+                lock(&self.slots).remove(spec.session());
+                Err(SessionError::Internal {
+                    step: "the backend panicked while it started a box",
+                })
+            }
+        };
+        settle.send_replace(Some(outcome));
+    }
+
+    fn admit_box(
+        self: &Arc<Self>,
+        spec: &Arc<AdmittedSpec>,
+        sandbox: Arc<dyn Sandbox>,
+    ) -> Result<(), SessionError> {
+        let session = Arc::new(Session::new(
+            Arc::clone(spec),
+            sandbox,
+            self.backend.name(),
+            self.incarnations.fetch_add(1, Ordering::Relaxed),
+            self.events.clone(),
+        ));
+        let incarnation = session.incarnation;
+        self.events
+            .emit(&session.id, || EventKind::SessionCreated { incarnation });
+        let mut slots = lock(&self.slots);
+        // The slot is there: only this start takes it away. Should it not be, the box must go.
+        let next = match slots.get_mut(&session.id) {
+            Some(slot) => slot.started(Arc::clone(&session)),
+            None => Started::Stop {
+                session: Arc::clone(&session),
+                why: "superseded".to_owned(),
+                closed: watch::Sender::new(None),
+            },
+        };
+        drop(slots);
+        match next {
+            Started::Serve => {
+                tokio::spawn(watch_box(Arc::downgrade(self), session));
+                Ok(())
+            }
+            Started::Stop {
+                session,
+                why,
+                closed,
+            } => {
+                let id = session.id.clone();
+                self.stop_later(session, Ending::Asked, why, closed);
+                Err(SessionError::DeletedWhileStarting { session: id })
+            }
+        }
+    }
+
+    /// A living session, waited for while it starts, never created.
+    pub(crate) async fn existing(&self, id: &SessionId) -> Result<Lease, SessionError> {
+        loop {
+            let step = match lock(&self.slots).get(id) {
+                Some(Slot::Ready { session }) if session.sandbox.is_alive() => {
+                    return Ok(Lease::new(session));
+                }
+                Some(Slot::Ready { session }) => {
+                    return Err(SessionError::Gone {
+                        session: session.id.clone(),
+                    });
+                }
+                Some(Slot::Starting { started, .. }) => started.clone(),
+                Some(Slot::Closing { .. }) | None => return Err(not_found(id)),
+            };
+            settled(step).await?;
+        }
+    }
+
+    /// A living session, without waiting and without counting as use.
+    pub(crate) fn peek(&self, id: &SessionId) -> Result<Arc<Session>, SessionError> {
+        match lock(&self.slots).get(id) {
+            Some(Slot::Ready { session }) => Ok(Arc::clone(session)),
+            Some(Slot::Starting { .. } | Slot::Closing { .. }) | None => Err(not_found(id)),
+        }
+    }
+
+    pub(crate) fn ready(&self) -> Vec<Arc<Session>> {
+        lock(&self.slots)
+            .values()
+            .filter_map(|slot| match slot {
+                Slot::Ready { session } => Some(Arc::clone(session)),
+                Slot::Starting { .. } | Slot::Closing { .. } => None,
+            })
+            .collect()
+    }
+
+    pub(crate) async fn delete(
+        self: &Arc<Self>,
+        id: &SessionId,
+        why: &str,
+    ) -> Result<(), SessionError> {
+        let started = match self.begin_close(id, why, |_| true) {
+            None => return Err(not_found(id)),
+            Some(Close::Stop { session, closed }) => {
+                let done = closed.subscribe();
+                self.stop_later(session, Ending::Asked, why.to_owned(), closed);
+                return settled(done).await;
+            }
+            Some(Close::UnderWay(closed)) => return settled(closed).await,
+            Some(Close::AfterStart(started)) => started,
+        };
+        // The start ends either in a removal, which is then under way, or in an error, which
+        // leaves nothing: both are what was asked for.
+        let _ = settled(started).await;
+        let closed = match lock(&self.slots).get(id) {
+            Some(Slot::Closing { closed }) => closed.clone(),
+            Some(_) | None => return Ok(()),
+        };
+        settled(closed).await
+    }
+
+    /// Closes this very session if it is still the one in its slot and `wanted` says so under the
+    /// lock. Does not wait.
+    pub(crate) fn close_if(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        ending: Ending,
+        why: &str,
+        wanted: impl FnOnce(&Session) -> bool,
+    ) {
+        let same = |found: &Arc<Session>| Arc::ptr_eq(found, session) && wanted(found);
+        if let Some(Close::Stop { session, closed }) = self.begin_close(&session.id, why, same) {
+            self.stop_later(session, ending, why.to_owned(), closed);
+        }
+    }
+
+    /// Gets a dead session out of the way; what comes back settles when it is.
+    fn close_dead(self: &Arc<Self>, session: &Arc<Session>) -> Settled {
+        self.close_if(session, Ending::Died, "its box died", |_| true);
+        match lock(&self.slots).get(&session.id) {
+            Some(Slot::Closing { closed }) => closed.clone(),
+            Some(_) | None => watch::channel(Some(Ok(()))).1,
+        }
+    }
+
+    fn begin_close(
+        &self,
+        id: &SessionId,
+        why: &str,
+        wanted: impl FnOnce(&Arc<Session>) -> bool,
+    ) -> Option<Close<Arc<Session>>> {
+        let mut slots = lock(&self.slots);
+        let slot = slots.get_mut(id)?;
+        match slot {
+            Slot::Ready { session } if !wanted(session) => None,
+            _ => Some(slot.close(why)),
+        }
+    }
+
+    /// Stops the box in a task, frees the slot, settles `closed`.
+    fn stop_later(
+        self: &Arc<Self>,
+        session: Arc<Session>,
+        ending: Ending,
+        why: String,
+        closed: Settle,
+    ) {
+        session.end(ending);
+        let registry = Arc::clone(self);
+        tokio::spawn(async move {
+            let stopping = AssertUnwindSafe(stop_session(&session, ending)).catch_unwind();
+            let outcome = stopping.await.unwrap_or(Err(SessionError::Internal {
+                step: "the backend panicked while it removed a box",
+            }));
+            if let Err(error) = &outcome {
+                tracing::error!(session = %session.id, %error, "a box was not removed cleanly");
+            }
+            lock(&registry.slots).remove(&session.id);
+            registry
+                .events
+                .emit(&session.id, || EventKind::SessionDeleted { why });
+            closed.send_replace(Some(outcome));
+        });
+    }
+
+    /// Refuses new sessions, removes all there are, then lets the backend go.
+    pub(crate) async fn shutdown(self: &Arc<Self>) {
+        {
+            // Under the lock, so that no start can slip in behind the last look below.
+            let _slots = lock(&self.slots);
+            self.shutting_down.store(true, Ordering::Release);
+        }
+        loop {
+            let ids: Vec<_> = lock(&self.slots).keys().cloned().collect();
+            if ids.is_empty() {
+                break;
+            }
+            // Errors were logged where they happened; a shutdown goes on.
+            join_all(
+                ids.iter()
+                    .map(|id| self.delete(id, "the daemon shuts down")),
+            )
+            .await;
+        }
+        self.backend.shutdown().await;
+    }
+}
+
+/// Takes notice when a box dies by itself.
+async fn watch_box(registry: Weak<Registry>, session: Arc<Session>) {
+    tokio::select! {
+        () = session.sandbox.gone() => {}
+        () = session.ended() => return,
+    }
+    if let Some(registry) = registry.upgrade() {
+        registry.close_if(&session, Ending::Died, "its box died", |_| true);
+    }
+}
+
+async fn stop_session(session: &Session, ending: Ending) -> Result<(), SessionError> {
+    let processes = session.processes.all();
+    if ending == Ending::Asked {
+        let running = processes.iter().filter(|process| process.is_running());
+        let terminating = join_all(running.map(|process| process.terminate(CLOSE_GRACE)));
+        // Whatever is left then goes with the box.
+        let _ = timeout(CLOSE_GRACE * 2, terminating).await;
+    }
+    for process in &processes {
+        process.abandon();
+    }
+    session
+        .sandbox
+        .stop()
+        .await
+        .map_err(|source| SessionError::Stop {
+            session: session.id.clone(),
+            source: Arc::new(source),
+        })
+}
+
+fn not_found(id: &SessionId) -> SessionError {
+    SessionError::NotFound {
+        session: id.clone(),
+    }
+}

@@ -1,0 +1,286 @@
+//! The door to everything in this crate.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use boxwood_api::{
+    BackendInfo, Event, ExecResult, ProcessId, ProcessInfo, ProcessSpec, SessionDetail, SessionId,
+    SessionInfo, Status,
+};
+use boxwood_backend::{Backend, FileAnswer, FileCall, SpawnRequest, Stdio};
+use boxwood_policy::{Admission, AdmittedSpec};
+use tokio::sync::broadcast;
+
+use crate::exec;
+use crate::live::{self, LiveExec};
+use crate::managed::{Attachable, ProcessLogs, Replace};
+use crate::processes;
+use crate::reaper;
+use crate::registry::Registry;
+use crate::session::{Ending, ExecRecord, Session};
+use crate::spawning::spawn;
+use crate::{SessionError, Settings};
+
+const UNKILLABLE: &str = "a command in it could not be killed";
+
+/// Every session of one daemon. Clones are the same sessions.
+#[derive(Clone)]
+pub struct Sessions {
+    registry: Arc<Registry>,
+}
+
+impl Sessions {
+    /// Needs a Tokio runtime: the reaper starts here.
+    pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
+        let ttl = settings.session_ttl;
+        let registry = Arc::new(Registry::new(backend, settings));
+        tokio::spawn(reaper::run(Arc::downgrade(&registry), ttl));
+        Self { registry }
+    }
+
+    pub async fn get_or_create(&self, spec: AdmittedSpec) -> Result<SessionInfo, SessionError> {
+        let lease = self.registry.get_or_create(&Arc::new(spec)).await?;
+        Ok(lease.session.info())
+    }
+
+    /// Runs one command with `/bin/sh -c` and waits for it, making the session when it is missing.
+    /// Dropping the future kills the command's tree.
+    pub async fn exec(&self, admission: Admission) -> Result<ExecResult, SessionError> {
+        let Admission { spec, exec } = admission;
+        if exec.cmd().trim().is_empty() {
+            return Err(empty_command());
+        }
+        let spec = Arc::new(spec);
+        let mut retried = false;
+        loop {
+            let record = self.begin_exec(&spec).await?;
+            let session = Arc::clone(record.session());
+            let capture_bytes = self.registry.settings.capture_bytes;
+            match exec::run(record, &exec, capture_bytes).await {
+                Ok(done) => {
+                    if done.unkillable {
+                        self.close_unkillable(&session);
+                    }
+                    return Ok(done.result);
+                }
+                // The box died before the command began, so nothing was done twice.
+                Err(SessionError::Gone { .. }) if !retried => {
+                    retried = true;
+                    self.close_dead(&session);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Like [`Sessions::exec`], with input and output while it runs.
+    pub async fn stream(
+        &self,
+        admission: Admission,
+        stdio: Stdio,
+    ) -> Result<LiveExec, SessionError> {
+        if admission.exec.cmd().trim().is_empty() {
+            return Err(empty_command());
+        }
+        let request = exec::shell_request(&admission.exec, stdio);
+        self.stream_request(admission, request).await
+    }
+
+    /// Like [`Sessions::stream`], with a program and its arguments instead of a shell command.
+    pub async fn stream_argv(
+        &self,
+        admission: Admission,
+        argv: Vec<String>,
+        stdio: Stdio,
+    ) -> Result<LiveExec, SessionError> {
+        processes::check_argv(&argv)?;
+        let request = exec::request(&admission.exec, argv, stdio);
+        self.stream_request(admission, request).await
+    }
+
+    async fn stream_request(
+        &self,
+        admission: Admission,
+        request: SpawnRequest,
+    ) -> Result<LiveExec, SessionError> {
+        let Admission { spec, exec } = admission;
+        let stdio = request.stdio;
+        if matches!(stdio, Stdio::Terminal(_)) && !self.registry.backend.capabilities().pty {
+            return Err(SessionError::Invalid {
+                what: format!(
+                    "the {} backend has no terminals",
+                    self.registry.backend.name()
+                ),
+            });
+        }
+        let spec = Arc::new(spec);
+        let mut retried = false;
+        loop {
+            let record = self.begin_exec(&spec).await?;
+            let session = Arc::clone(record.session());
+            match spawn(Arc::clone(&session.sandbox), request.clone()).await {
+                Ok(process) => {
+                    let sessions = self.clone();
+                    let unkillable = move || sessions.close_unkillable(&session);
+                    let timeout = exec.timeout();
+                    return Ok(live::launch(record, process, stdio, timeout, unkillable));
+                }
+                Err(error) => {
+                    let error = SessionError::spawn(&session.id, error);
+                    if retried || !matches!(error, SessionError::Gone { .. }) {
+                        return Err(error);
+                    }
+                    retried = true;
+                    self.close_dead(&session);
+                }
+            }
+        }
+    }
+
+    async fn begin_exec(&self, spec: &Arc<AdmittedSpec>) -> Result<ExecRecord, SessionError> {
+        let lease = self.registry.get_or_create(spec).await?;
+        let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
+        Ok(ExecRecord::begin(exec_id, lease))
+    }
+
+    fn close_unkillable(&self, session: &Arc<Session>) {
+        self.registry
+            .close_if(session, Ending::Died, UNKILLABLE, |_| true);
+    }
+
+    fn close_dead(&self, session: &Arc<Session>) {
+        self.registry
+            .close_if(session, Ending::Died, "its box died", |_| true);
+    }
+
+    /// Living sessions, by id.
+    pub fn list(&self) -> Vec<SessionInfo> {
+        let mut sessions = self.registry.ready();
+        sessions.sort_by(|one, other| one.id.cmp(&other.id));
+        sessions.iter().map(|session| session.info()).collect()
+    }
+
+    pub fn detail(&self, id: &SessionId) -> Result<SessionDetail, SessionError> {
+        Ok(self.registry.peek(id)?.detail())
+    }
+
+    /// Returns when nothing of the session is left. A session that is being started goes as soon
+    /// as it is there.
+    pub async fn delete(&self, id: &SessionId, why: &str) -> Result<(), SessionError> {
+        self.registry.delete(id, why).await
+    }
+
+    pub async fn start_process(
+        &self,
+        id: &SessionId,
+        spec: ProcessSpec,
+        replace: Replace,
+    ) -> Result<ProcessInfo, SessionError> {
+        processes::start(&self.registry, id, spec, replace).await
+    }
+
+    pub fn process(
+        &self,
+        id: &SessionId,
+        process: &ProcessId,
+    ) -> Result<ProcessInfo, SessionError> {
+        Ok(processes::get(&self.registry, id, process)?.info())
+    }
+
+    /// By process id.
+    pub fn processes(&self, id: &SessionId) -> Result<Vec<ProcessInfo>, SessionError> {
+        let session = self.registry.peek(id)?;
+        Ok(session.processes.infos().into_values().collect())
+    }
+
+    /// Closes stdin, asks the process's tree to end, and kills it when the grace is over. The
+    /// process is forgotten; what comes back is how it ended.
+    pub async fn stop_process(
+        &self,
+        id: &SessionId,
+        process: &ProcessId,
+    ) -> Result<ProcessInfo, SessionError> {
+        processes::stop(&self.registry, id, process).await
+    }
+
+    pub async fn signal_process(
+        &self,
+        id: &SessionId,
+        process: &ProcessId,
+        signal: i32,
+    ) -> Result<(), SessionError> {
+        processes::get(&self.registry, id, process)?
+            .signal(signal)
+            .await
+    }
+
+    /// The process exists and runs, or has output that nobody has taken yet.
+    pub fn check_attachable(
+        &self,
+        id: &SessionId,
+        process: &ProcessId,
+    ) -> Result<Attachable, SessionError> {
+        Attachable::new(processes::get(&self.registry, id, process)?)
+    }
+
+    pub fn logs(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessLogs, SessionError> {
+        Ok(processes::get(&self.registry, id, process)?.logs())
+    }
+
+    pub async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer, SessionError> {
+        let lease = self.registry.existing(id).await?;
+        lease
+            .session
+            .sandbox
+            .file(call)
+            .await
+            .map_err(|source| SessionError::File {
+                source: Arc::new(source),
+            })
+    }
+
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.registry.events.subscribe()
+    }
+
+    /// Never waits: whether the backend works is known from the last look, and a new look is begun
+    /// when that was long ago.
+    pub fn status(&self) -> Status {
+        let registry = &self.registry;
+        if registry.availability.wants_probe() {
+            let registry = Arc::clone(registry);
+            tokio::spawn(async move { registry.availability.probe().await });
+        }
+        let sessions = registry.ready();
+        let running: usize = sessions
+            .iter()
+            .map(|session| session.processes.running())
+            .sum();
+        Status {
+            backend: BackendInfo {
+                name: Some(registry.backend.name().to_owned()),
+                available: registry.availability.works(),
+            },
+            active_sessions: sessions.len() as u64,
+            managed_processes: running as u64,
+            session_ttl_sec: registry.settings.session_ttl.as_secs(),
+        }
+    }
+
+    /// Looks at once whether the backend works. Meant for the start of a daemon, so that its first
+    /// status is already right.
+    pub async fn probe(&self) -> bool {
+        self.registry.availability.probe().await
+    }
+
+    /// Removes every session, all at the same time, then lets the backend go. Nothing new starts.
+    pub async fn shutdown(&self) {
+        self.registry.shutdown().await;
+    }
+}
+
+fn empty_command() -> SessionError {
+    SessionError::Invalid {
+        what: "cmd must not be empty".to_owned(),
+    }
+}
