@@ -1,5 +1,7 @@
 //! Stable error codes. Clients branch on these; the text beside them is for people.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -21,6 +23,65 @@ pub enum ErrorCode {
     PayloadTooLarge,
     NotFound,
     Timeout,
+}
+
+impl ErrorCode {
+    pub const ALL: [Self; 15] = [
+        Self::ValidationError,
+        Self::SessionNotFound,
+        Self::ManagedProcessNotFound,
+        Self::SessionConflict,
+        Self::ManagedProcessConflict,
+        Self::BackendUnavailable,
+        Self::InternalError,
+        Self::Capacity,
+        Self::SessionGone,
+        Self::ImageNotFound,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::PayloadTooLarge,
+        Self::NotFound,
+        Self::Timeout,
+    ];
+
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ValidationError => "validation_error",
+            Self::SessionNotFound => "session_not_found",
+            Self::ManagedProcessNotFound => "managed_process_not_found",
+            Self::SessionConflict => "session_conflict",
+            Self::ManagedProcessConflict => "managed_process_conflict",
+            Self::BackendUnavailable => "backend_unavailable",
+            Self::InternalError => "internal_error",
+            Self::Capacity => "capacity",
+            Self::SessionGone => "session_gone",
+            Self::ImageNotFound => "image_not_found",
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::PayloadTooLarge => "payload_too_large",
+            Self::NotFound => "not_found",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl ErrorBody {
+    pub fn new(code: ErrorCode, message: impl Into<String>, hint: Option<String>) -> Self {
+        Self {
+            error: ErrorDetail {
+                code,
+                message: message.into(),
+                hint,
+            },
+        }
+    }
 }
 
 /// The body of every failed request.

@@ -34,6 +34,6 @@ pub struct MoveRequest {
 
 /// The answer to a removed file or directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RemovedFile {
-    pub removed: String,
+pub struct DeletedFile {
+    pub deleted: String,
 }

@@ -1,18 +1,23 @@
 //! Managed processes: long-lived programs in a session.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use utoipa::ToSchema;
 
-use crate::{ProcessId, Reason, SessionId};
+use crate::field;
+use crate::fields::{Fields, Null};
+use crate::{FieldError, ProcessId, Reason, SessionId};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// A program to start and keep.
+#[derive(Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessSpec {
     #[serde(default)]
     pub process_id: ProcessId,
+    /// Looked up in the box's `PATH` when it has no slash; no shell is involved.
     pub command: String,
     #[serde(default)]
     pub args: Vec<String>,
@@ -24,6 +29,71 @@ pub struct ProcessSpec {
 
 fn default_cwd() -> String {
     crate::DEFAULT_MOUNT_PATH.to_owned()
+}
+
+impl ProcessSpec {
+    /// Every field there is. Dialects that ignore unknown fields keep only these.
+    pub const FIELDS: [&'static str; 5] = ["process_id", "command", "args", "env", "cwd"];
+
+    /// Trims what surrounds command and cwd and checks every rule. Reading one from JSON does
+    /// this already; a spec made in code is passed through here once.
+    pub fn validate(mut self) -> Result<Self, FieldError> {
+        self.command = self.command.trim().to_owned();
+        self.cwd = self.cwd.trim().to_owned();
+        if self.command.is_empty() {
+            return Err(FieldError::new("command", "must not be empty"));
+        }
+        field::without_nul("command", &self.command)?;
+        if self.command.len() > field::MAX_PATH_BYTES {
+            return Err(FieldError::new(
+                "command",
+                &format!("must be at most {} bytes", field::MAX_PATH_BYTES),
+            ));
+        }
+        field::check_arguments("args", &self.args)?;
+        field::environment(&self.env)?;
+        field::box_path("cwd", &self.cwd)?;
+        Ok(self)
+    }
+
+    fn from_fields(mut fields: Fields) -> Result<Self, String> {
+        let process_id = fields.parsed("process_id", Null::IsWrong, ProcessId::new)?;
+        let rest = move || -> Result<Self, FieldError> {
+            Self {
+                process_id: process_id.unwrap_or_default(),
+                command: fields
+                    .text("command", Null::IsWrong)?
+                    .ok_or_else(|| FieldError::new("command", "is required"))?,
+                args: fields.texts("args")?,
+                env: fields.text_map("env")?,
+                cwd: fields
+                    .text("cwd", Null::IsWrong)?
+                    .unwrap_or_else(default_cwd),
+            }
+            .validate()
+        };
+        rest().map_err(|fault| fault.to_string())
+    }
+}
+
+impl<'de> Deserialize<'de> for ProcessSpec {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let fields = Fields::read(input, &Self::FIELDS)?;
+        Self::from_fields(fields).map_err(de::Error::custom)
+    }
+}
+
+/// Environment values may be secrets, so only their names are shown.
+impl fmt::Debug for ProcessSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessSpec")
+            .field("process_id", &self.process_id)
+            .field("command", &self.command)
+            .field("args", &self.args)
+            .field("env_keys", &self.env.keys().collect::<Vec<_>>())
+            .field("cwd", &self.cwd)
+            .finish()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -58,4 +128,17 @@ pub struct ProcessInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StoppedProcess {
     pub stopped: ProcessId,
+}
+
+/// The answer to a delivered signal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SignalledProcess {
+    pub signalled: ProcessId,
+}
+
+/// What a process wrote lately; bytes that are not UTF-8 are replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProcessLogs {
+    pub stdout: String,
+    pub stderr: String,
 }

@@ -6,7 +6,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::coerce;
 use crate::{Mechanism, SessionId};
 
 /// Image names of the seed system that mean "whatever you run by default".
@@ -76,7 +75,8 @@ impl fmt::Display for MountMode {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// A host directory or file, and where in the box it appears.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MountSpec {
     pub host_path: String,
@@ -86,37 +86,102 @@ pub struct MountSpec {
 }
 
 /// A box, and perhaps a command for it, as asked for. Used to create a session and to exec.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
+///
+/// What is left out comes from the profile. Numbers may be sent as text (`"30"`).
+#[derive(Clone, Default, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct SpecRequest {
+    /// The session in the path wins over this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
+    /// Run by `/bin/sh -c`. At most 1 MiB, without NUL bytes.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schema(required = false)]
     pub cmd: String,
+    /// Absolute; the workspace when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
-    #[serde(deserialize_with = "coerce::opt_u64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 1)]
     pub timeout_sec: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub network: Option<Network>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(required = false)]
     pub env: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub image: Option<String>,
+    /// The workspace's directory on the host; a private workspace when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub host_path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub host_path_mode: Option<MountMode>,
+    /// Where the workspace is inside the box; `/workspace` when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub mount_path: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, max_items = 64)]
     pub extra_mounts: Vec<MountSpec>,
-    #[serde(deserialize_with = "coerce::opt_bool")]
+    /// Whether the session outlives its time to live.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub persistent: Option<bool>,
-    #[serde(deserialize_with = "coerce::opt_f64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, exclusive_minimum = 0.0)]
     pub cpus: Option<f64>,
-    #[serde(deserialize_with = "coerce::opt_u64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 32)]
     pub memory_mb: Option<u64>,
-    #[serde(deserialize_with = "coerce::opt_u64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 1)]
     pub pids_limit: Option<u64>,
-    #[serde(deserialize_with = "coerce::opt_bool")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub read_only_rootfs: Option<bool>,
-    #[serde(deserialize_with = "coerce::opt_u64")]
+    /// 0 asks for no particular bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub workspace_quota_mb: Option<u64>,
     /// Which profile to judge by; the daemon's default when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Bytes for the command's standard input, as text. Without it stdin is `/dev/null`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
     /// Mechanisms without which the box must not start.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
     pub require: Vec<Mechanism>,
+}
+
+/// Environment values and standard input may be secrets, so only names and lengths are shown.
+impl fmt::Debug for SpecRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpecRequest")
+            .field("session_id", &self.session_id)
+            .field("cmd", &self.cmd)
+            .field("workdir", &self.workdir)
+            .field("timeout_sec", &self.timeout_sec)
+            .field("network", &self.network)
+            .field("env_keys", &self.env.keys().collect::<Vec<_>>())
+            .field("image", &self.image)
+            .field("host_path", &self.host_path)
+            .field("host_path_mode", &self.host_path_mode)
+            .field("mount_path", &self.mount_path)
+            .field("extra_mounts", &self.extra_mounts)
+            .field("persistent", &self.persistent)
+            .field("cpus", &self.cpus)
+            .field("memory_mb", &self.memory_mb)
+            .field("pids_limit", &self.pids_limit)
+            .field("read_only_rootfs", &self.read_only_rootfs)
+            .field("workspace_quota_mb", &self.workspace_quota_mb)
+            .field("profile", &self.profile)
+            .field("stdin_bytes", &self.stdin.as_ref().map(String::len))
+            .field("require", &self.require)
+            .finish()
+    }
 }
