@@ -14,20 +14,40 @@ fn main() {
         return;
     }
     let manifest_dir = PathBuf::from(var("CARGO_MANIFEST_DIR"));
-    for source in ["src", "Cargo.toml", "../boxwood-sys/src", "../boxwood-sys/Cargo.toml"] {
-        println!("cargo:rerun-if-changed={}", manifest_dir.join(source).display());
+    for source in [
+        "src",
+        "Cargo.toml",
+        "../boxwood-sys/src",
+        "../boxwood-sys/Cargo.toml",
+    ] {
+        println!(
+            "cargo:rerun-if-changed={}",
+            manifest_dir.join(source).display()
+        );
     }
     let target = var("TARGET");
     let target_dir = Path::new(&var("OUT_DIR")).join("init");
     let status = Command::new(var("CARGO"))
-        .args(["build", "--release", "--quiet", "--offline", "--bin", "boxwood-init"])
+        .args([
+            "build",
+            "--release",
+            "--quiet",
+            "--offline",
+            "--bin",
+            "boxwood-init",
+        ])
         .args(["--target", &target, "--manifest-path"])
         .arg(manifest_dir.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(&target_dir)
         // The outer build's flags (coverage, sanitizers, lints) are not for a static PID 1.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env("RUSTFLAGS", "-C target-feature=+crt-static -C relocation-model=static -C panic=abort")
+        // Cargo hands its environment on, and the inner build would carry itself, for ever.
+        .env_remove("CARGO_FEATURE_EMBEDDED")
+        .env(
+            "RUSTFLAGS",
+            "-C target-feature=+crt-static -C relocation-model=static -C panic=abort",
+        )
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "s")
         .env("CARGO_PROFILE_RELEASE_LTO", "fat")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")

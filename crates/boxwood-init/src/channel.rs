@@ -35,7 +35,10 @@ pub enum ChannelError {
     #[error("the socket is not ready")]
     WouldBlock,
     #[error("a message could not be {what}")]
-    Io { what: &'static str, source: io::Error },
+    Io {
+        what: &'static str,
+        source: io::Error,
+    },
     #[error("a message could not be understood: {0}")]
     Garbled(&'static str),
 }
@@ -45,7 +48,10 @@ impl ChannelError {
         move |errno| match errno {
             Errno::WOULDBLOCK => Self::WouldBlock,
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Self::Closed,
-            errno => Self::Io { what, source: errno.into() },
+            errno => Self::Io {
+                what,
+                source: errno.into(),
+            },
         }
     }
 }
@@ -108,7 +114,12 @@ impl Channel {
         self.send_packet(IN_MEMFD, &[], &all)
     }
 
-    fn send_packet(&self, tag: u8, body: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), ChannelError> {
+    fn send_packet(
+        &self,
+        tag: u8,
+        body: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), ChannelError> {
         if fds.len() > MAX_FDS {
             return Err(ChannelError::Garbled("it has too many descriptors"));
         }
@@ -205,7 +216,10 @@ mod tests {
     fn the_end_is_told_apart_from_garbage() {
         let (a, b) = Channel::pair().expect("pair");
         a.send_packet(9, b"?", &[]).expect("send");
-        assert!(matches!(b.receive::<String>(), Err(ChannelError::Garbled(_))));
+        assert!(matches!(
+            b.receive::<String>(),
+            Err(ChannelError::Garbled(_))
+        ));
         drop(a);
         assert!(matches!(b.receive::<String>(), Err(ChannelError::Closed)));
     }

@@ -1,1 +1,21 @@
-fn main(){}
+//! `boxwood-init`: the spawner, and PID 1 of every box it makes.
+//!
+//! One small static program with one thread. Started by the daemon with a channel as its standard
+//! input it is the *spawner*; for each box it forks itself into new namespaces, and that fork, never
+//! exec'ed, is the box's init.
+
+mod birth;
+mod command;
+mod denials;
+mod files;
+mod lockdown;
+mod places;
+mod root;
+mod serve;
+mod spawner;
+mod step;
+mod supervise;
+
+fn main() {
+    spawner::run()
+}

@@ -27,7 +27,11 @@ pub enum ToInit {
     /// First and once. Descriptors as the plan names them.
     Plan(Box<Plan>),
     Spawn(Spawn),
-    Signal { id: u64, signal: i32, scope: KillScope },
+    Signal {
+        id: u64,
+        signal: i32,
+        scope: KillScope,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +67,11 @@ pub enum Program {
 /// Descriptors by place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StdioPlan {
-    Streams { stdin: Option<usize>, stdout: usize, stderr: usize },
+    Streams {
+        stdin: Option<usize>,
+        stdout: usize,
+        stderr: usize,
+    },
     /// Init opens a terminal and sends its master side with `Spawned`.
     Terminal { rows: u16, cols: u16 },
 }
@@ -72,12 +80,24 @@ pub enum StdioPlan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromInit {
     /// The plan is carried out; what was optional and could not be had is listed.
-    Ready { landlock: bool, notify: bool },
+    Ready {
+        landlock: bool,
+        notify: bool,
+    },
     /// The plan failed at `step`; init is exiting.
-    PlanFailed { step: String, errno: i32 },
+    PlanFailed {
+        step: String,
+        errno: i32,
+    },
     /// Comes with the terminal's master where one was asked for.
-    Spawned { id: u64 },
-    SpawnFailed { id: u64, step: String, errno: i32 },
+    Spawned {
+        id: u64,
+    },
+    SpawnFailed {
+        id: u64,
+        step: String,
+        errno: i32,
+    },
     Exited {
         id: u64,
         /// As `wait` gives it.
@@ -91,14 +111,36 @@ pub enum FromInit {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileRequest {
-    OpenRead { path: String },
+    OpenRead {
+        path: String,
+    },
     /// `exclusive`: fail when it exists; otherwise truncate.
-    OpenWrite { path: String, exclusive: bool, mode: u32 },
-    Stat { path: String, follow: bool },
-    List { path: String, limit: usize },
-    Mkdir { path: String, parents: bool },
-    Move { from: String, to: String, overwrite: bool },
-    Remove { path: String, recursive: bool },
+    OpenWrite {
+        path: String,
+        exclusive: bool,
+        mode: u32,
+    },
+    Stat {
+        path: String,
+        follow: bool,
+    },
+    List {
+        path: String,
+        limit: usize,
+    },
+    Mkdir {
+        path: String,
+        parents: bool,
+    },
+    Move {
+        from: String,
+        to: String,
+        overwrite: bool,
+    },
+    Remove {
+        path: String,
+        recursive: bool,
+    },
 }
 
 /// What a file operation answers; with `Opened` comes the descriptor.
@@ -106,7 +148,10 @@ pub enum FileRequest {
 pub enum FileReply {
     Opened(FileStat),
     Stat(FileStat),
-    Entries { entries: Vec<FileStat>, truncated: bool },
+    Entries {
+        entries: Vec<FileStat>,
+        truncated: bool,
+    },
     Done,
     Failed(FileFailure),
 }

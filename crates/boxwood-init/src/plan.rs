@@ -1,6 +1,6 @@
 //! What init needs to know to turn empty namespaces into a box.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +50,11 @@ pub struct Identity {
 
 impl Identity {
     pub fn home(&self) -> &'static str {
-        if self.command_uid == 0 { "/root" } else { "/home/box" }
+        if self.command_uid == 0 {
+            "/root"
+        } else {
+            "/home/box"
+        }
     }
 }
 
@@ -90,8 +94,8 @@ pub struct InsideNetwork {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InsideInterface {
     pub name: String,
-    pub address: IpAddr,
+    pub address: Ipv4Addr,
     pub prefix: u8,
-    pub gateway: IpAddr,
+    pub gateway: Ipv4Addr,
     pub mtu: u32,
 }

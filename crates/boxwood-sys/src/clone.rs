@@ -65,7 +65,10 @@ pub unsafe fn fork(flags: u64) -> io::Result<Forked> {
         pid => {
             // SAFETY: the kernel stored a new descriptor that nobody else owns.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-            Ok(Forked::Parent { pid: i32::try_from(pid).unwrap_or(i32::MAX), pidfd })
+            Ok(Forked::Parent {
+                pid: i32::try_from(pid).unwrap_or(i32::MAX),
+                pidfd,
+            })
         }
     }
 }
@@ -78,7 +81,9 @@ pub struct ChildStack {
 impl ChildStack {
     /// 64 KiB: the child only makes system calls and formats one error line.
     pub fn new() -> Self {
-        Self { memory: vec![0_u128; 4096].into_boxed_slice() }
+        Self {
+            memory: vec![0_u128; 4096].into_boxed_slice(),
+        }
     }
 }
 
@@ -115,7 +120,13 @@ pub unsafe fn vfork(
     // SAFETY: forwarded from the caller; `args` and the stack live until the call returns, and
     // CLONE_VFORK keeps us suspended while the child uses them.
     let rc = unsafe { vfork_raw(&raw const args, child, arg) };
-    if rc < 0 { Err(io::Error::from_raw_os_error(i32::try_from(-rc).unwrap_or(libc::EINVAL))) } else { Ok(i32::try_from(rc).unwrap_or(i32::MAX)) }
+    if rc < 0 {
+        Err(io::Error::from_raw_os_error(
+            i32::try_from(-rc).unwrap_or(libc::EINVAL),
+        ))
+    } else {
+        Ok(i32::try_from(rc).unwrap_or(i32::MAX))
+    }
 }
 
 /// The child starts on an empty stack, so it cannot return through a Rust frame: it calls `child`

@@ -1,11 +1,13 @@
-pub mod netlink;
-pub mod nftables;
 //! Thin, checked kernel calls: the one crate with `unsafe`.
 //!
 //! Comes in: plain values and borrowed descriptors. Goes out: `io::Result`. Never here: policy, or a
 //! failed safety call that is not returned to the caller.
 
 pub mod clone;
+pub mod fsid;
 pub mod mount;
+pub mod netlink;
+pub mod nftables;
 pub mod seccomp;
+pub mod signals;
 pub mod sock_diag;

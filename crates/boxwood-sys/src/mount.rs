@@ -21,7 +21,12 @@ pub fn set_attributes(mount: BorrowedFd<'_>, set: u64, depth: Depth) -> io::Resu
 
 /// Translates owners on a detached mount by the maps of `user_namespace`.
 pub fn set_idmap(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
-    change(mount, libc::MOUNT_ATTR_IDMAP, Some(user_namespace), Depth::One)
+    change(
+        mount,
+        libc::MOUNT_ATTR_IDMAP,
+        Some(user_namespace),
+        Depth::One,
+    )
 }
 
 fn change(
@@ -34,7 +39,12 @@ fn change(
         Some(fd) => u64::try_from(fd.as_raw_fd()).unwrap_or(u64::MAX),
         None => 0,
     };
-    let attr = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd };
+    let attr = libc::mount_attr {
+        attr_set: set,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd,
+    };
     let recursive = match depth {
         Depth::One => 0,
         Depth::Recursive => libc::AT_RECURSIVE,
@@ -51,5 +61,9 @@ fn change(
             size_of::<libc::mount_attr>(),
         )
     };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if rc == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -54,7 +54,12 @@ fn offset_of_arg(arg: u8) -> u32 {
 }
 
 fn stmt(code: u16, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code, jt: 0, jf: 0, k }
+    libc::sock_filter {
+        code,
+        jt: 0,
+        jf: 0,
+        k,
+    }
 }
 
 fn jump(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
@@ -118,7 +123,10 @@ impl Program {
     fn as_fprog(&self) -> io::Result<libc::sock_fprog> {
         let len = u16::try_from(self.code.len())
             .map_err(|_| io::Error::other("the filter is longer than the kernel takes"))?;
-        Ok(libc::sock_fprog { len, filter: self.code.as_ptr().cast_mut() })
+        Ok(libc::sock_fprog {
+            len,
+            filter: self.code.as_ptr().cast_mut(),
+        })
     }
 
     /// Installs the filter on this thread; `no_new_privs` must be set.
@@ -170,7 +178,12 @@ pub fn receive(listener: BorrowedFd<'_>) -> io::Result<Option<Notification>> {
         id: 0,
         pid: 0,
         flags: 0,
-        data: libc::seccomp_data { nr: 0, arch: 0, instruction_pointer: 0, args: [0; 6] },
+        data: libc::seccomp_data {
+            nr: 0,
+            arch: 0,
+            instruction_pointer: 0,
+            args: [0; 6],
+        },
     };
     // SAFETY: `request` is zeroed as the kernel demands, and large enough for it.
     let rc = unsafe { libc::ioctl(listener.as_raw_fd(), IOCTL_RECV as _, &raw mut request) };
@@ -189,7 +202,12 @@ pub fn receive(listener: BorrowedFd<'_>) -> io::Result<Option<Notification>> {
 
 /// Lets the call fail with `errno`. A process that died meanwhile needs no answer.
 pub fn refuse(listener: BorrowedFd<'_>, asked: &Notification, errno: i32) -> io::Result<()> {
-    let response = libc::seccomp_notif_resp { id: asked.id, val: 0, error: -errno, flags: 0 };
+    let response = libc::seccomp_notif_resp {
+        id: asked.id,
+        val: 0,
+        error: -errno,
+        flags: 0,
+    };
     // SAFETY: `response` is a valid seccomp_notif_resp.
     let rc = unsafe { libc::ioctl(listener.as_raw_fd(), IOCTL_SEND as _, &raw const response) };
     if rc == 0 {
@@ -208,12 +226,19 @@ mod tests {
     #[test]
     fn every_jump_lands_inside_the_program() {
         let rules = [
-            Rule { syscall: 1, when: vec![], refusal: Refusal::Named },
+            Rule {
+                syscall: 1,
+                when: vec![],
+                refusal: Refusal::Named,
+            },
             Rule {
                 syscall: 2,
                 when: vec![
                     When::AnyBit { arg: 1, mask: 0x40 },
-                    When::AnyBit { arg: 2, mask: 0o6000 },
+                    When::AnyBit {
+                        arg: 2,
+                        mask: 0o6000,
+                    },
                 ],
                 refusal: Refusal::Errno(libc::EPERM),
             },
@@ -231,6 +256,9 @@ mod tests {
                 }
             }
         }
-        assert_eq!(program.code.last().map(|i| i.k), Some(libc::SECCOMP_RET_ALLOW));
+        assert_eq!(
+            program.code.last().map(|i| i.k),
+            Some(libc::SECCOMP_RET_ALLOW)
+        );
     }
 }

@@ -1,0 +1,289 @@
+//! The system calls that a box may not use.
+//!
+//! A deny-list: programs find everything else as on any Linux, and what is refused is named in the
+//! result instead of appearing as a riddle. Each entry is something that has opened a way out of
+//! containers, or that has no meaning in one.
+
+use boxwood_sys::seccomp::{Refusal, Rule, When};
+
+/// Refused by name: nobody calls these by accident.
+const NAMED: &[(&str, i64)] = &[
+    // Mounts, and the calls that build them.
+    ("mount", libc::SYS_mount),
+    ("umount2", libc::SYS_umount2),
+    ("pivot_root", libc::SYS_pivot_root),
+    ("chroot", libc::SYS_chroot),
+    ("open_tree", libc::SYS_open_tree),
+    ("move_mount", libc::SYS_move_mount),
+    ("fsopen", libc::SYS_fsopen),
+    ("fsconfig", libc::SYS_fsconfig),
+    ("fsmount", libc::SYS_fsmount),
+    ("fspick", libc::SYS_fspick),
+    ("mount_setattr", libc::SYS_mount_setattr),
+    ("open_tree_attr", OPEN_TREE_ATTR),
+    ("quotactl", libc::SYS_quotactl),
+    ("quotactl_fd", libc::SYS_quotactl_fd),
+    ("swapon", libc::SYS_swapon),
+    ("swapoff", libc::SYS_swapoff),
+    // Other namespaces.
+    ("setns", libc::SYS_setns),
+    // Other processes.
+    ("ptrace", libc::SYS_ptrace),
+    ("process_vm_readv", libc::SYS_process_vm_readv),
+    ("process_vm_writev", libc::SYS_process_vm_writev),
+    ("process_madvise", libc::SYS_process_madvise),
+    ("kcmp", libc::SYS_kcmp),
+    ("pidfd_getfd", libc::SYS_pidfd_getfd),
+    // The kernel itself.
+    ("bpf", libc::SYS_bpf),
+    ("perf_event_open", libc::SYS_perf_event_open),
+    ("userfaultfd", libc::SYS_userfaultfd),
+    ("init_module", libc::SYS_init_module),
+    ("finit_module", libc::SYS_finit_module),
+    ("delete_module", libc::SYS_delete_module),
+    ("kexec_load", libc::SYS_kexec_load),
+    ("kexec_file_load", KEXEC_FILE_LOAD),
+    ("reboot", libc::SYS_reboot),
+    ("syslog", libc::SYS_syslog),
+    ("acct", libc::SYS_acct),
+    ("lookup_dcookie", libc::SYS_lookup_dcookie),
+    ("fanotify_init", libc::SYS_fanotify_init),
+    ("lsm_set_self_attr", 460),
+    // Keys are shared by everybody with the same uid, boxes included.
+    ("add_key", libc::SYS_add_key),
+    ("request_key", libc::SYS_request_key),
+    ("keyctl", libc::SYS_keyctl),
+    // Files by handle ignore every directory on the way.
+    ("open_by_handle_at", libc::SYS_open_by_handle_at),
+    ("name_to_handle_at", libc::SYS_name_to_handle_at),
+    // The host's time and name.
+    ("settimeofday", libc::SYS_settimeofday),
+    ("clock_settime", libc::SYS_clock_settime),
+    ("clock_adjtime", libc::SYS_clock_adjtime),
+    ("adjtimex", libc::SYS_adjtimex),
+    ("sethostname", libc::SYS_sethostname),
+    ("setdomainname", libc::SYS_setdomainname),
+    ("vhangup", libc::SYS_vhangup),
+];
+
+#[cfg(target_arch = "x86_64")]
+const NAMED_HERE: &[(&str, i64)] = &[
+    ("iopl", libc::SYS_iopl),
+    ("ioperm", libc::SYS_ioperm),
+    ("modify_ldt", libc::SYS_modify_ldt),
+    ("create_module", 174),
+    ("_sysctl", libc::SYS__sysctl),
+    ("uselib", libc::SYS_uselib),
+    ("ustat", libc::SYS_ustat),
+];
+#[cfg(not(target_arch = "x86_64"))]
+const NAMED_HERE: &[(&str, i64)] = &[];
+
+const OPEN_TREE_ATTR: i64 = 467;
+#[cfg(target_arch = "x86_64")]
+const KEXEC_FILE_LOAD: i64 = 320;
+#[cfg(not(target_arch = "x86_64"))]
+const KEXEC_FILE_LOAD: i64 = 294;
+
+/// Every flag of `clone` and `unshare` that makes a namespace (time namespaces have no room in
+/// `clone`'s flags: that bit is part of the signal there).
+const NAMESPACE_FLAGS: u32 = 0x7e02_0000;
+const TIME_NAMESPACE: u32 = 0x80;
+
+const SETID_BITS: u32 = 0o6000;
+const CREATE: u32 = libc::O_CREAT.cast_unsigned();
+const TMPFILE_BIT: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
+
+const PERMITTED: Refusal = Refusal::Errno(libc::EPERM);
+const ABSENT: Refusal = Refusal::Errno(libc::ENOSYS);
+const NO_FAMILY: Refusal = Refusal::Errno(libc::EAFNOSUPPORT);
+
+/// The whole list. With `single_uid`, commands share init's uid, and what a process may do to
+/// others of its uid is closed for pid 1.
+pub(crate) fn rules(single_uid: bool) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = NAMED
+        .iter()
+        .chain(NAMED_HERE)
+        .map(|&(_, syscall)| rule(syscall, vec![], Refusal::Named))
+        .collect();
+    namespaces(&mut rules);
+    setid_files(&mut rules);
+    quiet(&mut rules);
+    sockets(&mut rules);
+    personality(&mut rules);
+    if single_uid {
+        protect_init(&mut rules);
+    }
+    rules
+}
+
+pub(crate) fn name(syscall: i64) -> String {
+    let conditional = [("unshare", libc::SYS_unshare), ("clone", libc::SYS_clone)];
+    NAMED
+        .iter()
+        .chain(NAMED_HERE)
+        .chain(&conditional)
+        .find(|(_, number)| *number == syscall)
+        .map_or_else(
+            || format!("syscall {syscall}"),
+            |(name, _)| (*name).to_owned(),
+        )
+}
+
+fn rule(syscall: i64, when: Vec<When>, refusal: Refusal) -> Rule {
+    Rule {
+        syscall,
+        when,
+        refusal,
+    }
+}
+
+fn namespaces(rules: &mut Vec<Rule>) {
+    let any = |mask| vec![When::AnyBit { arg: 0, mask }];
+    rules.push(rule(
+        libc::SYS_unshare,
+        any(NAMESPACE_FLAGS | TIME_NAMESPACE),
+        Refusal::Named,
+    ));
+    rules.push(rule(libc::SYS_clone, any(NAMESPACE_FLAGS), Refusal::Named));
+    // Its flags are in memory, out of a filter's sight; every libc falls back to `clone`.
+    rules.push(rule(libc::SYS_clone3, vec![], ABSENT));
+}
+
+/// A setuid file made in a mounted workspace would be the host owner's, for every user of the host.
+fn setid_files(rules: &mut Vec<Rule>) {
+    let bits = |arg| When::AnyBit {
+        arg,
+        mask: SETID_BITS,
+    };
+    let mut refuse = |syscall, when| rules.push(rule(syscall, when, PERMITTED));
+    refuse(libc::SYS_fchmod, vec![bits(1)]);
+    refuse(libc::SYS_fchmodat, vec![bits(2)]);
+    refuse(libc::SYS_fchmodat2, vec![bits(2)]);
+    refuse(libc::SYS_mknodat, vec![bits(2)]);
+    // Without O_CREAT the mode is whatever was in the register.
+    for create in [CREATE, TMPFILE_BIT] {
+        refuse(
+            libc::SYS_openat,
+            vec![
+                When::AnyBit {
+                    arg: 2,
+                    mask: create,
+                },
+                bits(3),
+            ],
+        );
+        #[cfg(target_arch = "x86_64")]
+        refuse(
+            libc::SYS_open,
+            vec![
+                When::AnyBit {
+                    arg: 1,
+                    mask: create,
+                },
+                bits(2),
+            ],
+        );
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        refuse(libc::SYS_chmod, vec![bits(1)]);
+        refuse(libc::SYS_creat, vec![bits(1)]);
+        refuse(libc::SYS_mknod, vec![bits(1)]);
+    }
+    // Its mode is in memory.
+    rules.push(rule(libc::SYS_openat2, vec![], ABSENT));
+}
+
+/// Refused without a name: programs try these and do without.
+fn quiet(rules: &mut Vec<Rule>) {
+    for syscall in [
+        libc::SYS_io_uring_setup,
+        libc::SYS_io_uring_enter,
+        libc::SYS_io_uring_register,
+    ] {
+        rules.push(rule(syscall, vec![], ABSENT));
+    }
+    for syscall in [
+        libc::SYS_mbind,
+        libc::SYS_migrate_pages,
+        libc::SYS_move_pages,
+    ] {
+        rules.push(rule(syscall, vec![], PERMITTED));
+    }
+    // Typing into somebody else's terminal.
+    for request in [0x5412, 0x541c] {
+        rules.push(rule(
+            libc::SYS_ioctl,
+            vec![When::Equals {
+                arg: 1,
+                value: request,
+            }],
+            PERMITTED,
+        ));
+    }
+}
+
+/// Unix, IPv4, IPv6 and the routing questions of netlink; no other family.
+fn sockets(rules: &mut Vec<Rule>) {
+    let not = |value| When::NotEquals { arg: 0, value };
+    let families = [
+        libc::AF_UNIX,
+        libc::AF_INET,
+        libc::AF_INET6,
+        libc::AF_NETLINK,
+    ];
+    let others = families.map(|family| not(family.cast_unsigned())).to_vec();
+    rules.push(rule(libc::SYS_socket, others.clone(), NO_FAMILY));
+    rules.push(rule(libc::SYS_socketpair, others, NO_FAMILY));
+    rules.push(rule(
+        libc::SYS_socket,
+        vec![
+            When::Equals {
+                arg: 0,
+                value: libc::AF_NETLINK.cast_unsigned(),
+            },
+            When::NotEquals {
+                arg: 2,
+                value: libc::NETLINK_ROUTE.cast_unsigned(),
+            },
+        ],
+        NO_FAMILY,
+    ));
+}
+
+/// Only the ordinary execution domains, with address randomisation as it is.
+fn personality(rules: &mut Vec<Rule>) {
+    let allowed = [0, 8, 0x0002_0000, 0x0002_0008, u32::MAX];
+    let others = allowed
+        .map(|value| When::NotEquals { arg: 0, value })
+        .to_vec();
+    rules.push(rule(libc::SYS_personality, others, PERMITTED));
+}
+
+fn protect_init(rules: &mut Vec<Rule>) {
+    let init = |arg| When::Equals { arg, value: 1 };
+    for syscall in [
+        libc::SYS_prlimit64,
+        libc::SYS_sched_setaffinity,
+        libc::SYS_sched_setattr,
+        libc::SYS_sched_setparam,
+        libc::SYS_sched_setscheduler,
+    ] {
+        rules.push(rule(syscall, vec![init(0)], PERMITTED));
+    }
+    for syscall in [libc::SYS_setpriority, libc::SYS_ioprio_set] {
+        rules.push(rule(syscall, vec![init(1)], PERMITTED));
+        // A whole user at once would be init too.
+        rules.push(rule(
+            syscall,
+            vec![When::Equals { arg: 0, value: 2 }],
+            PERMITTED,
+        ));
+        rules.push(rule(
+            syscall,
+            vec![When::Equals { arg: 0, value: 3 }],
+            PERMITTED,
+        ));
+    }
+}

@@ -1,0 +1,91 @@
+//! The files of `/etc` that a box has of its own.
+
+use std::fs;
+use std::io::Write;
+
+use boxwood_init::{Plan, RootPlan};
+
+use crate::step::{Step, StepError};
+
+pub(super) fn write(plan: &Plan) -> Result<(), StepError> {
+    let write = |name: &str, content: &str| {
+        let path = format!("/etc/{name}");
+        // An image may have a symlink there; what it points to is not what is meant.
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).step_with(|| format!("replace {path}"));
+            }
+            _ => {}
+        }
+        fs::write(&path, content).step_with(|| format!("write {path}"))
+    };
+    let name = &plan.hostname;
+    write("hostname", &format!("{name}\n"))?;
+    write(
+        "hosts",
+        &format!("127.0.0.1 localhost {name}\n::1 localhost ip6-localhost\n"),
+    )?;
+    write("resolv.conf", &resolv_conf(plan))?;
+    match plan.root {
+        RootPlan::Host => {
+            write("passwd", &passwd())?;
+            write("group", &group())?;
+            write(
+                "nsswitch.conf",
+                "passwd: files\ngroup: files\nhosts: files dns\n",
+            )?;
+            write("shells", "/bin/sh\n/bin/bash\n")
+        }
+        RootPlan::Directory(_) => add_user(),
+    }
+}
+
+fn resolv_conf(plan: &Plan) -> String {
+    let servers = plan.network.iter().flat_map(|network| &network.dns);
+    servers
+        .map(|server| format!("nameserver {server}\n"))
+        .collect()
+}
+
+const BOX_PASSWD: &str = "box:x:1000:1000:box:/home/box:/bin/sh\n";
+const BOX_GROUP: &str = "box:x:1000:\n";
+
+fn passwd() -> String {
+    format!(
+        "root:x:0:0:root:/root:/bin/sh\n{BOX_PASSWD}nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+    )
+}
+
+fn group() -> String {
+    format!("root:x:0:\ntty:x:5:\n{BOX_GROUP}nogroup:x:65534:\n")
+}
+
+/// Images have users of their own; the box's is added when its number is free.
+fn add_user() -> Result<(), StepError> {
+    for (path, line) in [("/etc/passwd", BOX_PASSWD), ("/etc/group", BOX_GROUP)] {
+        let before = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error).step_with(|| format!("read {path}")),
+        };
+        let taken = before
+            .lines()
+            .any(|entry| entry.split(':').nth(2) == Some("1000"));
+        if taken {
+            continue;
+        }
+        let mut file = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .step_with(|| format!("open {path}"))?;
+        let gap = if before.is_empty() || before.ends_with('\n') {
+            ""
+        } else {
+            "\n"
+        };
+        file.write_all(format!("{gap}{line}").as_bytes())
+            .step_with(|| format!("write {path}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! The spawner: forks blank boxes on request.
+//!
+//! Comes in: requests from the daemon on standard input. Goes out: pids with pidfds. Never here: a
+//! thread, a mount, a decision. It lives in the host's namespaces and does nothing there.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use boxwood_init::{Channel, ChannelError, FromSpawner, ToSpawner};
+use boxwood_sys::clone::{self, Forked, exit_now, flags};
+use rustix::fs::{Mode, OFlags};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+
+use crate::birth;
+
+const BOX_NAMESPACES: u64 =
+    flags::NEWUSER | flags::NEWNS | flags::NEWPID | flags::NEWNET | flags::NEWIPC | flags::NEWUTS;
+
+pub(crate) fn run() -> ! {
+    let Ok(channel) = take_channel() else {
+        exit_now(1)
+    };
+    // Children are told apart by pidfds in the daemon; nobody here waits for them.
+    ignore_child_signals();
+    let _ = rustix::thread::set_name(c"boxwood-spawn");
+    loop {
+        let (request, mut fds) = match channel.receive::<ToSpawner>() {
+            Ok(received) => received,
+            // The daemon is gone: boxes notice on their own channels.
+            Err(ChannelError::Closed) => exit_now(0),
+            Err(_) => exit_now(1),
+        };
+        let Some(inner) = fds.pop() else { exit_now(1) };
+        let flags = match request {
+            ToSpawner::Blank => BOX_NAMESPACES,
+            ToSpawner::UserNamespace => flags::NEWUSER,
+        };
+        // SAFETY: this process has one thread.
+        match unsafe { clone::fork(flags) } {
+            Ok(Forked::Child) => {
+                drop(channel);
+                match request {
+                    ToSpawner::Blank => birth::be_born(Channel::from(inner)),
+                    ToSpawner::UserNamespace => wait_for_end(inner),
+                }
+            }
+            Ok(Forked::Parent { pid, pidfd }) => {
+                drop(inner);
+                if channel
+                    .send(&FromSpawner::Born { pid }, &[pidfd.as_fd()])
+                    .is_err()
+                {
+                    exit_now(1);
+                }
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                if channel.send(&FromSpawner::Failed { errno }, &[]).is_err() {
+                    exit_now(1);
+                }
+            }
+        }
+    }
+}
+
+/// Moves the channel away from standard input and leaves `/dev/null` on all three.
+fn take_channel() -> rustix::io::Result<Channel> {
+    let channel = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 10)?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    dup2_stderr(&null)?;
+    drop(null);
+    rustix::process::setsid()?;
+    Ok(Channel::from(channel))
+}
+
+fn ignore_child_signals() {
+    // SAFETY: SIG_IGN is a valid disposition; no handler of ours is involved.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+/// Keeps a user namespace alive until the daemon closes its end, or kills us.
+fn wait_for_end(inner: OwnedFd) -> ! {
+    let channel = Channel::from(inner);
+    let _ = channel.receive::<ToSpawner>();
+    exit_now(0)
+}

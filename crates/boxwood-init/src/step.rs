@@ -1,0 +1,66 @@
+//! An error that says which step of a plan failed.
+
+use std::fmt;
+use std::io;
+
+use rustix::io::Errno;
+
+#[derive(Debug)]
+pub(crate) struct StepError {
+    pub(crate) step: String,
+    pub(crate) errno: i32,
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {}",
+            self.step,
+            io::Error::from_raw_os_error(self.errno)
+        )
+    }
+}
+
+/// Names the step whose call failed.
+pub(crate) trait Step<T> {
+    fn step(self, what: &str) -> Result<T, StepError>;
+    /// For steps whose name has to be put together.
+    fn step_with(self, what: impl FnOnce() -> String) -> Result<T, StepError>;
+}
+
+impl<T> Step<T> for Result<T, Errno> {
+    fn step(self, what: &str) -> Result<T, StepError> {
+        self.step_with(|| what.to_owned())
+    }
+    fn step_with(self, what: impl FnOnce() -> String) -> Result<T, StepError> {
+        self.map_err(|errno| StepError {
+            step: what(),
+            errno: errno.raw_os_error(),
+        })
+    }
+}
+
+impl<T> Step<T> for io::Result<T> {
+    fn step(self, what: &str) -> Result<T, StepError> {
+        self.step_with(|| what.to_owned())
+    }
+    fn step_with(self, what: impl FnOnce() -> String) -> Result<T, StepError> {
+        self.map_err(|error| StepError {
+            step: what(),
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+        })
+    }
+}
+
+impl<T> Step<T> for Result<T, boxwood_sys::netlink::NetlinkError> {
+    fn step(self, what: &str) -> Result<T, StepError> {
+        self.step_with(|| what.to_owned())
+    }
+    fn step_with(self, what: impl FnOnce() -> String) -> Result<T, StepError> {
+        self.map_err(|error| StepError {
+            step: format!("{}: {error}", what()),
+            errno: error.errno().raw_os_error(),
+        })
+    }
+}

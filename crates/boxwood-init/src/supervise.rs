@@ -1,0 +1,192 @@
+//! Holding a command's tree together where no cgroup can.
+//!
+//! A small process between init and the command, a *subreaper*: whatever the command's descendants
+//! do to get away (new sessions, double forks), their last parent is this process, and it can find
+//! and end them all. It runs under init's uid, so the command cannot end it first.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use boxwood_init::KillScope;
+use boxwood_sys::clone::{self, ChildStack, exit_now};
+use boxwood_sys::signals;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
+};
+
+use crate::command::{Prepared, Streams};
+
+/// Init's side of a supervisor.
+pub(crate) struct Supervisor {
+    orders: OwnedFd,
+    report: OwnedFd,
+}
+
+impl Supervisor {
+    pub(crate) fn pass_on(&self, signal: i32, scope: KillScope) {
+        let Ok(signal) = u8::try_from(signal) else {
+            return;
+        };
+        let whole = u8::from(scope == KillScope::Tree);
+        let _ = rustix::io::write(&self.orders, &[whole, signal]);
+    }
+
+    /// The command's wait status, once the supervisor has ended. One that was killed itself tells
+    /// nothing; its command was killed with it as far as anybody knows.
+    pub(crate) fn status(&self) -> i32 {
+        let mut status = [0_u8; 4];
+        match rustix::io::read(&self.report, &mut status) {
+            Ok(4) => i32::from_ne_bytes(status),
+            _ => libc::SIGKILL,
+        }
+    }
+}
+
+/// Starts the command under a supervisor; the pid is the supervisor's.
+pub(crate) fn start(prepared: &Prepared, streams: &Streams<'_>) -> io::Result<(i32, Supervisor)> {
+    let (orders_in, orders) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (report, report_out) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    // SAFETY: init has one thread.
+    match unsafe { clone::plain_fork() }? {
+        Some(pid) => Ok((pid, Supervisor { orders, report })),
+        None => supervise(prepared, streams, &orders_in, report_out),
+    }
+}
+
+fn supervise(prepared: &Prepared, streams: &Streams<'_>, orders: &OwnedFd, report: OwnedFd) -> ! {
+    let _ = rustix::thread::set_name(c"boxwood-exec");
+    let Ok(children) = signals::child_signals() else {
+        exit_now(1)
+    };
+    if set_child_subreaper(Some(getpid())).is_err() {
+        exit_now(1);
+    }
+    let mut stack = ChildStack::new();
+    let status = match prepared.start(&mut stack, streams, None) {
+        Ok(command) => {
+            close_all_but(&[orders, &report, &children]);
+            watch(command, orders, &children)
+        }
+        // As a shell tells that a fork failed.
+        Err(_) => 254 << 8,
+    };
+    let _ = std::fs::File::from(report).write_all(&status.to_ne_bytes());
+    exit_now(0)
+}
+
+/// Every copy of a pipe end that stays open here would hide the end of a stream.
+fn close_all_but(kept: &[&OwnedFd]) {
+    let mut kept: Vec<u32> = kept
+        .iter()
+        .filter_map(|fd| u32::try_from(fd.as_raw_fd()).ok())
+        .collect();
+    kept.sort_unstable();
+    let mut first = 3;
+    for fd in kept {
+        close_range(first, fd.saturating_sub(1));
+        first = fd + 1;
+    }
+    close_range(first, u32::MAX);
+}
+
+fn close_range(first: u32, last: u32) {
+    if first <= last {
+        // SAFETY: integers only. The descriptors closed belong to values this process never drops:
+        // it ends with `exit_now`.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    }
+}
+
+fn watch(command: i32, orders: &OwnedFd, children: &OwnedFd) -> i32 {
+    loop {
+        let mut waiting = [
+            PollFd::new(orders, PollFlags::IN),
+            PollFd::new(children, PollFlags::IN),
+        ];
+        let _ = poll(&mut waiting, None);
+        let (ordered, ended) = (waiting[0].revents(), waiting[1].revents());
+        if ended.contains(PollFlags::IN) {
+            signals::drain(children.as_fd());
+            if let Some(status) = reap(command) {
+                return status;
+            }
+        }
+        let mut order = [0_u8; 2];
+        if ordered.contains(PollFlags::IN)
+            && rustix::io::read(orders, &mut order) == Ok(2)
+            && let Some(signal) = Signal::from_named_raw(i32::from(order[1]))
+        {
+            if order[0] == 0 {
+                send(command, signal);
+            } else if signal == Signal::KILL {
+                return end_all(command);
+            } else {
+                descendants(getpid())
+                    .into_iter()
+                    .for_each(|pid| send(pid, signal));
+            }
+        }
+    }
+}
+
+fn send(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Takes the ended; the command's status when it is among them.
+fn reap(command: i32) -> Option<i32> {
+    let mut status = None;
+    while let Ok(Some((pid, ended))) = waitpid(None, WaitOptions::NOHANG) {
+        if pid.as_raw_nonzero().get() == command {
+            status = Some(ended.as_raw());
+        }
+    }
+    status
+}
+
+/// Kills until nobody is left. Each round ends our children; theirs become ours for the next.
+fn end_all(command: i32) -> i32 {
+    let mut status = libc::SIGKILL;
+    loop {
+        for pid in descendants(getpid()) {
+            send(pid, Signal::KILL);
+        }
+        match waitpid(None, WaitOptions::empty()) {
+            Ok(Some((pid, ended))) => {
+                if pid.as_raw_nonzero().get() == command {
+                    status = ended.as_raw();
+                }
+            }
+            Ok(None) => {}
+            Err(_) => return status,
+        }
+    }
+}
+
+/// Everybody below `root`, as far as one look tells.
+fn descendants(root: Pid) -> Vec<i32> {
+    let mut found = vec![root.as_raw_nonzero().get()];
+    let mut at = 0;
+    while at < found.len() {
+        let pid = found[at];
+        at += 1;
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+            continue;
+        };
+        for thread in threads.flatten() {
+            let Ok(text) = std::fs::read_to_string(thread.path().join("children")) else {
+                continue;
+            };
+            found.extend(
+                text.split_whitespace()
+                    .filter_map(|pid| pid.parse::<i32>().ok()),
+            );
+        }
+    }
+    found.remove(0);
+    found
+}

@@ -1,0 +1,44 @@
+//! Hearing of children through a descriptor.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+/// Blocks `SIGCHLD` for this thread and returns a descriptor that is readable when one is pending.
+pub fn child_signals() -> io::Result<OwnedFd> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` initialises the set, the other calls read it; a new descriptor that
+    // nobody else owns comes back.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
+        if libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let fd = libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if fd < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(OwnedFd::from_raw_fd(fd))
+        }
+    }
+}
+
+/// Forgets the pending signals: many children may share one.
+pub fn drain(signals: BorrowedFd<'_>) {
+    let mut buffer = [0_u8; 128 * 4];
+    loop {
+        // SAFETY: the pointer and length of a buffer of ours.
+        let n = unsafe {
+            libc::read(
+                signals.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+            )
+        };
+        if n <= 0 {
+            return;
+        }
+    }
+}
