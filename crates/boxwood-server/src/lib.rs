@@ -1,1 +1,19 @@
+//! Configuration, wiring, routes and status codes.
+//!
+//! Comes in: settings and connections. Goes out: answers. Never here: isolation, which belongs to
+//! backends, and judgement, which belongs to policy.
 #![forbid(unsafe_code)]
+
+mod auth;
+pub mod config;
+mod facts;
+mod http;
+mod listen;
+mod places;
+mod serve;
+
+pub use auth::{NewToken, TokenError, TokenInfo, Tokens};
+pub use config::{Config, ConfigError, Flags};
+pub use http::openapi_json;
+pub use places::PlaceError;
+pub use serve::{ServeError, Stop, serve, serve_until};

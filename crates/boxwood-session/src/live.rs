@@ -93,17 +93,26 @@ impl LiveControl {
     }
 
     /// Signals that end things reach the whole tree; on a terminal, its foreground group.
-    pub async fn signal(&self, signal: i32) -> Result<(), SessionError> {
+    ///
+    /// The future borrows nothing, so that it can be sent to another thread although the input
+    /// cannot be shared with one.
+    pub fn signal(
+        &self,
+        signal: i32,
+    ) -> impl Future<Output = Result<(), SessionError>> + Send + use<> {
         let scope = match self.stdio {
             Stdio::Terminal(_) if signal != SIGKILL => Scope::Process,
             _ => scope_of(signal),
         };
         // Set first: the end may be seen before this call is over.
         self.signalled.store(true, Ordering::Release);
-        self.control
-            .signal(signal, scope)
-            .await
-            .map_err(SessionError::control)
+        let control = Arc::clone(&self.control);
+        async move {
+            control
+                .signal(signal, scope)
+                .await
+                .map_err(SessionError::control)
+        }
     }
 
     pub fn resize(&self, size: TerminalSize) -> Result<(), SessionError> {

@@ -1,0 +1,199 @@
+//! Keeps web pages out.
+//!
+//! A page in a browser on this machine runs under the operator's uid, so the connection it makes is
+//! trusted. Two things give it away: the `Origin` of the page, and, where the page's own name was
+//! made to point here, the `Host` it believes to be talking to.
+
+use std::net::IpAddr;
+
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, Uri, header};
+
+/// Why a request looks like a page's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FromElsewhere {
+    #[error("requests from web pages of other origins are refused")]
+    Origin,
+    #[error("the Host header does not name this daemon")]
+    Host,
+}
+
+impl FromElsewhere {
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            Self::Origin => {
+                "call the API from a program, or from a page served by the daemon itself"
+            }
+            Self::Host => {
+                "use the daemon's address, or add the name to `hosts` under `[http]`, or send a token"
+            }
+        }
+    }
+}
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Refuses what a browser says comes from another page. Programs send neither header.
+pub(crate) fn check_browser(headers: &HeaderMap, uri: &Uri) -> Result<(), FromElsewhere> {
+    for site in headers.get_all(FETCH_SITE) {
+        // `none` is a person typing the address.
+        if !matches!(site.as_bytes(), b"same-origin" | b"none") {
+            return Err(FromElsewhere::Origin);
+        }
+    }
+    for origin in headers.get_all(header::ORIGIN) {
+        let same = origin
+            .to_str()
+            .is_ok_and(|origin| is_same_origin(origin, headers, uri));
+        if !same {
+            return Err(FromElsewhere::Origin);
+        }
+    }
+    Ok(())
+}
+
+/// The scheme is left out of the comparison but for its default port: behind a proxy that speaks
+/// TLS the page is `https` and we are not.
+fn is_same_origin(origin: &str, headers: &HeaderMap, uri: &Uri) -> bool {
+    let Some((scheme, authority)) = origin.split_once("://") else {
+        return false;
+    };
+    let default_port = match scheme {
+        "http" => 80,
+        "https" => 443,
+        _ => return false,
+    };
+    let Ok(origin) = authority.parse::<Authority>() else {
+        return false;
+    };
+    let Ok(Some(host)) = host_of(headers, uri) else {
+        return false;
+    };
+    origin.host().eq_ignore_ascii_case(host.host())
+        && origin.port_u16().unwrap_or(default_port) == host.port_u16().unwrap_or(default_port)
+}
+
+/// Refuses a `Host` that is not one of ours: the name of a page that was made to resolve here.
+pub(crate) fn check_host(
+    headers: &HeaderMap,
+    uri: &Uri,
+    local: IpAddr,
+    names: &[String],
+) -> Result<(), FromElsewhere> {
+    let host = host_of(headers, uri)
+        .ok()
+        .flatten()
+        .ok_or(FromElsewhere::Host)?;
+    let name = host.host();
+    let bare = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'))
+        .unwrap_or(name);
+    let ours = match bare.parse::<IpAddr>() {
+        Ok(ip) => ip.to_canonical().is_loopback() || ip.to_canonical() == local,
+        Err(_) => {
+            let name = bare.strip_suffix('.').unwrap_or(bare);
+            name.eq_ignore_ascii_case("localhost")
+                || names.iter().any(|known| known.eq_ignore_ascii_case(name))
+        }
+    };
+    ours.then_some(()).ok_or(FromElsewhere::Host)
+}
+
+/// The one host a request names. Two that differ are an attempt to be read in two ways.
+fn host_of(headers: &HeaderMap, uri: &Uri) -> Result<Option<Authority>, FromElsewhere> {
+    let mut found = uri.authority().cloned();
+    for header in headers.get_all(header::HOST) {
+        let authority = header
+            .to_str()
+            .ok()
+            .and_then(|text| text.parse::<Authority>().ok())
+            .filter(|authority| !authority.as_str().contains('@'))
+            .ok_or(FromElsewhere::Host)?;
+        match &found {
+            Some(known) if known != &authority => return Err(FromElsewhere::Host),
+            _ => found = Some(authority),
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                (
+                    HeaderName::from_bytes(name.as_bytes()).expect("name"),
+                    value.parse().expect("value"),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn only_our_own_names_are_hosts() {
+        let local: IpAddr = "192.0.2.7".parse().expect("address");
+        let names = ["box.example.com".to_owned()];
+        let check = |pairs: &[(&str, &str)], expected: bool| {
+            let got = check_host(&headers(pairs), &Uri::from_static("/"), local, &names);
+            assert_eq!(got.is_ok(), expected, "{pairs:?}");
+        };
+        for ours in [
+            "127.0.0.1:5410",
+            "127.9.9.9",
+            "[::1]:5410",
+            "localhost",
+            "LOCALHOST.:1",
+            "192.0.2.7:5410",
+            "Box.Example.com",
+        ] {
+            check(&[("host", ours)], true);
+        }
+        for foreign in [
+            "evil.example",
+            "192.0.2.8",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "localhost@evil.example",
+            "evil.example@localhost",
+            "",
+        ] {
+            check(&[("host", foreign)], false);
+        }
+        check(&[], false);
+        check(&[("host", "localhost"), ("host", "evil.example")], false);
+    }
+
+    #[test]
+    fn only_the_daemons_own_pages_may_call() {
+        let check = |pairs: &[(&str, &str)], expected: bool| {
+            let mut all = vec![("host", "localhost:5410")];
+            all.extend(pairs);
+            let got = check_browser(&headers(&all), &Uri::from_static("/"));
+            assert_eq!(got.is_ok(), expected, "{pairs:?}");
+        };
+        check(&[], true);
+        check(&[("origin", "http://localhost:5410")], true);
+        check(&[("origin", "https://localhost:5410")], true);
+        check(&[("origin", "http://localhost")], false);
+        check(&[("origin", "http://localhost:5411")], false);
+        check(&[("origin", "http://evil.example")], false);
+        check(&[("origin", "null")], false);
+        check(&[("origin", "file://")], false);
+        check(&[("origin", "chrome-extension://localhost:5410")], false);
+        check(&[("sec-fetch-site", "cross-site")], false);
+        check(&[("sec-fetch-site", "same-site")], false);
+        check(&[("sec-fetch-site", "none")], true);
+        check(
+            &[
+                ("origin", "http://localhost:5410"),
+                ("origin", "http://evil.example"),
+            ],
+            false,
+        );
+    }
+}

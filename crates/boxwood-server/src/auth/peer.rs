@@ -1,0 +1,149 @@
+//! Judges a connection's peer once, when it is accepted.
+
+use std::net::{IpAddr, SocketAddr};
+
+use boxwood_sys::sock_diag::tcp_peer_uid;
+
+/// What a connection is known to be, for as long as it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) transport: Transport,
+    /// No token needed.
+    pub(crate) trusted: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// With the address of our end, which a `Host` header may name.
+    Tcp {
+        local: IpAddr,
+    },
+    Unix,
+}
+
+/// The uids that need no token.
+#[derive(Clone, Debug)]
+pub(crate) struct Trust {
+    uids: Vec<u32>,
+}
+
+impl Trust {
+    /// Root, the daemon's own uid and those the operator listed.
+    ///
+    /// The overflow uid is left out unless it was listed: seen from a user namespace, it is what
+    /// every uid outside of it looks like.
+    pub(crate) fn new(own_uid: u32, listed: &[u32]) -> Self {
+        let mut uids = vec![0];
+        if own_uid != OVERFLOW_UID {
+            uids.push(own_uid);
+        }
+        uids.extend(listed);
+        Self { uids }
+    }
+
+    fn has(&self, uid: u32) -> bool {
+        self.uids.contains(&uid)
+    }
+
+    pub(crate) fn judge_tcp(&self, peer: SocketAddr, local: SocketAddr) -> Peer {
+        let local_ip = local.ip().to_canonical();
+        let loopback = peer.ip().to_canonical().is_loopback() && local_ip.is_loopback();
+        let trusted = loopback
+            && match tcp_peer_uid(peer, local) {
+                Ok(owner) => owner.is_some_and(|uid| self.has(uid)),
+                Err(error) => {
+                    tracing::warn!(%peer, %error, "the owner of a local connection could not be found; it needs a token");
+                    false
+                }
+            };
+        Peer {
+            transport: Transport::Tcp { local: local_ip },
+            trusted,
+        }
+    }
+
+    pub(crate) fn judge_unix(&self, uid: Option<u32>) -> Peer {
+        Peer {
+            transport: Transport::Unix,
+            trusted: uid.is_some_and(|uid| self.has(uid)),
+        }
+    }
+}
+
+/// `/proc/sys/kernel/overflowuid`, which nobody changes.
+const OVERFLOW_UID: u32 = 65534;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn judge(trust: &Trust, bind: &str) -> bool {
+        let listener = TcpListener::bind(bind).expect("bind");
+        let address = listener.local_addr().expect("address");
+        let client = TcpStream::connect(address).expect("connect");
+        let (server, peer) = listener.accept().expect("accept");
+        let judged = trust.judge_tcp(peer, server.local_addr().expect("address"));
+        drop(client);
+        judged.trusted
+    }
+
+    #[test]
+    fn only_listed_uids_are_trusted_on_loopback() {
+        let me = rustix::process::geteuid().as_raw();
+        assert!(judge(&Trust::new(me, &[]), "127.0.0.1:0"));
+        assert!(judge(&Trust::new(me, &[]), "[::1]:0"));
+        let nobody_here = Trust { uids: vec![4242] };
+        assert!(!judge(&nobody_here, "127.0.0.1:0"));
+        assert!(judge(
+            &Trust {
+                uids: vec![4242, me]
+            },
+            "127.0.0.1:0"
+        ));
+    }
+
+    #[test]
+    fn peers_from_elsewhere_are_never_trusted() {
+        let trust = Trust::new(0, &[]);
+        let check = |peer: &str, local: &str| {
+            let peer = trust.judge_tcp(
+                peer.parse().expect("address"),
+                local.parse().expect("address"),
+            );
+            assert!(!peer.trusted);
+        };
+        check("192.0.2.1:9", "192.0.2.2:5410");
+        check("127.0.0.1:9", "192.0.2.2:5410");
+        check("[2001:db8::1]:9", "[::1]:5410");
+    }
+
+    #[test]
+    fn unix_peers_are_judged_by_their_credentials() {
+        let trust = Trust::new(1000, &[1001]);
+        for (uid, expected) in [
+            (Some(0), true),
+            (Some(1000), true),
+            (Some(1001), true),
+            (Some(1002), false),
+            (None, false),
+        ] {
+            assert_eq!(trust.judge_unix(uid).trusted, expected, "{uid:?}");
+        }
+    }
+
+    #[test]
+    fn the_overflow_uid_is_nobody() {
+        assert!(
+            !Trust::new(OVERFLOW_UID, &[])
+                .judge_unix(Some(OVERFLOW_UID))
+                .trusted
+        );
+        assert!(
+            Trust::new(1, &[OVERFLOW_UID])
+                .judge_unix(Some(OVERFLOW_UID))
+                .trusted
+        );
+    }
+}

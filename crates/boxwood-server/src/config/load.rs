@@ -1,0 +1,393 @@
+//! Reads the sources of configuration and lays them over each other.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize as _;
+use toml::{Table, Value};
+
+use super::places::Places;
+use super::tree::{Config, Tree};
+
+const PREFIX: &str = "BOXWOOD_";
+
+/// Variables with our prefix that are not settings of the daemon.
+const NOT_SETTINGS: [&str; 4] = ["URL", "TOKEN", "CONFIG", "OUTPUT"];
+
+/// What the command line said. `None` leaves the choice to the other sources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    pub config: Option<PathBuf>,
+    pub listen: Option<String>,
+    pub state_dir: Option<PathBuf>,
+    pub run_dir: Option<PathBuf>,
+    pub backend: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("the configuration file `{}` could not be read", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("`{}` is not valid TOML: {message}", path.display())]
+    Syntax { path: PathBuf, message: String },
+    #[error("`{}`: `{key}`: {message}", path.display())]
+    Key {
+        path: PathBuf,
+        key: String,
+        message: String,
+    },
+    #[error("environment variable `{name}`: {message}")]
+    Variable { name: String, message: String },
+    #[error("`--{flag} {value}`: {message}")]
+    Flag {
+        flag: &'static str,
+        value: String,
+        message: String,
+    },
+    #[error("there is no place for the {what}: neither `{key}` nor HOME is set")]
+    NoPlace {
+        what: &'static str,
+        key: &'static str,
+    },
+}
+
+/// The variables of a process, as far as they are text.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
+    }
+}
+
+impl<const N: usize> From<[(&str, &str); N]> for Environment {
+    fn from(pairs: [(&str, &str); N]) -> Self {
+        Self(
+            pairs
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+        )
+    }
+}
+
+/// Reads the configuration of this process.
+pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
+    load_from(
+        flags,
+        std::env::vars_os(),
+        rustix::process::geteuid().is_root(),
+    )
+}
+
+/// The same with everything handed in.
+pub fn load_from(
+    flags: &Flags,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+    root: bool,
+) -> Result<Config, ConfigError> {
+    let environment = text_variables(variables)?;
+    let places = Places::new(&environment, root);
+    let mut table = Table::new();
+    if let Some(path) = file_to_read(flags, &environment, &places) {
+        table = read_file(&path)?;
+    }
+    for (name, value) in &environment.0 {
+        if let Some(path) = setting_path(name) {
+            table = overlay_variable(table, name, &path, value)?;
+        }
+    }
+    table = overlay_flags(table, flags)?;
+    let tree = Tree::deserialize(table).map_err(|error| ConfigError::Syntax {
+        path: flags.config.clone().unwrap_or_default(),
+        message: error.message().to_owned(),
+    })?;
+    tree.settle(&places)
+}
+
+fn text_variables(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Environment, ConfigError> {
+    let mut texts = BTreeMap::new();
+    for (name, value) in variables {
+        let Ok(name) = name.into_string() else {
+            continue;
+        };
+        match value.into_string() {
+            Ok(value) => {
+                texts.insert(name, value);
+            }
+            Err(_) if name.starts_with(PREFIX) => {
+                return Err(ConfigError::Variable {
+                    name,
+                    message: "is not valid UTF-8".to_owned(),
+                });
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(Environment(texts))
+}
+
+/// A file that was named must exist; the usual places are only looked at.
+fn file_to_read(flags: &Flags, environment: &Environment, places: &Places) -> Option<PathBuf> {
+    flags
+        .config
+        .clone()
+        .or_else(|| environment.get("BOXWOOD_CONFIG").map(PathBuf::from))
+        .or_else(|| {
+            places
+                .config_files
+                .iter()
+                .find(|path| path.exists())
+                .cloned()
+        })
+}
+
+fn read_file(path: &Path) -> Result<Table, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let syntax = |error: &toml::de::Error| ConfigError::Syntax {
+        path: path.to_owned(),
+        message: error.to_string(),
+    };
+    let table: Table = text.parse().map_err(|error| syntax(&error))?;
+    let document = toml::Deserializer::parse(&text).map_err(|error| syntax(&error))?;
+    let _: Tree = serde_path_to_error::deserialize(document).map_err(|error| ConfigError::Key {
+        path: path.to_owned(),
+        key: error.path().to_string(),
+        message: error.inner().message().to_owned(),
+    })?;
+    Ok(table)
+}
+
+/// `BOXWOOD_SESSION__TTL_SEC` is `session.ttl_sec`.
+fn setting_path(name: &str) -> Option<Vec<String>> {
+    let name = name.strip_prefix(PREFIX)?;
+    if NOT_SETTINGS.contains(&name) || name.starts_with("TEST_") {
+        return None;
+    }
+    Some(
+        name.to_ascii_lowercase()
+            .split("__")
+            .map(str::to_owned)
+            .collect(),
+    )
+}
+
+/// A variable is text, and the tree knows what it should be: number, list, word. The readings are
+/// tried in turn and the first that the tree accepts is taken.
+fn overlay_variable(
+    table: Table,
+    name: &str,
+    path: &[String],
+    value: &str,
+) -> Result<Table, ConfigError> {
+    let words = || {
+        let words = value
+            .split(',')
+            .map(str::trim)
+            .filter(|word| !word.is_empty());
+        words.map(as_toml).collect()
+    };
+    let readings = [
+        as_toml(value),
+        Value::String(value.to_owned()),
+        Value::Array(words()),
+    ];
+    let mut first_error = None;
+    for reading in readings {
+        let mut candidate = table.clone();
+        if !put(&mut candidate, path, reading) {
+            return Err(ConfigError::Variable {
+                name: name.to_owned(),
+                message: "names a part of something that has no parts".to_owned(),
+            });
+        }
+        match Tree::deserialize(candidate.clone()) {
+            Ok(_) => return Ok(candidate),
+            Err(error) => first_error.get_or_insert_with(|| error.message().to_owned()),
+        };
+    }
+    Err(ConfigError::Variable {
+        name: name.to_owned(),
+        message: first_error.unwrap_or_default(),
+    })
+}
+
+fn as_toml(text: &str) -> Value {
+    format!("value = {text}")
+        .parse::<Table>()
+        .ok()
+        .filter(|table| table.len() == 1)
+        .and_then(|mut table| table.remove("value"))
+        .unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+/// False when the path leads through something that is not a table.
+fn put(table: &mut Table, path: &[String], value: Value) -> bool {
+    match path {
+        [] => false,
+        [key] => {
+            table.insert(key.clone(), value);
+            true
+        }
+        [key, rest @ ..] => table
+            .entry(key.clone())
+            .or_insert_with(|| Value::Table(Table::new()))
+            .as_table_mut()
+            .is_some_and(|inner| put(inner, rest, value)),
+    }
+}
+
+fn overlay_flags(mut table: Table, flags: &Flags) -> Result<Table, ConfigError> {
+    let path_text = |path: &Option<PathBuf>| {
+        path.as_ref()
+            .map(|path| path.to_string_lossy().into_owned())
+    };
+    let given = [
+        ("listen", "listen", flags.listen.clone()),
+        ("state_dir", "state-dir", path_text(&flags.state_dir)),
+        ("run_dir", "run-dir", path_text(&flags.run_dir)),
+        ("backend", "backend", flags.backend.clone()),
+    ];
+    for (key, flag, value) in given {
+        let Some(value) = value else { continue };
+        table.insert(key.to_owned(), Value::String(value.clone()));
+        if let Err(error) = Tree::deserialize(table.clone()) {
+            return Err(ConfigError::Flag {
+                flag,
+                value,
+                message: error.message().to_owned(),
+            });
+        }
+    }
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn variables(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+        let mut all = vec![("HOME".into(), "/home/a".into())];
+        all.extend(
+            pairs
+                .iter()
+                .map(|(name, value)| (name.into(), value.into())),
+        );
+        all
+    }
+
+    fn load_text(text: &str, pairs: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("config.toml");
+        std::fs::write(&path, text).expect("write");
+        let flags = Flags {
+            config: Some(path),
+            ..Flags::default()
+        };
+        load_from(&flags, variables(pairs), false)
+    }
+
+    #[test]
+    fn later_sources_win() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("config.toml");
+        std::fs::write(
+            &path,
+            "listen = \"127.0.0.1:1\"\nbackend = \"file\"\n[session]\nttl_sec = 1\nmax_sessions = 7\n",
+        )
+        .expect("write");
+        let flags = Flags {
+            config: Some(path),
+            listen: Some("127.0.0.1:3".to_owned()),
+            ..Flags::default()
+        };
+        let config = load_from(
+            &flags,
+            variables(&[
+                ("BOXWOOD_LISTEN", "127.0.0.1:2"),
+                ("BOXWOOD_BACKEND", "variable"),
+                ("BOXWOOD_SESSION__TTL_SEC", "2"),
+                ("BOXWOOD_AUTH__TRUSTED_UIDS", "1000, 1001"),
+                ("BOXWOOD_HTTP__HOSTS", "box.example.com"),
+                ("BOXWOOD_URL", "http://elsewhere"),
+            ]),
+            false,
+        )
+        .expect("valid");
+        assert_eq!(config.listen.to_string(), "127.0.0.1:3");
+        assert_eq!(config.backend, "variable");
+        assert_eq!(config.session.ttl(), Duration::from_secs(2));
+        assert_eq!(config.session.max_sessions, 7);
+        assert_eq!(config.auth.trusted_uids, [1000, 1001]);
+        assert_eq!(config.http.hosts, ["box.example.com"]);
+    }
+
+    #[test]
+    fn a_mistake_names_the_file_and_the_key() {
+        let check = |text: &str, expected: &[&str]| {
+            let error = load_text(text, &[]).expect_err("invalid").to_string();
+            for part in expected {
+                assert!(error.contains(part), "`{error}` lacks `{part}`");
+            }
+        };
+        check(
+            "[session]\nttl_sek = 1\n",
+            &["config.toml", "session", "ttl_sek"],
+        );
+        check(
+            "[session]\nttl_sec = \"x\"\n",
+            &["config.toml", "session.ttl_sec"],
+        );
+        check("listen = \"nowhere\"\n", &["config.toml", "`listen`"]);
+        check("listen = \n", &["config.toml", "line 1"]);
+        check(
+            "[session]\nttl_sec = -1\n",
+            &["config.toml", "session.ttl_sec"],
+        );
+    }
+
+    #[test]
+    fn a_mistake_in_the_environment_names_the_variable() {
+        let check = |name: &str, value: &str| {
+            let error = load_text("", &[(name, value)])
+                .expect_err("invalid")
+                .to_string();
+            assert!(error.contains(name), "`{error}` lacks `{name}`");
+        };
+        check("BOXWOOD_LISTN", "127.0.0.1:1");
+        check("BOXWOOD_SESSION__TTL_SEC", "soon");
+        check("BOXWOOD_LISTEN__PORT", "1");
+    }
+
+    #[test]
+    fn a_named_file_must_exist() {
+        let flags = Flags {
+            config: Some("/nonexistent/config.toml".into()),
+            ..Flags::default()
+        };
+        let error = load_from(&flags, variables(&[]), false).expect_err("no file");
+        assert!(matches!(error, ConfigError::Read { .. }));
+    }
+
+    #[test]
+    fn a_state_directory_of_ones_own_brings_its_run_directory() {
+        let flags = Flags {
+            state_dir: Some("/srv/a".into()),
+            ..Flags::default()
+        };
+        let config = load_from(&flags, variables(&[]), true).expect("valid");
+        assert_eq!(config.run_dir, PathBuf::from("/srv/a/run"));
+    }
+}

@@ -1,0 +1,11 @@
+//! The one typed tree of settings.
+//!
+//! Comes in: a TOML file, `BOXWOOD_*` variables, flags. Goes out: a [`Config`] in which every value
+//! is known, or an error that names the file or variable and the key. Never here: acting on it.
+
+mod load;
+mod places;
+mod tree;
+
+pub use load::{ConfigError, Flags, load, load_from};
+pub use tree::{AuthConfig, Config, HttpConfig, LogConfig, LogFormat, SessionConfig};

@@ -1,0 +1,208 @@
+//! The settings themselves, with their defaults.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use boxwood_policy::{Maxima, MountsConfig, NetworkConfig, PolicyConfig, ProfileConfig};
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use super::load::ConfigError;
+use super::places::Places;
+
+/// Everything the daemon was told, with every default filled in.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub state_dir: PathBuf,
+    pub run_dir: PathBuf,
+    pub backend: String,
+    pub session: SessionConfig,
+    pub http: HttpConfig,
+    pub auth: AuthConfig,
+    /// Profiles, mounts, images, limits, network: what judgement goes by.
+    pub policy: PolicyConfig,
+    /// The native backend's own branch, read by its crate.
+    pub native: toml::Table,
+    pub log: LogConfig,
+}
+
+/// The file's shape: everything may be left out, nothing may be misspelt.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Tree {
+    listen: Option<Listen>,
+    state_dir: Option<PathBuf>,
+    run_dir: Option<PathBuf>,
+    backend: Option<String>,
+    session: SessionConfig,
+    http: HttpConfig,
+    auth: AuthConfig,
+    // The branches of `boxwood_policy::PolicyConfig`, which stand at the top level of the file.
+    default_profile: Option<String>,
+    profiles: BTreeMap<String, ProfileConfig>,
+    mounts: MountsConfig,
+    images: BTreeMap<String, PathBuf>,
+    limits: Maxima,
+    network: NetworkConfig,
+    native: toml::Table,
+    log: LogConfig,
+}
+
+impl Tree {
+    pub(super) fn settle(self, places: &Places) -> Result<Config, ConfigError> {
+        let own_state_dir = self.state_dir.clone();
+        let state_dir =
+            self.state_dir
+                .or_else(|| places.state_dir.clone())
+                .ok_or(ConfigError::NoPlace {
+                    what: "state directory",
+                    key: "state_dir",
+                })?;
+        // A daemon with a state directory of its own is a second daemon, and must not meet the
+        // first one in the shared run directory.
+        let run_dir = self
+            .run_dir
+            .or_else(|| own_state_dir.map(|dir| dir.join("run")))
+            .or_else(|| places.run_dir.clone())
+            .unwrap_or_else(|| state_dir.join("run"));
+        Ok(Config {
+            listen: self.listen.unwrap_or_default().0,
+            state_dir,
+            run_dir,
+            backend: self.backend.unwrap_or_else(|| "native".to_owned()),
+            session: self.session,
+            http: self.http,
+            auth: self.auth,
+            policy: PolicyConfig {
+                default_profile: self.default_profile,
+                profiles: self.profiles,
+                mounts: self.mounts,
+                images: self.images,
+                limits: self.limits,
+                network: self.network,
+            },
+            native: self.native,
+            log: self.log,
+        })
+    }
+}
+
+/// `ADDRESS:PORT`, where the address may be `localhost`.
+#[derive(Clone, Copy, Debug)]
+struct Listen(SocketAddr);
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self(SocketAddr::from(([127, 0, 0, 1], 5410)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(input)?;
+        let spelled = match text.strip_prefix("localhost:") {
+            Some(port) => format!("127.0.0.1:{port}"),
+            None => text.clone(),
+        };
+        spelled.parse().map(Self).map_err(|_| {
+            D::Error::custom(format!(
+                "`{text}` is not an address and a port, such as `127.0.0.1:5410`"
+            ))
+        })
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionConfig {
+    /// Idle sessions go after this long; 0 keeps them.
+    pub ttl_sec: u64,
+    pub max_sessions: usize,
+    pub max_processes: usize,
+    /// Bytes kept of each stream of an exec.
+    pub capture_bytes: usize,
+    /// Between TERM and KILL when a managed process is stopped.
+    pub stop_grace_sec: u64,
+}
+
+impl SessionConfig {
+    pub fn ttl(&self) -> Duration {
+        Duration::from_secs(self.ttl_sec)
+    }
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self {
+            ttl_sec: 300,
+            max_sessions: 1024,
+            max_processes: 4096,
+            capture_bytes: 1024 * 1024,
+            stop_grace_sec: 5,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpConfig {
+    /// The longest body of any request but a file upload.
+    pub max_body_bytes: usize,
+    pub max_connections: usize,
+    /// Of these, at most so many belong to peers that are not trusted.
+    pub max_untrusted_connections: usize,
+    pub max_headers: usize,
+    pub max_header_bytes: usize,
+    /// For the head of a request to arrive, and for an idle connection to be used again.
+    pub header_timeout_sec: u64,
+    /// For the next piece of a body to arrive, and for a JSON body to be complete.
+    pub body_timeout_sec: u64,
+    /// For running requests to end once the daemon was told to stop.
+    pub drain_sec: u64,
+    /// Host names under which clients reach the daemon, beside `localhost` and its addresses.
+    pub hosts: Vec<String>,
+    /// Also listen on `run_dir/boxwood.sock`.
+    pub unix_socket: bool,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 16 * 1024 * 1024,
+            max_connections: 4096,
+            max_untrusted_connections: 256,
+            max_headers: 100,
+            max_header_bytes: 64 * 1024,
+            header_timeout_sec: 30,
+            body_timeout_sec: 30,
+            drain_sec: 10,
+            hosts: Vec::new(),
+            unix_socket: true,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuthConfig {
+    /// Local users who need no token, beside root and the daemon's own.
+    pub trusted_uids: Vec<u32>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// A filter such as `info` or `boxwood_session=debug,info`.
+    pub filter: Option<String>,
+    pub format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}

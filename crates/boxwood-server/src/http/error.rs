@@ -1,0 +1,176 @@
+//! What a failed request is told, always in the same shape.
+//!
+//! Comes in: any error of the layers below. Goes out: a status and an [`ErrorBody`]. Never here:
+//! deciding what is an error.
+
+use std::error::Error;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use boxwood_api::{ErrorBody, ErrorCode, ErrorDetail, FieldError, IdError};
+use boxwood_policy::Denial;
+use boxwood_session::SessionError;
+
+#[derive(Clone, Debug)]
+pub(crate) struct ApiError {
+    code: ErrorCode,
+    status: StatusCode,
+    message: String,
+    hint: Option<String>,
+    /// For the log only: the chain of causes of an error that is ours.
+    cause: Option<String>,
+}
+
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
+
+/// Put on the response of a failure that is ours, for whoever writes the log line.
+#[derive(Clone)]
+pub(crate) struct Cause(pub(crate) String);
+
+impl ApiError {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            status: status_of(code),
+            message: message.into(),
+            hint: None,
+            cause: None,
+        }
+    }
+
+    pub(crate) fn validation(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::ValidationError, message)
+    }
+
+    pub(crate) fn internal(what: &str, cause: &(dyn Error + 'static)) -> Self {
+        Self {
+            cause: Some(chain(cause)),
+            ..Self::new(ErrorCode::InternalError, what)
+        }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// For the few answers whose status says more than their code.
+    pub(crate) fn status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
+    pub(crate) fn detail(self) -> ErrorDetail {
+        ErrorDetail {
+            code: self.code,
+            message: self.message,
+            hint: self.hint,
+        }
+    }
+}
+
+/// The one place where codes become statuses.
+fn status_of(code: ErrorCode) -> StatusCode {
+    match code {
+        ErrorCode::ValidationError => StatusCode::BAD_REQUEST,
+        ErrorCode::Unauthorized => StatusCode::UNAUTHORIZED,
+        ErrorCode::Forbidden => StatusCode::FORBIDDEN,
+        ErrorCode::SessionNotFound
+        | ErrorCode::ManagedProcessNotFound
+        | ErrorCode::ImageNotFound
+        | ErrorCode::NotFound => StatusCode::NOT_FOUND,
+        ErrorCode::SessionConflict | ErrorCode::ManagedProcessConflict => StatusCode::CONFLICT,
+        ErrorCode::SessionGone => StatusCode::GONE,
+        ErrorCode::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorCode::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
+        ErrorCode::BackendUnavailable | ErrorCode::Capacity => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = self.status;
+        let cause = self.cause.clone();
+        let code = self.code;
+        let body = ErrorBody {
+            error: self.detail(),
+        };
+        let mut response = super::json::answer(status, &body);
+        if code == ErrorCode::Unauthorized {
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(cause) = cause {
+            response.extensions_mut().insert(Cause(cause));
+        }
+        response
+    }
+}
+
+/// An error and everything that caused it, in one line.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let words = cause.to_string();
+        // Wrappers that speak with their source's words would say everything twice.
+        if !text.ends_with(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+impl From<SessionError> for ApiError {
+    fn from(error: SessionError) -> Self {
+        let code = error.code();
+        Self {
+            hint: error.hint(),
+            cause: (code == ErrorCode::InternalError).then(|| chain(&error)),
+            ..Self::new(code, error.to_string())
+        }
+    }
+}
+
+impl From<Denial> for ApiError {
+    fn from(denial: Denial) -> Self {
+        Self {
+            hint: denial.hint(),
+            ..Self::new(denial.code(), denial.to_string())
+        }
+    }
+}
+
+impl From<FieldError> for ApiError {
+    fn from(error: FieldError) -> Self {
+        Self::validation(error.to_string())
+    }
+}
+
+impl From<IdError> for ApiError {
+    fn from(error: IdError) -> Self {
+        Self::validation(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_gets_the_whole_chain_once() {
+        let source = std::io::Error::other("disk on fire");
+        let error = boxwood_backend::StartError::Step {
+            step: "mount /proc".to_owned(),
+            source,
+        };
+        assert_eq!(
+            chain(&error),
+            "the box could not be started: mount /proc: disk on fire"
+        );
+    }
+}

@@ -1,0 +1,103 @@
+//! What happens, as it happens.
+#![expect(
+    unused_qualifications,
+    reason = "the expansion of `utoipa::path` qualifies the parameter types"
+)]
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use boxwood_api::{Event as BoxEvent, EventKind, SessionId};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
+use utoipa::IntoParams;
+
+use super::App;
+use super::error::ApiResult;
+use super::exec_stream::{KEEP_ALIVE, event};
+use super::ids::Params;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// Only events of this session.
+    #[serde(default)]
+    #[param(value_type = Option<String>)]
+    session_id: Option<SessionId>,
+}
+
+/// Told to a client that was too slow: so many events were not sent to it.
+#[derive(Serialize)]
+struct Lagged {
+    missed: u64,
+}
+
+#[utoipa::path(get, path = "/v1/events", tag = "daemon", params(Filter),
+    responses((status = 200, content_type = "text/event-stream", body = BoxEvent,
+        description = "Events from now on; `lagged` when some were missed")))]
+pub(super) async fn events(
+    State(app): State<Arc<App>>,
+    Params(filter): Params<Filter>,
+) -> ApiResult<Response> {
+    let watching = Watching {
+        events: app.sessions.events(),
+        only: filter.session_id,
+        stopping: app.stopping.clone(),
+    };
+    let events = stream::unfold(watching, |mut watching| async move {
+        let event = watching.next().await?;
+        Some((Ok::<_, Infallible>(event), watching))
+    });
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
+    Ok(Sse::new(events).keep_alive(keep_alive).into_response())
+}
+
+struct Watching {
+    events: broadcast::Receiver<BoxEvent>,
+    only: Option<SessionId>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Watching {
+    /// `None` when the daemon stops.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            let received = tokio::select! {
+                received = self.events.recv() => received,
+                _ = self.stopping.wait_for(|stopping| *stopping) => return None,
+            };
+            match received {
+                Ok(happened) => {
+                    if self
+                        .only
+                        .as_ref()
+                        .is_none_or(|only| *only == happened.session_id)
+                    {
+                        return Some(event(name(&happened.kind), &happened));
+                    }
+                }
+                Err(RecvError::Lagged(missed)) => {
+                    return Some(event("lagged", &Lagged { missed }));
+                }
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+}
+
+fn name(kind: &EventKind) -> &'static str {
+    match kind {
+        EventKind::SessionCreated { .. } => "session_created",
+        EventKind::SessionDeleted { .. } => "session_deleted",
+        EventKind::ExecStarted { .. } => "exec_started",
+        EventKind::ExecFinished { .. } => "exec_finished",
+        EventKind::ProcessStarted { .. } => "process_started",
+        EventKind::ProcessExited { .. } => "process_exited",
+    }
+}

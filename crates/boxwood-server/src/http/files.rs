@@ -1,0 +1,203 @@
+//! Routes about files of a session. Paths are resolved inside the box, by the box.
+#![expect(
+    unused_qualifications,
+    reason = "the expansion of `utoipa::path` qualifies the parameter types"
+)]
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use boxwood_api::{
+    DeletedFile, ErrorBody, FileEntry, FileList, MkdirRequest, MoveRequest, SessionId,
+};
+use boxwood_session::{FileAnswer, FileCall};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::App;
+use super::error::{ApiError, ApiResult};
+use super::ids::{InSession, Params};
+use super::json::{self, JsonBody};
+
+const DEFAULT_LIMIT: usize = 1_000;
+const MAX_LIMIT: usize = 10_000;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ListParams {
+    /// An absolute path inside the box.
+    path: String,
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+#[utoipa::path(get, path = "/v1/sessions/{session_id}/files/list", tag = "files",
+    params(("session_id" = String, Path,), ListParams),
+    responses(
+        (status = 200, description = "The directory's entries", body = FileList),
+        (status = 404, body = ErrorBody, description = "No such session or directory")))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    InSession(id): InSession,
+    Params(params): Params<ListParams>,
+) -> ApiResult<Response> {
+    let path = inside(params.path)?;
+    let limit = params.limit.unwrap_or(DEFAULT_LIMIT);
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        return Err(ApiError::validation(format!(
+            "limit must be between 1 and {MAX_LIMIT}"
+        )));
+    }
+    let call = FileCall::List {
+        path: path.clone(),
+        limit,
+    };
+    match app.sessions.file(&id, call).await? {
+        FileAnswer::Entries { entries, truncated } => Ok(json::ok(&FileList {
+            path,
+            entries,
+            truncated,
+        })),
+        other => Err(unexpected("list", &other)),
+    }
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct StatParams {
+    /// An absolute path inside the box.
+    path: String,
+    /// Follow the last symlink; true when left out.
+    #[serde(default)]
+    follow: Option<bool>,
+}
+
+#[utoipa::path(get, path = "/v1/sessions/{session_id}/files/stat", tag = "files",
+    params(("session_id" = String, Path,), StatParams),
+    responses(
+        (status = 200, description = "The entry", body = FileEntry),
+        (status = 404, body = ErrorBody, description = "No such session or file")))]
+pub(super) async fn stat(
+    State(app): State<Arc<App>>,
+    InSession(id): InSession,
+    Params(params): Params<StatParams>,
+) -> ApiResult<Response> {
+    let path = inside(params.path)?;
+    let entry = entry(&app, &id, path, params.follow.unwrap_or(true)).await?;
+    Ok(json::ok(&entry))
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/files/mkdir", tag = "files",
+    params(("session_id" = String, Path,)),
+    request_body = MkdirRequest,
+    responses(
+        (status = 201, description = "The directory", body = FileEntry),
+        (status = 400, body = ErrorBody, description = "It exists, or something is in the way"),
+        (status = 404, body = ErrorBody, description = "No such session or parent")))]
+pub(super) async fn mkdir(
+    State(app): State<Arc<App>>,
+    InSession(id): InSession,
+    JsonBody(request): JsonBody<MkdirRequest>,
+) -> ApiResult<Response> {
+    let path = inside(request.path)?;
+    let call = FileCall::Mkdir {
+        path: path.clone(),
+        parents: request.parents,
+    };
+    app.sessions.file(&id, call).await?;
+    let entry = entry(&app, &id, path, true).await?;
+    Ok(json::created(&entry))
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/files/move", tag = "files",
+    params(("session_id" = String, Path,)),
+    request_body = MoveRequest,
+    responses(
+        (status = 200, description = "The entry at its new place", body = FileEntry),
+        (status = 400, body = ErrorBody, description = "The target exists"),
+        (status = 404, body = ErrorBody, description = "No such session or file")))]
+pub(super) async fn rename(
+    State(app): State<Arc<App>>,
+    InSession(id): InSession,
+    JsonBody(request): JsonBody<MoveRequest>,
+) -> ApiResult<Response> {
+    let (from, to) = (inside(request.from)?, inside(request.to)?);
+    let call = FileCall::Move {
+        from,
+        to: to.clone(),
+        overwrite: request.overwrite,
+    };
+    app.sessions.file(&id, call).await?;
+    let entry = entry(&app, &id, to, false).await?;
+    Ok(json::ok(&entry))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RemoveParams {
+    /// An absolute path inside the box.
+    path: String,
+    /// A directory with everything in it.
+    #[serde(default)]
+    recursive: bool,
+}
+
+#[utoipa::path(delete, path = "/v1/sessions/{session_id}/files", tag = "files",
+    params(("session_id" = String, Path,), RemoveParams),
+    responses(
+        (status = 200, description = "It is gone", body = DeletedFile),
+        (status = 400, body = ErrorBody, description = "A directory that is not empty"),
+        (status = 404, body = ErrorBody, description = "No such session or file")))]
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    InSession(id): InSession,
+    Params(params): Params<RemoveParams>,
+) -> ApiResult<Response> {
+    let path = inside(params.path)?;
+    let call = FileCall::Remove {
+        path: path.clone(),
+        recursive: params.recursive,
+    };
+    app.sessions.file(&id, call).await?;
+    Ok(json::ok(&DeletedFile { deleted: path }))
+}
+
+pub(super) async fn entry(
+    app: &App,
+    id: &SessionId,
+    path: String,
+    follow: bool,
+) -> ApiResult<FileEntry> {
+    let call = FileCall::Stat { path, follow };
+    match app.sessions.file(id, call).await? {
+        FileAnswer::Entry(entry) => Ok(entry),
+        other => Err(unexpected("stat", &other)),
+    }
+}
+
+/// What a path must be before the box is asked about it. The box judges the rest.
+pub(super) fn inside(path: String) -> ApiResult<String> {
+    if !path.starts_with('/') {
+        return Err(ApiError::validation(
+            "path must be an absolute path inside the sandbox",
+        ));
+    }
+    if path.contains('\0') {
+        return Err(ApiError::validation("path must not contain NUL bytes"));
+    }
+    // The kernel's own limit, with its terminator.
+    if path.len() >= 4096 {
+        return Err(ApiError::validation("path must be at most 4095 bytes"));
+    }
+    Ok(path)
+}
+
+/// A backend that answers another question than it was asked is broken.
+pub(super) fn unexpected(call: &str, answer: &FileAnswer) -> ApiError {
+    let words = std::io::Error::other(format!("{call} was answered with {answer:?}"));
+    ApiError::internal("the backend gave a wrong answer", &words)
+}

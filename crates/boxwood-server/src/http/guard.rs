@@ -1,0 +1,248 @@
+//! What every request passes before its route, and every answer on its way out.
+//!
+//! Comes in: a request from a judged peer. Goes out: the same request, or a refusal; and on each
+//! answer an id, a count and, when it is our fault, a log line. Never here: what routes do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use boxwood_api::ErrorCode;
+
+use super::App;
+use super::error::{ApiError, Cause};
+use super::ids::has_valid_escapes;
+use crate::auth::{Peer, Transport, check_browser, check_host};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// Probes of load balancers and orchestrators have no token and any `Host`.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+
+/// The outermost layer: gives each request an id and writes down how it ended.
+pub(crate) async fn account(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let id = request_id(request.headers(), &app.request_ids);
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let mut response = next.run(request).await;
+    let status = response.status();
+    let route = route.as_ref().map_or("unknown", MatchedPath::as_str);
+    let elapsed = started.elapsed();
+    app.metrics.request(&method, route, status.as_u16());
+    let shown = id.to_str().unwrap_or_default();
+    if let Some(Cause(cause)) = response.extensions_mut().remove() {
+        tracing::error!(request_id = shown, %method, route, status = status.as_u16(), cause, "request failed");
+    } else {
+        tracing::debug!(request_id = shown, %method, route, status = status.as_u16(), ?elapsed, "request");
+    }
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// Ids of this daemon: a random start, then counting.
+pub(crate) struct RequestIds {
+    next: AtomicU64,
+}
+
+impl RequestIds {
+    pub(crate) fn new() -> Self {
+        // Uniqueness across restarts is a convenience for log readers, so a clock will do.
+        let seed = jiff::Timestamp::now().as_microsecond().cast_unsigned();
+        Self {
+            next: AtomicU64::new(seed << 12),
+        }
+    }
+}
+
+/// The caller's own id when it is short and plain, so that nobody can write into our log.
+fn request_id(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
+    let given = headers.get(REQUEST_ID).filter(|value| {
+        (1..=128).contains(&value.len())
+            && value
+                .as_bytes()
+                .iter()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte))
+    });
+    given.cloned().unwrap_or_else(|| {
+        let number = ids.next.fetch_add(1, Ordering::Relaxed);
+        HeaderValue::try_from(format!("{number:016x}"))
+            .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+    })
+}
+
+/// Lets a request through to its route, or says why not.
+pub(crate) async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    match judge(&app, &request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => {
+            super::json::discard_briefly(request).await;
+            error.into_response()
+        }
+    }
+}
+
+fn judge(app: &App, request: &Request) -> Result<(), ApiError> {
+    let (headers, uri) = (request.headers(), request.uri());
+    if !has_valid_escapes(uri.path()) {
+        return Err(ApiError::validation(
+            "the path has a `%` that is not followed by two hexadecimal digits",
+        ));
+    }
+    if OPEN.contains(&uri.path()) {
+        return Ok(());
+    }
+    let refuse = |reason: crate::auth::FromElsewhere| {
+        ApiError::new(ErrorCode::Forbidden, reason.to_string()).hint(reason.hint())
+    };
+    check_browser(headers, uri).map_err(refuse)?;
+    match presented(headers) {
+        Presented::Token(token) => match app.tokens.check(token) {
+            // A page cannot know a token, so a caller with one may use any name for us.
+            Some(_) => return Ok(()),
+            None => return Err(unauthorized("the token is not known")),
+        },
+        Presented::Unreadable => {
+            return Err(unauthorized(
+                "the Authorization or X-API-Key header cannot be read",
+            ));
+        }
+        Presented::Nothing => {}
+    }
+    // Absent only when somebody wires the router without its listener: then nobody is trusted.
+    let Some(peer) = request.extensions().get::<Peer>() else {
+        return Err(unauthorized("a token is needed"));
+    };
+    if !peer.trusted {
+        return Err(unauthorized("a token is needed"));
+    }
+    match peer.transport {
+        Transport::Tcp { local } => {
+            check_host(headers, uri, local, &app.http.hosts).map_err(refuse)
+        }
+        Transport::Unix => Ok(()),
+    }
+}
+
+fn unauthorized(message: &str) -> ApiError {
+    ApiError::new(ErrorCode::Unauthorized, message).hint(
+        "make a token with `boxwood token create NAME` and send it as `Authorization: Bearer …`",
+    )
+}
+
+enum Presented<'a> {
+    Nothing,
+    Token(&'a [u8]),
+    /// Two different ones, or a scheme that is not ours.
+    Unreadable,
+}
+
+fn presented(headers: &HeaderMap) -> Presented<'_> {
+    let bearer = |value: &'_ HeaderValue| -> Option<(usize, usize)> {
+        let bytes = value.as_bytes();
+        let scheme = bytes.get(..7)?;
+        scheme
+            .eq_ignore_ascii_case(b"bearer ")
+            .then_some((7, bytes.len()))
+    };
+    let mut found: Option<&[u8]> = None;
+    for value in headers.get_all(header::AUTHORIZATION) {
+        let Some((start, end)) = bearer(value) else {
+            return Presented::Unreadable;
+        };
+        let token = value.as_bytes()[start..end].trim_ascii();
+        if found.is_some_and(|known| known != token) {
+            return Presented::Unreadable;
+        }
+        found = Some(token);
+    }
+    for value in headers.get_all(API_KEY) {
+        let token = value.as_bytes().trim_ascii();
+        if found.is_some_and(|known| known != token) {
+            return Presented::Unreadable;
+        }
+        found = Some(token);
+    }
+    found.map_or(Presented::Nothing, Presented::Token)
+}
+
+/// The answer after a handler has panicked. The daemon goes on.
+pub(crate) fn after_panic(panic: Box<dyn std::any::Any + Send>) -> Response {
+    let words = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message");
+    let error = std::io::Error::other(format!("panic: {words}"));
+    ApiError::internal("the daemon made a mistake with this request", &error).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                (
+                    HeaderName::from_static(name),
+                    value.parse().expect("header value"),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_token_is_read_from_either_header() {
+        let check = |pairs: &[(&'static str, &str)], expected: Option<&str>| {
+            let headers = headers(pairs);
+            let got = match presented(&headers) {
+                Presented::Token(token) => Some(String::from_utf8_lossy(token).into_owned()),
+                Presented::Nothing => None,
+                Presented::Unreadable => Some("unreadable".to_owned()),
+            };
+            assert_eq!(got.as_deref(), expected, "{pairs:?}");
+        };
+        check(&[], None);
+        check(&[("authorization", "Bearer abc")], Some("abc"));
+        check(&[("authorization", "bearer  abc ")], Some("abc"));
+        check(&[("x-api-key", "abc")], Some("abc"));
+        check(
+            &[("authorization", "Bearer abc"), ("x-api-key", "abc")],
+            Some("abc"),
+        );
+        check(
+            &[("authorization", "Bearer abc"), ("x-api-key", "def")],
+            Some("unreadable"),
+        );
+        check(&[("authorization", "Basic abc")], Some("unreadable"));
+        check(
+            &[("authorization", "Bearer a"), ("authorization", "Bearer b")],
+            Some("unreadable"),
+        );
+    }
+
+    #[test]
+    fn only_plain_request_ids_are_echoed() {
+        let ids = RequestIds::new();
+        let check = |value: &str, echoed: bool| {
+            let got = request_id(&headers(&[("x-request-id", value)]), &ids);
+            assert_eq!(got == value, echoed, "{value}");
+        };
+        check("abc-1.2:3_4", true);
+        check("a b", false);
+        check("", false);
+        check(&"x".repeat(129), false);
+        let (one, two) = (
+            request_id(&HeaderMap::new(), &ids),
+            request_id(&HeaderMap::new(), &ids),
+        );
+        assert_ne!(one, two);
+    }
+}

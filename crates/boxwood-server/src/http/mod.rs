@@ -1,0 +1,207 @@
+//! The `/v1` dialect.
+//!
+//! Comes in: requests. Goes out: answers and frames. Never here: sessions, policy, backends; this is
+//! a translation onto a few of their calls.
+
+mod daemon;
+mod error;
+mod events;
+mod exec_stream;
+mod exec_ws;
+mod files;
+mod guard;
+mod ids;
+mod json;
+mod metrics;
+mod processes;
+mod range;
+mod relay;
+mod sessions;
+mod socket;
+mod transfer;
+mod utf8;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse as _, Response};
+use boxwood_api::{ErrorCode, ExecInput};
+use boxwood_backend::Backend;
+use boxwood_policy::PolicyRules;
+use boxwood_session::Sessions;
+use bytes::Bytes;
+use tokio::sync::watch;
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::openapi::OpenApi as Document;
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::auth::Tokens;
+use crate::config::HttpConfig;
+use error::ApiError;
+use guard::RequestIds;
+pub(crate) use metrics::Metrics;
+
+/// What every route may use.
+pub(crate) struct App {
+    pub(crate) sessions: Sessions,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) rules: PolicyRules,
+    pub(crate) tokens: Tokens,
+    pub(crate) http: HttpConfig,
+    pub(crate) metrics: Metrics,
+    /// True once the daemon has been told to stop.
+    pub(crate) stopping: watch::Receiver<bool>,
+    request_ids: RequestIds,
+    openapi: Bytes,
+}
+
+impl App {
+    pub(crate) fn new(
+        sessions: Sessions,
+        backend: Arc<dyn Backend>,
+        rules: PolicyRules,
+        tokens: Tokens,
+        http: HttpConfig,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        let openapi = openapi_json().into_bytes().into();
+        Self {
+            sessions,
+            backend,
+            rules,
+            tokens,
+            http,
+            metrics: Metrics::default(),
+            stopping,
+            request_ids: RequestIds::new(),
+            openapi,
+        }
+    }
+
+    fn body_timeout(&self) -> Duration {
+        Duration::from_secs(self.http.body_timeout_sec)
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+}
+
+/// Every route with everything around it.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let (router, _) = routes().split_for_parts();
+    router
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        // The last layer is the outermost: account, catch panics, admit, route.
+        .layer(from_fn_with_state(Arc::clone(&app), guard::admit))
+        .layer(CatchPanicLayer::custom(guard::after_panic))
+        .layer(from_fn_with_state(Arc::clone(&app), guard::account))
+        .with_state(app)
+}
+
+/// Routes and their description, registered together so that neither can exist alone.
+fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(ApiDoc::openapi())
+        .routes(routes!(daemon::health))
+        .routes(routes!(daemon::status))
+        .routes(routes!(daemon::profiles))
+        .routes(routes!(daemon::doctor))
+        .routes(routes!(daemon::healthz))
+        .routes(routes!(daemon::readyz))
+        .routes(routes!(daemon::metrics))
+        .routes(routes!(daemon::openapi))
+        .routes(routes!(events::events))
+        .routes(routes!(sessions::list))
+        .routes(routes!(
+            sessions::create,
+            sessions::detail,
+            sessions::delete
+        ))
+        .routes(routes!(sessions::exec))
+        .routes(routes!(exec_stream::exec))
+        .routes(routes!(exec_ws::exec))
+        .routes(routes!(processes::list))
+        .routes(routes!(
+            processes::start,
+            processes::detail,
+            processes::stop
+        ))
+        .routes(routes!(
+            processes::start_named,
+            processes::detail_named,
+            processes::stop_named
+        ))
+        .routes(routes!(processes::signal))
+        .routes(routes!(processes::logs))
+        .routes(routes!(relay::attach))
+        .routes(routes!(relay::attach_named))
+        .routes(routes!(transfer::download, transfer::upload, files::remove))
+        .routes(routes!(files::list))
+        .routes(routes!(files::stat))
+        .routes(routes!(files::mkdir))
+        .routes(routes!(files::rename))
+}
+
+/// The OpenAPI document as text, as `/openapi.json` serves it.
+pub fn openapi_json() -> String {
+    let (_, document) = routes().split_for_parts();
+    document.to_json().unwrap_or_else(|error| {
+        tracing::error!(%error, "the OpenAPI document could not be written");
+        "{}".to_owned()
+    })
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Boxwood",
+        description = "Sandboxes for AI agents: sessions, commands, managed processes, files.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    components(schemas(ExecInput)),
+    security(("bearer" = []), ("api_key" = []), ()),
+    modifiers(&Schemes)
+)]
+struct ApiDoc;
+
+struct Schemes;
+
+impl Modify for Schemes {
+    fn modify(&self, document: &mut Document) {
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme(
+            "bearer",
+            SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)),
+        );
+        components.add_security_scheme(
+            "api_key",
+            SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-API-Key"))),
+        );
+    }
+}
+
+async fn unknown_route(uri: Uri) -> Response {
+    ApiError::new(
+        ErrorCode::NotFound,
+        format!("there is no route `{}`", uri.path()),
+    )
+    .hint("`GET /openapi.json` lists all routes")
+    .into_response()
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Response {
+    ApiError::new(
+        ErrorCode::NotFound,
+        format!("`{}` has no method {method}", uri.path()),
+    )
+    .status(StatusCode::METHOD_NOT_ALLOWED)
+    .hint("`GET /openapi.json` lists all routes and their methods")
+    .into_response()
+}

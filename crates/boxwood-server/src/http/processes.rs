@@ -1,0 +1,149 @@
+//! Routes about managed processes. Each has a short form for the process called `default`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use boxwood_api::{
+    ErrorBody, ProcessInfo, ProcessLogs, ProcessSpec, SessionId, SignalRequest, SignalledProcess,
+    StoppedProcess,
+};
+use boxwood_session::{LogStream, Replace};
+
+use super::App;
+use super::error::ApiResult;
+use super::ids::{InProcess, InSession};
+use super::json::{self, JsonBody};
+
+#[utoipa::path(get, path = "/v1/sessions/{session_id}/processes", tag = "processes",
+    params(("session_id" = String, Path,)),
+    responses(
+        (status = 200, description = "The session's managed processes", body = Vec<ProcessInfo>),
+        (status = 404, body = ErrorBody, description = "No such session")))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    InSession(id): InSession,
+) -> ApiResult<Response> {
+    Ok(json::ok(&app.sessions.processes(&id)?))
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
+    params(("session_id" = String, Path,)),
+    request_body = ProcessSpec,
+    responses(
+        (status = 201, description = "The process runs", body = ProcessInfo),
+        (status = 400, body = ErrorBody, description = "The spec makes no sense"),
+        (status = 404, body = ErrorBody, description = "No such session"),
+        (status = 409, body = ErrorBody, description = "A process of that id runs")))]
+pub(super) async fn start(
+    State(app): State<Arc<App>>,
+    InSession(id): InSession,
+    JsonBody(spec): JsonBody<ProcessSpec>,
+) -> ApiResult<Response> {
+    begin(&app, &id, spec).await
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
+    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
+    request_body = ProcessSpec,
+    responses(
+        (status = 201, description = "The process runs", body = ProcessInfo),
+        (status = 400, body = ErrorBody, description = "The spec makes no sense"),
+        (status = 404, body = ErrorBody, description = "No such session"),
+        (status = 409, body = ErrorBody, description = "A process of that id runs")))]
+pub(super) async fn start_named(
+    State(app): State<Arc<App>>,
+    InProcess(id, process): InProcess,
+    JsonBody(spec): JsonBody<ProcessSpec>,
+) -> ApiResult<Response> {
+    let spec = ProcessSpec {
+        process_id: process,
+        ..spec
+    };
+    begin(&app, &id, spec).await
+}
+
+async fn begin(app: &App, id: &SessionId, spec: ProcessSpec) -> ApiResult<Response> {
+    let info = app
+        .sessions
+        .start_process(id, spec, Replace::Refuse)
+        .await?;
+    Ok(json::created(&info))
+}
+
+#[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
+    params(("session_id" = String, Path,)),
+    responses(
+        (status = 200, description = "The process called `default`", body = ProcessInfo),
+        (status = 404, body = ErrorBody, description = "No such session or process")))]
+pub(super) async fn detail(app: State<Arc<App>>, ids: InProcess) -> ApiResult<Response> {
+    detail_named(app, ids).await
+}
+
+#[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
+    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
+    responses(
+        (status = 200, description = "The process", body = ProcessInfo),
+        (status = 404, body = ErrorBody, description = "No such session or process")))]
+pub(super) async fn detail_named(
+    State(app): State<Arc<App>>,
+    InProcess(id, process): InProcess,
+) -> ApiResult<Response> {
+    Ok(json::ok(&app.sessions.process(&id, &process)?))
+}
+
+#[utoipa::path(delete, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
+    params(("session_id" = String, Path,)),
+    responses(
+        (status = 200, description = "The process called `default` has ended", body = StoppedProcess),
+        (status = 404, body = ErrorBody, description = "No such session or process")))]
+pub(super) async fn stop(app: State<Arc<App>>, ids: InProcess) -> ApiResult<Response> {
+    stop_named(app, ids).await
+}
+
+#[utoipa::path(delete, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
+    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
+    responses(
+        (status = 200, description = "The process has ended", body = StoppedProcess),
+        (status = 404, body = ErrorBody, description = "No such session or process")))]
+pub(super) async fn stop_named(
+    State(app): State<Arc<App>>,
+    InProcess(id, process): InProcess,
+) -> ApiResult<Response> {
+    app.sessions.stop_process(&id, &process).await?;
+    Ok(json::ok(&StoppedProcess { stopped: process }))
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/managed-process/{process_id}/signal", tag = "processes",
+    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
+    request_body = SignalRequest,
+    responses(
+        (status = 200, description = "The signal was sent", body = SignalledProcess),
+        (status = 404, body = ErrorBody, description = "No such session or process"),
+        (status = 409, body = ErrorBody, description = "The process has ended")))]
+pub(super) async fn signal(
+    State(app): State<Arc<App>>,
+    InProcess(id, process): InProcess,
+    JsonBody(request): JsonBody<SignalRequest>,
+) -> ApiResult<Response> {
+    app.sessions
+        .signal_process(&id, &process, request.signal.number())
+        .await?;
+    Ok(json::ok(&SignalledProcess { signalled: process }))
+}
+
+#[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}/logs", tag = "processes",
+    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
+    responses(
+        (status = 200, description = "What the process wrote lately", body = ProcessLogs),
+        (status = 404, body = ErrorBody, description = "No such session or process")))]
+pub(super) async fn logs(
+    State(app): State<Arc<App>>,
+    InProcess(id, process): InProcess,
+) -> ApiResult<Response> {
+    let logs = app.sessions.logs(&id, &process)?;
+    Ok(json::ok(&ProcessLogs {
+        stdout: logs.text(LogStream::Stdout),
+        stderr: logs.text(LogStream::Stderr),
+    }))
+}

@@ -1,0 +1,117 @@
+//! Routes about sessions and whole commands.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::response::Response;
+use boxwood_api::{
+    DeletedSession, ErrorBody, ExecResult, SessionDetail, SessionId, SessionInfo, SpecRequest,
+};
+use boxwood_policy::{Admission, Denial, Origin};
+
+use super::App;
+use super::error::ApiResult;
+use super::ids::InSession;
+use super::json::{self, JsonBody};
+use crate::facts;
+
+#[utoipa::path(get, path = "/v1/sessions", tag = "sessions",
+    responses((status = 200, description = "All sessions", body = Vec<SessionInfo>)))]
+pub(super) async fn list(State(app): State<Arc<App>>) -> Response {
+    json::ok(&app.sessions.list())
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}", tag = "sessions",
+    params(("session_id" = String, Path,)),
+    request_body = SpecRequest,
+    responses(
+        (status = 201, description = "The session, created or reused", body = SessionInfo),
+        (status = 400, body = ErrorBody, description = "The spec makes no sense or is refused"),
+        (status = 409, body = ErrorBody, description = "The session exists with other settings"),
+        (status = 503, body = ErrorBody, description = "No box can be started")))]
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    InSession(id): InSession,
+    JsonBody(request): JsonBody<SpecRequest>,
+) -> ApiResult<Response> {
+    let admission = judge(&app, id, request).await?;
+    let session = app.sessions.get_or_create(admission.spec).await?;
+    Ok(json::created(&session))
+}
+
+#[utoipa::path(get, path = "/v1/sessions/{session_id}", tag = "sessions",
+    params(("session_id" = String, Path,)),
+    responses(
+        (status = 200, description = "The session with its processes", body = SessionDetail),
+        (status = 404, body = ErrorBody, description = "No such session")))]
+pub(super) async fn detail(
+    State(app): State<Arc<App>>,
+    InSession(id): InSession,
+) -> ApiResult<Response> {
+    Ok(json::ok(&app.sessions.detail(&id)?))
+}
+
+#[utoipa::path(delete, path = "/v1/sessions/{session_id}", tag = "sessions",
+    params(("session_id" = String, Path,)),
+    responses(
+        (status = 200, description = "The session is gone", body = DeletedSession),
+        (status = 404, body = ErrorBody, description = "No such session")))]
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    InSession(id): InSession,
+) -> ApiResult<Response> {
+    app.sessions.delete(&id, "requested").await?;
+    Ok(json::ok(&DeletedSession { deleted: id }))
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/exec", tag = "sessions",
+    params(("session_id" = String, Path,)),
+    request_body = SpecRequest,
+    responses(
+        (status = 200, description = "The result, also after a timeout", body = ExecResult),
+        (status = 400, body = ErrorBody, description = "The spec makes no sense or is refused"),
+        (status = 409, body = ErrorBody, description = "The session exists with other settings"),
+        (status = 410, body = ErrorBody, description = "The box died"),
+        (status = 503, body = ErrorBody, description = "No box can be started")))]
+pub(super) async fn exec(
+    State(app): State<Arc<App>>,
+    InSession(id): InSession,
+    JsonBody(request): JsonBody<SpecRequest>,
+) -> ApiResult<Response> {
+    let started = Instant::now();
+    let admission = judge_command(&app, id, request).await?;
+    let result = app.sessions.exec(admission).await?;
+    app.metrics.exec(started.elapsed());
+    Ok(json::ok(&result))
+}
+
+/// The door: facts, then policy. The path's id wins over the body's.
+pub(super) async fn judge(
+    app: &App,
+    id: SessionId,
+    mut request: SpecRequest,
+) -> ApiResult<Admission> {
+    request.session_id = Some(id);
+    // Before any path is opened: a request that makes no sense gets no look at the file system.
+    request.validate()?;
+    let facts = facts::gather(&request).await;
+    Ok(boxwood_policy::admit(
+        &request,
+        Origin::Client,
+        &facts,
+        &app.rules,
+    )?)
+}
+
+/// The same for a request that must have a command.
+pub(super) async fn judge_command(
+    app: &App,
+    id: SessionId,
+    request: SpecRequest,
+) -> ApiResult<Admission> {
+    if request.cmd.trim().is_empty() {
+        return Err(Denial::EmptyCommand.into());
+    }
+    judge(app, id, request).await
+}

@@ -1,0 +1,137 @@
+//! What all WebSockets of the daemon have in common: limits, pings, and a clean end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
+
+use super::error::{ApiError, ApiResult};
+
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Between two pings. A client that has said nothing for two of these is dead.
+const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// For the other side to answer our goodbye.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+pub(super) fn accept(
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> ApiResult<WebSocketUpgrade> {
+    let upgrade = upgrade.map_err(|_| {
+        ApiError::validation("this route speaks WebSocket only")
+            .hint("connect with a WebSocket client (`Upgrade: websocket`, version 13)")
+    })?;
+    Ok(upgrade
+        .max_message_size(MAX_MESSAGE_BYTES)
+        .max_frame_size(MAX_MESSAGE_BYTES))
+}
+
+/// Ends a socket with code 1000 and no words. Reads on until the other side agrees, because a
+/// socket closed with unread data takes the last frames down with it.
+pub(super) async fn close(
+    mut sink: SplitSink<WebSocket, Message>,
+    mut stream: SplitStream<WebSocket>,
+) {
+    let goodbye = async {
+        let frame = CloseFrame {
+            code: close_code::NORMAL,
+            reason: "".into(),
+        };
+        if sink.send(Message::Close(Some(frame))).await.is_ok() {
+            while let Some(Ok(_)) = stream.next().await {}
+        }
+    };
+    // A client that does not answer is cut off, which is what it expects by then.
+    let _ = tokio::time::timeout(GOODBYE, goodbye).await;
+}
+
+/// Tells when to ping, and hands out ears.
+pub(super) struct Heartbeat {
+    ticks: Interval,
+    heard: Heard,
+}
+
+impl Heartbeat {
+    pub(super) fn new() -> Self {
+        let mut ticks = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            ticks,
+            heard: Heard {
+                start: Instant::now(),
+                last_ms: Arc::new(AtomicU64::new(0)),
+            },
+        }
+    }
+
+    /// Resolves when it is time for a ping.
+    pub(super) async fn tick(&mut self) {
+        self.ticks.tick().await;
+    }
+
+    pub(super) fn heard(&self) -> Heard {
+        self.heard.clone()
+    }
+}
+
+/// When the other side was last heard of. Any frame counts.
+#[derive(Clone)]
+pub(super) struct Heard {
+    start: Instant,
+    last_ms: Arc<AtomicU64>,
+}
+
+impl Heard {
+    pub(super) fn now(&self) {
+        let since = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_ms.store(since, Ordering::Relaxed);
+    }
+
+    /// Does something during which the other side cannot be heard, and must not be thought dead.
+    pub(super) async fn while_deaf<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                outcome = &mut work => {
+                    self.now();
+                    return outcome;
+                }
+                () = sleep(PING_EVERY) => self.now(),
+            }
+        }
+    }
+
+    /// Resolves when nothing was heard for two pings.
+    pub(super) async fn silence(&self) {
+        loop {
+            let last = self.start + Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
+            let until = last + 2 * PING_EVERY;
+            if Instant::now() >= until {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_two_pings_without_a_word() {
+        let heartbeat = Heartbeat::new();
+        let heard = heartbeat.heard();
+        let start = Instant::now();
+        sleep(Duration::from_secs(30)).await;
+        heard.now();
+        heard.silence().await;
+        assert_eq!(start.elapsed().as_secs(), 70);
+    }
+}

@@ -1,0 +1,226 @@
+//! The life of the daemon: bind, serve, drain.
+//!
+//! Comes in: a configuration and a backend. Goes out: nothing until it is told to stop, then an end
+//! that leaves no box behind. Never here: reading configuration, printing.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_backend::Backend;
+use boxwood_policy::{PolicyRules, RulesError};
+use boxwood_session::{Sessions, Settings};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::auth::{Tokens, Trust};
+use crate::config::Config;
+use crate::http::{App, router};
+use crate::listen::{Connections, UnixSocket};
+use crate::places::{PlaceError, StateLock, private_dir};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error("the configuration cannot be used: {0}")]
+    Rules(#[from] RulesError),
+    #[error("the daemon cannot listen on {address}")]
+    Bind {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    #[error("the daemon cannot listen on `{path}`")]
+    BindUnix { path: String, source: io::Error },
+    #[error("signals cannot be received")]
+    Signals { source: io::Error },
+}
+
+impl ServeError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Place(PlaceError::InUse { .. }) => {
+                Some("stop that daemon, or use another --state-dir")
+            }
+            Self::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+                Some("another program listens there; use another --listen address")
+            }
+            Self::Place(_)
+            | Self::Rules(_)
+            | Self::Bind { .. }
+            | Self::BindUnix { .. }
+            | Self::Signals { .. } => None,
+        }
+    }
+}
+
+/// Runs the daemon until SIGTERM or SIGINT. `on_ready` is called once connections are accepted, with
+/// the address they are accepted on.
+///
+/// The first signal drains: no new connections, running requests may end. A second one cuts that
+/// short. A third one gives up on stopping the boxes in an orderly way.
+pub async fn serve(
+    config: Config,
+    backend: Arc<dyn Backend>,
+    on_ready: impl FnOnce(SocketAddr),
+) -> Result<(), ServeError> {
+    let stop = StopSignals::new().map_err(|source| ServeError::Signals { source })?;
+    serve_until(config, backend, on_ready, stop).await
+}
+
+/// Tells when to stop. Each call of `next` waits for one more request to do so.
+pub trait Stop {
+    fn next(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+}
+
+impl Stop for StopSignals {
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// The same, stopped by something else than a signal.
+pub async fn serve_until(
+    config: Config,
+    backend: Arc<dyn Backend>,
+    on_ready: impl FnOnce(SocketAddr),
+    mut stop: impl Stop,
+) -> Result<(), ServeError> {
+    let _lock = StateLock::take(&config.state_dir)?;
+    private_dir(&config.run_dir).map_err(|source| PlaceError::Create {
+        path: config.run_dir.clone(),
+        source,
+    })?;
+    let rules = rules(&config)?;
+    raise_descriptor_limit();
+    let tcp = TcpListener::bind(config.listen)
+        .await
+        .map_err(|source| ServeError::Bind {
+            address: config.listen,
+            source,
+        })?;
+    let address = tcp.local_addr().map_err(|source| ServeError::Bind {
+        address: config.listen,
+        source,
+    })?;
+    let unix = bind_unix(&config)?;
+
+    let (stopping, is_stopping) = watch::channel(false);
+    let sessions = Sessions::new(Arc::clone(&backend), settings(&config));
+    let app = Arc::new(App::new(
+        sessions.clone(),
+        backend,
+        rules,
+        Tokens::new(&config.state_dir),
+        config.http.clone(),
+        is_stopping,
+    ));
+    let trust = Trust::new(
+        rustix::process::geteuid().as_raw(),
+        &config.auth.trusted_uids,
+    );
+    let connections = Connections::new(Arc::clone(&app), router(Arc::clone(&app)), trust);
+    let accepting = connections.accept(tcp, unix);
+    on_ready(address);
+    tracing::info!(%address, backend = app.backend.name(), "ready");
+
+    tokio::select! {
+        () = accepting => {}
+        () = stop.next() => {}
+    }
+    tracing::info!("stopping: no new connections, waiting for running requests");
+    stopping.send_replace(true);
+    tokio::select! {
+        () = connections.drained(Duration::from_secs(config.http.drain_sec)) => {}
+        () = stop.next() => tracing::warn!("told to stop again: not waiting for running requests"),
+    }
+    tokio::select! {
+        () = sessions.shutdown() => {}
+        () = stop.next() => tracing::warn!("told to stop again: leaving boxes to the next start"),
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn settings(config: &Config) -> Settings {
+    Settings {
+        session_ttl: config.session.ttl(),
+        max_sessions: config.session.max_sessions,
+        max_processes: config.session.max_processes,
+        capture_bytes: config.session.capture_bytes,
+        stop_grace: Duration::from_secs(config.session.stop_grace_sec),
+    }
+}
+
+/// The operator's paths are judged by where they really are, as requests' paths are.
+fn rules(config: &Config) -> Result<PolicyRules, RulesError> {
+    let own = [&config.state_dir, &config.run_dir]
+        .into_iter()
+        .flat_map(|dir| [Some(dir.clone()), dir.canonicalize().ok()])
+        .flatten();
+    let mut policy = config.policy.clone();
+    for list in [
+        &mut policy.mounts.allowed_roots,
+        &mut policy.mounts.extra_blocked,
+    ] {
+        let real: Vec<_> = list
+            .iter()
+            .filter_map(|path| path.canonicalize().ok())
+            .collect();
+        list.extend(real);
+        list.dedup();
+    }
+    PolicyRules::new(&policy, own.filter(|path| path.is_absolute()))
+}
+
+fn bind_unix(config: &Config) -> Result<Option<UnixSocket>, ServeError> {
+    if !config.http.unix_socket {
+        return Ok(None);
+    }
+    let path = config.run_dir.join("boxwood.sock");
+    match UnixSocket::bind(&path) {
+        Ok(socket) => Ok(Some(socket)),
+        // The kernel takes 107 bytes. A deep state directory is no reason not to serve.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            tracing::warn!(path = %path.display(), "the path is too long for a Unix socket; serving without it");
+            Ok(None)
+        }
+        Err(source) => Err(ServeError::BindUnix {
+            path: path.display().to_string(),
+            source,
+        }),
+    }
+}
+
+/// Every box and every connection needs descriptors, and the usual soft limit is 1,024.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files could not be raised");
+    }
+}
