@@ -1,12 +1,13 @@
 //! Files of a session. Paths are absolute paths inside its box.
 
-use boxwood_api::{FileEntry, FileList, MkdirRequest, MoveRequest, SessionId};
-use bytes::Bytes;
-use futures_util::{Stream, TryStreamExt};
+use boxwood_api::{DeletedFile, FileEntry, FileList, MkdirRequest, MoveRequest, SessionId};
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::try_unfold;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::Method;
 use hyper::body::{Frame, Incoming};
 use hyper::header::CONTENT_LENGTH;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::call::{BodyError, OutBody, empty, full, operation};
 use crate::path::Target;
@@ -14,6 +15,9 @@ use crate::sessions::session;
 use crate::{Client, ClientError};
 
 const BINARY: &str = "application/octet-stream";
+
+/// How much of an upload is read at once.
+const PIECE_BYTES: usize = 64 * 1024;
 
 fn files(id: &SessionId) -> Target {
     session(id).fixed("files")
@@ -50,7 +54,12 @@ impl Client {
     }
 
     pub async fn list_files(&self, id: &SessionId, path: &str) -> Result<FileList, ClientError> {
-        self.get(&files(id).fixed("list").query("path", path)).await
+        // The most the daemon lists at once.
+        let target = files(id)
+            .fixed("list")
+            .query("path", path)
+            .query("limit", "10000");
+        self.get(&target).await
     }
 
     pub async fn read_file(&self, id: &SessionId, path: &str) -> Result<Download, ClientError> {
@@ -80,19 +89,19 @@ impl Client {
         self.put(id, path, mode, full(contents)).await
     }
 
-    /// Writes a file of any size from a stream of pieces. An error in the stream ends the upload.
-    pub async fn upload_file<S, E>(
+    /// Writes a file of any size from a reader. An error of the reader ends the upload.
+    pub async fn upload_file(
         &self,
         id: &SessionId,
         path: &str,
         mode: u32,
-        pieces: S,
-    ) -> Result<FileEntry, ClientError>
-    where
-        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
-        E: Into<BodyError> + 'static,
-    {
-        let frames = pieces.map_ok(Frame::data).map_err(Into::into);
+        reader: impl AsyncRead + Send + Unpin + 'static,
+    ) -> Result<FileEntry, ClientError> {
+        let frames = try_unfold(reader, |mut reader| async move {
+            let mut piece = BytesMut::with_capacity(PIECE_BYTES);
+            let count = reader.read_buf(&mut piece).await.map_err(BodyError::from)?;
+            Ok((count > 0).then(|| (Frame::data(piece.freeze()), reader)))
+        });
         let body = StreamBody::new(frames).boxed_unsync();
         self.put(id, path, mode, body).await
     }
@@ -116,7 +125,7 @@ impl Client {
             path: path.to_owned(),
             parents: true,
         };
-        let _: serde_json::Value = self.post(&files(id).fixed("mkdir"), &request).await?;
+        let _: FileEntry = self.post(&files(id).fixed("mkdir"), &request).await?;
         Ok(())
     }
 
@@ -125,14 +134,14 @@ impl Client {
         id: &SessionId,
         request: &MoveRequest,
     ) -> Result<(), ClientError> {
-        let _: serde_json::Value = self.post(&files(id).fixed("move"), request).await?;
+        let _: FileEntry = self.post(&files(id).fixed("move"), request).await?;
         Ok(())
     }
 
     /// Removes a file, or a directory with everything in it.
     pub async fn remove_file(&self, id: &SessionId, path: &str) -> Result<(), ClientError> {
         let target = files(id).query("path", path).query("recursive", "true");
-        let _: serde_json::Value = self.delete(&target).await?;
+        let _: DeletedFile = self.delete(&target).await?;
         Ok(())
     }
 }

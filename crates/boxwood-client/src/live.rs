@@ -45,6 +45,9 @@ pub struct LiveSender {
 
 pub struct LiveReceiver {
     stream: SplitStream<Socket>,
+    /// What the daemon did not like about a frame of ours. Not the end of the command (a signal may
+    /// just have come too late), unless nothing follows.
+    complaint: Option<ClientError>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +80,12 @@ impl LiveSender {
         .await
     }
 
+    /// Tells the daemon that we are still here. Needed only by those who stop receiving for a
+    /// while: whoever receives answers the daemon's own questions without noticing.
+    pub async fn still_here(&mut self) -> Result<(), ClientError> {
+        self.send(Message::Pong(Bytes::new())).await
+    }
+
     async fn frame(&mut self, frame: &ExecInput) -> Result<(), ClientError> {
         let text = serde_json::to_string(frame)
             .map_err(|error| ClientError::unexpected(OPERATION, error.to_string()))?;
@@ -103,10 +112,14 @@ enum Incoming {
 impl LiveReceiver {
     /// The next thing that happened. After [`LiveEvent::Exit`] there is nothing.
     pub async fn next(&mut self) -> Result<LiveEvent, ClientError> {
-        match self.receive().await? {
-            Incoming::Event(event) => Ok(event),
-            Incoming::Started { .. } => {
-                Err(ClientError::unexpected(OPERATION, "it was started twice"))
+        loop {
+            match self.receive().await {
+                Ok(Incoming::Event(event)) => return Ok(event),
+                Ok(Incoming::Started { .. }) => {
+                    return Err(ClientError::unexpected(OPERATION, "it was started twice"));
+                }
+                Err(refused @ ClientError::Refused { .. }) => self.complaint = Some(refused),
+                Err(error) => return Err(self.complaint.take().unwrap_or(error)),
             }
         }
     }
@@ -181,7 +194,10 @@ impl Client {
         let target = session(id).fixed("exec").fixed("ws");
         let (sink, stream) = self.websocket(&target).await?.split();
         let mut sender = LiveSender { sink };
-        let mut receiver = LiveReceiver { stream };
+        let mut receiver = LiveReceiver {
+            stream,
+            complaint: None,
+        };
         sender
             .frame(&ExecInput::Start {
                 spec: Box::new(request.spec),

@@ -1,6 +1,9 @@
 //! Managed processes of a session.
 
-use boxwood_api::{ProcessId, ProcessInfo, ProcessSpec, SessionId, Signal, SignalRequest};
+use boxwood_api::{
+    ProcessId, ProcessInfo, ProcessLogs, ProcessSpec, SessionId, Signal, SignalRequest,
+    SignalledProcess, StoppedProcess,
+};
 
 use crate::path::Target;
 use crate::sessions::session;
@@ -38,8 +41,18 @@ impl Client {
         &self,
         id: &SessionId,
         process_id: &ProcessId,
-    ) -> Result<ProcessInfo, ClientError> {
-        self.delete(&process(id, process_id)).await
+    ) -> Result<(), ClientError> {
+        let _: StoppedProcess = self.delete(&process(id, process_id)).await?;
+        Ok(())
+    }
+
+    /// What it wrote lately, as far as the daemon keeps it.
+    pub async fn process_logs(
+        &self,
+        id: &SessionId,
+        process_id: &ProcessId,
+    ) -> Result<ProcessLogs, ClientError> {
+        self.get(&process(id, process_id).fixed("logs")).await
     }
 
     pub async fn signal_process(
@@ -49,7 +62,7 @@ impl Client {
         signal: Signal,
     ) -> Result<(), ClientError> {
         let target = process(id, process_id).fixed("signal");
-        let _: serde_json::Value = self.post(&target, &SignalRequest { signal }).await?;
+        let _: SignalledProcess = self.post(&target, &SignalRequest { signal }).await?;
         Ok(())
     }
 }

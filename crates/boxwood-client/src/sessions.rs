@@ -1,18 +1,12 @@
 //! Sessions, commands, and the daemon itself.
 
 use boxwood_api::{
-    BackendInfo, DoctorReport, ExecResult, ProfileInfo, SessionDetail, SessionId, SessionInfo,
-    SpecRequest, Status,
+    BackendInfo, DeletedSession, DoctorReport, ExecResult, ProfileInfo, SessionDetail, SessionId,
+    SessionInfo, SpecRequest, Status,
 };
-use serde::Deserialize;
 
 use crate::path::Target;
 use crate::{Client, ClientError};
-
-#[derive(Deserialize)]
-struct Deleted {
-    deleted: SessionId,
-}
 
 pub(crate) fn session(id: &SessionId) -> Target {
     Target::new("/v1/sessions").segment(id.as_str())
@@ -54,7 +48,7 @@ impl Client {
     }
 
     pub async fn delete_session(&self, id: &SessionId) -> Result<SessionId, ClientError> {
-        let answer: Deleted = self.delete(&session(id)).await?;
+        let answer: DeletedSession = self.delete(&session(id)).await?;
         Ok(answer.deleted)
     }
 
