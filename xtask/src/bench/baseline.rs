@@ -13,23 +13,23 @@ use crate::test::needs::{Package, install_packages};
 pub(super) const PACKAGES: &[Package] = &[
     Package {
         name: "bubblewrap",
-        program: "bwrap",
+        proof: "/usr/bin/bwrap",
     },
     Package {
         name: "podman",
-        program: "podman",
+        proof: "/usr/bin/podman",
     },
     Package {
         name: "runc",
-        program: "runc",
+        proof: "/usr/sbin/runc",
     },
     Package {
         name: "busybox-static",
-        program: "busybox",
+        proof: "/bin/busybox",
     },
     Package {
         name: "python3-venv",
-        program: "python3",
+        proof: "/usr/share/doc/python3-venv",
     },
 ];
 

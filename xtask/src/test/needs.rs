@@ -3,6 +3,7 @@
 //! Comes in: nothing. Goes out: the machine with it installed, or an error with the command to type.
 //! Never here: anything that only `cargo xtask bench` uses.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -11,22 +12,50 @@ use crate::run::{cargo, check, exists, is_root};
 
 pub(crate) struct Package {
     pub(crate) name: &'static str,
-    /// A program that is there when the package is.
-    pub(crate) program: &'static str,
-}
-
-const fn package(name: &'static str, program: &'static str) -> Package {
-    Package { name, program }
+    /// A file that is there when the package is. A whole path: a program of the same name that
+    /// somebody keeps elsewhere is of no use inside a box.
+    pub(crate) proof: &'static str,
 }
 
 /// Debian packages. Each is used by a test: maps for rootless boxes, their network, and programs
 /// that commands in a box run.
 const PACKAGES: &[Package] = &[
-    package("uidmap", "newuidmap"),
-    package("passt", "pasta"),
-    package("util-linux", "setpriv"),
-    package("python3", "python3"),
-    package("passwd", "useradd"),
+    Package {
+        name: "uidmap",
+        proof: "/usr/bin/newuidmap",
+    },
+    Package {
+        name: "passt",
+        proof: "/usr/bin/pasta",
+    },
+    Package {
+        name: "util-linux",
+        proof: "/usr/bin/setpriv",
+    },
+    Package {
+        name: "passwd",
+        proof: "/usr/sbin/useradd",
+    },
+    Package {
+        name: "ca-certificates",
+        proof: "/etc/ssl/certs/ca-certificates.crt",
+    },
+    Package {
+        name: "python3",
+        proof: "/usr/bin/python3",
+    },
+    Package {
+        name: "python3-pip",
+        proof: "/usr/bin/pip3",
+    },
+    Package {
+        name: "nodejs",
+        proof: "/usr/bin/node",
+    },
+    Package {
+        name: "busybox-static",
+        proof: "/bin/busybox",
+    },
 ];
 
 struct Tool {
@@ -69,7 +98,7 @@ pub(super) fn install() -> Result<()> {
 pub(crate) fn install_packages(packages: &[Package]) -> Result<()> {
     let missing: Vec<_> = packages
         .iter()
-        .filter(|package| !exists(package.program))
+        .filter(|package| !Path::new(package.proof).exists())
         .map(|package| package.name)
         .collect();
     if missing.is_empty() {
