@@ -1,0 +1,89 @@
+//! What can go wrong on a box's way out.
+
+use std::io;
+
+use boxwood_backend::StartError;
+use boxwood_sys::netlink::{NetlinkError, Subnet};
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NetError {
+    #[error("the network namespace `{path}` could not be opened")]
+    Namespace { path: String, source: io::Error },
+    #[error("the host's links and routes could not be read")]
+    HostNetwork { source: NetlinkError },
+    #[error("no name server of the host can be used from a box: {why}")]
+    NoResolver { why: String },
+    #[error("no address is free for another box in `{pool}`")]
+    PoolExhausted { pool: Subnet },
+    #[error("every address range that boxes may use is in use on this host")]
+    NoPool,
+    #[error("the packet filter that boxes stand behind could not be installed")]
+    PacketFilter { source: NetlinkError },
+    #[error("the packet filter that boxes stood behind could not be removed")]
+    PacketFilterRemoval { source: NetlinkError },
+    #[error(
+        "chain `{chain}` of table `{table}` drops forwarded packets and could not be opened for boxes"
+    )]
+    Obstacle {
+        table: String,
+        chain: String,
+        source: NetlinkError,
+    },
+    #[error("the link `{name}` of a box could not be changed")]
+    Link { name: String, source: NetlinkError },
+    #[error("the kernel setting `{path}` could not be changed")]
+    Setting { path: String, source: io::Error },
+    #[error("`{path}` cannot be opened, and `pasta` needs it")]
+    Tun {
+        path: &'static str,
+        source: io::Error,
+    },
+    #[error("`pasta` is not installed, and a box's network needs it where the daemon is not root")]
+    PastaMissing,
+    #[error("`pasta` could not be started: {step}")]
+    PastaStart {
+        step: &'static str,
+        source: io::Error,
+    },
+    #[error("`pasta` gave up: {said}")]
+    PastaEnded { said: String },
+}
+
+impl NetError {
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NoResolver { .. } => Some(
+                "name servers that a box can reach go into the configuration: `network.dns = [\"192.0.2.53\"]`",
+            ),
+            Self::PoolExhausted { .. } | Self::NoPool => Some(
+                "set `network.pool` in the configuration to a private range that this host does not use",
+            ),
+            Self::PastaMissing => Some("install the package `passt` (`apt-get install passt`)"),
+            Self::Tun { .. } => {
+                Some("let the daemon's user open it: `chmod 0666 /dev/net/tun`, as root")
+            }
+            Self::PacketFilter { .. } => {
+                Some("the kernel needs nf_tables with `ct`, `fib` and `masquerade`")
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<NetError> for StartError {
+    fn from(error: NetError) -> Self {
+        match error.hint() {
+            Some(hint) => Self::Unavailable {
+                why: match std::error::Error::source(&error) {
+                    Some(source) => format!("{error}: {source}"),
+                    None => error.to_string(),
+                },
+                hint: hint.to_owned(),
+            },
+            None => Self::Step {
+                step: error.to_string(),
+                source: io::Error::other(error),
+            },
+        }
+    }
+}

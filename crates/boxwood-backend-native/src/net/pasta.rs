@@ -1,0 +1,260 @@
+//! The way out where the daemon is not root: `pasta`, one per box.
+//!
+//! Comes in: the namespaces of a box. Goes out: a lease with a running `pasta`, which turns the box's
+//! packets into connections of the daemon's user. No port is forwarded either way and the gateway is
+//! not mapped to the host. What `pasta` cannot refuse (the host's other addresses, metadata) is
+//! refused by the packet filter that init installs inside from [`RootlessNetwork::rules`].
+//!
+//! A lease kills its `pasta`. One that outlives a killed daemon holds on to a dead box's namespace,
+//! and a parent-death signal does not help (joining a user namespace clears it); so each watches a
+//! symbolic link of ours and quits when [`Pasta::sweep`] of the next daemon removes it.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use boxwood_sys::netlink::{self, Subnet};
+use boxwood_sys::nftables::InsideRules;
+
+use super::resolvers::Resolvers;
+use super::{INSIDE_INTERFACE, NetError, NetworkSettings};
+
+const TUN: &str = "/dev/net/tun";
+const READY_WITHIN: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(2);
+/// `pasta` starts its log anew when it reaches this many bytes.
+const LOG_BYTES: &str = "65536";
+
+/// Starts `pasta` for boxes. The directory holds a few small files per box and belongs to this alone.
+#[derive(Clone, Debug)]
+pub(crate) struct Pasta {
+    directory: PathBuf,
+    settings: NetworkSettings,
+}
+
+/// What init needs to know. `pasta` itself configures the interface; init brings loopback up and
+/// installs the rules before it gives up its capabilities.
+#[derive(Clone, Debug)]
+pub(crate) struct RootlessNetwork {
+    pub(crate) dns: Vec<Ipv4Addr>,
+    pub(crate) rules: InsideRules,
+}
+
+impl Pasta {
+    pub(crate) fn new(directory: &Path, settings: NetworkSettings) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            settings,
+        }
+    }
+
+    /// `name` is unique among living boxes and fit for a file name. The namespaces are paths such as
+    /// `/proc/PID/ns/net`, of a process that is known to be alive.
+    pub(crate) fn attach(
+        &self,
+        name: &str,
+        netns: &Path,
+        userns: &Path,
+    ) -> Result<PastaLease, NetError> {
+        let inside = self.inside()?;
+        File::options()
+            .read(true)
+            .write(true)
+            .open(TUN)
+            .map_err(|source| NetError::Tun { path: TUN, source })?;
+        let step = |step| move |source| NetError::PastaStart { step, source };
+        fs::create_dir_all(&self.directory).map_err(step("make its directory"))?;
+        let files = BoxFiles::new(&self.directory, name);
+        files.remove().map_err(step("clear its files"))?;
+        std::os::unix::fs::symlink(netns, &files.netns).map_err(step("link the namespace"))?;
+        let stderr = File::create(&files.stderr).map_err(step("open its log"))?;
+        let child = self.spawn(&files, userns, stderr);
+        let child = match child {
+            Ok(child) => child,
+            Err(error) => {
+                drop(files.remove());
+                return Err(error);
+            }
+        };
+        // From here on dropping the lease cleans up.
+        let mut lease = PastaLease {
+            child,
+            files,
+            inside,
+            released: false,
+        };
+        lease.wait_until_ready()?;
+        Ok(lease)
+    }
+
+    /// Ends every `pasta` that a dead daemon left in this directory.
+    pub(crate) fn sweep(&self) -> io::Result<()> {
+        let entries = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            fs::remove_file(entry?.path())?;
+        }
+        Ok(())
+    }
+
+    fn inside(&self) -> Result<RootlessNetwork, NetError> {
+        let routes = netlink::routes().map_err(|source| NetError::HostNetwork { source })?;
+        let resolvers = Resolvers::of_host(&self.settings.dns, &routes)?;
+        let own_addresses = routes
+            .iter()
+            .filter(|route| route.local && !route.destination.address().is_loopback())
+            .map(|route| route.destination);
+        let denied: Vec<Subnet> = own_addresses
+            .chain(self.settings.denied.iter().copied())
+            .collect();
+        Ok(RootlessNetwork {
+            dns: resolvers.addresses().to_vec(),
+            rules: InsideRules {
+                resolvers: resolvers.addresses().to_vec(),
+                denied,
+            },
+        })
+    }
+
+    fn spawn(&self, files: &BoxFiles, userns: &Path, stderr: File) -> Result<Child, NetError> {
+        Command::new("pasta")
+            .args(["--foreground", "--quiet", "--ipv4-only", "--config-net"])
+            .args(["--no-map-gw", "--no-dhcp", "--ns-ifname", INSIDE_INTERFACE])
+            .args(["-t", "none", "-u", "none", "-T", "none", "-U", "none"])
+            .args(["--log-size", LOG_BYTES, "--log-file"])
+            .arg(&files.log)
+            .arg("--pid")
+            .arg(&files.pid)
+            .arg("--netns")
+            .arg(&files.netns)
+            .arg("--userns")
+            .arg(userns)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            // A Ctrl-C meant for the daemon is not meant for a box's network.
+            .process_group(0)
+            .spawn()
+            .map_err(|source| match source.kind() {
+                ErrorKind::NotFound => NetError::PastaMissing,
+                _ => NetError::PastaStart {
+                    step: "start it",
+                    source,
+                },
+            })
+    }
+}
+
+/// The `pasta` of one box, until it is released or dropped.
+#[derive(Debug)]
+pub(crate) struct PastaLease {
+    /// Not waited for before `let_go`, so its pid cannot become somebody else's.
+    child: Child,
+    files: BoxFiles,
+    inside: RootlessNetwork,
+    released: bool,
+}
+
+impl PastaLease {
+    pub(crate) fn inside(&self) -> &RootlessNetwork {
+        &self.inside
+    }
+
+    pub(crate) fn release(mut self) -> io::Result<()> {
+        self.let_go()
+    }
+
+    /// It writes its pid when the interface is configured and it is about to serve.
+    fn wait_until_ready(&mut self) -> Result<(), NetError> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            if fs::metadata(&self.files.pid).is_ok_and(|file| file.len() > 0) {
+                return Ok(());
+            }
+            let ended = self
+                .child
+                .try_wait()
+                .map_err(|source| NetError::PastaStart {
+                    step: "look after it",
+                    source,
+                })?;
+            if ended.is_some() || Instant::now() > deadline {
+                let said = self.files.said();
+                return Err(NetError::PastaEnded { said });
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn let_go(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.released, true) {
+            return Ok(());
+        }
+        let killed = self.child.kill().and_then(|()| self.child.wait());
+        let removed = self.files.remove();
+        killed.map(|_| ()).and(removed)
+    }
+}
+
+impl Drop for PastaLease {
+    fn drop(&mut self) {
+        if let Err(error) = self.let_go() {
+            tracing::error!(%error, "a box's `pasta` was not ended");
+        }
+    }
+}
+
+#[derive(Debug)]
+struct BoxFiles {
+    netns: PathBuf,
+    pid: PathBuf,
+    log: PathBuf,
+    stderr: PathBuf,
+}
+
+impl BoxFiles {
+    fn new(directory: &Path, name: &str) -> Self {
+        let file = |ending: &str| directory.join(format!("{name}.{ending}"));
+        Self {
+            netns: file("netns"),
+            pid: file("pid"),
+            log: file("log"),
+            stderr: file("stderr"),
+        }
+    }
+
+    /// Its last words, for the error: the log, or what it said before it had one.
+    fn said(&self) -> String {
+        let words = |path: &Path| {
+            let text = fs::read(path).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            let lines: Vec<&str> = text.lines().rev().take(3).collect();
+            lines.into_iter().rev().collect::<Vec<_>>().join("; ")
+        };
+        match (words(&self.log), words(&self.stderr)) {
+            (log, stderr) if log.is_empty() && stderr.is_empty() => "it said nothing".to_owned(),
+            (log, stderr) if log.is_empty() => stderr,
+            (log, _) => log,
+        }
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        for path in [&self.netns, &self.pid, &self.log, &self.stderr] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! Which address a box gets.
+//!
+//! Comes in: the host's routes and name servers. Goes out: a piece of the pool that nobody uses.
+//! Never here: the kernel.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use boxwood_sys::netlink::{Route, Subnet};
+
+use super::resolvers::Resolvers;
+use super::{NetError, Tag};
+
+/// Two addresses, and the two around them that some programs take for network and broadcast.
+const BOX_PREFIX: u8 = 30;
+const BOX_SIZE: u32 = 4;
+
+/// Tried in this order when the operator names no pool.
+const DEFAULTS: [Subnet; 4] = [
+    Subnet::new(Ipv4Addr::new(10, 213, 0, 0), 16),
+    Subnet::new(Ipv4Addr::new(172, 29, 0, 0), 16),
+    Subnet::new(Ipv4Addr::new(192, 168, 208, 0), 20),
+    Subnet::new(Ipv4Addr::new(100, 98, 0, 0), 16),
+];
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    range: Subnet,
+    used: BTreeSet<u32>,
+    next: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BoxAddress {
+    pub(super) gateway: Ipv4Addr,
+    pub(super) inside: Ipv4Addr,
+    pub(super) prefix: u8,
+}
+
+impl Pool {
+    /// The configured range as it is, or the first default that the host does not use elsewhere; when
+    /// all of them are in use somehow (a route to 10.0.0.0/8 is common), the first with room.
+    pub(super) fn choose(
+        configured: Option<Subnet>,
+        routes: &[Route],
+        resolvers: &Resolvers,
+        tag: &Tag,
+    ) -> Result<Self, NetError> {
+        // Different instances start at different places, so that they seldom look at each other's.
+        let pool = |range| Self {
+            range,
+            used: BTreeSet::new(),
+            next: tag.hash,
+        };
+        if let Some(range) = configured {
+            return Ok(pool(range));
+        }
+        // Pieces as small as a box's are other boxes, of this host's other daemons.
+        let untouched = |range: &Subnet| {
+            !routes
+                .iter()
+                .any(|route| route.destination.prefix() < BOX_PREFIX && clashes(*range, route))
+                && !resolvers.any_in(*range)
+        };
+        DEFAULTS
+            .into_iter()
+            .find(untouched)
+            .or_else(|| {
+                DEFAULTS
+                    .into_iter()
+                    .find(|range| pool(*range).find(routes, resolvers).is_some())
+            })
+            .map(pool)
+            .ok_or(NetError::NoPool)
+    }
+
+    pub(super) fn range(&self) -> Subnet {
+        self.range
+    }
+
+    /// Takes the next free piece. Going round, rather than always taking the lowest, keeps a new box
+    /// from getting the packets meant for one that has just gone.
+    pub(super) fn allocate(
+        &mut self,
+        routes: &[Route],
+        resolvers: &Resolvers,
+    ) -> Option<(u32, BoxAddress)> {
+        let index = self.find(routes, resolvers)?;
+        self.used.insert(index);
+        self.next = index + 1;
+        let base = self.piece(index).address().to_bits();
+        let address = BoxAddress {
+            gateway: Ipv4Addr::from_bits(base + 1),
+            inside: Ipv4Addr::from_bits(base + 2),
+            prefix: BOX_PREFIX,
+        };
+        Some((index, address))
+    }
+
+    pub(super) fn free(&mut self, index: u32) {
+        self.used.remove(&index);
+    }
+
+    fn find(&self, routes: &[Route], resolvers: &Resolvers) -> Option<u32> {
+        let pieces = 1_u32.checked_shl(u32::from(BOX_PREFIX.checked_sub(self.range.prefix())?))?;
+        let relevant: Vec<&Route> = routes
+            .iter()
+            .filter(|route| clashes(self.range, route))
+            .collect();
+        (0..pieces)
+            .map(|offset| self.next.wrapping_add(offset) % pieces)
+            .find(|index| {
+                let piece = self.piece(*index);
+                !self.used.contains(index)
+                    && !relevant.iter().any(|route| clashes(piece, route))
+                    && !resolvers.any_in(piece)
+            })
+    }
+
+    fn piece(&self, index: u32) -> Subnet {
+        let base = self.range.address().to_bits() + index * BOX_SIZE;
+        Subnet::new(Ipv4Addr::from_bits(base), BOX_PREFIX)
+    }
+}
+
+/// The default route overlaps with everything and says nothing.
+fn clashes(subnet: Subnet, route: &Route) -> bool {
+    route.destination.prefix() > 0 && route.destination.overlaps(subnet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(destination: &str) -> Route {
+        Route {
+            destination: destination.parse().unwrap(),
+            local: false,
+            interfaces: vec![2],
+        }
+    }
+
+    fn choose(configured: Option<&str>, routes: &[Route]) -> Result<Pool, NetError> {
+        let configured = configured.map(|text| text.parse().unwrap());
+        let resolvers = Resolvers::none();
+        Pool::choose(configured, routes, &resolvers, &Tag::new("test"))
+    }
+
+    #[test]
+    fn a_default_pool_that_the_host_uses_is_passed_over() {
+        for (used, expected) in [
+            (&["0.0.0.0/0"][..], "10.213.0.0/16"),
+            (&["10.213.7.0/24"], "172.29.0.0/16"),
+            (&["10.0.0.0/8", "172.16.0.0/12"], "192.168.208.0/20"),
+            (&["10.213.0.4/30"], "10.213.0.0/16"),
+        ] {
+            let routes: Vec<Route> = used.iter().map(|text| route(text)).collect();
+            let pool = choose(None, &routes).unwrap();
+            assert_eq!(pool.range().to_string(), expected, "{used:?}");
+        }
+    }
+
+    #[test]
+    fn with_every_default_taken_there_is_no_pool() {
+        let routes = [
+            "10.0.0.0/8",
+            "172.16.0.0/12",
+            "192.168.0.0/16",
+            "100.64.0.0/10",
+        ]
+        .map(route);
+        assert!(matches!(choose(None, &routes), Err(NetError::NoPool)));
+    }
+
+    #[test]
+    fn pieces_in_use_are_skipped_and_freed_ones_come_back() {
+        let resolvers = Resolvers::none();
+        let routes = [route("10.9.0.4/30"), route("10.9.0.9/32")];
+        let mut pool = choose(Some("10.9.0.0/28"), &routes).unwrap();
+        let (first, address) = pool.allocate(&routes, &resolvers).unwrap();
+        let (second, _) = pool.allocate(&routes, &resolvers).unwrap();
+        assert_eq!(BTreeSet::from([first, second]), BTreeSet::from([0, 3]));
+        assert_eq!(address.inside.to_bits(), address.gateway.to_bits() + 1);
+        assert!(pool.allocate(&routes, &resolvers).is_none());
+        pool.free(first);
+        assert_eq!(pool.allocate(&routes, &resolvers).unwrap().0, first);
+    }
+
+    #[test]
+    fn a_pool_too_small_for_a_box_is_exhausted_not_a_panic() {
+        let mut pool = choose(Some("10.9.0.0/31"), &[]).unwrap();
+        assert!(pool.allocate(&[], &Resolvers::none()).is_none());
+    }
+}
