@@ -40,6 +40,9 @@ pub(crate) struct Args {
     /// Also write the table to this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Measure this `boxwood` instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
     /// Measure these only: exec, podman, create, idle, many, relay, daemon
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
@@ -85,7 +88,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Effort::Full
     };
     baseline::prepare();
-    let binary = daemon::build()?;
+    let binary = match &args.binary {
+        Some(binary) => binary.clone(),
+        None => daemon::build()?,
+    };
     let mut machine = Machine::look();
     let rows = measure(&binary, effort, &args.only)?;
     machine.look_again();
