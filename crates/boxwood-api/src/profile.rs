@@ -35,6 +35,20 @@ pub struct ProfileInfo {
     pub pids_limit: u64,
     pub read_only_rootfs: bool,
     pub workspace_quota_mb: u64,
+    /// Size of the private `/tmp`.
+    #[serde(default)]
+    pub tmp_mb: u64,
+    /// `box` or `root`: under whom commands run inside the box.
+    #[serde(default)]
+    pub user: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cpus: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_memory_mb: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_pids_limit: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_workspace_quota_mb: Option<u64>,
     pub locked: Vec<LockableField>,
     pub require: Vec<Mechanism>,
 }

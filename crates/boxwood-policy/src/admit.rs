@@ -179,15 +179,14 @@ fn workspace_source(
     if mode == MountMode::None {
         return Ok(None);
     }
-    let opened = facts
-        .host_path
-        .as_ref()
+    let opened = facts.host_path.as_ref();
+    mounts::within_roots(FIELD, given, opened, origin, rules)?;
+    let opened = opened
         .filter(|opened| opened.is_dir)
         .ok_or_else(|| Denial::NotADirectory {
             field: FIELD.to_owned(),
         })?;
     same_path(FIELD, given, opened)?;
-    mounts::within_roots(FIELD, opened, origin, rules)?;
     Ok(Some(opened.clone()))
 }
 
@@ -213,11 +212,11 @@ fn extra_mounts(
         let source = opened.next();
         // The list first: a blocked path is refused as blocked whether or not it exists.
         mounts::not_blocked(&field, given, source, rules)?;
+        mounts::within_roots(&field, given, source, origin, rules)?;
         let source = source.ok_or_else(|| Denial::NotFound {
             field: field.clone(),
         })?;
         same_path(&field, given, source)?;
-        mounts::within_roots(&field, source, origin, rules)?;
         let mount_path = targets.take(
             &format!("extra_mounts[{index}].mount_path"),
             &mount.mount_path,

@@ -27,7 +27,7 @@ impl Display for OfProfile<'_> {
     }
 }
 
-const HARD_LIMITS: &str = "the operator's limits";
+const HARD_LIMITS: &str = "the operator";
 
 pub(crate) fn limits(
     request: &SpecRequest,

@@ -77,10 +77,12 @@ fn is_blocked(path: &Path, rules: &PolicyRules) -> bool {
             .any(|entry| touches(&entry))
 }
 
-/// Judges an opened path against the roots that hold for this origin.
+/// Judges a path against the roots that hold for this origin. A path that could not be opened is
+/// judged by its spelling, so that a caller learns nothing about what exists outside the roots.
 pub(crate) fn within_roots(
     field: &str,
-    opened: &OpenedPath,
+    given: &str,
+    opened: Option<&OpenedPath>,
     origin: Origin,
     rules: &PolicyRules,
 ) -> Result<(), Denial> {
@@ -97,11 +99,15 @@ pub(crate) fn within_roots(
             field: field.to_owned(),
         });
     }
-    let allowed = normalize(&opened.real_path).is_some_and(|real| {
+    let path = match opened {
+        Some(opened) => normalize(&opened.real_path),
+        None => normalize(Path::new(given.trim())),
+    };
+    let allowed = path.is_some_and(|path| {
         roots
             .iter()
             .filter_map(|root| normalize(root))
-            .any(|root| is_within(&real, &root))
+            .any(|root| is_within(&path, &root))
     });
     if allowed {
         return Ok(());

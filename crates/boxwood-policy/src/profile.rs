@@ -170,6 +170,15 @@ impl From<&Profile> for ProfileInfo {
             pids_limit: profile.pids_limit,
             read_only_rootfs: profile.read_only_rootfs,
             workspace_quota_mb: profile.workspace_quota_mb,
+            tmp_mb: profile.tmp_mb,
+            user: match profile.user {
+                BoxUser::Box => "box".to_owned(),
+                BoxUser::Root => "root".to_owned(),
+            },
+            max_cpus: profile.max.cpus,
+            max_memory_mb: profile.max.memory_mb,
+            max_pids_limit: profile.max.pids_limit,
+            max_workspace_quota_mb: profile.max.workspace_quota_mb,
             locked: profile.locked.iter().copied().collect(),
             require: profile.require.iter().copied().collect(),
         }

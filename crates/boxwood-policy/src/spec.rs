@@ -1,6 +1,7 @@
 //! What policy has allowed: types whose only constructor is [`crate::admit`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -151,7 +152,7 @@ getters! {
 }
 
 /// One command that policy has allowed.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct AdmittedExec {
     pub(crate) cmd: String,
     pub(crate) workdir: String,
@@ -180,6 +181,20 @@ impl AdmittedExec {
     /// What policy changed, in words for the caller.
     pub fn notices(&self) -> &[String] {
         &self.notices
+    }
+}
+
+/// Environment values and standard input may be secrets, so only names and lengths are shown.
+impl fmt::Debug for AdmittedExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdmittedExec")
+            .field("cmd", &self.cmd)
+            .field("workdir", &self.workdir)
+            .field("env_keys", &self.env.keys().collect::<Vec<_>>())
+            .field("timeout", &self.timeout)
+            .field("stdin_bytes", &self.stdin.as_ref().map(String::len))
+            .field("notices", &self.notices)
+            .finish()
     }
 }
 

@@ -1,0 +1,9 @@
+//! Judgement, seen from outside: requests in, admissions and denials out.
+
+mod admission;
+mod configuration;
+mod label;
+mod mounts;
+mod profiles;
+mod properties;
+mod wish;
