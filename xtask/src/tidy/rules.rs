@@ -20,6 +20,15 @@ const ENVIRONMENT_READERS: [&str; 5] = [
     "xtask/",
 ];
 
+/// Who may start programs on the host: backends, for their own tools, and code that is not part of
+/// the product. Whatever a caller asked for is started in a box.
+const PROGRAM_STARTERS: [&str; 4] = [
+    "crates/boxwood-backend-",
+    "crates/boxwood-backend/src/suite/",
+    "crates/boxwood-test-support/",
+    "xtask/",
+];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
     Warning,
@@ -98,23 +107,33 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(Severity, usize, S
         );
     }
 
-    let may_read_environment = path.ends_with("/build.rs")
-        || ENVIRONMENT_READERS
-            .iter()
-            .any(|place| path.starts_with(place));
-    if !may_read_environment {
+    if path.ends_with("/build.rs") {
+        return;
+    }
+    let doors = [
+        (
+            ENVIRONMENT_READERS.as_slice(),
+            ["env::var(", "env::var_os("].as_slice(),
+            "the environment is read in `boxwood_server::config` and by the command",
+        ),
+        (
+            PROGRAM_STARTERS.as_slice(),
+            ["Command::new("].as_slice(),
+            "programs are started by a backend, in a box",
+        ),
+    ];
+    for (allowed, calls, why) in doors {
+        if allowed.iter().any(|place| path.starts_with(place)) {
+            continue;
+        }
         for (index, line) in text.lines().enumerate() {
             let code = code_of(line);
             // Everything from here on is the file's own tests.
             if code.trim_start().starts_with("#[cfg(test)]") {
                 break;
             }
-            if code.contains("env::var(") || code.contains("env::var_os(") {
-                report(
-                    Severity::Error,
-                    index + 1,
-                    "the environment is read in `boxwood_server::config` and by the command".into(),
-                );
+            if calls.iter().any(|call| code.contains(call)) {
+                report(Severity::Error, index + 1, why.into());
             }
         }
     }
@@ -208,6 +227,16 @@ mod tests {
         assert_eq!(errors("crates/boxwood-server/src/config.rs", text), [""; 0]);
         let in_tests = "//! Docs.\n#[cfg(test)]\nmod tests { fn f() { std::env::var(\"X\"); } }\n";
         assert_eq!(errors("crates/boxwood-session/src/y.rs", in_tests), [""; 0]);
+    }
+
+    #[test]
+    fn starting_a_program_is_found_where_it_does_not_belong() {
+        let text = "//! Docs.\nfn f() { Command::new(\"sh\"); }\n";
+        assert_eq!(errors("crates/boxwood-session/src/y.rs", text).len(), 1);
+        assert_eq!(
+            errors("crates/boxwood-backend-native/src/y.rs", text),
+            [""; 0]
+        );
     }
 
     #[test]
