@@ -29,6 +29,10 @@ const PACKAGES: &[Package] = &[
         proof: "/usr/bin/pasta",
     },
     Package {
+        name: "nftables",
+        proof: "/usr/sbin/nft",
+    },
+    Package {
         name: "util-linux",
         proof: "/usr/bin/setpriv",
     },
