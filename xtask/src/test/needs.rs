@@ -33,6 +33,10 @@ const PACKAGES: &[Package] = &[
         proof: "/usr/sbin/nft",
     },
     Package {
+        name: "iproute2",
+        proof: "/bin/ip",
+    },
+    Package {
         name: "util-linux",
         proof: "/usr/bin/setpriv",
     },
