@@ -14,7 +14,7 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open, readlink};
 
 /// Opens every host path that the request names. Requests without any, which are most, cost
 /// nothing; the others leave the event loop, because a path may lie on a slow or dead mount.
-pub(crate) async fn gather(request: &SpecRequest) -> Facts {
+pub async fn gather(request: &SpecRequest) -> Facts {
     if request.host_path.is_none() && request.extra_mounts.is_empty() {
         return Facts::default();
     }

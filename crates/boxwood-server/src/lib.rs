@@ -14,6 +14,7 @@ mod serve;
 
 pub use auth::{NewToken, TokenError, TokenInfo, Tokens};
 pub use config::{Config, ConfigError, Flags};
+pub use facts::gather as gather_facts;
 pub use http::openapi_json;
 pub use places::PlaceError;
-pub use serve::{ServeError, Stop, serve, serve_until};
+pub use serve::{ServeError, Stop, rules, serve, serve_until};

@@ -172,8 +172,9 @@ fn settings(config: &Config) -> Settings {
     }
 }
 
-/// The operator's paths are judged by where they really are, as requests' paths are.
-fn rules(config: &Config) -> Result<PolicyRules, RulesError> {
+/// What requests are judged by. The operator's paths are judged by where they really are, as
+/// requests' paths are.
+pub fn rules(config: &Config) -> Result<PolicyRules, RulesError> {
     let own = [&config.state_dir, &config.run_dir]
         .into_iter()
         .flat_map(|dir| [Some(dir.clone()), dir.canonicalize().ok()])

@@ -1,0 +1,210 @@
+//! From this machine into a box.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use boxwood_api::{ErrorCode, FileKind, SessionId};
+use boxwood_client::Client;
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::Progress;
+use crate::failure::{Failure, Outcome};
+
+/// A directory that is still to be copied.
+struct Pending {
+    from: PathBuf,
+    to: String,
+}
+
+/// Copies a file, or a directory with everything in it, to `target` in the box.
+pub(crate) async fn into_box(
+    client: &Client,
+    source: &Path,
+    session: &SessionId,
+    target: &str,
+    progress: &Arc<Progress>,
+) -> Outcome<()> {
+    let upload = Upload {
+        client,
+        session,
+        progress,
+    };
+    // The source itself was named by the person, so a link there is followed.
+    let metadata = fs::metadata(source).map_err(|error| unreadable(source, error))?;
+    let existing = upload.kind(target).await?;
+    let to = destination(source, target, existing)?;
+    if metadata.is_dir() {
+        upload.tree(source.to_owned(), to, existing).await
+    } else if metadata.is_file() {
+        upload.file(source, &to, &metadata).await
+    } else {
+        Err(Failure::usage(format!(
+            "`{}` is neither a file nor a directory",
+            source.display()
+        )))
+    }
+}
+
+/// Into a directory that exists (or that is written as one), under the source's own name; else the
+/// target is the new name. `dir/.` means what is in `dir`.
+fn destination(source: &Path, target: &str, existing: Option<FileKind>) -> Outcome<String> {
+    let contents_only = source.as_os_str().as_encoded_bytes().ends_with(b"/.");
+    let into = existing == Some(FileKind::Directory) || target.ends_with('/');
+    if !into || contents_only {
+        return Ok(target.to_owned());
+    }
+    let name = absolute_name(source)?;
+    Ok(join(target, &name))
+}
+
+/// The last part of a path, also for `.` and `..`.
+fn absolute_name(source: &Path) -> Outcome<String> {
+    let real;
+    let path = if source.file_name().is_some() {
+        source
+    } else {
+        real = fs::canonicalize(source).map_err(|error| unreadable(source, error))?;
+        &real
+    };
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .map(str::to_owned)
+        .ok_or_else(|| Failure::usage(format!("`{}` has no name to copy to", source.display())))
+}
+
+fn join(directory: &str, name: &str) -> String {
+    format!("{}/{name}", directory.trim_end_matches('/'))
+}
+
+fn unreadable(path: &Path, error: io::Error) -> Failure {
+    Failure::local(format!("`{}` could not be read", path.display()), error)
+}
+
+struct Upload<'a> {
+    client: &'a Client,
+    session: &'a SessionId,
+    progress: &'a Arc<Progress>,
+}
+
+impl Upload<'_> {
+    /// What is at a path in the box, if anything.
+    async fn kind(&self, path: &str) -> Outcome<Option<FileKind>> {
+        match self.client.stat_file(self.session, path).await {
+            Ok(entry) => Ok(Some(entry.kind)),
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn tree(&self, from: PathBuf, to: String, existing: Option<FileKind>) -> Outcome<()> {
+        if existing.is_some_and(|kind| kind == FileKind::File) {
+            return Err(Failure::usage(format!(
+                "`{to}` is a file; a directory cannot go there"
+            )));
+        }
+        let mut pending = vec![Pending { from, to }];
+        while let Some(Pending { from, to }) = pending.pop() {
+            self.client.make_directory(self.session, &to).await?;
+            for entry in fs::read_dir(&from).map_err(|error| unreadable(&from, error))? {
+                let entry = entry.map_err(|error| unreadable(&from, error))?;
+                let path = entry.path();
+                let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
+                    self.progress
+                        .skip(&path.to_string_lossy(), "its name is not UTF-8");
+                    continue;
+                };
+                // Of the entry itself: a link in the tree is not followed.
+                let metadata = entry.metadata().map_err(|error| unreadable(&path, error))?;
+                let to = join(&to, &name);
+                if metadata.is_dir() {
+                    pending.push(Pending { from: path, to });
+                } else if metadata.is_file() {
+                    self.file(&path, &to, &metadata).await?;
+                } else if metadata.is_symlink() {
+                    self.progress
+                        .skip(&path.to_string_lossy(), "it is a symbolic link");
+                } else {
+                    self.progress
+                        .skip(&path.to_string_lossy(), "it is not a regular file");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn file(&self, from: &Path, to: &str, metadata: &Metadata) -> Outcome<()> {
+        let file = tokio::fs::File::open(from)
+            .await
+            .map_err(|error| unreadable(from, error))?;
+        let counted = Counted {
+            file,
+            progress: Arc::clone(self.progress),
+        };
+        self.client
+            .upload_file(self.session, to, permissions(metadata), counted)
+            .await?;
+        self.progress.file_done();
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+fn permissions(metadata: &Metadata) -> u32 {
+    use std::os::unix::fs::PermissionsExt as _;
+    // Without setuid, setgid and sticky: they mean something here that they do not mean there.
+    metadata.permissions().mode() & 0o777
+}
+
+#[cfg(not(unix))]
+fn permissions(_: &Metadata) -> u32 {
+    0o644
+}
+
+/// A file that tells the progress how much of it was read.
+struct Counted {
+    file: tokio::fs::File,
+    progress: Arc<Progress>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.file).poll_read(cx, buffer))?;
+        self.progress.add_bytes(buffer.filled().len() - before);
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(source: &str, target: &str, existing: Option<FileKind>, expected: &str) {
+        assert_eq!(
+            destination(Path::new(source), target, existing).unwrap(),
+            expected
+        );
+    }
+
+    #[test]
+    fn a_copy_lands_where_docker_would_put_it() {
+        check("a.txt", "/w", Some(FileKind::Directory), "/w/a.txt");
+        check("a.txt", "/w/", None, "/w/a.txt");
+        check("a.txt", "/w/b.txt", None, "/w/b.txt");
+        check("a.txt", "/w/b.txt", Some(FileKind::File), "/w/b.txt");
+        check("dir", "/w", Some(FileKind::Directory), "/w/dir");
+        check("dir/", "/w", Some(FileKind::Directory), "/w/dir");
+        check("dir/.", "/w", Some(FileKind::Directory), "/w");
+        check("dir", "/new", None, "/new");
+        check("a", "/", Some(FileKind::Directory), "/a");
+    }
+}

@@ -1,0 +1,272 @@
+//! From a box to this machine.
+//!
+//! What the box says is not trusted: a name is one plain component or it is skipped, a file is written
+//! under a name of ours and then moved into place, so that a link somebody left there is replaced and
+//! never written through.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use boxwood_api::{FileEntry, FileKind, SessionId};
+use boxwood_client::Client;
+use tokio::io::AsyncWriteExt as _;
+
+use super::Progress;
+use crate::failure::{Failure, Outcome};
+
+struct Pending {
+    from: String,
+    to: PathBuf,
+}
+
+/// Copies a file, or a directory with everything in it, out of the box to `target`.
+pub(crate) async fn out_of_box(
+    client: &Client,
+    session: &SessionId,
+    source: &str,
+    target: &Path,
+    progress: &Progress,
+) -> Outcome<()> {
+    let download = Download {
+        client,
+        session,
+        progress,
+    };
+    let entry = client.stat_file(session, source).await?;
+    let to = destination(source, target)?;
+    match entry.kind {
+        FileKind::Directory => download.tree(source.to_owned(), to).await,
+        FileKind::File => download.file(source, &to, &entry).await,
+        FileKind::Symlink => {
+            Err(Failure::usage(format!("`{source}` is a symbolic link"))
+                .hint("name what it points to"))
+        }
+        FileKind::Other => Err(Failure::usage(format!(
+            "`{source}` is neither a file nor a directory"
+        ))),
+    }
+}
+
+fn destination(source: &str, target: &Path) -> Outcome<PathBuf> {
+    let written_as_directory = target.as_os_str().as_encoded_bytes().ends_with(b"/");
+    let contents_only = source.ends_with("/.");
+    if contents_only || !(target.is_dir() || written_as_directory) {
+        return Ok(target.to_owned());
+    }
+    let name = source
+        .trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .filter(|name| is_plain(name))
+        .ok_or_else(|| {
+            Failure::usage(format!("`{source}` has no name to copy to"))
+                .hint("write the new name as well")
+        })?;
+    Ok(target.join(name))
+}
+
+/// One component and nothing else, on any system.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty()
+        && name != "."
+        && name != ".."
+        // Names that were not UTF-8 come with a replacement in them and cannot be asked for.
+        && !name.contains(['/', '\\', '\0', char::REPLACEMENT_CHARACTER])
+}
+
+fn unwritable(path: &Path, error: io::Error) -> Failure {
+    Failure::local(format!("`{}` could not be written", path.display()), error)
+}
+
+struct Download<'a> {
+    client: &'a Client,
+    session: &'a SessionId,
+    progress: &'a Progress,
+}
+
+impl Download<'_> {
+    async fn tree(&self, from: String, to: PathBuf) -> Outcome<()> {
+        let mut pending = vec![Pending { from, to }];
+        let mut is_top = true;
+        while let Some(Pending { from, to }) = pending.pop() {
+            make_directory(&to, std::mem::take(&mut is_top))?;
+            let list = self.client.list_files(self.session, &from).await?;
+            if list.truncated {
+                return Err(Failure::usage(format!(
+                    "`{from}` has too many entries to list them all"
+                ))
+                .hint("pack it in the box with tar and copy the archive"));
+            }
+            for entry in list.entries {
+                let inside = format!("{}/{}", from.trim_end_matches('/'), entry.name);
+                if !is_plain(&entry.name) {
+                    self.progress.skip(&inside, "its name cannot be used here");
+                    continue;
+                }
+                let here = to.join(&entry.name);
+                match entry.kind {
+                    FileKind::Directory => pending.push(Pending {
+                        from: inside,
+                        to: here,
+                    }),
+                    FileKind::File => self.file(&inside, &here, &entry).await?,
+                    FileKind::Symlink => self.progress.skip(&inside, "it is a symbolic link"),
+                    FileKind::Other => self.progress.skip(&inside, "it is not a regular file"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn file(&self, from: &str, to: &Path, entry: &FileEntry) -> Outcome<()> {
+        if fs::symlink_metadata(to).is_ok_and(|metadata| metadata.is_dir()) {
+            return Err(Failure::usage(format!("`{}` is a directory", to.display())));
+        }
+        let mut partial = Partial::beside(to)?;
+        let mut download = self.client.read_file(self.session, from).await?;
+        while let Some(bytes) = download.chunk().await? {
+            partial
+                .file
+                .write_all(&bytes)
+                .await
+                .map_err(|error| unwritable(to, error))?;
+            self.progress.add_bytes(bytes.len());
+        }
+        partial.settle(to, entry.mode).await?;
+        self.progress.file_done();
+        Ok(())
+    }
+}
+
+/// The top was named by the person and may be a link of theirs; below it a link could lead anywhere.
+fn make_directory(path: &Path, is_top: bool) -> Outcome<()> {
+    match fs::create_dir(path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let found = if is_top {
+                fs::metadata(path)
+            } else {
+                fs::symlink_metadata(path)
+            };
+            match found {
+                Ok(metadata) if metadata.is_dir() => Ok(()),
+                Ok(_) => Err(Failure::usage(format!(
+                    "`{}` is in the way: it is not a directory",
+                    path.display()
+                ))),
+                Err(error) => Err(unwritable(path, error)),
+            }
+        }
+        Err(error) => Err(unwritable(path, error)),
+    }
+}
+
+/// A file on its way. Removed again unless it arrives.
+struct Partial {
+    path: PathBuf,
+    file: tokio::fs::File,
+    arrived: bool,
+}
+
+impl Partial {
+    fn beside(target: &Path) -> Outcome<Self> {
+        let mut nonce = [0; 8];
+        getrandom::fill(&mut nonce)
+            .map_err(|error| unwritable(target, io::Error::other(error.to_string())))?;
+        let name = format!(".boxwood-{:016x}.part", u64::from_le_bytes(nonce));
+        let path = target.parent().unwrap_or(Path::new("")).join(name);
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options
+            .open(&path)
+            .map_err(|error| unwritable(target, error))?;
+        Ok(Self {
+            path,
+            file: file.into(),
+            arrived: false,
+        })
+    }
+
+    async fn settle(mut self, target: &Path, mode: u32) -> Outcome<()> {
+        let settle = async {
+            self.file.flush().await?;
+            set_mode(&self.file, mode).await?;
+            fs::rename(&self.path, target)
+        };
+        settle.await.map_err(|error| unwritable(target, error))?;
+        self.arrived = true;
+        Ok(())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.arrived {
+            // Already on the way out with an error; a file that cannot be removed adds nothing.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Without setuid, setgid and sticky: a box must not make such a file here.
+#[cfg(unix)]
+async fn set_mode(file: &tokio::fs::File, mode: u32) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    file.set_permissions(fs::Permissions::from_mode(mode & 0o777))
+        .await
+}
+
+#[cfg(not(unix))]
+async fn set_mode(_: &tokio::fs::File, _: u32) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_from_a_box_stays_in_its_directory() {
+        for name in ["a", "a b", "..a", "a:b", ".hidden"] {
+            assert!(is_plain(name), "{name:?}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "/etc/passwd",
+            "..\\x",
+            "a\0b",
+            "\u{fffd}",
+        ] {
+            assert!(!is_plain(name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_copy_lands_where_docker_would_put_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = dir.path();
+        assert_eq!(destination("/w/a.txt", here).unwrap(), here.join("a.txt"));
+        assert_eq!(
+            destination("/w/a.txt", &here.join("b")).unwrap(),
+            here.join("b")
+        );
+        assert_eq!(destination("/w/.", here).unwrap(), here);
+        assert!(destination("/", here).is_err());
+        assert!(destination("/w/..", here).is_err());
+    }
+
+    #[test]
+    fn a_link_below_the_top_is_never_taken_for_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/tmp", &link).unwrap();
+        assert!(make_directory(&link, false).is_err());
+        assert!(make_directory(&link, true).is_ok());
+    }
+}

@@ -1,0 +1,61 @@
+//! Finds the daemon that a client verb speaks to.
+//!
+//! Comes in: `--url`, `BOXWOOD_URL`, `BOXWOOD_TOKEN`, and which sockets are there. Goes out: a
+//! [`Client`]. Never here: what is said to it.
+
+use std::path::{Path, PathBuf};
+
+use boxwood_client::{Client, Endpoint, Token};
+
+use crate::failure::Outcome;
+
+/// The socket's name in a daemon's run directory.
+const SOCKET: &str = "boxwood.sock";
+
+/// `url` is what the person said, by flag or variable.
+pub(crate) fn client(url: Option<&str>) -> Outcome<Client> {
+    let endpoint = match url {
+        Some(url) => url.parse()?,
+        None => usual_endpoint(),
+    };
+    let token = token_text().map(|text| Token::new(&text)).transpose()?;
+    Ok(Client::new(endpoint, token))
+}
+
+/// The first socket somebody listens on, the person's own daemon before the machine's; else the
+/// usual port.
+fn usual_endpoint() -> Endpoint {
+    run_dirs()
+        .into_iter()
+        .map(|dir| dir.join(SOCKET))
+        .find(|path| is_served(path))
+        .map_or_else(Endpoint::local, |path| Endpoint::Unix { path })
+}
+
+fn run_dirs() -> Vec<PathBuf> {
+    std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join("boxwood"))
+        .into_iter()
+        .chain([PathBuf::from("/run/boxwood")])
+        .collect()
+}
+
+/// A secret, so it has no flag: arguments can be read by every user of the machine.
+fn token_text() -> Option<String> {
+    std::env::var("BOXWOOD_TOKEN")
+        .ok()
+        .filter(|token| !token.trim().is_empty())
+}
+
+/// Tried by connecting: a daemon that was killed leaves its socket file behind.
+#[cfg(unix)]
+fn is_served(path: &Path) -> bool {
+    std::os::unix::net::UnixStream::connect(path).is_ok()
+}
+
+#[cfg(not(unix))]
+fn is_served(_path: &Path) -> bool {
+    false
+}

@@ -1,0 +1,186 @@
+//! How a verb ends when it does not end well.
+//!
+//! Comes in: errors of the layers below. Goes out: `error:`, its causes, `hint:`, and an exit code.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io;
+
+use boxwood_api::{ErrorBody, ErrorCode, ErrorDetail};
+use boxwood_client::ClientError;
+
+use crate::output::OutputFormat;
+use crate::printable::{printable, printable_json};
+
+/// Exit codes beside the command's own. The numbers are those of `timeout` and `docker run`.
+pub(crate) const EXIT_ERROR: u8 = 1;
+pub(crate) const EXIT_USAGE: u8 = 2;
+pub(crate) const EXIT_TIMEOUT: u8 = 124;
+/// `run`, `exec`, `sh`: Boxwood failed, not the command.
+pub(crate) const EXIT_BOXWOOD: u8 = 125;
+
+#[derive(Debug)]
+pub(crate) struct Failure {
+    error: anyhow::Error,
+    code: ErrorCode,
+    hint: Option<String>,
+    exit: u8,
+}
+
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(code: ErrorCode, error: impl Into<anyhow::Error>) -> Self {
+        Self {
+            error: error.into(),
+            code,
+            hint: None,
+            exit: EXIT_ERROR,
+        }
+    }
+
+    /// Something the person typed cannot be meant.
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self::new(ErrorCode::ValidationError, anyhow::Error::msg(what.into())).exit(EXIT_USAGE)
+    }
+
+    /// A file or stream of this machine did not do what it should.
+    pub(crate) fn local(what: impl Into<String>, source: io::Error) -> Self {
+        Self::new(
+            ErrorCode::InternalError,
+            anyhow::Error::new(source).context(what.into()),
+        )
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn maybe_hint(mut self, hint: Option<String>) -> Self {
+        self.hint = hint.or(self.hint);
+        self
+    }
+
+    pub(crate) fn exit(mut self, exit: u8) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    /// For `run`, `exec` and `sh`, where 1 may be the command's own answer.
+    pub(crate) fn into_boxwood_failure(self) -> Self {
+        if self.exit == EXIT_ERROR {
+            self.exit(EXIT_BOXWOOD)
+        } else {
+            self
+        }
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.exit
+    }
+
+    /// Whoever read our output has gone; there is nobody left to tell.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        self.error
+            .chain()
+            .filter_map(|cause| cause.downcast_ref::<io::Error>())
+            .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// The text for stderr, with its last newline.
+    pub(crate) fn report(&self, format: OutputFormat) -> String {
+        match format {
+            OutputFormat::Json => self.report_json(),
+            OutputFormat::Table => self.report_text(),
+        }
+    }
+
+    fn report_text(&self) -> String {
+        let mut text = format!("error: {}\n", printable(&self.error.to_string()));
+        let mut last = self.error.to_string();
+        for cause in self.error.chain().skip(1) {
+            let cause = cause.to_string();
+            // Some libraries repeat their cause's text in their own.
+            if !last.ends_with(&cause) {
+                let _ = writeln!(text, "  caused by: {}", printable(&cause));
+            }
+            last = cause;
+        }
+        if let Some(hint) = &self.hint {
+            let _ = writeln!(text, "hint: {}", printable(hint));
+        }
+        text
+    }
+
+    fn report_json(&self) -> String {
+        let causes: Vec<_> = self.error.chain().map(ToString::to_string).collect();
+        let body = ErrorBody {
+            error: ErrorDetail {
+                code: self.code,
+                message: causes.join(": "),
+                hint: self.hint.clone(),
+            },
+        };
+        let json = serde_json::to_string(&body).unwrap_or_else(|_| "{}".to_owned());
+        format!("{}\n", printable_json(&json))
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let exit = match &error {
+            ClientError::BadUrl { .. } | ClientError::BadToken => EXIT_USAGE,
+            _ => EXIT_ERROR,
+        };
+        let hint = error.hint();
+        Self::new(error.code(), error).maybe_hint(hint).exit(exit)
+    }
+}
+
+/// Writing to our own stdout failed.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::local("the output could not be written", error)
+    }
+}
+
+/// Shows an error of a library that has no words for people beyond its own.
+pub(crate) fn internal(error: impl Error + Send + Sync + 'static) -> Failure {
+    Failure::new(ErrorCode::InternalError, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_follow_the_error_and_the_hint_comes_last() {
+        let failure = Failure::local(
+            "`x` could not be read",
+            io::Error::new(io::ErrorKind::NotFound, "no such file"),
+        )
+        .hint("look elsewhere");
+        assert_eq!(
+            failure.report(OutputFormat::Table),
+            "error: `x` could not be read\n  caused by: no such file\nhint: look elsewhere\n"
+        );
+    }
+
+    #[test]
+    fn names_in_errors_cannot_drive_the_terminal() {
+        let failure = Failure::usage("session `\u{1b}[2J` not found");
+        assert_eq!(
+            failure.report(OutputFormat::Table),
+            "error: session `\\u{1b}[2J` not found\n"
+        );
+    }
+
+    #[test]
+    fn json_errors_have_the_shape_of_the_api() {
+        assert_eq!(
+            Failure::usage("no").report(OutputFormat::Json),
+            "{\"error\":{\"code\":\"validation_error\",\"message\":\"no\"}}\n"
+        );
+    }
+}

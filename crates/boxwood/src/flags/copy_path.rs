@@ -1,0 +1,72 @@
+//! The two sides of `cp`: `SESSION:/path` or a path on this machine.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use boxwood_api::SessionId;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CopyPath {
+    Here(PathBuf),
+    Inside { session: SessionId, path: String },
+}
+
+impl FromStr for CopyPath {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("a path must not be empty".to_owned());
+        }
+        // As with `docker cp`, `./a:/b` and `/a:/b` are files of this machine. The first `:/` divides:
+        // paths inside may have colons, and a session with one can be named by its other parts.
+        let local = text.starts_with('/') || text.starts_with("./") || text.starts_with("../");
+        match text.find(":/").filter(|_| !local) {
+            None => Ok(Self::Here(PathBuf::from(text))),
+            Some(0) => Err(format!("`{text}` has no session before the colon")),
+            Some(at) => Ok(Self::Inside {
+                session: SessionId::new(&text[..at]).map_err(|error| error.to_string())?,
+                path: text[at + 1..].to_owned(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn here(text: &str) {
+        assert_eq!(text.parse(), Ok(CopyPath::Here(text.into())));
+    }
+
+    #[track_caller]
+    fn inside(text: &str, session: &str, path: &str) {
+        let expected = CopyPath::Inside {
+            session: SessionId::new(session).unwrap(),
+            path: path.to_owned(),
+        };
+        assert_eq!(text.parse(), Ok(expected));
+    }
+
+    #[test]
+    fn a_session_stands_before_the_first_colon_slash() {
+        inside("build:/out/a.txt", "build", "/out/a.txt");
+        inside("user:7:/x", "user:7", "/x");
+        inside("build:/a:/b", "build", "/a:/b");
+    }
+
+    #[test]
+    fn everything_else_is_a_path_here() {
+        for text in ["a.txt", "./build:/x", "../a:/b", "/tmp/a:/b", "a:b"] {
+            here(text);
+        }
+    }
+
+    #[test]
+    fn nothing_is_not_a_path() {
+        assert!("".parse::<CopyPath>().is_err());
+        assert!(":/x".parse::<CopyPath>().is_err());
+    }
+}

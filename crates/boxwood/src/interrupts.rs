@@ -1,0 +1,85 @@
+//! Signals that a person sends to us and means for the command.
+//!
+//! Goes out: the number to forward. The third Ctrl-C is a KILL: by then a command that ignores
+//! INT is not going to listen.
+
+use std::io;
+
+pub(crate) const SIGKILL: i32 = 9;
+const SIGINT: i32 = 2;
+
+/// How many Ctrl-C are forwarded as they are.
+const PATIENCE: u32 = 2;
+
+pub(crate) struct Interrupts {
+    source: Source,
+    seen: u32,
+}
+
+impl Interrupts {
+    pub(crate) fn watch() -> io::Result<Self> {
+        Ok(Self {
+            source: Source::watch()?,
+            seen: 0,
+        })
+    }
+
+    pub(crate) async fn next(&mut self) -> i32 {
+        let signal = self.source.next().await;
+        if signal != SIGINT {
+            return signal;
+        }
+        self.seen += 1;
+        if self.seen > PATIENCE {
+            SIGKILL
+        } else {
+            signal
+        }
+    }
+}
+
+#[cfg(unix)]
+struct Source([(i32, tokio::signal::unix::Signal); 4]);
+
+#[cfg(unix)]
+impl Source {
+    fn watch() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let watch = |kind: SignalKind| io::Result::Ok((kind.as_raw_value(), signal(kind)?));
+        Ok(Self([
+            watch(SignalKind::interrupt())?,
+            watch(SignalKind::terminate())?,
+            watch(SignalKind::hangup())?,
+            watch(SignalKind::quit())?,
+        ]))
+    }
+
+    async fn next(&mut self) -> i32 {
+        std::future::poll_fn(|cx| {
+            for (number, signal) in &mut self.0 {
+                if signal.poll_recv(cx).is_ready() {
+                    return std::task::Poll::Ready(*number);
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await
+    }
+}
+
+#[cfg(not(unix))]
+struct Source;
+
+#[cfg(not(unix))]
+impl Source {
+    fn watch() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) -> i32 {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        SIGINT
+    }
+}

@@ -1,0 +1,41 @@
+//! Our own stdin, read on a thread.
+//!
+//! A read of stdin cannot be taken back. On a runtime's thread it would keep the program from ending
+//! until somebody presses a key; a plain thread just goes with the program.
+
+use std::io::Read as _;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+/// Full when the command does not read; then we do not read either.
+const CHUNKS_AHEAD: usize = 4;
+
+pub(crate) struct Keyboard {
+    chunks: mpsc::Receiver<Bytes>,
+}
+
+impl Keyboard {
+    pub(crate) fn start() -> Self {
+        let (sender, chunks) = mpsc::channel(CHUNKS_AHEAD);
+        std::thread::spawn(move || {
+            let mut stdin = std::io::stdin().lock();
+            let mut buffer = vec![0; 32 * 1024];
+            // An error ends the input just as the end does: there is nothing left to read.
+            while let Ok(count @ 1..) = stdin.read(&mut buffer) {
+                if sender
+                    .blocking_send(Bytes::copy_from_slice(&buffer[..count]))
+                    .is_err()
+                {
+                    break;
+                }
+            }
+        });
+        Self { chunks }
+    }
+
+    /// `None` at the end of the input.
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+        self.chunks.recv().await
+    }
+}

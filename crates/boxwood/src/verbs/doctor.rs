@@ -1,0 +1,161 @@
+//! `boxwood doctor`: what this machine can do for a box.
+
+use boxwood_api::{DoctorReport, FindingState};
+use boxwood_client::Client;
+
+use crate::failure::{EXIT_ERROR, Outcome};
+use crate::output::Output;
+use crate::table::{Cell, Table, Tone};
+
+const EXAMPLES: &str = "\
+Examples:
+  boxwood doctor                                  This machine, as this user; no daemon needed
+  boxwood doctor --url http://host:5410           What a daemon finds on its machine
+  boxwood doctor -o json | jq '.findings[] | select(.state != \"works\")'
+
+Exit codes: 0 boxes can start; 1 none can.";
+
+/// Say what keeps boxes apart here, and what is missing
+///
+/// Tries every isolation mechanism by using it. For each it says whether it is in force, why it
+/// matters and, where it is missing, the command that gets it. Boxes start without what is only
+/// missing, and their label says so; they do not start without what is fatal.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {}
+
+/// This machine, as this user, without a daemon.
+#[cfg(target_os = "linux")]
+pub(crate) fn here(_: &Args, output: Output) -> Outcome<u8> {
+    use boxwood_server::{Flags, config};
+
+    let config = config::load(&Flags::default())?;
+    let backend = crate::backend::launch(&config)?;
+    let runtime = crate::runtime::for_boxes()?;
+    let report = runtime.block_on(async {
+        let report = crate::backend::report(&*backend).await;
+        backend.shutdown().await;
+        report
+    })?;
+    show(&report, output)
+}
+
+/// A daemon's machine.
+pub(crate) async fn there(_: &Args, client: &Client, output: Output) -> Outcome<u8> {
+    show(&client.doctor().await?, output)
+}
+
+/// Prints the report and picks the exit code.
+fn show(report: &DoctorReport, output: Output) -> Outcome<u8> {
+    if output.is_json() {
+        Output::json(report)?;
+    } else {
+        output.table(&table(report))?;
+        for line in advice(report) {
+            Output::line(&line)?;
+        }
+    }
+    Ok(if report.usable { 0 } else { EXIT_ERROR })
+}
+
+fn table(report: &DoctorReport) -> Table {
+    let mut table = Table::new(&["MECHANISM", "IN FORCE", "WHAT WAS SEEN", "WHY IT MATTERS"]);
+    for finding in &report.findings {
+        let state = match finding.state {
+            FindingState::Works => Cell::toned("yes", Tone::Good),
+            FindingState::Missing => Cell::toned("no", Tone::Warning),
+            FindingState::Fatal => Cell::toned("no, fatal", Tone::Bad),
+        };
+        table.row([
+            finding.name.as_str().into(),
+            state,
+            finding.detail.as_str().into(),
+            finding.matters.as_str().into(),
+        ]);
+    }
+    table
+}
+
+/// The fixes, under the table: commands are too long for a column and are there to be copied.
+fn advice(report: &DoctorReport) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for finding in &report.findings {
+        let Some(fix) = finding.fix.as_deref().filter(|fix| !fix.is_empty()) else {
+            continue;
+        };
+        lines.push(format!(
+            "To get {}:",
+            crate::printable::printable(&finding.name)
+        ));
+        for line in fix.lines() {
+            lines.push(format!("  {}", crate::printable::printable(line)));
+        }
+    }
+    let missing = report
+        .findings
+        .iter()
+        .filter(|finding| finding.state != FindingState::Works)
+        .count();
+    lines.push(match (report.usable, missing) {
+        (true, 0) => format!(
+            "Boxes can start here ({} backend), and nothing is missing.",
+            report.backend
+        ),
+        (true, count) => format!(
+            "Boxes can start here ({} backend), without the {count} that are missing.",
+            report.backend
+        ),
+        (false, _) => format!("No box can start here ({} backend).", report.backend),
+    });
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use boxwood_api::DoctorFinding;
+
+    use super::*;
+    use crate::output::Colour;
+
+    fn finding(name: &str, state: FindingState, fix: Option<&str>) -> DoctorFinding {
+        DoctorFinding {
+            name: name.to_owned(),
+            mechanism: None,
+            state,
+            detail: "seen".to_owned(),
+            matters: "it does".to_owned(),
+            fix: fix.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_fix_is_a_command_to_copy() {
+        let report = DoctorReport::new(
+            "native",
+            vec![
+                finding("user namespace", FindingState::Works, None),
+                finding("cgroup", FindingState::Missing, Some("systemctl --user x")),
+            ],
+        );
+        insta::assert_snapshot!(table(&report).render(Colour::Never), @r"
+        MECHANISM        IN FORCE   WHAT WAS SEEN   WHY IT MATTERS
+        user namespace   yes        seen            it does
+        cgroup           no         seen            it does
+        ");
+        insta::assert_snapshot!(advice(&report).join("\n"), @r"
+        To get cgroup:
+          systemctl --user x
+        Boxes can start here (native backend), without the 1 that are missing.
+        ");
+    }
+
+    #[test]
+    fn a_fatal_finding_is_the_last_word() {
+        let report = DoctorReport::new("native", vec![finding("x", FindingState::Fatal, None)]);
+        assert!(!report.usable);
+        assert_eq!(
+            advice(&report).last().unwrap(),
+            "No box can start here (native backend)."
+        );
+    }
+}

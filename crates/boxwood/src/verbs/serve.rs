@@ -1,0 +1,130 @@
+//! `boxwood serve`: the daemon.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use boxwood_server::config::{LogConfig, LogFormat};
+use boxwood_server::{Config, Flags, config};
+use serde::Serialize;
+use tracing_subscriber::EnvFilter;
+
+use crate::backend;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+
+const EXAMPLES: &str = "\
+Examples:
+  boxwood serve
+  boxwood serve --listen 127.0.0.1:0 --state-dir /tmp/b     A second daemon on a free port
+  boxwood serve --config /etc/boxwood/config.toml
+
+Prints one line on stdout when it accepts connections:
+  boxwood: listening on http://127.0.0.1:5410 (native backend)
+Logs go to stderr. SIGTERM and Ctrl-C drain: no new connections, running requests may end, then
+every box is stopped. A second one does not wait for requests.
+
+Every setting of the configuration file is also a variable, as in BOXWOOD_SESSION__TTL_SEC=600.";
+
+/// Run the daemon
+///
+/// Listens on this machine only unless told otherwise, where its own user and root need no token and
+/// everybody else does (`boxwood token`). Also listens on a socket in its run directory.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Address and port to listen on [default: 127.0.0.1:5410]
+    #[arg(
+        long,
+        value_name = "ADDR:PORT",
+        env = "BOXWOOD_LISTEN",
+        hide_env_values = true
+    )]
+    listen: Option<String>,
+
+    /// Directory for what outlives the daemon
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "BOXWOOD_STATE_DIR",
+        hide_env_values = true
+    )]
+    state_dir: Option<PathBuf>,
+
+    /// What runs the boxes [default: native]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "BOXWOOD_BACKEND",
+        hide_env_values = true
+    )]
+    backend: Option<String>,
+
+    /// Configuration file
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "BOXWOOD_CONFIG",
+        hide_env_values = true
+    )]
+    config: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Ready {
+    url: String,
+    backend: &'static str,
+    pid: u32,
+}
+
+/// Load, build, spawn, drain.
+pub(crate) fn main(args: &Args, output: Output) -> Outcome<()> {
+    let config = config::load(&Flags {
+        config: args.config.clone(),
+        listen: args.listen.clone(),
+        state_dir: args.state_dir.clone(),
+        backend: args.backend.clone(),
+        ..Flags::default()
+    })?;
+    start_log(&config.log)?;
+    let backend = backend::launch(&config)?;
+    let name = backend.name();
+    let runtime = crate::runtime::for_boxes()?;
+    runtime.block_on(boxwood_server::serve(
+        Config::clone(&config),
+        Arc::clone(&backend),
+        |address| ready(address, name, output),
+    ))?;
+    Ok(())
+}
+
+/// The one line scripts wait for. Nobody reading it is no reason to stop.
+fn ready(address: SocketAddr, backend: &'static str, output: Output) {
+    let url = format!("http://{address}");
+    if output.is_json() {
+        let pid = std::process::id();
+        let _ = Output::json_line(&Ready { url, backend, pid });
+    } else {
+        let mut stdout = std::io::stdout().lock();
+        let _ = writeln!(stdout, "boxwood: listening on {url} ({backend} backend)");
+        let _ = stdout.flush();
+    }
+}
+
+fn start_log(log: &LogConfig) -> Outcome<()> {
+    let filter = log.filter.as_deref().unwrap_or("info");
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
+        Failure::usage(format!("`{filter}` is not a log filter: {error}"))
+            .hint("write `info`, or `boxwood_session=debug,info`")
+    })?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false);
+    let started = match log.format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+    started.map_err(|error| Failure::usage(format!("the log could not be started: {error}")))
+}
