@@ -8,20 +8,32 @@ use std::path::Path;
 use crate::Denial;
 use crate::path::{is_within, normalize_text};
 
-/// The box's own system: nothing is mounted on these or below them.
-const SYSTEM_TREES: [&str; 12] = [
-    "/proc", "/dev", "/sys", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64",
-    "/libx32", "/run",
+/// The box's own system: nothing is mounted on these or below them. `/var/run` and `/var/lock` are
+/// symlinks to `/run` on most systems.
+const SYSTEM_TREES: [&str; 14] = [
+    "/proc",
+    "/dev",
+    "/sys",
+    "/etc",
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/run",
+    "/var/run",
+    "/var/lock",
 ];
 
 /// Directories the box needs for itself. Mounting below them is fine.
-const SYSTEM_DIRECTORIES: [&str; 8] = [
+const SYSTEM_DIRECTORIES: [&str; 7] = [
     "/",
     "/tmp",
     "/home",
     "/home/box",
     "/var",
-    "/var/run",
     "/var/tmp",
     "/opt",
 ];

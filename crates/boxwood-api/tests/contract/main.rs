@@ -1,5 +1,6 @@
 //! The wire contract: what callers may rely on is written down here, and a change to it is a diff.
 
+mod answers;
 mod coercions;
 mod error_codes;
 mod payloads;

@@ -229,6 +229,8 @@ fn targets_keep_off_the_boxs_own_system() {
     check("/tmp", Err("/tmp"));
     check("/home/box/", Err("/home/box"));
     check("/lib64", Err("/lib64"));
+    check("/var/run/x", Err("/var/run/x"));
+    check("/var/cache/x", Ok("/var/cache/x"));
     for bad in ["/proc", "/", "/dev/shm"] {
         let request = SpecRequest {
             mount_path: Some(bad.to_owned()),
