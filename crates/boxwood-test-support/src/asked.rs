@@ -1,0 +1,69 @@
+//! Requests for tests, judged by the real policy.
+//!
+//! Comes in: a session's name and what a test wants of it. Goes out: an [`Admission`], through the
+//! same door as in the daemon. Never here: a way around policy.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use boxwood_api::{IdError, SessionId, SpecRequest};
+use boxwood_policy::{Admission, Denial, Facts, OpenedPath, Origin, PolicyRules, admit};
+
+#[derive(Debug, thiserror::Error)]
+pub enum AskedError {
+    #[error("the test's session id is not legal")]
+    Id(#[from] IdError),
+    #[error("the test's directory `{path}` could not be opened")]
+    Open {
+        path: String,
+        source: std::io::Error,
+    },
+    #[error("policy refused the test's request")]
+    Denied(#[from] Denial),
+}
+
+/// Admits `cmd` in `session`, with whatever `change` does to the request first.
+pub fn admission(
+    session: &str,
+    cmd: &str,
+    change: impl FnOnce(&mut SpecRequest),
+) -> Result<Admission, AskedError> {
+    let mut request = SpecRequest {
+        session_id: Some(SessionId::new(session)?),
+        cmd: cmd.to_owned(),
+        ..SpecRequest::default()
+    };
+    change(&mut request);
+    let facts = Facts {
+        host_path: request.host_path.as_deref().map(open).transpose()?,
+        extra_mounts: request
+            .extra_mounts
+            .iter()
+            .map(|mount| open(&mount.host_path))
+            .collect::<Result<_, _>>()?,
+    };
+    Ok(admit(
+        &request,
+        Origin::Operator,
+        &facts,
+        &PolicyRules::default(),
+    )?)
+}
+
+fn open(path: &str) -> Result<OpenedPath, AskedError> {
+    let failed = |source| AskedError::Open {
+        path: path.to_owned(),
+        source,
+    };
+    let real_path = Path::new(path).canonicalize().map_err(failed)?;
+    let file = File::open(&real_path).map_err(failed)?;
+    let is_dir = file.metadata().map_err(failed)?.is_dir();
+    Ok(OpenedPath {
+        handle: Arc::new(OwnedFd::from(file)),
+        given: path.to_owned(),
+        real_path,
+        is_dir,
+    })
+}

@@ -1,0 +1,208 @@
+//! A backend without any isolation, for tests that need no privileges.
+//!
+//! Comes in: admitted specs. Goes out: "boxes" that are temporary directories, and programs that
+//! are plain children of the test. Never here: a wall of any kind. Its label says so: nothing is in
+//! force. Everything else of the backend contract is real, so that what is proven above it holds.
+//!
+//! A program's working directory is inside the temporary directory, but absolute paths in commands
+//! are the host's: there is no root of its own without privileges.
+
+mod files;
+mod pipes;
+mod program;
+mod sandbox;
+mod terminal;
+mod tree;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use boxwood_api::SessionId;
+use boxwood_backend::{
+    Backend, BoxFuture, Capabilities, Finding, Outcome, Probe, ProbeError, Sandbox, StartError,
+};
+use boxwood_policy::AdmittedSpec;
+use tokio::sync::watch;
+
+pub use sandbox::FakeSandbox;
+
+/// Numbers boxes over all backends of one test process, which has a process id of its own.
+static BOXES: AtomicU64 = AtomicU64::new(1);
+
+#[derive(Clone, Debug, Default)]
+enum NextStart {
+    #[default]
+    Works,
+    /// With this text, once.
+    Fails(String),
+    Panics,
+}
+
+pub struct FakeBackend {
+    /// Starts wait while this is `false`.
+    open: watch::Sender<bool>,
+    delay: Mutex<Duration>,
+    next_start: Mutex<NextStart>,
+    starts: AtomicUsize,
+    boxes: Mutex<Vec<Weak<FakeSandbox>>>,
+    shut_down: AtomicUsize,
+}
+
+impl Default for FakeBackend {
+    fn default() -> Self {
+        Self {
+            open: watch::Sender::new(true),
+            delay: Mutex::default(),
+            next_start: Mutex::default(),
+            starts: AtomicUsize::new(0),
+            boxes: Mutex::default(),
+            shut_down: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl FakeBackend {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// Starts begin, and then wait for [`FakeBackend::release_starts`].
+    pub fn hold_starts(&self) {
+        self.open.send_replace(false);
+    }
+
+    pub fn release_starts(&self) {
+        self.open.send_replace(true);
+    }
+
+    pub fn delay_starts(&self, delay: Duration) {
+        *lock(&self.delay) = delay;
+    }
+
+    pub fn fail_next_start(&self, why: &str) {
+        *lock(&self.next_start) = NextStart::Fails(why.to_owned());
+    }
+
+    pub fn panic_in_next_start(&self) {
+        *lock(&self.next_start) = NextStart::Panics;
+    }
+
+    /// How many starts have begun.
+    pub fn starts(&self) -> usize {
+        self.starts.load(Ordering::Acquire)
+    }
+
+    /// How often it was told to let go of everything.
+    pub fn shutdowns(&self) -> usize {
+        self.shut_down.load(Ordering::Acquire)
+    }
+
+    /// Boxes that are alive.
+    pub fn boxes(&self) -> Vec<Arc<FakeSandbox>> {
+        lock(&self.boxes)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|sandbox| sandbox.is_alive())
+            .collect()
+    }
+
+    /// The box of a session dies by itself, with everything in it. False when there is none.
+    pub fn kill_box(&self, session: &SessionId) -> bool {
+        let found = self
+            .boxes()
+            .into_iter()
+            .find(|sandbox| sandbox.session() == session);
+        match found {
+            Some(sandbox) => {
+                sandbox.die();
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl Backend for FakeBackend {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pty: true,
+            managed_processes: true,
+            files: true,
+            network: true,
+            host_mounts: true,
+            mechanisms: Vec::new(),
+        }
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>> {
+        Box::pin(async {
+            Ok(Probe {
+                findings: vec![Finding {
+                    name: "isolation",
+                    mechanism: None,
+                    outcome: Outcome::Missing {
+                        why: "this backend has none; it exists for tests".to_owned(),
+                        fix: "use a real backend".to_owned(),
+                    },
+                    matters: "programs run as plain children of the caller",
+                }],
+            })
+        })
+    }
+
+    fn start<'a>(
+        &'a self,
+        spec: &'a AdmittedSpec,
+    ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
+        Box::pin(async move {
+            self.starts.fetch_add(1, Ordering::AcqRel);
+            let next = std::mem::take(&mut *lock(&self.next_start));
+            let delay = *lock(&self.delay);
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            // The sender is part of this backend, so the channel cannot close.
+            let _ = self.open.subscribe().wait_for(|open| *open).await;
+            match next {
+                NextStart::Works => {}
+                NextStart::Fails(why) => {
+                    let hint = "the test asked for it".to_owned();
+                    return Err(StartError::Unavailable { why, hint });
+                }
+                NextStart::Panics => panic!("the test asked the fake backend to panic"),
+            }
+            if let Some(mechanism) = spec.require().first() {
+                return Err(StartError::Missing {
+                    mechanism: *mechanism,
+                    why: "the fake backend has no isolation".to_owned(),
+                });
+            }
+            let number = BOXES.fetch_add(1, Ordering::Relaxed);
+            let sandbox = FakeSandbox::create(spec, number).map_err(|source| StartError::Step {
+                step: "making the box's directories".to_owned(),
+                source,
+            })?;
+            let sandbox = Arc::new(sandbox);
+            let mut boxes = lock(&self.boxes);
+            boxes.retain(|known| known.strong_count() > 0);
+            boxes.push(Arc::downgrade(&sandbox));
+            Ok(sandbox as Arc<dyn Sandbox>)
+        })
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.shut_down.fetch_add(1, Ordering::AcqRel);
+        })
+    }
+}
+
+/// A test that panicked while it held a lock must not hide behind a second panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
