@@ -26,8 +26,8 @@ pub(super) fn of_child(child: &mut Child) -> io::Result<Streams> {
 
 pub(super) fn of_terminal(terminal: &Terminal) -> io::Result<Streams> {
     Ok(Streams {
-        stdin: Some(Box::new(terminal.ours()?)),
-        stdout: Box::new(terminal.ours()?),
+        stdin: Some(Box::new(terminal.input()?)),
+        stdout: Box::new(terminal.output()?),
         stderr: None,
     })
 }

@@ -1,7 +1,7 @@
 //! A pseudo-terminal for a program of a pretended box.
 
 use std::fs::OpenOptions;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::pin::Pin;
@@ -10,11 +10,12 @@ use std::task::{Context, Poll, ready};
 
 use boxwood_backend::TerminalSize;
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetpgrp, tcsetwinsize};
-use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::unix::pipe;
 
 pub(super) struct Terminal {
     ours: OwnedFd,
@@ -47,9 +48,14 @@ impl Terminal {
         Ok(ChildStdio::from(child_end))
     }
 
-    pub(super) fn ours(&self) -> io::Result<TerminalStream> {
-        let file = std::fs::File::from(self.ours.try_clone()?);
-        Ok(TerminalStream(AsyncFd::register(file)?))
+    /// Tokio's pipes are content with anything that reads, writes and can be waited for.
+    pub(super) fn output(&self) -> io::Result<TerminalOutput> {
+        let ours = self.ours.try_clone()?;
+        pipe::Receiver::from_owned_fd_unchecked(ours).map(TerminalOutput)
+    }
+
+    pub(super) fn input(&self) -> io::Result<pipe::Sender> {
+        pipe::Sender::from_owned_fd_unchecked(self.ours.try_clone()?)
     }
 
     pub(super) fn resize(&self, size: TerminalSize) -> io::Result<()> {
@@ -67,54 +73,21 @@ impl Terminal {
     }
 }
 
-pub(super) struct TerminalStream(AsyncFd<std::fs::File>);
+/// What the program writes to its terminal.
+pub(super) struct TerminalOutput(pipe::Receiver);
 
-impl AsyncRead for TerminalStream {
+impl AsyncRead for TerminalOutput {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        loop {
-            let mut guard = ready!(self.0.poll_read_ready(context))?;
-            let unfilled = buffer.initialize_unfilled();
-            match guard.try_io(|fd| fd.get_ref().read(unfilled)) {
-                Ok(Ok(count)) => {
-                    buffer.advance(count);
-                    return Poll::Ready(Ok(()));
-                }
-                // The last program on the terminal is gone: its way to say end of file.
-                Ok(Err(error))
-                    if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) =>
-                {
-                    return Poll::Ready(Ok(()));
-                }
-                Ok(Err(error)) => return Poll::Ready(Err(error)),
-                Err(_would_block) => {}
+        match ready!(Pin::new(&mut self.0).poll_read(context, buffer)) {
+            // The last program on the terminal is gone: its way to say end of file.
+            Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
+                Poll::Ready(Ok(()))
             }
+            outcome => Poll::Ready(outcome),
         }
-    }
-}
-
-impl AsyncWrite for TerminalStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            let mut guard = ready!(self.0.poll_write_ready(context))?;
-            if let Ok(outcome) = guard.try_io(|fd| fd.get_ref().write(bytes)) {
-                return Poll::Ready(outcome);
-            }
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
     }
 }
