@@ -7,6 +7,8 @@
 mod error;
 mod file;
 mod process;
+#[cfg(feature = "suites")]
+pub mod suite;
 
 use std::sync::Arc;
 
@@ -24,6 +26,10 @@ pub use process::{
 
 /// What a backend can do at all. What one box of it really has is its [`IsolationLabel`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one yes or no about the backend, and none depends on another"
+)]
 pub struct Capabilities {
     pub pty: bool,
     pub managed_processes: bool,

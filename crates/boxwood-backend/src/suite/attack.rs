@@ -1,0 +1,98 @@
+//! Runs an attack program in a box and reads its verdict.
+//!
+//! The programs are the Python files beside this module, each put behind the same prelude. They
+//! print one `VERDICT` line; without one, or with fewer probes than the program has, the attack
+//! was not made and that is a failure too: an escape test must not pass because Python is missing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+
+use super::HeldBox;
+use crate::{SpawnRequest, Stdio};
+
+const PRELUDE: &str = include_str!("attacks/prelude.py");
+
+/// What an attack printed, line by line; only for messages and for facts a case looks up in it.
+#[derive(Debug)]
+pub struct Report {
+    pub lines: String,
+    pub probes: usize,
+}
+
+/// One attack program, by name for messages.
+pub(super) struct Attack {
+    pub(super) name: &'static str,
+    pub(super) program: &'static str,
+    /// The program makes at least this many probes.
+    pub(super) at_least: usize,
+}
+
+macro_rules! attack {
+    ($file:literal, $at_least:literal) => {
+        $crate::suite::attack::Attack {
+            name: $file,
+            program: include_str!(concat!("../attacks/", $file, ".py")),
+            at_least: $at_least,
+        }
+    };
+}
+pub(super) use attack;
+
+impl Attack {
+    fn request(&self, args: &[&str], stdio: Stdio) -> SpawnRequest {
+        let script = format!("{PRELUDE}\n{}", self.program);
+        let program = ["/usr/bin/python3", "-I", "-c", &script];
+        SpawnRequest {
+            argv: program
+                .iter()
+                .chain(args)
+                .map(|&arg| arg.to_owned())
+                .collect(),
+            env: BTreeMap::new(),
+            cwd: "/workspace".to_owned(),
+            stdio,
+        }
+    }
+
+    /// Every probe must have been refused.
+    pub(super) async fn held(&self, target: &HeldBox, args: &[&str]) -> anyhow::Result<Report> {
+        self.held_on(target, args, Stdio::Output).await
+    }
+
+    pub(super) async fn held_on(
+        &self,
+        target: &HeldBox,
+        args: &[&str],
+        stdio: Stdio,
+    ) -> anyhow::Result<Report> {
+        let running = target.spawn(self.request(args, stdio)).await?;
+        let ran = running.finish_within(Duration::from_mins(2)).await?;
+        let lines = ran.out().replace('\r', "");
+        let verdict = lines
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix("VERDICT "))
+            .with_context(|| {
+                format!(
+                    "attack `{}` was not made: {:?}, stdout {lines:?}, stderr {:?}",
+                    self.name,
+                    ran.exit,
+                    ran.err()
+                )
+            })?
+            .to_owned();
+        let Some(count) = verdict.strip_prefix("held ") else {
+            bail!("attack `{}`: {verdict}", self.name)
+        };
+        let probes: usize = count.trim().parse().context("the verdict's count")?;
+        ensure!(
+            probes >= self.at_least,
+            "attack `{}` made {probes} probes of at least {}",
+            self.name,
+            self.at_least
+        );
+        Ok(Report { lines, probes })
+    }
+}

@@ -1,0 +1,260 @@
+//! What a command finds around it: variables, names, tools.
+
+use std::collections::BTreeMap;
+
+use anyhow::ensure;
+
+use crate::Stdio;
+use crate::suite::case::cases;
+use crate::suite::held::{request, shell};
+use crate::suite::{Bench, Wish};
+
+cases! { "environment":
+    the_environment_is_the_documented_one,
+    a_request_adds_to_the_environment_and_wins,
+    commands_run_as_box,
+    the_host_name_is_the_boxs_own,
+    signals_are_neither_blocked_nor_ignored,
+    usual_tools_are_there,
+    python_is_python3_and_pip_runs,
+    certificates_are_there,
+    the_usual_devices_work,
+    descriptors_are_only_the_three,
+    there_is_no_controlling_terminal,
+}
+
+/// Always there, with these values.
+const FIXED: [(&str, &str); 4] = [
+    ("HOME", "/home/box"),
+    ("USER", "box"),
+    ("LANG", "C.UTF-8"),
+    ("PYTHONUNBUFFERED", "1"),
+];
+
+/// May be there beside the fixed ones and `PATH`. Anything else came from somewhere it should not.
+const ALLOWED: [&str; 21] = [
+    "PATH",
+    "LOGNAME",
+    "SHELL",
+    "HOSTNAME",
+    "TMPDIR",
+    "TERM",
+    "TZ",
+    "LC_ALL",
+    "XDG_CACHE_HOME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "NODE_EXTRA_CA_CERTS",
+    "UV_NATIVE_TLS",
+    "UV_SYSTEM_CERTS",
+    "NPM_CONFIG_CAFILE",
+    "npm_config_cafile",
+    "PIP_DISABLE_PIP_VERSION_CHECK",
+];
+
+fn parse(environment: &[u8]) -> BTreeMap<String, String> {
+    String::from_utf8_lossy(environment)
+        .split('\0')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+async fn the_environment_is_the_documented_one(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let ran = held.run(request(&["/usr/bin/env", "-0"])).await?;
+    ran.text()?;
+    let found = parse(&ran.stdout);
+    for (name, value) in FIXED {
+        ensure!(
+            found.get(name).is_some_and(|found| found == value),
+            "{name} is {:?}, not {value:?}",
+            found.get(name)
+        );
+    }
+    let path = found.get("PATH").map(String::as_str).unwrap_or_default();
+    for directory in ["/usr/local/bin", "/usr/bin", "/bin"] {
+        ensure!(
+            path.split(':').any(|entry| entry == directory),
+            "{directory} is not in PATH {path:?}"
+        );
+    }
+    ensure!(
+        path.split(':').all(|entry| entry.starts_with('/')),
+        "PATH has a relative entry: {path:?}"
+    );
+    for name in found.keys() {
+        let documented =
+            FIXED.iter().any(|(fixed, _)| fixed == name) || ALLOWED.contains(&name.as_str());
+        ensure!(documented, "`{name}` came from somewhere else: {found:?}");
+    }
+    Ok(())
+}
+
+async fn a_request_adds_to_the_environment_and_wins(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let mut asked = request(&["/usr/bin/env", "-0"]);
+    asked.env = [("LANG", "de_DE.UTF-8"), ("SECRET", "a=b\nc"), ("EMPTY", "")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+    let ran = held.run(asked).await?;
+    let found = parse(&ran.stdout);
+    ensure!(found.get("LANG").is_some_and(|lang| lang == "de_DE.UTF-8"));
+    ensure!(found.get("SECRET").is_some_and(|secret| secret == "a=b\nc"));
+    ensure!(found.get("EMPTY").is_some_and(String::is_empty));
+    ensure!(found.get("HOME").is_some_and(|home| home == "/home/box"));
+    let next = held.run(request(&["/usr/bin/env", "-0"])).await?;
+    ensure!(
+        !parse(&next.stdout).contains_key("SECRET"),
+        "one request's variables reached the next"
+    );
+    Ok(())
+}
+
+async fn commands_run_as_box(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let said = held
+        .says(
+            "id -u; id -g; id -un; id -ru; cat /proc/self/loginuid 2>/dev/null >/dev/null; echo ~",
+        )
+        .await?;
+    ensure!(said == "1000\n1000\nbox\n1000\n/home/box\n", "{said:?}");
+    let groups = held.says("id -G").await?;
+    let mapped = groups
+        .split_whitespace()
+        .all(|group| group == "1000" || group == "65534");
+    ensure!(mapped, "groups of the daemon's: {groups:?}");
+    Ok(())
+}
+
+async fn the_host_name_is_the_boxs_own(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let inside = held.says("cat /proc/sys/kernel/hostname; uname -n").await?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+    ensure!(
+        inside
+            .lines()
+            .all(|name| !name.is_empty() && name != host.trim()),
+        "the box is called {inside:?}, like its host"
+    );
+    let resolved = held
+        .says("python3 -c 'import socket; print(socket.gethostbyname(socket.gethostname()), socket.gethostbyname(\"localhost\"))'")
+        .await?;
+    ensure!(resolved.trim().ends_with("127.0.0.1"), "{resolved:?}");
+    Ok(())
+}
+
+async fn signals_are_neither_blocked_nor_ignored(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let ran = held
+        .run(request(&[
+            "/bin/grep",
+            "-E",
+            "^Sig(Blk|Ign):",
+            "/proc/self/status",
+        ]))
+        .await?;
+    let said = ran.text()?;
+    ensure!(
+        said.lines().count() == 2 && said.lines().all(|line| line.ends_with("0000000000000000")),
+        "{said}"
+    );
+    Ok(())
+}
+
+async fn usual_tools_are_there(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    held.says("for tool in sh ls cat grep sed tar python3 env; do command -v $tool >/dev/null || exit 1; done")
+        .await?;
+    let said = held
+        .says("python3 -c 'import ssl, json, ctypes, sqlite3; print(6 * 7)'")
+        .await?;
+    ensure!(said == "42\n");
+    // The suite's host has node; a box made of the host's system must run it.
+    if std::path::Path::new("/usr/bin/node").exists() {
+        let said = held.says("node -e 'console.log(6 * 7)'").await?;
+        ensure!(said == "42\n");
+    }
+    Ok(())
+}
+
+async fn python_is_python3_and_pip_runs(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let said = held
+        .says("python -c 'import sys; print(sys.version_info[0])'")
+        .await?;
+    ensure!(said == "3\n");
+    let said = held.says("python3 -m pip --version").await?;
+    ensure!(said.starts_with("pip "), "{said:?}");
+    // The distribution's marker would refuse every `pip install`.
+    let said = held
+        .says("find /usr/lib/python3* -name EXTERNALLY-MANAGED -size +0 2>/dev/null | wc -l")
+        .await?;
+    ensure!(
+        said.trim() == "0",
+        "the EXTERNALLY-MANAGED marker is visible"
+    );
+    Ok(())
+}
+
+async fn certificates_are_there(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let said = held
+        .says("python3 -c 'import ssl; print(len(ssl.create_default_context().get_ca_certs()))'")
+        .await?;
+    let count: usize = said.trim().parse()?;
+    ensure!(count > 10, "{count} certificates");
+    held.says("for name in SSL_CERT_FILE PIP_CERT REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS; do eval file=\\${$name-}; [ -z \"$file\" ] || [ -r \"$file\" ] || { echo $name $file; exit 1; }; done")
+        .await?;
+    Ok(())
+}
+
+async fn the_usual_devices_work(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    held.says(
+        "set -e
+        echo x > /dev/null
+        [ $(head -c 10 /dev/zero | wc -c) = 10 ]
+        [ $(head -c 10 /dev/urandom | wc -c) = 10 ]
+        [ $(head -c 10 /dev/random | wc -c) = 10 ]
+        ! echo x > /dev/full 2>/dev/null
+        [ -d /dev/shm ] && echo x > /dev/shm/x
+        [ -e /dev/ptmx ] && [ -d /dev/pts ]
+        [ -L /dev/fd ] && [ -L /dev/stdin ] && [ -L /dev/stdout ] && [ -L /dev/stderr ]
+        echo out > /dev/stdout",
+    )
+    .await?;
+    Ok(())
+}
+
+async fn descriptors_are_only_the_three(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    for stdio in [Stdio::Output, Stdio::Pipes] {
+        let mut asked = request(&["/bin/ls", "/proc/self/fd"]);
+        asked.stdio = stdio;
+        let mut running = held.spawn(asked).await?;
+        drop(running.stdin.take());
+        let ran = running.finish().await?;
+        // The fourth is the directory that `ls` reads.
+        ensure!(ran.text()? == "0\n1\n2\n3\n", "{:?}", ran.out());
+    }
+    Ok(())
+}
+
+async fn there_is_no_controlling_terminal(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let ran = held.run(shell("exec 3<>/dev/tty")).await?;
+    ensure!(
+        ran.code() != Some(0),
+        "a command opened a controlling terminal"
+    );
+    let said = held
+        .says("ps -o tty= -p $$ 2>/dev/null || echo '?'")
+        .await?;
+    ensure!(said.trim() == "?", "{said:?}");
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! Ending a command and everything it started, and nothing else.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use boxwood_api::Mechanism;
+
+use crate::suite::case::cases;
+use crate::suite::held::{request, shell};
+use crate::suite::outside::{all_gone, host_pids_with, marker};
+use crate::suite::{Bench, HeldBox, Wish};
+use crate::{ExitStatus, Scope};
+
+cases! { "kill":
+    a_plain_tree_dies,
+    a_new_session_dies,
+    a_double_fork_dies,
+    a_stopped_process_dies,
+    one_that_ignores_signals_dies,
+    one_that_resets_its_parent_death_signal_dies,
+    a_subreaper_dies_with_its_children,
+    a_growing_tree_dies,
+    a_tree_whose_root_has_ended_dies,
+    the_other_programs_of_the_box_live_on,
+    stop_takes_everything_however_hidden,
+}
+
+/// A descendant in disguise: Python source that ends up in a loop with `MARK` in its arguments.
+const DOUBLE_FORK: &str = "
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for fd in range(3): os.close(fd)
+        os.chdir('/')
+        while True: time.sleep(1)
+    os._exit(0)
+time.sleep(600)";
+
+const IGNORING: &str = "
+import os, signal, sys, time
+for number in range(1, 65):
+    try: signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError): pass
+os.fork(); os.fork()
+while True: time.sleep(1)";
+
+const STOPPED: &str = "
+import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    os.kill(os.getpid(), signal.SIGSTOP)
+if os.fork() == 0:
+    os.kill(os.getpid(), signal.SIGSTOP)
+time.sleep(600)";
+
+const NO_PARENT_DEATH: &str = "
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+if os.fork() == 0:
+    libc.prctl(1, 0, 0, 0, 0)
+    os.setsid()
+    if os.fork() == 0:
+        libc.prctl(1, 0, 0, 0, 0)
+        while True: time.sleep(1)
+    os._exit(0)
+time.sleep(600)";
+
+const SUBREAPER: &str = "
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+if os.fork() == 0:
+    libc.prctl(36, 1, 0, 0, 0)
+    os.setsid()
+    for _ in range(8):
+        if os.fork() == 0:
+            if os.fork() == 0:
+                os.setsid()
+                while True: time.sleep(1)
+            os._exit(0)
+    while True: time.sleep(1)
+time.sleep(600)";
+
+const GROWING: &str = "
+import os, time
+# Chains of parents that end at once: whoever walks the tree is always one step behind.
+end = time.time() + 60
+if os.fork() == 0:
+    os.setsid()
+    while time.time() < end:
+        try:
+            if os.fork() != 0: os._exit(0)
+        except OSError: pass
+        time.sleep(0.002)
+time.sleep(600)";
+
+const ROOT_ENDS: &str = "
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        os.setsid()
+        for fd in range(3): os.close(fd)
+        while True: time.sleep(1)
+time.sleep(0.5)";
+
+fn disguised(program: &str, mark: &str) -> crate::SpawnRequest {
+    request(&["python3", "-c", program, mark])
+}
+
+/// Waits until the host sees `count` processes of the disguise, so that it is really worn.
+async fn worn(mark: &str, count: usize) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while host_pids_with(mark).len() < count {
+        ensure!(
+            began.elapsed() < Duration::from_secs(15),
+            "only {} of {count} processes came up",
+            host_pids_with(mark).len()
+        );
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    Ok(())
+}
+
+async fn dies(bench: &Bench, program: &str, count: usize) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let bystander = marker("bystander");
+    let other = held
+        .spawn(request(&[
+            "/bin/sh",
+            "-c",
+            "while :; do sleep 1; done",
+            &bystander,
+        ]))
+        .await?;
+    let mark = marker("disguise");
+    let running = held.spawn(disguised(program, &mark)).await?;
+    worn(&mark, count).await?;
+    let began = Instant::now();
+    running.control.signal(9, Scope::Tree).await?;
+    let exit = running.control.wait().await;
+    ensure!(exit.status == ExitStatus::Signal(9), "{exit:?}");
+    all_gone(&mark).await?;
+    ensure!(
+        began.elapsed() < Duration::from_secs(5),
+        "took {:?}",
+        began.elapsed()
+    );
+    // The shell, and the `sleep` it may be in the middle of, which does not carry the mark.
+    ensure!(
+        !host_pids_with(&bystander).is_empty(),
+        "a bystander was killed"
+    );
+    other.control.signal(9, Scope::Tree).await?;
+    label_agrees(bench, &held)?;
+    held.is_well().await
+}
+
+fn label_agrees(bench: &Bench, held: &HeldBox) -> anyhow::Result<()> {
+    let label = held.sandbox().label();
+    ensure!(
+        bench.host().expects(Mechanism::TreeKill) == label.has(Mechanism::TreeKill),
+        "{label:?}"
+    );
+    Ok(())
+}
+
+async fn a_plain_tree_dies(bench: &Bench) -> anyhow::Result<()> {
+    dies(
+        bench,
+        "import os, time\nfor _ in range(3): os.fork()\ntime.sleep(600)",
+        8,
+    )
+    .await
+}
+
+async fn a_new_session_dies(bench: &Bench) -> anyhow::Result<()> {
+    dies(
+        bench,
+        "import os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(600)",
+        2,
+    )
+    .await
+}
+
+async fn a_double_fork_dies(bench: &Bench) -> anyhow::Result<()> {
+    dies(bench, DOUBLE_FORK, 2).await
+}
+
+async fn a_stopped_process_dies(bench: &Bench) -> anyhow::Result<()> {
+    dies(bench, STOPPED, 3).await
+}
+
+async fn one_that_ignores_signals_dies(bench: &Bench) -> anyhow::Result<()> {
+    dies(bench, IGNORING, 4).await
+}
+
+async fn one_that_resets_its_parent_death_signal_dies(bench: &Bench) -> anyhow::Result<()> {
+    dies(bench, NO_PARENT_DEATH, 2).await
+}
+
+async fn a_subreaper_dies_with_its_children(bench: &Bench) -> anyhow::Result<()> {
+    dies(bench, SUBREAPER, 10).await
+}
+
+async fn a_growing_tree_dies(bench: &Bench) -> anyhow::Result<()> {
+    dies(bench, GROWING, 2).await
+}
+
+async fn a_tree_whose_root_has_ended_dies(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let mark = marker("orphans");
+    let running = held.spawn(disguised(ROOT_ENDS, &mark)).await?;
+    worn(&mark, 4).await?;
+    let exit = running.control.wait().await;
+    ensure!(exit.status == ExitStatus::Code(0), "{exit:?}");
+    // Whoever still holds the handle may end what the program left behind; a backend may also
+    // answer that the program itself has ended, but only when nothing is left of its tree.
+    match running.control.signal(9, Scope::Tree).await {
+        Ok(()) => all_gone(&mark).await?,
+        Err(crate::ControlError::Ended) => {
+            held.stop().await?;
+            return all_gone(&mark).await;
+        }
+        Err(other) => return Err(other.into()),
+    }
+    held.is_well().await
+}
+
+async fn the_other_programs_of_the_box_live_on(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let first = marker("first");
+    let second = marker("second");
+    let one = held.spawn(disguised(DOUBLE_FORK, &first)).await?;
+    let two = held.spawn(disguised(DOUBLE_FORK, &second)).await?;
+    worn(&first, 2).await?;
+    worn(&second, 2).await?;
+    one.control.signal(9, Scope::Tree).await?;
+    all_gone(&first).await?;
+    ensure!(
+        host_pids_with(&second).len() == 2,
+        "a neighbour command was hit"
+    );
+    held.says("echo kept > /workspace/kept").await?;
+    two.control.signal(9, Scope::Tree).await?;
+    all_gone(&second).await?;
+    ensure!(held.says("cat /workspace/kept").await? == "kept\n");
+    Ok(())
+}
+
+async fn stop_takes_everything_however_hidden(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let mark = marker("hidden");
+    let mut expected = 0;
+    for (program, count) in [
+        (DOUBLE_FORK, 2),
+        (IGNORING, 4),
+        (STOPPED, 3),
+        (SUBREAPER, 10),
+    ] {
+        drop(held.process(disguised(program, &mark)).await?);
+        expected += count;
+    }
+    drop(
+        held.process(shell(&format!(
+            "nohup sh -c 'while :; do sleep 1; done' {mark} & "
+        )))
+        .await?,
+    );
+    worn(&mark, expected).await?;
+    held.stop().await?;
+    ensure!(
+        host_pids_with(&mark).is_empty(),
+        "after stop: {:?}",
+        host_pids_with(&mark)
+    );
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! From start to stop, and what is left: nothing.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::suite::case::cases;
+use crate::suite::held::{request, shell};
+use crate::suite::outside::{all_gone, host_pids_with, marker};
+use crate::suite::{Bench, HeldBox, Host, Privilege, Wish};
+use crate::{ControlError, ExitStatus, FileCall, FileError, Scope, SpawnError};
+
+cases! { "life":
+    stop_ends_everything,
+    stop_may_be_called_twice,
+    a_stopped_box_says_gone,
+    a_running_program_learns_that_its_box_is_gone,
+    gone_resolves_when_init_is_killed,
+    a_dropped_start_leaves_nothing,
+    boxes_start_and_stop_at_the_same_time,
+}
+
+async fn gone(held: &HeldBox) -> anyhow::Result<()> {
+    tokio::time::timeout(Duration::from_secs(10), held.sandbox().gone())
+        .await
+        .context("gone() does not resolve")?;
+    ensure!(!held.sandbox().is_alive(), "gone, and alive");
+    Ok(())
+}
+
+async fn stop_ends_everything(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    ensure!(held.sandbox().is_alive());
+    let mark = marker("living");
+    let running = held
+        .spawn(request(&[
+            "/bin/sh",
+            "-c",
+            "while :; do sleep 1; done",
+            &mark,
+        ]))
+        .await?;
+    ensure!(
+        !host_pids_with(&mark).is_empty(),
+        "the host does not see the box's process"
+    );
+    held.stop().await?;
+    ensure!(host_pids_with(&mark).is_empty(), "alive after stop");
+    gone(&held).await?;
+    drop(running);
+    Ok(())
+}
+
+async fn stop_may_be_called_twice(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let (one, two) = tokio::join!(held.stop(), held.stop());
+    one.context("the first of two stops at once")?;
+    two.context("the second of two stops at once")?;
+    held.stop().await.context("a stop after the stop")
+}
+
+async fn a_stopped_box_says_gone(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let running = held.spawn(request(&["sleep", "600"])).await?;
+    held.stop().await?;
+    let spawned = held.sandbox().spawn(shell("true")).await;
+    ensure!(matches!(spawned, Err(SpawnError::Gone)), "spawn after stop");
+    let call = FileCall::Stat {
+        path: "/".to_owned(),
+        follow: true,
+    };
+    let stat = held.sandbox().file(call).await;
+    ensure!(matches!(stat, Err(FileError::Gone)), "{stat:?}");
+    let signal = running.control.signal(15, Scope::Process).await;
+    ensure!(
+        matches!(signal, Err(ControlError::Gone | ControlError::Ended)),
+        "{signal:?}"
+    );
+    Ok(())
+}
+
+async fn a_running_program_learns_that_its_box_is_gone(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let running = held.spawn(shell("echo before; sleep 600")).await?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    held.stop().await?;
+    let ran = running.finish_within(Duration::from_secs(10)).await?;
+    ensure!(
+        matches!(ran.exit.status, ExitStatus::BoxGone | ExitStatus::Signal(9)),
+        "{:?}",
+        ran.exit
+    );
+    ensure!(
+        ran.out() == "before\n",
+        "output before the end was lost: {:?}",
+        ran.out()
+    );
+    Ok(())
+}
+
+async fn gone_resolves_when_init_is_killed(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let mark = marker("orphaned");
+    let running = held
+        .spawn(request(&[
+            "/bin/sh",
+            "-c",
+            "while :; do sleep 1; done",
+            &mark,
+        ]))
+        .await?;
+    let pid = *host_pids_with(&mark)
+        .first()
+        .context("the host does not see it")?;
+    kill_from_the_host(bench.host(), init_of(pid)?).await?;
+    gone(&held).await?;
+    let ran = running.finish_within(Duration::from_secs(10)).await?;
+    ensure!(
+        matches!(ran.exit.status, ExitStatus::BoxGone | ExitStatus::Signal(9)),
+        "{:?}",
+        ran.exit
+    );
+    all_gone(&mark).await?;
+    let spawned = held.sandbox().spawn(shell("true")).await;
+    ensure!(
+        matches!(spawned, Err(SpawnError::Gone)),
+        "a dead box took a command"
+    );
+    held.stop().await.context("stopping a box that died")?;
+    // The backend itself is well.
+    bench.start(&Wish::new()).await?.is_well().await
+}
+
+/// Walks up from a process of a box to its PID 1, in the host's numbers.
+fn init_of(pid: u32) -> anyhow::Result<u32> {
+    let mut current = pid;
+    for _ in 0..64 {
+        let status = std::fs::read_to_string(format!("/proc/{current}/status"))?;
+        let field = |name: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let inside = field("NSpid:");
+        if inside.split_whitespace().count() > 1 && inside.split_whitespace().last() == Some("1") {
+            return Ok(current);
+        }
+        current = field("PPid:").trim().parse()?;
+        ensure!(current > 1, "process {pid} has no init of its own above it");
+    }
+    bail!("process {pid} lies too deep")
+}
+
+/// Where init runs under a subordinate uid, its owner reaches it only by wearing that uid.
+const AS_SUBUID: &str = "
+import os, sys
+pid, uid = int(sys.argv[1]), int(sys.argv[2])
+for line in open('/proc/self/uid_map'):
+    inside, outside, count = map(int, line.split())
+    if outside <= uid < outside + count:
+        os.setresuid(*[inside + uid - outside] * 3)
+        os.kill(pid, 9)
+        sys.exit(0)
+sys.exit('uid %d is not mapped' % uid)";
+
+async fn kill_from_the_host(host: &Host, pid: u32) -> anyhow::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut command = match host.privilege {
+        Privilege::Root | Privilege::Rootless { subuids: false } => {
+            let mut kill = tokio::process::Command::new("/bin/kill");
+            kill.args(["-9", &pid.to_string()]);
+            kill
+        }
+        Privilege::Rootless { subuids: true } => {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+            let uid = status
+                .lines()
+                .find_map(|line| line.strip_prefix("Uid:"))
+                .and_then(|ids| ids.split_whitespace().next())
+                .map_or_else(
+                    || std::fs::metadata(format!("/proc/{pid}")).map(|info| info.uid().to_string()),
+                    |uid| Ok(uid.to_owned()),
+                )?;
+            let mut unshare = tokio::process::Command::new("/usr/bin/unshare");
+            unshare.args([
+                "--user",
+                "--map-root-user",
+                "--map-auto",
+                "/usr/bin/python3",
+                "-c",
+            ]);
+            unshare.args([AS_SUBUID, &pid.to_string(), &uid]);
+            unshare
+        }
+    };
+    let done = command.output().await?;
+    ensure!(
+        done.status.success(),
+        "killing init from the host: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    Ok(())
+}
+
+async fn a_dropped_start_leaves_nothing(bench: &Bench) -> anyhow::Result<()> {
+    let spec = Wish::new().admit("dropped")?;
+    for micros in [0, 50, 200, 1_000, 3_000, 10_000, 30_000] {
+        let starting = bench.backend().start(&spec);
+        if let Ok(Ok(sandbox)) = tokio::time::timeout(Duration::from_micros(micros), starting).await
+        {
+            sandbox.stop().await?;
+        }
+    }
+    // Whatever was half made is undone in its own time; the backend goes on meanwhile.
+    bench.start(&Wish::new()).await?.is_well().await
+}
+
+async fn boxes_start_and_stop_at_the_same_time(bench: &Bench) -> anyhow::Result<()> {
+    let spec = Wish::new().admit("at-once")?;
+    let starts = (0..24).map(|_| async {
+        let sandbox = bench.backend().start(&spec).await?;
+        let held = HeldBox::new(sandbox);
+        held.is_well().await?;
+        held.stop().await
+    });
+    for outcome in futures_util::future::join_all(starts).await {
+        outcome?;
+    }
+    Ok(())
+}

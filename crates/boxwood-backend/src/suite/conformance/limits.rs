@@ -1,0 +1,253 @@
+//! Memory, processes, processor time: that the limits bite, and that the exit says so.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use boxwood_api::Mechanism;
+
+use crate::suite::case::cases;
+use crate::suite::held::request;
+use crate::suite::{Bench, HeldBox, Wish};
+use crate::{ExitStatus, SpawnError};
+
+cases! { "limits":
+    memory_bites_and_the_exit_says_so,
+    shared_memory_counts_too,
+    a_small_program_beside_the_hog_lives_on,
+    processes_bite_and_the_exit_says_so,
+    an_ordinary_failure_is_no_limit,
+    a_full_box_says_that_it_is_full,
+    processor_time_bites,
+    limits_are_each_boxs_own,
+}
+
+/// Holds the label to the committed list; says whether the mechanism is there to be tried.
+fn expected(bench: &Bench, held: &HeldBox, mechanism: Mechanism) -> anyhow::Result<bool> {
+    let label = held.sandbox().label();
+    let expects = bench.host().expects(mechanism);
+    ensure!(
+        label.has(mechanism) == expects,
+        "`{mechanism:?}` in force is {}, expected {expects}: {label:?}",
+        label.has(mechanism)
+    );
+    if !expects {
+        let said = label
+            .missing
+            .iter()
+            .find(|missing| missing.mechanism == mechanism)
+            .with_context(|| format!("the label is silent about `{mechanism:?}`"))?;
+        ensure!(
+            !said.why.is_empty(),
+            "the label gives no reason for `{mechanism:?}`"
+        );
+    }
+    Ok(expects)
+}
+
+const HOG: &str = "
+import time
+held = []
+while True:
+    held.append(b'x' * (1 << 20))";
+
+async fn memory_bites_and_the_exit_says_so(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new().memory_mb(64)).await?;
+    if !expected(bench, &held, Mechanism::MemoryLimit)? {
+        return Ok(());
+    }
+    let ran = held.run(request(&["python3", "-c", HOG])).await?;
+    ensure!(
+        ran.exit.status == ExitStatus::Signal(9) || ran.code() == Some(1),
+        "{:?}",
+        ran.exit
+    );
+    ensure!(ran.exit.oom, "the exit does not say oom: {:?}", ran.exit);
+    ensure!(!ran.exit.pids_limit, "{:?}", ran.exit);
+    // Init is none of the victims, and the next command is not blamed for the last.
+    held.is_well().await?;
+    let ran = held.sh("exit 3").await?;
+    ensure!(ran.code() == Some(3) && !ran.exit.oom, "{:?}", ran.exit);
+    Ok(())
+}
+
+async fn shared_memory_counts_too(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench
+        .start(&Wish::new().memory_mb(64).tmp_mb(1024).quota_mb(1024))
+        .await?;
+    if !expected(bench, &held, Mechanism::MemoryLimit)? {
+        return Ok(());
+    }
+    for directory in ["/dev/shm", "/tmp", "/workspace"] {
+        let ran = held
+            .sh(&format!("head -c 300000000 /dev/zero > {directory}/big; status=$?; rm -f {directory}/big; exit $status"))
+            .await?;
+        ensure!(
+            ran.code() != Some(0),
+            "{directory} took 300 MB in a box of 64 MiB"
+        );
+        held.sh(&format!("rm -f {directory}/big")).await?;
+        held.is_well().await?;
+    }
+    Ok(())
+}
+
+async fn a_small_program_beside_the_hog_lives_on(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new().memory_mb(96)).await?;
+    if !expected(bench, &held, Mechanism::MemoryLimit)? {
+        return Ok(());
+    }
+    let small = held.spawn(request(&["sleep", "600"])).await?;
+    for _ in 0..3 {
+        let ran = held.run(request(&["python3", "-c", HOG])).await?;
+        ensure!(ran.exit.oom, "{:?}", ran.exit);
+    }
+    ensure!(
+        tokio::time::timeout(Duration::from_millis(200), small.control.wait())
+            .await
+            .is_err(),
+        "the kernel took a bystander instead of the hog"
+    );
+    Ok(())
+}
+
+/// Forks until it is refused, says how far it came, and takes its children with it.
+const FORKS: &str = "
+import os, signal, sys, time
+children = []
+status = 0
+try:
+    while len(children) < 4000:
+        child = os.fork()
+        if child == 0:
+            time.sleep(600)
+            os._exit(0)
+        children.append(child)
+except OSError as fault:
+    status = 11
+for child in children:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+print(len(children))
+sys.exit(status)";
+
+async fn processes_bite_and_the_exit_says_so(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new().pids(32)).await?;
+    if !expected(bench, &held, Mechanism::PidsLimit)? {
+        return Ok(());
+    }
+    let ran = held.run(request(&["python3", "-c", FORKS])).await?;
+    ensure!(
+        ran.exit.status == ExitStatus::Code(11),
+        "{:?} {:?}",
+        ran.exit,
+        ran.out()
+    );
+    let children: u64 = ran.out().trim().parse().context("no count")?;
+    ensure!(
+        (8..=32).contains(&children),
+        "{children} children under a limit of 32"
+    );
+    ensure!(
+        ran.exit.pids_limit == bench.host().counters,
+        "pids_limit in the exit, with counters {}: {:?}",
+        bench.host().counters,
+        ran.exit
+    );
+    ensure!(!ran.exit.oom, "{:?}", ran.exit);
+    held.is_well().await
+}
+
+async fn an_ordinary_failure_is_no_limit(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    for script in ["exit 1", "kill -9 $$", "ls /nowhere", "sleep 0.1; exit 137"] {
+        let ran = held.sh(script).await?;
+        ensure!(
+            !ran.exit.oom && !ran.exit.pids_limit && !ran.exit.disk_full,
+            "{script}: {:?}",
+            ran.exit
+        );
+    }
+    Ok(())
+}
+
+async fn a_full_box_says_that_it_is_full(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new().pids(24)).await?;
+    if !expected(bench, &held, Mechanism::PidsLimit)? {
+        return Ok(());
+    }
+    let mut sleepers = Vec::new();
+    let mut refusal = None;
+    for _ in 0..40 {
+        match held.sandbox().spawn(request(&["sleep", "600"])).await {
+            Ok(process) => sleepers.push(process),
+            Err(error) => {
+                refusal = Some(error);
+                break;
+            }
+        }
+    }
+    ensure!(
+        matches!(refusal, Some(SpawnError::PidsLimit)),
+        "after {} processes of 24: {refusal:?}",
+        sleepers.len()
+    );
+    // Ending one makes room, so a full box can be saved.
+    for sleeper in sleepers.drain(..4) {
+        sleeper.control.signal(9, crate::Scope::Tree).await?;
+        sleeper.control.wait().await;
+    }
+    held.is_well().await
+}
+
+/// How many steps of work fit into a second and a half.
+const WORK: &str = "
+import time
+end = time.monotonic() + 1.5
+steps = 0
+while time.monotonic() < end:
+    for _ in range(2000): pass
+    steps += 1
+print(steps)";
+
+async fn work(held: &HeldBox) -> anyhow::Result<f64> {
+    let ran = held.run(request(&["python3", "-c", WORK])).await?;
+    Ok(ran.text()?.trim().parse()?)
+}
+
+async fn processor_time_bites(bench: &Bench) -> anyhow::Result<()> {
+    let fast = bench.start(&Wish::new().cpus(1.0)).await?;
+    let slow = bench.start(&Wish::new().cpus(0.1)).await?;
+    if !expected(bench, &slow, Mechanism::CpuLimit)? {
+        return Ok(());
+    }
+    let whole = work(&fast).await?;
+    let tenth = work(&slow).await?;
+    // A tenth; generous, because the machine may be busy with something else meanwhile.
+    ensure!(
+        tenth < whole * 0.4,
+        "{tenth} steps with a tenth of a processor, {whole} with a whole one"
+    );
+    Ok(())
+}
+
+async fn limits_are_each_boxs_own(bench: &Bench) -> anyhow::Result<()> {
+    let small = bench.start(&Wish::new().memory_mb(48)).await?;
+    let large = bench.start(&Wish::new().memory_mb(512)).await?;
+    if !expected(bench, &small, Mechanism::MemoryLimit)? {
+        return Ok(());
+    }
+    let eat = "x = b'x' * (200 << 20); print(len(x))";
+    let ran = large.run(request(&["python3", "-c", eat])).await?;
+    ensure!(
+        ran.code() == Some(0),
+        "200 MiB in a box of 512: {:?}",
+        ran.exit
+    );
+    let ran = small.run(request(&["python3", "-c", eat])).await?;
+    ensure!(
+        ran.exit.oom && ran.code() != Some(0),
+        "200 MiB in a box of 48: {:?}",
+        ran.exit
+    );
+    Ok(())
+}

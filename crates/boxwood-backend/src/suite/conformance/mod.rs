@@ -1,0 +1,38 @@
+//! What every box does the same way, whatever it is made of.
+
+mod environment;
+mod exec;
+mod files;
+mod image;
+mod kill;
+mod label;
+mod life;
+mod limits;
+mod mounts;
+mod neighbours;
+mod network;
+mod root;
+mod streams;
+mod terminal;
+
+use super::Case;
+
+pub(super) fn all() -> Vec<Case> {
+    [
+        environment::cases(),
+        exec::cases(),
+        files::cases(),
+        image::cases(),
+        kill::cases(),
+        label::cases(),
+        life::cases(),
+        limits::cases(),
+        mounts::cases(),
+        neighbours::cases(),
+        network::cases(),
+        root::cases(),
+        streams::cases(),
+        terminal::cases(),
+    ]
+    .concat()
+}

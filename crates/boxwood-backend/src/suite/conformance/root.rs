@@ -1,0 +1,260 @@
+//! The box's own file system: what can be written, what cannot, and how much.
+
+use anyhow::ensure;
+use boxwood_api::Mechanism;
+use boxwood_policy::BoxUser;
+
+use crate::suite::case::cases;
+use crate::suite::{Bench, HeldBox, Wish};
+
+cases! { "root":
+    private_areas_are_writable_and_kept,
+    a_read_only_root_cannot_be_written,
+    a_writable_root_takes_opt_and_usr_local,
+    the_system_is_never_writable,
+    a_box_user_root_is_root_inside_only,
+    tmp_is_bounded,
+    home_and_workspace_are_bounded,
+    every_writable_place_is_bounded,
+    tmp_is_a_tmp,
+    there_is_no_sys,
+    the_account_files_name_the_box_user,
+}
+
+async fn writes(held: &HeldBox, path: &str) -> anyhow::Result<bool> {
+    let ran = held.sh(&format!("echo x > {path}")).await?;
+    Ok(ran.code() == Some(0))
+}
+
+async fn private_areas_are_writable_and_kept(bench: &Bench) -> anyhow::Result<()> {
+    for read_only in [false, true] {
+        let held = bench.start(&Wish::new().read_only_root(read_only)).await?;
+        for path in ["/tmp/x", "/home/box/x", "/workspace/x", "/dev/shm/x"] {
+            ensure!(
+                writes(&held, path).await?,
+                "{path} (read-only root: {read_only})"
+            );
+            let said = held.says(&format!("cat {path}")).await?;
+            ensure!(said == "x\n", "{path} was not kept for the next command");
+        }
+        held.says("[ -w /var/tmp ] && echo x > /var/tmp/x").await?;
+    }
+    Ok(())
+}
+
+async fn a_read_only_root_cannot_be_written(bench: &Bench) -> anyhow::Result<()> {
+    for user in [BoxUser::Box, BoxUser::Root] {
+        if user == BoxUser::Root && !bench.host().expects(Mechanism::SeparateInitUid) {
+            continue;
+        }
+        let held = bench
+            .start(&Wish::new().read_only_root(true).user(user))
+            .await?;
+        for path in [
+            "/opt/x",
+            "/usr/local/x",
+            "/usr/local/bin/x",
+            "/x",
+            "/srv/x",
+            "/var/x",
+        ] {
+            ensure!(
+                !writes(&held, path).await?,
+                "{path} could be written by {user:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn a_writable_root_takes_opt_and_usr_local(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new().read_only_root(false)).await?;
+    held.says(
+        "set -e
+        mkdir -p /opt/app /usr/local/bin
+        echo x > /opt/app/x
+        printf '#!/bin/sh\\necho installed\\n' > /usr/local/bin/installed
+        chmod +x /usr/local/bin/installed",
+    )
+    .await?;
+    let said = held.says("installed").await?;
+    ensure!(said == "installed\n");
+    ensure!(
+        !std::path::Path::new("/usr/local/bin/installed").exists(),
+        "a box wrote to the host's /usr/local"
+    );
+    Ok(())
+}
+
+async fn the_system_is_never_writable(bench: &Bench) -> anyhow::Result<()> {
+    for user in [BoxUser::Box, BoxUser::Root] {
+        if user == BoxUser::Root && !bench.host().expects(Mechanism::SeparateInitUid) {
+            continue;
+        }
+        let held = bench
+            .start(&Wish::new().read_only_root(false).user(user))
+            .await?;
+        for path in [
+            "/usr/bin/x",
+            "/usr/lib/x",
+            "/bin/x",
+            "/lib/x",
+            "/usr/x",
+            "/proc/x",
+        ] {
+            ensure!(
+                !writes(&held, path).await?,
+                "{path} could be written by {user:?}"
+            );
+        }
+        let ran = held.sh("rm -f /usr/bin/env; : > /usr/bin/python3").await?;
+        ensure!(ran.code() != Some(0), "system files could be changed");
+        held.says("/usr/bin/env python3 -c 1").await?;
+    }
+    Ok(())
+}
+
+async fn a_box_user_root_is_root_inside_only(bench: &Bench) -> anyhow::Result<()> {
+    let wish = Wish::new().user(BoxUser::Root);
+    if !bench.host().expects(Mechanism::SeparateInitUid) {
+        // One uid only: root inside would be the caller, which is fine, or it is refused by name.
+        if let Ok(held) = bench.try_start(&wish).await? {
+            ensure!(held.says("id -u").await? == "0\n");
+        }
+        return Ok(());
+    }
+    let held = bench.start(&wish).await?;
+    let said = held
+        .says("id -u; id -g; grep -E '^Cap(Prm|Eff|Bnd|Amb)' /proc/self/status | cut -f2 | sort -u")
+        .await?;
+    ensure!(said == "0\n0\n0000000000000000\n", "{said:?}");
+    ensure!(writes(&held, "/root/x").await?, "root has a home");
+    let outside = held.says("cut -c1-10,11-20,21- /proc/self/uid_map").await?;
+    let host_zero = outside.lines().any(|line| {
+        let mut fields = line.split_whitespace();
+        fields.next() == Some("0") && fields.next() == Some("0")
+    });
+    ensure!(
+        !host_zero || !bench.host().is_root(),
+        "root inside is root outside: {outside:?}"
+    );
+    Ok(())
+}
+
+/// Fills a directory with zeroes until it is full, and says how many MiB went in.
+async fn fill(held: &HeldBox, directory: &str, stop_at_mib: u64) -> anyhow::Result<(u64, bool)> {
+    let script = format!(
+        "import os, errno, sys
+fd = os.open('{directory}/filler', os.O_CREAT | os.O_WRONLY, 0o600)
+block, done, full = bytes(1 << 20), 0, 0
+while done < {stop_at_mib} << 20:
+    try:
+        done += os.write(fd, block)
+    except OSError as fault:
+        if fault.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        full = 1
+        break
+os.close(fd)
+os.unlink('{directory}/filler')
+print(done >> 20, full)"
+    );
+    let ran = held
+        .run(crate::suite::held::request(&["python3", "-c", &script]))
+        .await?;
+    let said = ran.text()?;
+    let mut words = said.split_whitespace();
+    let mib = words.next().unwrap_or_default().parse()?;
+    Ok((mib, words.next() == Some("1")))
+}
+
+async fn tmp_is_bounded(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new().tmp_mb(16).memory_mb(512)).await?;
+    let (mib, full) = fill(&held, "/tmp", 64).await?;
+    ensure!(
+        full && (14..=16).contains(&mib),
+        "/tmp of 16 MiB took {mib} MiB (full: {full})"
+    );
+    ensure!(
+        writes(&held, "/tmp/x").await?,
+        "/tmp stays full when the filler is gone"
+    );
+    held.is_well().await
+}
+
+async fn home_and_workspace_are_bounded(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench
+        .start(&Wish::new().quota_mb(24).memory_mb(512))
+        .await?;
+    ensure!(
+        bench.host().expects(Mechanism::DiskQuota)
+            == held.sandbox().label().has(Mechanism::DiskQuota)
+    );
+    if !bench.host().expects(Mechanism::DiskQuota) {
+        return Ok(());
+    }
+    for directory in ["/home/box", "/workspace"] {
+        let (mib, full) = fill(&held, directory, 96).await?;
+        ensure!(
+            full && mib <= 24,
+            "{directory} under a quota of 24 MiB took {mib} MiB (full: {full})"
+        );
+    }
+    let ran = held
+        .sh("head -c 100000000 /dev/zero > /workspace/big")
+        .await?;
+    ensure!(ran.code() != Some(0));
+    ensure!(
+        ran.exit.disk_full,
+        "the exit does not say that the disk is full: {:?}",
+        ran.exit
+    );
+    held.is_well().await
+}
+
+async fn every_writable_place_is_bounded(bench: &Bench) -> anyhow::Result<()> {
+    if !bench.host().expects(Mechanism::DiskQuota) {
+        return Ok(());
+    }
+    let held = bench
+        .start(&Wish::new().quota_mb(16).tmp_mb(16).memory_mb(1024))
+        .await?;
+    let places = held
+        .says("find / -xdev -type d -writable 2>/dev/null; for m in $(cut -d' ' -f5 /proc/self/mountinfo); do [ -d $m ] && [ -w $m ] && echo $m; done")
+        .await?;
+    let mut places: Vec<&str> = places
+        .lines()
+        .filter(|place| !place.starts_with("/proc"))
+        .collect();
+    places.sort_unstable();
+    places.dedup();
+    ensure!(places.len() >= 4, "too few places to be true: {places:?}");
+    for place in places {
+        let (mib, full) = fill(&held, place, 128).await?;
+        ensure!(full, "{place} took {mib} MiB and was not full");
+    }
+    Ok(())
+}
+
+async fn tmp_is_a_tmp(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let said = held.says("stat -c %a /tmp /var/tmp /dev/shm").await?;
+    ensure!(said == "1777\n1777\n1777\n", "{said:?}");
+    Ok(())
+}
+
+async fn there_is_no_sys(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let said = held.says("ls -A /sys 2>/dev/null | wc -l").await?;
+    ensure!(said.trim() == "0", "/sys has {said} entries");
+    Ok(())
+}
+
+async fn the_account_files_name_the_box_user(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let said = held
+        .says("python3 -c 'import pwd, grp; print(pwd.getpwuid(1000)[0], pwd.getpwuid(1000)[5], grp.getgrgid(1000)[0], pwd.getpwuid(0)[0])'")
+        .await?;
+    ensure!(said == "box /home/box box root\n", "{said:?}");
+    Ok(())
+}

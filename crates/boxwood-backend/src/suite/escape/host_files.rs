@@ -1,0 +1,196 @@
+//! Files of the host that were not mounted, and the edges of those that were.
+
+use anyhow::ensure;
+use boxwood_api::{MountMode, Network};
+use boxwood_policy::BoxUser;
+
+use crate::suite::attack::attack;
+use crate::suite::case::cases;
+use crate::suite::outside::marker;
+use crate::suite::{Bench, Wish};
+use boxwood_api::Mechanism;
+
+cases! { "host_files":
+    cannot_read_or_write_an_unmounted_host_file,
+    cannot_read_or_write_an_unmounted_host_file_as_root_inside,
+    cannot_read_or_write_an_unmounted_host_file_with_the_network_on,
+    cannot_leave_a_mounted_directory,
+    cannot_write_through_a_read_only_mount,
+    cannot_find_a_socket_of_the_host,
+    cannot_learn_who_uses_the_host,
+    cannot_change_the_image_of_another_box,
+}
+
+async fn attacked(bench: &Bench, wish: &Wish) -> anyhow::Result<()> {
+    let words = marker("secret-words");
+    let secret = bench.host_file("unmounted/secret", &words)?;
+    let target = bench.host_file("unmounted/target", "untouched")?;
+    let workspace = bench.host_dir("workspace")?;
+    let held = bench
+        .start(&wish.clone().workspace(&workspace, MountMode::Rw))
+        .await?;
+    attack!("unmounted_files", 30)
+        .held(
+            &held,
+            &[
+                &secret.display().to_string(),
+                &words,
+                &target.display().to_string(),
+            ],
+        )
+        .await?;
+    ensure!(std::fs::read_to_string(&target)? == "untouched");
+    ensure!(!bench.scratch().join("unmounted/target.new").exists());
+    ensure!(std::fs::read_dir(bench.scratch().join("unmounted"))?.count() == 2);
+    Ok(())
+}
+
+async fn cannot_read_or_write_an_unmounted_host_file(bench: &Bench) -> anyhow::Result<()> {
+    attacked(bench, &Wish::new()).await
+}
+
+async fn cannot_read_or_write_an_unmounted_host_file_as_root_inside(
+    bench: &Bench,
+) -> anyhow::Result<()> {
+    if !bench.host().expects(Mechanism::SeparateInitUid) {
+        let held = bench.start(&Wish::new()).await?;
+        ensure!(!held.sandbox().label().has(Mechanism::SeparateInitUid));
+        return Ok(());
+    }
+    attacked(bench, &Wish::new().user(BoxUser::Root)).await
+}
+
+async fn cannot_read_or_write_an_unmounted_host_file_with_the_network_on(
+    bench: &Bench,
+) -> anyhow::Result<()> {
+    if !bench.host().network {
+        return super::network::refused(bench).await;
+    }
+    attacked(bench, &Wish::new().network(Network::On)).await
+}
+
+async fn cannot_leave_a_mounted_directory(bench: &Bench) -> anyhow::Result<()> {
+    let words = marker("sibling-words");
+    bench.host_file("house/sibling/secret", &words)?;
+    let room = bench.host_dir("house/room")?;
+    std::fs::create_dir_all(room.join("a/b/c"))?;
+    let held = bench
+        .start(&Wish::new().workspace(&room, MountMode::Rw))
+        .await?;
+    // A directory that is moved out from under a process that stands in it: `..` of what was
+    // moved leads to the new parent, which must not be one outside the mount.
+    let running = held
+        .spawn(crate::suite::held::shell(
+            "cd a/b/c; touch /workspace/inside; for i in $(seq 80); do [ -e /workspace/moved ] && break; sleep 0.1; done; cd -P ../../.. 2>/dev/null; cat sibling/secret ../sibling/secret ../../sibling/secret ../../../house/sibling/secret 2>/dev/null; ls; pwd -P",
+        ))
+        .await?;
+    for _ in 0..80 {
+        if room.join("inside").exists() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    std::fs::rename(room.join("a/b/c"), bench.scratch().join("house/c"))?;
+    std::fs::write(room.join("moved"), "")?;
+    let ran = running.finish().await?;
+    ensure!(
+        !ran.out().contains(&words),
+        "a moved directory led outside: {}",
+        ran.out()
+    );
+    for way in [
+        "../sibling/secret",
+        "a/../../sibling/secret",
+        "/workspace/../sibling/secret",
+    ] {
+        let ran = held.sh(&format!("cat {way}")).await?;
+        ensure!(
+            ran.code() != Some(0) && !ran.out().contains(&words),
+            "{way}"
+        );
+    }
+    Ok(())
+}
+
+async fn cannot_write_through_a_read_only_mount(bench: &Bench) -> anyhow::Result<()> {
+    let directory = bench.host_dir("kept")?;
+    let file = bench.host_file("kept/file", "untouched")?;
+    let held = bench
+        .start(&Wish::new().workspace(&directory, MountMode::Ro))
+        .await?;
+    let script = "
+import os, errno
+def ways():
+    yield lambda: os.open('/workspace/file', os.O_WRONLY)
+    yield lambda: os.open('/workspace/file', os.O_RDWR)
+    yield lambda: os.open('/workspace/file', os.O_RDONLY | os.O_TRUNC)
+    yield lambda: os.open('/proc/self/fd/%d' % os.open('/workspace/file', os.O_RDONLY), os.O_RDWR)
+    yield lambda: os.open('/proc/self/root/workspace/file', os.O_RDWR)
+    yield lambda: os.truncate('/workspace/file', 0)
+    yield lambda: os.unlink('/workspace/file')
+    yield lambda: os.rename('/workspace/file', '/workspace/other')
+    yield lambda: os.link('/workspace/file', '/tmp/file')
+    yield lambda: os.chmod('/workspace/file', 0o777)
+    yield lambda: os.utime('/workspace/file', (1, 1))
+    yield lambda: os.setxattr('/workspace/file', 'user.x', b'x')
+    yield lambda: os.mkdir('/workspace/dir')
+    yield lambda: os.symlink('a', '/workspace/link')
+    yield lambda: os.mkfifo('/workspace/fifo')
+refused = 0
+for way in ways():
+    try:
+        way()
+        print('worked', refused)
+    except OSError:
+        refused += 1
+print('refused', refused)";
+    let ran = held
+        .run(crate::suite::held::request(&["python3", "-c", script]))
+        .await?;
+    ensure!(ran.text()? == "refused 15\n", "{:?}", ran.out());
+    ensure!(std::fs::read_to_string(file)? == "untouched");
+    ensure!(std::fs::read_dir(directory)?.count() == 1);
+    Ok(())
+}
+
+async fn cannot_find_a_socket_of_the_host(bench: &Bench) -> anyhow::Result<()> {
+    let path = bench.scratch().join("service.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path)?;
+    listener.set_nonblocking(true)?;
+    let held = bench.start(&Wish::new()).await?;
+    attack!("sockets_of_the_host", 20)
+        .held(&held, &[&path.display().to_string()])
+        .await?;
+    ensure!(
+        listener.accept().is_err(),
+        "the box spoke to a socket of the host"
+    );
+    Ok(())
+}
+
+async fn cannot_learn_who_uses_the_host(bench: &Bench) -> anyhow::Result<()> {
+    let accounts = std::fs::read_to_string("/etc/passwd")?;
+    let people: Vec<&str> = accounts
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            let uid: u32 = fields.nth(1)?.parse().ok()?;
+            ((1000..60_000).contains(&uid) && name != "box").then_some(name)
+        })
+        .collect();
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let held = bench.start(&Wish::new()).await?;
+    let args: Vec<&str> = [machine.trim()].into_iter().chain(people).collect();
+    attack!("secrets", 8).held(&held, &args).await?;
+    Ok(())
+}
+
+async fn cannot_change_the_image_of_another_box(bench: &Bench) -> anyhow::Result<()> {
+    let one = bench.start(&Wish::new()).await?;
+    one.sh("cp /bin/true /usr/local/bin/ls; echo broken > /opt/python3; echo 'echo broken' > /etc/profile; echo broken > /etc/passwd; rm -rf /usr/local/* /opt/* 2>/dev/null; cp /bin/false /usr/local/bin/python3")
+        .await?;
+    let two = bench.start(&Wish::new()).await?;
+    ensure!(two.says("python3 -c 'print(1)'; id -un").await? == "1\nbox\n");
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! Attacks. Each case is named by what must not work.
+
+mod bombs;
+mod file_routes;
+mod host_files;
+mod host_processes;
+mod init;
+mod kernel;
+mod leftovers;
+mod network;
+mod privilege;
+
+use super::Case;
+
+pub(super) fn all() -> Vec<Case> {
+    [
+        bombs::cases(),
+        file_routes::cases(),
+        host_files::cases(),
+        host_processes::cases(),
+        init::cases(),
+        kernel::cases(),
+        leftovers::cases(),
+        network::cases(),
+        privilege::cases(),
+    ]
+    .concat()
+}

@@ -1,0 +1,338 @@
+//! Out of reach, with the network off and with it on.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use boxwood_api::Network;
+
+use crate::suite::attack::attack;
+use crate::suite::case::cases;
+use crate::suite::held::request;
+use crate::suite::outside::{Ears, host_addresses};
+use crate::suite::{Bench, HeldBox, Wish};
+use crate::{Scope, StartError};
+
+cases! { "network":
+    cannot_reach_the_network_when_off,
+    cannot_reach_the_host_when_off,
+    cannot_reach_the_host_when_on,
+    cannot_reach_the_hosts_abstract_sockets_when_off,
+    cannot_reach_the_hosts_abstract_sockets_when_on,
+    cannot_reach_the_metadata_address_when_off,
+    cannot_reach_the_metadata_address_when_on,
+    cannot_reach_another_box_when_off,
+    cannot_reach_another_box_when_on,
+    cannot_listen_on_the_hosts_ports_when_off,
+    cannot_listen_on_the_hosts_ports_when_on,
+}
+
+/// Where no network can be had, asking for it must be refused, never quietly the host's.
+pub(super) async fn refused(bench: &Bench) -> anyhow::Result<()> {
+    match bench.try_start(&Wish::new().network(Network::On)).await? {
+        Ok(_) => bail!("a network where none was expected"),
+        Err(StartError::Unsupported { .. } | StartError::Missing { .. }) => Ok(()),
+        Err(other) => Err(other).context("refusing the network"),
+    }
+}
+
+async fn networked(bench: &Bench, network: Network) -> anyhow::Result<Option<HeldBox>> {
+    if network == Network::On && !bench.host().network {
+        refused(bench).await?;
+        return Ok(None);
+    }
+    Ok(Some(bench.start(&Wish::new().network(network)).await?))
+}
+
+async fn cannot_reach_the_network_when_off(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let servers = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let mut targets: Vec<String> = servers
+        .lines()
+        .filter_map(|line| line.strip_prefix("nameserver "))
+        .flat_map(|server| {
+            let server = server.trim();
+            [format!("tcp:{server}:53"), format!("udp:{server}:53")]
+        })
+        .collect();
+    // Documentation and well-known addresses: no route must exist, whatever lives there.
+    for address in [
+        "192.0.2.1",
+        "198.51.100.7",
+        "1.1.1.1",
+        "8.8.8.8",
+        "10.0.0.1",
+        "172.17.0.1",
+        "192.168.1.1",
+        "2001:db8::1",
+        "ff02::1",
+        "255.255.255.255",
+    ] {
+        targets.push(format!("tcp:{address}:80"));
+        targets.push(format!("udp:{address}:53"));
+    }
+    let args: Vec<&str> = targets.iter().map(String::as_str).collect();
+    let report = attack!("reach", 20).held(&held, &args).await?;
+    ensure!(
+        report.lines.contains("interfaces: held ['lo']"),
+        "interfaces beside lo: {}",
+        report.lines
+    );
+    ensure!(
+        !report.lines.contains("ETIMEDOUT"),
+        "packets left the box: {}",
+        report.lines
+    );
+    Ok(())
+}
+
+/// The host's loopback, every other address of it, its gateway face, and the daemon's usual port.
+async fn host_is_deaf(bench: &Bench, network: Network) -> anyhow::Result<()> {
+    let Some(held) = networked(bench, network).await? else {
+        return Ok(());
+    };
+    let ears = Ears::open().await?;
+    // The addresses as they are with the box alive: its own link's host end among them.
+    let mut addresses: Vec<String> = host_addresses()?
+        .iter()
+        .filter(|address| !is_link_local(**address))
+        .map(ToString::to_string)
+        .collect();
+    addresses.extend(["127.0.0.2", "127.1.2.3", "0.0.0.0", "GATEWAY"].map(str::to_owned));
+    let mut targets = Vec::new();
+    for address in &addresses {
+        for port in [ears.loopback_port, ears.any_port] {
+            targets.push(format!("tcp:{address}:{port}"));
+        }
+        targets.push(format!("udp:{address}:{}", ears.udp_port));
+        targets.push(format!("tcp:{address}:5410"));
+    }
+    let args: Vec<&str> = targets.iter().map(String::as_str).collect();
+    attack!("reach", 20).held(&held, &args).await?;
+    ensure!(
+        ears.heard() == 0,
+        "{} calls arrived on the host",
+        ears.heard()
+    );
+    Ok(())
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(_) => false,
+        // Needs a scope to be spoken to; the box's own link has no such neighbour.
+        IpAddr::V6(address) => (address.segments()[0] & 0xffc0) == 0xfe80,
+    }
+}
+
+async fn cannot_reach_the_host_when_off(bench: &Bench) -> anyhow::Result<()> {
+    host_is_deaf(bench, Network::Off).await
+}
+
+async fn cannot_reach_the_host_when_on(bench: &Bench) -> anyhow::Result<()> {
+    host_is_deaf(bench, Network::On).await
+}
+
+async fn abstract_is_deaf(bench: &Bench, network: Network) -> anyhow::Result<()> {
+    let Some(held) = networked(bench, network).await? else {
+        return Ok(());
+    };
+    let ears = Ears::open().await?;
+    attack!("reach", 2)
+        .held(&held, &[&format!("abstract::{}", ears.abstract_name)])
+        .await?;
+    ensure!(ears.heard() == 0, "the host's abstract socket heard a box");
+    let names = held.says("cat /proc/net/unix").await?;
+    ensure!(
+        !names.contains(&ears.abstract_name),
+        "the box sees the host's sockets"
+    );
+    Ok(())
+}
+
+async fn cannot_reach_the_hosts_abstract_sockets_when_off(bench: &Bench) -> anyhow::Result<()> {
+    abstract_is_deaf(bench, Network::Off).await
+}
+
+async fn cannot_reach_the_hosts_abstract_sockets_when_on(bench: &Bench) -> anyhow::Result<()> {
+    abstract_is_deaf(bench, Network::On).await
+}
+
+/// An address on the host's loopback for as long as a case needs it.
+struct Borrowed(&'static str);
+
+impl Borrowed {
+    fn take(address: &'static str) -> Option<Self> {
+        Self::ip("add", address).then_some(Self(address))
+    }
+
+    fn ip(verb: &str, address: &str) -> bool {
+        std::process::Command::new("ip")
+            .args(["addr", verb, &format!("{address}/32"), "dev", "lo"])
+            .stderr(std::process::Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        Self::ip("del", self.0);
+    }
+}
+
+async fn metadata_is_silent(bench: &Bench, network: Network) -> anyhow::Result<()> {
+    let Some(held) = networked(bench, network).await? else {
+        return Ok(());
+    };
+    // As root the address is really there, on the host itself, and somebody listens on it: a
+    // refusal is then the box's doing and not an empty network's.
+    let mut tasks = Vec::new();
+    let arrived = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let borrowed = if bench.host().is_root() {
+        let borrowed = Borrowed::take("169.254.169.254").context("`ip addr add` on lo failed")?;
+        let listener = tokio::net::TcpListener::bind("169.254.169.254:80").await?;
+        let arrived = std::sync::Arc::clone(&arrived);
+        tasks.push(tokio::spawn(async move {
+            while listener.accept().await.is_ok() {
+                arrived.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        }));
+        Some(borrowed)
+    } else {
+        None
+    };
+    let outcome = attack!("reach", 6)
+        .held(
+            &held,
+            &[
+                "tcp:169.254.169.254:80",
+                "udp:169.254.169.254:53",
+                "tcp:169.254.170.2:80",
+                "tcp:169.254.0.1:80",
+                "tcp:fd00:ec2::254:80",
+                "tcp:fe80::a9fe:a9fe:80",
+            ],
+        )
+        .await;
+    for task in tasks {
+        task.abort();
+    }
+    drop(borrowed);
+    outcome?;
+    let arrived = arrived.load(std::sync::atomic::Ordering::SeqCst);
+    ensure!(
+        arrived == 0,
+        "{arrived} calls arrived at the metadata address"
+    );
+    Ok(())
+}
+
+async fn cannot_reach_the_metadata_address_when_off(bench: &Bench) -> anyhow::Result<()> {
+    metadata_is_silent(bench, Network::Off).await
+}
+
+async fn cannot_reach_the_metadata_address_when_on(bench: &Bench) -> anyhow::Result<()> {
+    metadata_is_silent(bench, Network::On).await
+}
+
+/// Listens on every address, TCP and UDP, and leaves a file for whatever came.
+const LISTEN: &str = "
+import socket, threading, time
+def heard(*_): open('/workspace/heard', 'a').write('x')
+s = socket.socket(socket.AF_INET6)
+s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+s.bind(('::', 7777)); s.listen()
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(('0.0.0.0', 7778))
+def tcp():
+    while True: s.accept(); heard()
+def udp():
+    while True: u.recv(64); heard()
+for work in (tcp, udp): threading.Thread(target=work, daemon=True).start()
+open('/workspace/up', 'w')
+time.sleep(600)";
+
+async fn listening(held: &HeldBox) -> anyhow::Result<crate::suite::Running> {
+    let running = held.spawn(request(&["python3", "-c", LISTEN])).await?;
+    held.says("for i in $(seq 100); do [ -e /workspace/up ] && exit 0; sleep 0.1; done; exit 1")
+        .await
+        .context("the listener in the box did not come up")?;
+    Ok(running)
+}
+
+async fn neighbours_are_deaf(bench: &Bench, network: Network) -> anyhow::Result<()> {
+    let Some(one) = networked(bench, network).await? else {
+        return Ok(());
+    };
+    let Some(two) = networked(bench, network).await? else {
+        return Ok(());
+    };
+    let running = listening(&one).await?;
+    let trie = one
+        .says("cat /proc/net/fib_trie; cat /proc/net/if_inet6")
+        .await?;
+    let mut targets = vec!["tcp:127.0.0.1:7777".to_owned(), "tcp:::1:7777".to_owned()];
+    let mut last = "";
+    for line in trie.lines().map(str::trim) {
+        if let Some(address) = line.strip_prefix("|-- ") {
+            last = address;
+        } else if line == "/32 host LOCAL" {
+            targets.push(format!("tcp:{last}:7777"));
+            targets.push(format!("udp:{last}:7778"));
+        } else if let Some(Ok(number)) = line
+            .split_whitespace()
+            .next()
+            .filter(|digits| digits.len() == 32)
+            .map(|digits| u128::from_str_radix(digits, 16))
+        {
+            targets.push(format!("tcp:{}:7777", std::net::Ipv6Addr::from(number)));
+        }
+    }
+    targets.push("tcp:GATEWAY:7777".to_owned());
+    targets.sort_unstable();
+    targets.dedup();
+    let args: Vec<&str> = targets.iter().map(String::as_str).collect();
+    // Where both boxes have the same private addresses the second speaks to itself, and nobody
+    // listens there.
+    attack!("reach", 4).held(&two, &args).await?;
+    let heard = one.says("cat /workspace/heard 2>/dev/null | wc -c").await?;
+    ensure!(heard.trim() == "0", "{heard} calls came from the other box");
+    running.control.signal(9, Scope::Tree).await?;
+    Ok(())
+}
+
+async fn cannot_reach_another_box_when_off(bench: &Bench) -> anyhow::Result<()> {
+    neighbours_are_deaf(bench, Network::Off).await
+}
+
+async fn cannot_reach_another_box_when_on(bench: &Bench) -> anyhow::Result<()> {
+    neighbours_are_deaf(bench, Network::On).await
+}
+
+async fn host_ports_stay_the_hosts(bench: &Bench, network: Network) -> anyhow::Result<()> {
+    let Some(held) = networked(bench, network).await? else {
+        return Ok(());
+    };
+    let running = listening(&held).await?;
+    for address in ["127.0.0.1:7777", "[::1]:7777"] {
+        let answer = tokio::time::timeout(
+            Duration::from_secs(2),
+            tokio::net::TcpStream::connect(address),
+        )
+        .await;
+        ensure!(
+            !matches!(answer, Ok(Ok(_))),
+            "a port of a box answers on the host's {address}"
+        );
+    }
+    running.control.signal(9, Scope::Tree).await?;
+    Ok(())
+}
+
+async fn cannot_listen_on_the_hosts_ports_when_off(bench: &Bench) -> anyhow::Result<()> {
+    host_ports_stay_the_hosts(bench, Network::Off).await
+}
+
+async fn cannot_listen_on_the_hosts_ports_when_on(bench: &Bench) -> anyhow::Result<()> {
+    host_ports_stay_the_hosts(bench, Network::On).await
+}

@@ -1,0 +1,201 @@
+//! The host's side of a case: things a box must not reach, and a look at what it left behind.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::process::{Child, Command};
+
+/// A process of the host's, with words in its command line that nothing else has.
+pub(super) struct HostProcess {
+    child: Child,
+    pub(super) pid: u32,
+}
+
+impl HostProcess {
+    pub(super) fn start(marker: &str) -> anyhow::Result<Self> {
+        let child = Command::new("/bin/sh")
+            .args(["-c", "while :; do sleep 1; done", marker])
+            .kill_on_drop(true)
+            .spawn()
+            .context("starting a process on the host")?;
+        let pid = child.id().context("the process on the host has no id")?;
+        Ok(Self { child, pid })
+    }
+
+    pub(super) fn is_untouched(&mut self) -> anyhow::Result<()> {
+        ensure!(
+            self.child.try_wait()?.is_none(),
+            "the host's process was killed from inside a box"
+        );
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid))?;
+        let state = status.lines().find(|line| line.starts_with("State:"));
+        ensure!(
+            state.is_some_and(|state| !state.contains("T (")),
+            "the host's process was stopped from inside a box: {state:?}"
+        );
+        Ok(())
+    }
+}
+
+/// Host pids whose command line contains `marker`.
+pub(super) fn host_pids_with(marker: &str) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid: &u32| *pid != std::process::id())
+        .filter(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(marker)
+        })
+        .collect()
+}
+
+/// Waits until no process of the host carries the marker any more.
+pub(super) async fn all_gone(marker: &str) -> anyhow::Result<()> {
+    for _ in 0..100 {
+        if host_pids_with(marker).is_empty() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    anyhow::bail!("left behind on the host: {:?}", host_pids_with(marker))
+}
+
+/// A marker that no other test, run or process has.
+pub(super) fn marker(word: &str) -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let nth = COUNT.fetch_add(1, Ordering::Relaxed);
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.subsec_nanos());
+    format!("{word}-{}-{nanos}-{nth}", std::process::id())
+}
+
+/// What the host listens on, and how often anything arrived.
+pub(super) struct Ears {
+    pub(super) loopback_port: u16,
+    pub(super) any_port: u16,
+    pub(super) udp_port: u16,
+    pub(super) abstract_name: String,
+    heard: Arc<AtomicUsize>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Ears {
+    /// TCP on loopback and on every address, UDP on every address, an abstract Unix socket.
+    pub(super) async fn open() -> anyhow::Result<Self> {
+        let heard = Arc::new(AtomicUsize::new(0));
+        let loopback = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        // `::` takes IPv4 as well; where IPv6 is off, plain IPv4 has to do.
+        let any = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).await {
+            Ok(any) => any,
+            Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await?,
+        };
+        let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+        let abstract_name = marker("boxwood-suite");
+        let address = UnixAddr::from_abstract_name(&abstract_name)?;
+        let unix = UnixListener::bind_addr(&address)?;
+        unix.set_nonblocking(true)?;
+        let unix = tokio::net::UnixListener::from_std(unix)?;
+
+        let mut ears = Self {
+            loopback_port: loopback.local_addr()?.port(),
+            any_port: any.local_addr()?.port(),
+            udp_port: udp.local_addr()?.port(),
+            abstract_name,
+            heard: Arc::clone(&heard),
+            tasks: Vec::new(),
+        };
+        for listener in [loopback, any] {
+            let heard = Arc::clone(&heard);
+            ears.tasks.push(tokio::spawn(async move {
+                while listener.accept().await.is_ok() {
+                    heard.fetch_add(1, Ordering::SeqCst);
+                }
+            }));
+        }
+        let counted = Arc::clone(&heard);
+        ears.tasks.push(tokio::spawn(async move {
+            let mut buffer = [0; 64];
+            while udp.recv_from(&mut buffer).await.is_ok() {
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+        }));
+        ears.tasks.push(tokio::spawn(async move {
+            while unix.accept().await.is_ok() {
+                heard.fetch_add(1, Ordering::SeqCst);
+            }
+        }));
+        ears.answer_the_host().await?;
+        Ok(ears)
+    }
+
+    /// The listeners are real: the host itself reaches them. Then the count starts from nought.
+    async fn answer_the_host(&self) -> anyhow::Result<()> {
+        for port in [self.loopback_port, self.any_port] {
+            tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+                .await
+                .context("the host cannot reach its own listener")?;
+        }
+        for _ in 0..100 {
+            if self.heard.load(Ordering::SeqCst) >= 2 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        ensure!(self.heard() == 2, "the listeners do not count");
+        self.heard.store(0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    pub(super) fn heard(&self) -> usize {
+        self.heard.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Ears {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Every address the host answers on, loopback included.
+pub(super) fn host_addresses() -> anyhow::Result<Vec<IpAddr>> {
+    let mut addresses = Vec::new();
+    let trie = std::fs::read_to_string("/proc/net/fib_trie")?;
+    let mut last = None;
+    for line in trie.lines().map(str::trim) {
+        if let Some(address) = line.strip_prefix("|-- ") {
+            last = address.parse::<Ipv4Addr>().ok();
+        } else if line == "/32 host LOCAL" {
+            addresses.extend(last.take().map(IpAddr::V4));
+        }
+    }
+    for line in std::fs::read_to_string("/proc/net/if_inet6")
+        .unwrap_or_default()
+        .lines()
+    {
+        let digits = line.split_whitespace().next().unwrap_or_default();
+        if let Ok(number) = u128::from_str_radix(digits, 16) {
+            addresses.push(IpAddr::V6(Ipv6Addr::from(number)));
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    ensure!(
+        !addresses.is_empty(),
+        "the host's own addresses are unknown"
+    );
+    Ok(addresses)
+}
