@@ -1,0 +1,102 @@
+//! Sessions above a backend without isolation: everything but the walls.
+
+mod commands;
+mod creation;
+mod endings;
+mod live;
+mod processes;
+mod relay;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_api::{ProcessId, ProcessSpec, SessionId, SpecRequest};
+use boxwood_policy::Admission;
+use boxwood_session::{Sessions, Settings};
+use boxwood_test_support::{FakeBackend, admission};
+
+/// No step of a test takes longer, unless it hangs.
+const HANG: Duration = Duration::from_secs(30);
+
+struct House {
+    backend: Arc<FakeBackend>,
+    sessions: Sessions,
+}
+
+fn house() -> House {
+    house_with(|_| {})
+}
+
+fn house_with(change: impl FnOnce(&mut Settings)) -> House {
+    let backend = FakeBackend::new();
+    let mut settings = Settings::default();
+    change(&mut settings);
+    House {
+        backend: Arc::clone(&backend) as _,
+        sessions: Sessions::new(backend, settings),
+    }
+}
+
+fn id(text: &str) -> SessionId {
+    SessionId::new(text).expect("a legal session id")
+}
+
+fn process_id(text: &str) -> ProcessId {
+    ProcessId::new(text).expect("a legal process id")
+}
+
+fn asked(session: &str, cmd: &str) -> Admission {
+    asked_with(session, cmd, |_| {})
+}
+
+fn asked_with(session: &str, cmd: &str, change: impl FnOnce(&mut SpecRequest)) -> Admission {
+    admission(session, cmd, change).expect("policy allows the test's request")
+}
+
+/// A managed process that is a shell script.
+fn script(process: &str, text: &str) -> ProcessSpec {
+    ProcessSpec {
+        process_id: process_id(process),
+        command: "sh".to_owned(),
+        args: vec!["-c".to_owned(), text.to_owned()],
+        env: std::collections::BTreeMap::default(),
+        cwd: "/workspace".to_owned(),
+    }
+}
+
+async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(HANG, work)
+        .await
+        .expect("it does not hang")
+}
+
+/// Looks again and again, because nothing announces what is waited for.
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = tokio::time::Instant::now() + HANG;
+    while !holds() {
+        assert!(
+            tokio::time::Instant::now() < until,
+            "never happened: {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Whether a process of that command line is there.
+fn is_running(needle: &str) -> bool {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return false;
+    };
+    entries.flatten().any(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(needle)
+    })
+}
+
+/// A number of seconds for `sleep` that no other test uses, so that the process can be found.
+fn unique_nap() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NAPS: AtomicU32 = AtomicU32::new(0);
+    let number = NAPS.fetch_add(1, Ordering::Relaxed);
+    format!("{}.{number:03}", 100_000 + std::process::id())
+}

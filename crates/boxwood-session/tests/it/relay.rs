@@ -1,0 +1,279 @@
+//! Talking to a managed process: attachments, lines, hand-over.
+
+use boxwood_api::{ErrorCode, ProcessId, ProcessStatus};
+use boxwood_session::{Attachment, Replace, SessionError};
+
+use super::{House, asked, eventually, house, id, in_time, script};
+
+async fn with_process(text: &str) -> House {
+    let house = house();
+    in_time(house.sessions.get_or_create(asked("s", "true").spec))
+        .await
+        .expect("a session");
+    in_time(
+        house
+            .sessions
+            .start_process(&id("s"), script("default", text), Replace::Refuse),
+    )
+    .await
+    .expect("started");
+    house
+}
+
+async fn attach(house: &House) -> Attachment {
+    let attachable = house
+        .sessions
+        .check_attachable(&id("s"), &ProcessId::default())
+        .expect("attachable");
+    in_time(attachable.attach()).await.expect("attached")
+}
+
+async fn line(attachment: &mut Attachment) -> Option<String> {
+    let line = in_time(attachment.next_line()).await?;
+    Some(String::from_utf8(line).expect("text"))
+}
+
+async fn until_exited(house: &House) {
+    eventually("the process's end", || {
+        house
+            .sessions
+            .process(&id("s"), &ProcessId::default())
+            .is_ok_and(|info| info.status == ProcessStatus::Exited)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lines_go_in_and_come_out() {
+    let house = with_process("cat").await;
+    let mut attachment = attach(&house).await;
+    let before = house.sessions.detail(&id("s")).expect("there").session;
+    in_time(attachment.send(b"one\n\ntwo\n"))
+        .await
+        .expect("taken");
+    assert_eq!(line(&mut attachment).await.as_deref(), Some("one"));
+    assert_eq!(line(&mut attachment).await.as_deref(), Some(""));
+    assert_eq!(line(&mut attachment).await.as_deref(), Some("two"));
+    let detail = house.sessions.detail(&id("s")).expect("there");
+    assert!(detail.session.last_used_at > before.last_used_at);
+    assert!(detail.managed_process.is_some_and(|info| info.attached));
+    drop(attachment);
+    let info = house
+        .sessions
+        .process(&id("s"), &ProcessId::default())
+        .expect("there");
+    assert!(!info.attached);
+    assert_eq!(info.status, ProcessStatus::Running);
+}
+
+#[tokio::test]
+async fn no_line_is_lost_or_doubled_when_attachments_change() {
+    let house = with_process("i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done").await;
+    let mut got = Vec::new();
+    let mut ended = false;
+    while !ended {
+        let mut attachment = attach(&house).await;
+        for _ in 0..37 {
+            // Half of the reads are given up, and some lines are given back.
+            {
+                let next = attachment.next_line();
+                let mut next = std::pin::pin!(next);
+                if let std::task::Poll::Ready(outcome) = futures_util::poll!(next.as_mut()) {
+                    match outcome {
+                        Some(line) => got.push(String::from_utf8(line).expect("text")),
+                        None => ended = true,
+                    }
+                    continue;
+                }
+            }
+            match line(&mut attachment).await {
+                Some(text) if text.ends_with('3') && got.last() != Some(&text) => {
+                    attachment.put_back(text.clone().into_bytes());
+                    assert_eq!(line(&mut attachment).await, Some(text.clone()));
+                    got.push(text);
+                }
+                Some(text) => got.push(text),
+                None => ended = true,
+            }
+            if ended {
+                break;
+            }
+        }
+        if !ended && got.len() == 2000 {
+            assert_eq!(line(&mut attachment).await, None);
+            ended = true;
+        }
+    }
+    let expected: Vec<_> = (0..2000).map(|number| number.to_string()).collect();
+    assert_eq!(got, expected);
+}
+
+#[tokio::test]
+async fn a_second_attachment_waits_for_its_turn() {
+    let house = with_process("cat").await;
+    let mut first = attach(&house).await;
+    let second = house
+        .sessions
+        .check_attachable(&id("s"), &ProcessId::default())
+        .expect("it is not refused");
+    let waiting = tokio::spawn(second.attach());
+    in_time(first.send(b"a\nb\n")).await.expect("taken");
+    assert_eq!(line(&mut first).await.as_deref(), Some("a"));
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    drop(first);
+    let mut second = in_time(waiting).await.expect("no panic").expect("its turn");
+    assert_eq!(line(&mut second).await.as_deref(), Some("b"));
+}
+
+#[tokio::test]
+async fn those_who_wait_are_told_when_the_process_goes() {
+    let house = with_process("cat").await;
+    let mut first = attach(&house).await;
+    let second = house
+        .sessions
+        .check_attachable(&id("s"), &ProcessId::default())
+        .expect("attachable");
+    let waiting = tokio::spawn(second.attach());
+    in_time(first.send(b"last\n")).await.expect("taken");
+    eventually("the line", || {
+        house
+            .sessions
+            .logs(&id("s"), &ProcessId::default())
+            .is_ok_and(|logs| !logs.chunks.is_empty())
+    })
+    .await;
+    in_time(house.sessions.stop_process(&id("s"), &ProcessId::default()))
+        .await
+        .expect("stopped");
+    let outcome = in_time(waiting).await.expect("no panic");
+    assert!(matches!(
+        outcome.err(),
+        Some(SessionError::ProcessReplaced { .. })
+    ));
+    // The one who was attached gets everything, then the end.
+    assert_eq!(line(&mut first).await.as_deref(), Some("last"));
+    assert_eq!(line(&mut first).await, None);
+    assert!(in_time(first.send(b"x\n")).await.is_err());
+}
+
+#[tokio::test]
+async fn a_replacement_closes_the_old_attachment() {
+    let house = with_process("echo old; cat").await;
+    let mut old = attach(&house).await;
+    in_time(house.sessions.start_process(
+        &id("s"),
+        script("default", "echo new; cat"),
+        Replace::Running,
+    ))
+    .await
+    .expect("started");
+    let mut new = attach(&house).await;
+    assert_eq!(line(&mut new).await.as_deref(), Some("new"));
+    assert_eq!(line(&mut old).await.as_deref(), Some("old"));
+    assert_eq!(line(&mut old).await, None);
+}
+
+#[tokio::test]
+async fn output_waits_for_the_first_attachment_and_survives_the_process() {
+    let house = with_process("echo one; echo two; printf three").await;
+    until_exited(&house).await;
+    let mut attachment = attach(&house).await;
+    for expected in ["one", "two", "three"] {
+        assert_eq!(line(&mut attachment).await.as_deref(), Some(expected));
+    }
+    assert_eq!(line(&mut attachment).await, None);
+    drop(attachment);
+    let error = house
+        .sessions
+        .check_attachable(&id("s"), &ProcessId::default())
+        .err()
+        .expect("nothing left");
+    assert_eq!(
+        error.to_string(),
+        "managed process in session s is not running"
+    );
+    assert_eq!(error.code(), ErrorCode::ManagedProcessConflict);
+}
+
+#[tokio::test]
+async fn a_line_of_ten_mebibytes_is_one_line() {
+    let house =
+        with_process("head -c 10485760 /dev/zero | tr '\\0' x; echo; echo short; sleep 100").await;
+    let mut attachment = attach(&house).await;
+    let long = line(&mut attachment).await.expect("the long line");
+    assert_eq!(long.len(), 10 * 1024 * 1024);
+    assert!(long.bytes().all(|byte| byte == b'x'));
+    assert_eq!(line(&mut attachment).await.as_deref(), Some("short"));
+}
+
+#[tokio::test]
+async fn a_process_that_floods_waits_and_loses_nothing() {
+    let house = with_process(
+        "i=0; while [ $i -lt 400000 ]; do echo 0123456789; i=$((i+1)); done; echo done >&2",
+    )
+    .await;
+    // Nobody is attached: the buffer fills, the pipe fills, the process waits.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let info = house
+        .sessions
+        .process(&id("s"), &ProcessId::default())
+        .expect("there");
+    assert_eq!(info.status, ProcessStatus::Running);
+    let mut attachment = attach(&house).await;
+    let mut lines = 0;
+    while let Some(text) = line(&mut attachment).await {
+        assert_eq!(text, "0123456789");
+        lines += 1;
+    }
+    assert_eq!(lines, 400_000);
+    until_exited(&house).await;
+}
+
+#[tokio::test]
+async fn a_long_stderr_line_stops_nothing() {
+    let house = with_process(
+        "head -c 5000000 /dev/zero | tr '\\0' e >&2; echo >&2; echo fine >&2; echo out",
+    )
+    .await;
+    until_exited(&house).await;
+    let info = house
+        .sessions
+        .process(&id("s"), &ProcessId::default())
+        .expect("there");
+    assert_eq!(info.exit_code, Some(0));
+    assert!(info.stderr_preview.ends_with("fine"));
+    assert!(info.stderr_preview.chars().count() <= 4000);
+    let mut attachment = attach(&house).await;
+    assert_eq!(line(&mut attachment).await.as_deref(), Some("out"));
+}
+
+#[tokio::test]
+async fn a_process_that_does_not_read_holds_up_only_its_sender() {
+    let house = with_process("sleep 100").await;
+    let attachment = attach(&house).await;
+    let sent = {
+        let message = vec![b'x'; 1_000_000];
+        let sending = attachment.send(&message);
+        tokio::time::timeout(std::time::Duration::from_millis(200), sending).await
+    };
+    assert!(sent.is_err(), "the pipe is full");
+    in_time(house.sessions.stop_process(&id("s"), &ProcessId::default()))
+        .await
+        .expect("stopped all the same");
+}
+
+#[tokio::test]
+async fn what_does_not_exist_cannot_be_attached_to() {
+    let house = with_process("cat").await;
+    let missing = |session: &str, process: &str| {
+        house
+            .sessions
+            .check_attachable(&id(session), &super::process_id(process))
+            .err()
+            .expect("missing")
+            .code()
+    };
+    assert_eq!(missing("other", "default"), ErrorCode::SessionNotFound);
+    assert_eq!(missing("s", "other"), ErrorCode::ManagedProcessNotFound);
+}
