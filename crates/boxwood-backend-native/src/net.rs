@@ -17,21 +17,22 @@ mod resolvers;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod ways_out;
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use boxwood_sys::netlink::{self, Route, Subnet, VethPair};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use rustix::process::Pid;
 
 pub(crate) use error::NetError;
-pub(crate) use pasta::{Pasta, PastaLease, RootlessNetwork};
+pub(crate) use pasta::{Pasta, PastaLease};
 pub(crate) use rules::ForwardObstacle;
+pub(crate) use ways_out::WaysOut;
 
 use pool::Pool;
 use resolvers::Resolvers;
@@ -45,13 +46,13 @@ const LARGEST_MTU: u32 = 1500;
 
 /// The operator's `[network]` section, as far as it concerns boxes with a network.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NetworkSettings {
+pub struct NetworkSettings {
     /// Where boxes get their addresses from; a free range is chosen when none is given.
-    pub(crate) pool: Option<Subnet>,
+    pub pool: Option<Subnet>,
     /// Name servers for boxes, instead of the host's.
-    pub(crate) dns: Vec<Ipv4Addr>,
+    pub dns: Vec<Ipv4Addr>,
     /// Networks that no box may reach, beside those that none ever may.
-    pub(crate) denied: Vec<Subnet>,
+    pub denied: Vec<Subnet>,
 }
 
 /// What init needs to know to configure its end.
@@ -99,14 +100,7 @@ impl Networks {
         }
     }
 
-    /// Gives the box whose init is `init` a way out. `init` must be known to be alive (or unreaped)
-    /// for the whole call, or its number may by then belong to somebody else.
-    pub(crate) fn attach(&self, init: Pid) -> Result<NetLease, NetError> {
-        let path = format!("/proc/{}/ns/net", init.as_raw_nonzero());
-        let netns = File::open(&path).map_err(|source| NetError::Namespace { path, source })?;
-        self.attach_namespace(OwnedFd::from(netns).as_fd())
-    }
-
+    /// Gives the box in this network namespace a way out.
     pub(crate) fn attach_namespace(&self, netns: BorrowedFd<'_>) -> Result<NetLease, NetError> {
         let shared = &self.shared;
         let mut state = shared.lock();

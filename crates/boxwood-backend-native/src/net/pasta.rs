@@ -53,14 +53,10 @@ impl Pasta {
         }
     }
 
-    /// `name` is unique among living boxes and fit for a file name. The namespaces are paths such as
-    /// `/proc/PID/ns/net`, of a process that is known to be alive.
-    pub(crate) fn attach(
-        &self,
-        name: &str,
-        netns: &Path,
-        userns: &Path,
-    ) -> Result<PastaLease, NetError> {
+    /// `name` is unique among living boxes and fit for a file name. `init` must be alive, and must not
+    /// have closed itself to ptrace yet (attach before sending it its plan): `pasta` opens its
+    /// namespaces by path, one of them from inside the other, where no descriptor of ours is.
+    pub(crate) fn attach(&self, name: &str, init: i32) -> Result<PastaLease, NetError> {
         let inside = self.inside()?;
         File::options()
             .read(true)
@@ -68,19 +64,14 @@ impl Pasta {
             .open(TUN)
             .map_err(|source| NetError::Tun { path: TUN, source })?;
         let step = |step| move |source| NetError::PastaStart { step, source };
-        fs::create_dir_all(&self.directory).map_err(step("make its directory"))?;
         let files = BoxFiles::new(&self.directory, name);
-        files.remove().map_err(step("clear its files"))?;
-        std::os::unix::fs::symlink(netns, &files.netns).map_err(step("link the namespace"))?;
-        let stderr = File::create(&files.stderr).map_err(step("open its log"))?;
-        let child = self.spawn(&files, userns, stderr);
-        let child = match child {
-            Ok(child) => child,
-            Err(error) => {
-                drop(files.remove());
-                return Err(error);
+        files.remove().map_err(step("clear its directory"))?;
+        fs::create_dir_all(&files.watched).map_err(step("make its directory"))?;
+        let child = link_and_spawn(&files, init).inspect_err(|_| {
+            if let Err(error) = files.remove() {
+                tracing::warn!(%error, "the files of a failed start were not removed");
             }
-        };
+        })?;
         // From here on dropping the lease cleans up.
         let mut lease = PastaLease {
             child,
@@ -99,7 +90,7 @@ impl Pasta {
             entries => entries?,
         };
         for entry in entries {
-            fs::remove_file(entry?.path())?;
+            fs::remove_dir_all(entry?.path())?;
         }
         Ok(())
     }
@@ -121,37 +112,6 @@ impl Pasta {
                 denied,
             },
         })
-    }
-
-    fn spawn(&self, files: &BoxFiles, userns: &Path, stderr: File) -> Result<Child, NetError> {
-        Command::new("pasta")
-            .args(["--foreground", "--quiet", "--ipv4-only", "--config-net"])
-            .args(["--no-map-gw", "--no-dhcp", "--ns-ifname", INSIDE_INTERFACE])
-            .args(["-t", "none", "-u", "none", "-T", "none", "-U", "none"])
-            .args(["--log-size", LOG_BYTES, "--log-file"])
-            .arg(&files.log)
-            .arg("--pid")
-            .arg(&files.pid)
-            .arg("--netns")
-            .arg(&files.netns)
-            .arg("--userns")
-            .arg(userns)
-            .env_clear()
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(stderr)
-            // A Ctrl-C meant for the daemon is not meant for a box's network.
-            .process_group(0)
-            .spawn()
-            .map_err(|source| match source.kind() {
-                ErrorKind::NotFound => NetError::PastaMissing,
-                _ => NetError::PastaStart {
-                    step: "start it",
-                    source,
-                },
-            })
     }
 }
 
@@ -196,6 +156,11 @@ impl PastaLease {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
     fn let_go(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.released, true) {
             return Ok(());
@@ -214,8 +179,49 @@ impl Drop for PastaLease {
     }
 }
 
+fn link_and_spawn(files: &BoxFiles, init: i32) -> Result<Child, NetError> {
+    let step = |step| move |source| NetError::PastaStart { step, source };
+    std::os::unix::fs::symlink(namespace_of(init, "net"), &files.netns)
+        .map_err(step("link the namespace"))?;
+    let stderr = File::create(&files.stderr).map_err(step("open its log"))?;
+    Command::new("pasta")
+        .args(["--foreground", "--quiet", "--ipv4-only", "--config-net"])
+        .args(["--no-map-gw", "--no-dhcp", "--ns-ifname", INSIDE_INTERFACE])
+        .args(["-t", "none", "-u", "none", "-T", "none", "-U", "none"])
+        .args(["--log-size", LOG_BYTES, "--log-file"])
+        .arg(&files.log)
+        .arg("--pid")
+        .arg(&files.pid)
+        .arg("--netns")
+        .arg(&files.netns)
+        .arg("--userns")
+        .arg(namespace_of(init, "user"))
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(stderr)
+        // A Ctrl-C meant for the daemon is not meant for a box's network.
+        .process_group(0)
+        .spawn()
+        .map_err(|source| match source.kind() {
+            ErrorKind::NotFound => NetError::PastaMissing,
+            _ => NetError::PastaStart {
+                step: "start it",
+                source,
+            },
+        })
+}
+fn namespace_of(init: i32, kind: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{init}/ns/{kind}"))
+}
+
 #[derive(Debug)]
 struct BoxFiles {
+    directory: PathBuf,
+    /// Holds the link and nothing else: of several files removed at once `pasta` notices only one.
+    watched: PathBuf,
     netns: PathBuf,
     pid: PathBuf,
     log: PathBuf,
@@ -223,13 +229,16 @@ struct BoxFiles {
 }
 
 impl BoxFiles {
-    fn new(directory: &Path, name: &str) -> Self {
-        let file = |ending: &str| directory.join(format!("{name}.{ending}"));
+    fn new(parent: &Path, name: &str) -> Self {
+        let directory = parent.join(name);
+        let watched = directory.join("watched");
         Self {
-            netns: file("netns"),
-            pid: file("pid"),
-            log: file("log"),
-            stderr: file("stderr"),
+            netns: watched.join("netns"),
+            pid: directory.join("pid"),
+            log: directory.join("log"),
+            stderr: directory.join("stderr"),
+            watched,
+            directory,
         }
     }
 
@@ -249,12 +258,9 @@ impl BoxFiles {
     }
 
     fn remove(&self) -> io::Result<()> {
-        for path in [&self.netns, &self.pid, &self.log, &self.stderr] {
-            match fs::remove_file(path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+        match fs::remove_dir_all(&self.directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            outcome => outcome,
         }
-        Ok(())
     }
 }

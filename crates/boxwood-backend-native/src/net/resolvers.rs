@@ -39,10 +39,14 @@ impl Resolvers {
         if named.is_empty() {
             named = name_servers(host_file);
         }
-        if configured.is_empty() && !named.iter().any(usable) {
+        if configured.is_empty() && !named.iter().copied().any(usable) {
             named = name_servers(&upstream_file());
         }
-        let addresses: Vec<Ipv4Addr> = named.iter().copied().filter(usable).take(MOST).collect();
+        let addresses: Vec<Ipv4Addr> = named
+            .into_iter()
+            .filter(|address| usable(*address))
+            .take(MOST)
+            .collect();
         if addresses.is_empty() {
             return Err(NetError::NoResolver {
                 why: explain(configured, host_file),
@@ -82,7 +86,7 @@ impl Resolvers {
 }
 
 /// The host's loopback is another machine's loopback inside a box; `0.0.0.0` means loopback too.
-fn usable(address: &Ipv4Addr) -> bool {
+fn usable(address: Ipv4Addr) -> bool {
     !address.is_loopback() && !address.is_unspecified()
 }
 

@@ -1,0 +1,27 @@
+//! The way out that this daemon can offer: veth as root, `pasta` otherwise.
+
+use super::{Networks, Pasta};
+use crate::settings::Settings;
+
+pub(crate) enum WaysOut {
+    Veth(Networks),
+    Pasta(Pasta),
+}
+
+impl WaysOut {
+    /// Clears what a dead daemon of this instance left. Failing at that is not fatal: the first box
+    /// with a network will say what is wrong.
+    pub(crate) fn new(instance: &str, settings: &Settings, root: bool) -> Self {
+        if root {
+            if let Err(error) = Networks::sweep(instance) {
+                tracing::warn!(%error, "leftovers of an earlier network were not removed");
+            }
+            return Self::Veth(Networks::new(instance, settings.network.clone()));
+        }
+        let pasta = Pasta::new(&settings.run_dir.join("pasta"), settings.network.clone());
+        if let Err(error) = pasta.sweep() {
+            tracing::warn!(%error, "leftovers of an earlier network were not removed");
+        }
+        Self::Pasta(pasta)
+    }
+}
