@@ -1,1 +1,137 @@
+//! Boxes from namespaces, cgroups and seccomp, with nothing installed.
+//!
+//! Comes in: an admitted spec. Goes out: a box with `boxwood-init` as its first process. Never here:
+//! a namespace entered by this process. A small *spawner* process, started before any thread, forks
+//! *blank* boxes: new, empty namespaces with limits in place, whose init waits for its plan. A start
+//! takes a blank, or makes one, and sends it the plan.
 #![forbid(unsafe_code)]
+
+mod blank;
+mod cgroup;
+mod files;
+mod idmap;
+mod instance;
+mod label;
+mod mapping;
+mod net;
+mod plan;
+mod pool;
+mod probe;
+mod process;
+mod sandbox;
+mod settings;
+mod spawner;
+mod start;
+mod streams;
+mod terminal;
+mod watched;
+
+use std::sync::Arc;
+
+use boxwood_api::Mechanism;
+use boxwood_backend::{
+    Backend, BoxFuture, Capabilities, Probe, ProbeError, Sandbox, StartError,
+};
+use boxwood_policy::AdmittedSpec;
+
+use crate::cgroup::Cgroups;
+use crate::mapping::Mapping;
+use crate::net::WaysOut;
+use crate::pool::Pool;
+use crate::spawner::Spawner;
+pub use net::NetworkSettings;
+pub use settings::Settings;
+
+/// The backend. Clones share everything.
+#[derive(Clone)]
+pub struct NativeBackend {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    settings: Settings,
+    spawner: Spawner,
+    mapping: Mapping,
+    cgroups: Cgroups,
+    ways_out: WaysOut,
+    landlock: bool,
+    pool: Pool,
+}
+
+impl NativeBackend {
+    /// Starts the spawner and looks at the host. Call it before the process has threads: the
+    /// spawner is a fork, and lives as long as the backend.
+    pub fn launch(settings: Settings) -> Result<Self, StartError> {
+        let instance = instance::name(&settings.state_dir);
+        let mapping = Mapping::detect()?;
+        let cgroups = Cgroups::detect(&instance, &mapping)?;
+        let ways_out = WaysOut::new(&instance, &settings, mapping.is_root());
+        let spawner = Spawner::start().map_err(|source| StartError::Step {
+            step: "start the spawner".to_owned(),
+            source,
+        })?;
+        let pool = Pool::new(if mapping.is_root() { settings.pool_size } else { 0 });
+        Ok(Self {
+            shared: Arc::new(Shared {
+                settings,
+                spawner,
+                mapping,
+                cgroups,
+                ways_out,
+                landlock: probe::landlock_works(),
+                pool,
+            }),
+        })
+    }
+}
+
+impl Backend for NativeBackend {
+    fn name(&self) -> &'static str {
+        "native"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pty: true,
+            managed_processes: true,
+            files: true,
+            network: true,
+            host_mounts: true,
+            mechanisms: Mechanism::ALL
+                .into_iter()
+                .filter(|&mechanism| mechanism != Mechanism::KernelBoundary)
+                .collect(),
+        }
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>> {
+        Box::pin(probe::probe(Arc::clone(&self.shared)))
+    }
+
+    fn start<'a>(
+        &'a self,
+        spec: &'a AdmittedSpec,
+    ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
+        let (shared, spec) = (Arc::clone(&self.shared), spec.clone());
+        Box::pin(async move {
+            // A task of its own: a caller that goes away half-way must not leave half a box. The
+            // finished box is dropped then, and dropping removes it.
+            let started = tokio::spawn(start::start(shared, spec)).await;
+            match started {
+                Ok(outcome) => Ok(outcome? as Arc<dyn Sandbox>),
+                Err(error) => Err(StartError::Step {
+                    step: "run the start".to_owned(),
+                    source: std::io::Error::other(error),
+                }),
+            }
+        })
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.shared.pool.drain().await;
+            self.shared.spawner.end().await;
+            self.shared.cgroups.remove_base();
+        })
+    }
+}

@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use boxwood_init::{Channel, FromInit, Identity, Plan, ToInit};
 use boxwood_sys::clone::exit_now;
+use boxwood_sys::netlink::{self, Subnet};
+use boxwood_sys::nftables::{InsideRules, guard_inside};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
     Gid, Uid, UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
@@ -72,22 +74,26 @@ fn become_root(identity: &Identity) -> Result<(), StepError> {
 }
 
 fn network(plan: &Plan) -> Result<(), StepError> {
-    boxwood_sys::netlink::loopback_up().step("bring up the loopback interface")?;
-    let Some(interface) = plan
-        .network
-        .as_ref()
-        .and_then(|network| network.interface.as_ref())
-    else {
-        return Ok(());
-    };
-    boxwood_sys::netlink::configure_interface(
-        &interface.name,
-        interface.address,
-        interface.prefix,
-        interface.gateway,
-        interface.mtu,
-    )
-    .step("configure the box's network interface")
+    netlink::loopback_up().step("bring up the loopback interface")?;
+    let Some(network) = &plan.network else { return Ok(()) };
+    if let Some(interface) = &network.interface {
+        netlink::configure_interface(
+            &interface.name,
+            interface.address,
+            interface.prefix,
+            interface.gateway,
+            interface.mtu,
+        )
+        .step("configure the box's network interface")?;
+    }
+    if let Some(denied) = &network.guard {
+        let rules = InsideRules {
+            resolvers: network.dns.clone(),
+            denied: denied.iter().map(|&(address, prefix)| Subnet::new(address, prefix)).collect(),
+        };
+        guard_inside(&rules).step("fence the box's network")?;
+    }
+    Ok(())
 }
 
 /// The spawner ignores its children; init must hear of them.

@@ -1,6 +1,6 @@
 //! What init needs to know to turn empty namespaces into a box.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
@@ -88,7 +88,10 @@ impl MountSource {
 pub struct InsideNetwork {
     /// `None`: another program configures the interface (pasta); only names are resolved here.
     pub interface: Option<InsideInterface>,
-    pub dns: Vec<IpAddr>,
+    pub dns: Vec<Ipv4Addr>,
+    /// Networks that the box itself keeps its packets from, where no filter of the host's can: init
+    /// installs the rules while it still may.
+    pub guard: Option<Vec<(Ipv4Addr, u8)>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,0 +1,163 @@
+//! Limits, counters and whole-tree kills through cgroups: v1, v2, and hosts with both.
+//!
+//! Comes in: limits and pids. Goes out: a group per box, a sub-group per command. Never here: moving
+//! a process after its birth on the way of a request; that costs an RCU grace period (8 ms), so
+//! blanks are moved ahead of time and commands are born where they belong.
+
+mod group;
+mod hosts;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use boxwood_api::Mechanism;
+use boxwood_backend::StartError;
+
+use crate::mapping::Mapping;
+pub(crate) use group::{Counters, ExecGroup, Group};
+use hosts::Mounts;
+
+const PARENT: &str = "boxwood";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    One,
+    Two,
+}
+
+/// Where one controller's groups of this instance live.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) version: Version,
+    pub(crate) base: PathBuf,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cgroups {
+    pub(crate) memory: Option<Place>,
+    pub(crate) cpu: Option<Place>,
+    pub(crate) pids: Option<Place>,
+    /// A v2 hierarchy, with or without controllers: it can kill a whole group.
+    pub(crate) kill: Option<PathBuf>,
+    why_not: String,
+}
+
+impl Cgroups {
+    /// Finds the hierarchies and makes this instance's place in them, removing what a dead daemon
+    /// of the same instance left there.
+    pub(crate) fn detect(instance: &str, mapping: &Mapping) -> Result<Self, StartError> {
+        if !mapping.is_root() {
+            let why_not = "cgroups need root (or a delegated group, which is not supported yet)";
+            return Ok(Self { why_not: why_not.to_owned(), ..Self::default() });
+        }
+        let mounts = Mounts::read().map_err(|source| StartError::Step {
+            step: "read the host's cgroup mounts".to_owned(),
+            source,
+        })?;
+        let mut found =
+            Self { why_not: "no cgroup hierarchy of this host has it".to_owned(), ..Self::default() };
+        let two = mounts.two.as_ref().and_then(|mount| prepare_two(mount, instance).ok());
+        let place = |controller: &str| -> Option<Place> {
+            if let Some(mount) = mounts.one.get(controller) {
+                let base = mount.join(PARENT).join(instance);
+                sweep(&base);
+                fs::create_dir_all(&base).ok()?;
+                return Some(Place { version: Version::One, base });
+            }
+            let (base, controllers) = two.as_ref()?;
+            let has = controllers.iter().any(|known| known == controller);
+            has.then(|| Place { version: Version::Two, base: base.clone() })
+        };
+        found.memory = place("memory");
+        found.cpu = place("cpu");
+        found.pids = place("pids");
+        found.kill = two.map(|(base, _)| base).filter(|base| can_kill(base));
+        Ok(found)
+    }
+
+    pub(crate) fn missing(&self) -> Vec<(Mechanism, String)> {
+        [
+            (Mechanism::CpuLimit, self.cpu.is_none()),
+            (Mechanism::MemoryLimit, self.memory.is_none()),
+            (Mechanism::PidsLimit, self.pids.is_none()),
+        ]
+        .into_iter()
+        .filter(|(_, missing)| *missing)
+        .map(|(mechanism, _)| (mechanism, self.why_not.clone()))
+        .collect()
+    }
+
+    /// Every directory in which a box of this instance has a group, each once.
+    pub(crate) fn bases(&self) -> Vec<PathBuf> {
+        let places = [&self.memory, &self.cpu, &self.pids];
+        let mut bases: Vec<PathBuf> =
+            places.into_iter().flatten().map(|place| place.base.clone()).collect();
+        bases.extend(self.kill.clone());
+        bases.sort();
+        bases.dedup();
+        bases
+    }
+
+    pub(crate) fn any(&self) -> bool {
+        !self.bases().is_empty()
+    }
+
+    /// Removes the instance's own directories, and the common parent when nobody else is in it.
+    pub(crate) fn remove_base(&self) {
+        for base in self.bases() {
+            let _ = fs::remove_dir(&base);
+            if let Some(parent) = base.parent() {
+                let _ = fs::remove_dir(parent);
+            }
+        }
+    }
+}
+
+/// Makes the instance's directory and hands the controllers down to it.
+fn prepare_two(mount: &Path, instance: &str) -> io::Result<(PathBuf, Vec<String>)> {
+    let base = mount.join(PARENT).join(instance);
+    sweep(&base);
+    fs::create_dir_all(&base)?;
+    for wanted in ["memory", "cpu", "pids"] {
+        for level in [mount, &mount.join(PARENT), &base] {
+            // One at a time: a controller that a v1 hierarchy has is not there to hand down.
+            if fs::write(level.join("cgroup.subtree_control"), format!("+{wanted}")).is_err() {
+                break;
+            }
+        }
+    }
+    let controllers = fs::read_to_string(base.join("cgroup.subtree_control")).unwrap_or_default();
+    Ok((base, controllers.split_whitespace().map(str::to_owned).collect()))
+}
+
+/// `cgroup.kill` came with 5.14.
+fn can_kill(base: &Path) -> bool {
+    base.join("cgroup.kill").exists()
+}
+
+/// Ends and removes every group below `base`: the boxes of a daemon that was killed. Their inits end
+/// with their channel, so this finds empty directories unless it is very quick.
+fn sweep(base: &Path) {
+    if !base.is_dir() {
+        return;
+    }
+    let _ = fs::write(base.join("cgroup.kill"), "1");
+    for _ in 0..100 {
+        remove_tree(base);
+        if !base.is_dir() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    tracing::warn!(path = %base.display(), "a cgroup of an earlier run could not be removed");
+}
+
+/// Removes directories only: the files in a cgroup are the kernel's and go with it.
+pub(crate) fn remove_tree(path: &Path) {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        remove_tree(&entry.path());
+    }
+    let _ = fs::remove_dir(path);
+}

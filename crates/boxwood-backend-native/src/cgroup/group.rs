@@ -1,0 +1,229 @@
+//! The groups of one box.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use boxwood_policy::Limits;
+
+use super::{Cgroups, Version, remove_tree};
+
+/// Init itself, and a file operation beside it.
+const PROCESSES_OF_OURS: u64 = 2;
+const CPU_PERIOD_US: u64 = 100_000;
+
+/// One box's groups in every hierarchy.
+pub(crate) struct Group {
+    directories: Vec<PathBuf>,
+    memory: Option<(Version, PathBuf)>,
+    cpu: Option<(Version, PathBuf)>,
+    pids: Option<(Version, PathBuf)>,
+    kill: Option<PathBuf>,
+    oom_events: Option<File>,
+    pids_events: Option<File>,
+    /// Host uid that may put its children into sub-groups.
+    init_uid: u32,
+    idle: Mutex<Vec<ExecGroup>>,
+    next: AtomicU64,
+}
+
+/// What the kernel counted since the box was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) oom: u64,
+    pub(crate) pids: u64,
+}
+
+/// The sub-group of one command's tree.
+#[derive(Debug)]
+pub(crate) struct ExecGroup {
+    path: PathBuf,
+    pub(crate) directory: File,
+    events: File,
+}
+
+impl Group {
+    pub(crate) fn create(cgroups: &Cgroups, name: &str, init_uid: u32) -> io::Result<Self> {
+        let directories: Vec<PathBuf> =
+            cgroups.bases().iter().map(|base| base.join(name)).collect();
+        // Removed again by `Drop` when a later step fails.
+        let mut group = Self {
+            directories,
+            memory: None,
+            cpu: None,
+            pids: None,
+            kill: cgroups.kill.as_ref().map(|base| base.join(name)),
+            oom_events: None,
+            pids_events: None,
+            init_uid,
+            idle: Mutex::default(),
+            next: AtomicU64::new(0),
+        };
+        for directory in &group.directories {
+            fs::create_dir(directory)?;
+        }
+        let own = |place: &Option<super::Place>| {
+            place.as_ref().map(|place| (place.version, place.base.join(name)))
+        };
+        group.memory = own(&cgroups.memory);
+        group.cpu = own(&cgroups.cpu);
+        group.pids = own(&cgroups.pids);
+        if let Some((version, path)) = &group.memory {
+            let file = match version {
+                Version::One => "memory.oom_control",
+                Version::Two => "memory.events",
+            };
+            group.oom_events = Some(File::open(path.join(file))?);
+        }
+        if let Some((_, path)) = &group.pids {
+            group.pids_events = Some(File::open(path.join("pids.events"))?);
+        }
+        if let Some(path) = &group.kill {
+            // Being born in a sub-group takes write access here, the common ancestor, too.
+            chown(path.join("cgroup.procs"), Some(init_uid), None)?;
+        }
+        Ok(group)
+    }
+
+    /// Moves a process in. Slow on an idle host; done ahead of time.
+    pub(crate) fn add(&self, pid: i32) -> io::Result<()> {
+        for directory in &self.directories {
+            fs::write(directory.join("cgroup.procs"), pid.to_string())?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn limit(&self, limits: &Limits) -> io::Result<()> {
+        let bytes = limits.memory_mb.saturating_mul(1024 * 1024).to_string();
+        match &self.memory {
+            Some((Version::One, path)) => {
+                fs::write(path.join("memory.limit_in_bytes"), &bytes)?;
+                write_if_there(&path.join("memory.memsw.limit_in_bytes"), &bytes)?;
+            }
+            Some((Version::Two, path)) => {
+                fs::write(path.join("memory.max"), &bytes)?;
+                write_if_there(&path.join("memory.swap.max"), "0")?;
+            }
+            None => {}
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "policy admits only small positive numbers"
+        )]
+        let quota = ((limits.cpus * CPU_PERIOD_US as f64) as u64).max(1000);
+        match &self.cpu {
+            Some((Version::One, path)) => {
+                fs::write(path.join("cpu.cfs_period_us"), CPU_PERIOD_US.to_string())?;
+                fs::write(path.join("cpu.cfs_quota_us"), quota.to_string())?;
+            }
+            Some((Version::Two, path)) => {
+                fs::write(path.join("cpu.max"), format!("{quota} {CPU_PERIOD_US}"))?;
+            }
+            None => {}
+        }
+        if let Some((_, path)) = &self.pids {
+            let most = limits.pids.saturating_add(PROCESSES_OF_OURS);
+            fs::write(path.join("pids.max"), most.to_string())?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        Counters {
+            oom: self.oom_events.as_ref().map_or(0, |file| field(file, "oom_kill ")),
+            pids: self.pids_events.as_ref().map_or(0, |file| field(file, "max ")),
+        }
+    }
+
+    /// A sub-group for one command, or `None` where no hierarchy can kill.
+    pub(crate) fn exec_group(&self) -> io::Result<Option<ExecGroup>> {
+        let Some(parent) = &self.kill else { return Ok(None) };
+        if let Some(group) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Ok(Some(group));
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("e{number}"));
+        fs::create_dir(&path)?;
+        let ready = || {
+            chown(path.join("cgroup.procs"), Some(self.init_uid), None)?;
+            Ok((File::open(&path)?, File::open(path.join("cgroup.events"))?))
+        };
+        match ready() {
+            Ok((directory, events)) => Ok(Some(ExecGroup { path, directory, events })),
+            Err(error) => {
+                let _ = fs::remove_dir(&path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a sub-group back. One that still has processes (a command left some in the
+    /// background) stays until the box goes.
+    pub(crate) fn release(&self, group: ExecGroup) {
+        if !group.is_populated() {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(group);
+        }
+    }
+
+    /// Removes every directory, waiting for the kernel to let go of the dead.
+    pub(crate) async fn remove(&self) -> io::Result<()> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut pause = Duration::from_micros(200);
+        for _ in 0..200 {
+            if self.try_remove() {
+                return Ok(());
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+        Err(io::Error::other("its cgroups are still busy"))
+    }
+
+    /// True when nothing is left.
+    pub(crate) fn try_remove(&self) -> bool {
+        for directory in &self.directories {
+            if fs::remove_dir(directory).is_err() && directory.is_dir() {
+                remove_tree(directory);
+            }
+        }
+        self.directories.iter().all(|directory| !directory.exists())
+    }
+}
+
+impl ExecGroup {
+    fn is_populated(&self) -> bool {
+        field(&self.events, "populated ") != 0
+    }
+
+    /// Kills every process in it, whatever it does to hide.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        fs::write(self.path.join("cgroup.kill"), "1")
+    }
+
+    /// Host pids at this moment.
+    pub(crate) fn pids(&self) -> Vec<i32> {
+        let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+}
+
+/// Hosts without swap accounting do not have every file.
+fn write_if_there(path: &Path, value: &str) -> io::Result<()> {
+    if path.exists() { fs::write(path, value) } else { Ok(()) }
+}
+
+/// The number after `name` in a file of counters, read from its start.
+fn field(file: &File, name: &str) -> u64 {
+    let mut buffer = [0_u8; 1024];
+    let n = file.read_at(&mut buffer, 0).unwrap_or(0);
+    let text = std::str::from_utf8(&buffer[..n]).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,69 @@
+//! Which hierarchies this host has mounted.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mounts {
+    /// Controller to mount point.
+    pub(crate) one: BTreeMap<String, PathBuf>,
+    pub(crate) two: Option<PathBuf>,
+}
+
+impl Mounts {
+    pub(crate) fn read() -> io::Result<Self> {
+        fs::read_to_string("/proc/self/mountinfo").map(|text| Self::parse(&text))
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut mounts = Self::default();
+        for line in text.lines() {
+            let Some((before, after)) = line.split_once(" - ") else { continue };
+            let (Some(point), Some(kind), Some(options)) = (
+                before.split(' ').nth(4),
+                after.split(' ').next(),
+                after.split(' ').nth(2),
+            ) else {
+                continue;
+            };
+            match kind {
+                "cgroup2" if mounts.two.is_none() => mounts.two = Some(PathBuf::from(point)),
+                "cgroup" => {
+                    for option in options.split(',') {
+                        mounts.one.entry(option.to_owned()).or_insert_with(|| point.into());
+                    }
+                }
+                _ => {}
+            }
+        }
+        mounts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hybrid_hosts_have_both() {
+        let mounts = Mounts::parse(
+            "30 24 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+             31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
+             32 24 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n\
+             33 24 0:29 / /tmp rw - tmpfs tmpfs rw\n",
+        );
+        assert_eq!(mounts.one["memory"], PathBuf::from("/sys/fs/cgroup/memory"));
+        assert_eq!(mounts.one["cpu"], PathBuf::from("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(mounts.two, Some(PathBuf::from("/sys/fs/cgroup/unified")));
+    }
+
+    #[test]
+    fn unified_hosts_have_one_hierarchy() {
+        let mounts =
+            Mounts::parse("29 22 0:25 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n");
+        assert!(mounts.one.is_empty());
+        assert_eq!(mounts.two, Some(PathBuf::from("/sys/fs/cgroup")));
+    }
+}

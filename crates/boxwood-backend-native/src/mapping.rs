@@ -1,0 +1,272 @@
+//! Which uids a box has, and which of the host's they are.
+//!
+//! As root each box has a range of its own, 65,536 ids from 524288 upwards, clear of what
+//! `/etc/subuid` gives to others. An ordinary user has one uid, and with `newuidmap` a range of
+//! subordinate ones beside it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use boxwood_backend::StartError;
+use boxwood_init::Identity;
+use boxwood_policy::BoxUser;
+
+const FIRST_ID: u32 = 524_288;
+const RANGE: u32 = 65_536;
+/// As many boxes as have room below the top of the id space.
+const SLOTS: u32 = (u32::MAX - FIRST_ID) / RANGE;
+const BOX_UID: u32 = 1000;
+/// Init's uid where commands are uid 0: nobody else's.
+const OTHER_INIT_UID: u32 = 65_533;
+
+#[derive(Clone)]
+pub(crate) enum Mapping {
+    Root { slots: Arc<Mutex<Slots>> },
+    Subordinate { uid: u32, gid: u32, first_uid: u32, first_gid: u32, count: u32, tools: Tools },
+    Single { uid: u32, gid: u32, why: String },
+}
+
+#[derive(Clone)]
+pub(crate) struct Tools {
+    newuidmap: PathBuf,
+    newgidmap: PathBuf,
+}
+
+#[derive(Default)]
+pub(crate) struct Slots {
+    used: BTreeSet<u32>,
+    /// Ranges that `/etc/subuid` and `/etc/subgid` give to somebody.
+    taken: Vec<(u32, u32)>,
+}
+
+/// The ids of one box. Giving it back frees its range.
+pub(crate) struct BoxIds {
+    pub(crate) identity: Identity,
+    /// Host ids of the box's commands.
+    pub(crate) command_uid: u32,
+    pub(crate) command_gid: u32,
+    /// Host id of init, where it is one that cgroup files can be given to.
+    pub(crate) init_uid: u32,
+    slot: Option<(u32, Arc<Mutex<Slots>>)>,
+}
+
+impl Drop for BoxIds {
+    fn drop(&mut self) {
+        if let Some((slot, slots)) = &self.slot {
+            slots.lock().unwrap_or_else(PoisonError::into_inner).used.remove(slot);
+        }
+    }
+}
+
+impl Mapping {
+    pub(crate) fn detect() -> Result<Self, StartError> {
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        if uid == 0 {
+            let mut taken = subordinate_ranges("/etc/subuid", None);
+            taken.extend(subordinate_ranges("/etc/subgid", None));
+            let slots = Slots { used: BTreeSet::new(), taken };
+            return Ok(Self::Root { slots: Arc::new(Mutex::new(slots)) });
+        }
+        let single = |why: &str| Ok(Self::Single { uid, gid, why: why.to_owned() });
+        let (Some(newuidmap), Some(newgidmap)) = (find("newuidmap"), find("newgidmap")) else {
+            return single("newuidmap is not installed (package `uidmap`)");
+        };
+        let names = [user_name(uid), Some(uid.to_string())];
+        let own = |path: &str| {
+            let mut ranges = names.iter().flatten().flat_map(|name| {
+                subordinate_ranges(path, Some(name))
+            });
+            ranges.find(|(_, count)| *count > BOX_UID)
+        };
+        match (own("/etc/subuid"), own("/etc/subgid")) {
+            (Some((first_uid, uids)), Some((first_gid, gids))) => Ok(Self::Subordinate {
+                uid,
+                gid,
+                first_uid,
+                first_gid,
+                count: uids.min(gids).min(OTHER_INIT_UID),
+                tools: Tools { newuidmap, newgidmap },
+            }),
+            _ => single("this user has no range in /etc/subuid and /etc/subgid"),
+        }
+    }
+
+    pub(crate) fn is_root(&self) -> bool {
+        matches!(self, Self::Root { .. })
+    }
+
+    /// Why init and commands share a uid, where they do.
+    pub(crate) fn single_uid_reason(&self) -> Option<&str> {
+        match self {
+            Self::Single { why, .. } => Some(why),
+            Self::Root { .. } | Self::Subordinate { .. } => None,
+        }
+    }
+
+    /// Ids for one box.
+    pub(crate) fn allocate(&self, user: BoxUser) -> io::Result<BoxIds> {
+        let (command, init) = match user {
+            BoxUser::Box => (BOX_UID, 0),
+            BoxUser::Root => (0, OTHER_INIT_UID),
+        };
+        let identity = Identity {
+            init_uid: init,
+            command_uid: command,
+            command_gid: command,
+            single_uid: false,
+        };
+        Ok(match self {
+            Self::Root { slots } => {
+                let slot = slots.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+                let base = FIRST_ID + slot * RANGE;
+                BoxIds {
+                    identity,
+                    command_uid: base + command,
+                    command_gid: base + command,
+                    init_uid: base + init,
+                    slot: Some((slot, Arc::clone(slots))),
+                }
+            }
+            Self::Subordinate { uid, gid, first_uid, .. } => BoxIds {
+                identity,
+                command_uid: *uid,
+                command_gid: *gid,
+                init_uid: *first_uid,
+                slot: None,
+            },
+            Self::Single { uid, gid, .. } => BoxIds {
+                identity: Identity { init_uid: command, single_uid: true, ..identity },
+                command_uid: *uid,
+                command_gid: *gid,
+                init_uid: *uid,
+                slot: None,
+            },
+        })
+    }
+
+    /// Writes the maps of a process in a new user namespace. Blocks.
+    pub(crate) fn write(&self, pid: i32, ids: &BoxIds) -> io::Result<()> {
+        match self {
+            Self::Root { .. } => {
+                let base = ids.command_uid - ids.identity.command_uid;
+                let line = format!("0 {base} {RANGE}\n");
+                fs::write(format!("/proc/{pid}/gid_map"), &line)?;
+                fs::write(format!("/proc/{pid}/uid_map"), &line)
+            }
+            Self::Single { uid, gid, .. } => {
+                fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
+                let inside = ids.identity.command_uid;
+                fs::write(format!("/proc/{pid}/gid_map"), format!("{inside} {gid} 1\n"))?;
+                fs::write(format!("/proc/{pid}/uid_map"), format!("{inside} {uid} 1\n"))
+            }
+            Self::Subordinate { uid, gid, first_uid, first_gid, count, tools } => {
+                let command = ids.identity.command_uid;
+                run_tool(&tools.newgidmap, pid, &triples(command, *gid, *first_gid, *count))?;
+                run_tool(&tools.newuidmap, pid, &triples(command, *uid, *first_uid, *count))
+            }
+        }
+    }
+}
+
+/// The caller's own id at `command`, subordinate ids around it. The last one is init's where
+/// commands are uid 0.
+fn triples(command: u32, own: u32, first: u32, count: u32) -> Vec<String> {
+    let mut lines = vec![(command, own, 1)];
+    let mut next = first;
+    if command > 0 {
+        lines.push((0, next, command));
+        next += command;
+        let rest = count - command;
+        lines.push((command + 1, next, rest - 1));
+    } else {
+        lines.push((OTHER_INIT_UID, next, 1));
+        lines.push((1, next + 1, count - 1));
+    }
+    lines.into_iter().flat_map(|(inside, outside, n)| [inside, outside, n].map(|id| id.to_string())).collect()
+}
+
+fn run_tool(tool: &Path, pid: i32, triples: &[String]) -> io::Result<()> {
+    let output = Command::new(tool).env_clear().arg(pid.to_string()).args(triples).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{} failed: {}", tool.display(), said.trim())))
+}
+
+impl Slots {
+    fn take(&mut self) -> io::Result<u32> {
+        let free = (0..SLOTS).find(|slot| {
+            let first = FIRST_ID + slot * RANGE;
+            let clash = |&(start, count): &(u32, u32)| {
+                start < first.saturating_add(RANGE) && first < start.saturating_add(count)
+            };
+            !self.used.contains(slot) && !self.taken.iter().any(clash)
+        });
+        let slot = free.ok_or_else(|| io::Error::other("no range of uids is left for another box"))?;
+        self.used.insert(slot);
+        Ok(slot)
+    }
+}
+
+fn subordinate_ranges(path: &str, of: Option<&str>) -> Vec<(u32, u32)> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            if of.is_some_and(|of| of != name) {
+                return None;
+            }
+            Some((fields.next()?.trim().parse().ok()?, fields.next()?.trim().parse().ok()?))
+        })
+        .collect()
+}
+
+fn user_name(uid: u32) -> Option<String> {
+    let passwd = fs::read_to_string("/etc/passwd").ok()?;
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
+/// Setuid tools live in the usual places; a `PATH` somebody else set does not decide.
+fn find(tool: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/bin", "/usr/sbin", "/sbin"]
+        .into_iter()
+        .map(|place| Path::new(place).join(tool))
+        .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_keep_clear_of_other_peoples() {
+        let mut slots = Slots { used: BTreeSet::new(), taken: vec![(FIRST_ID + 10, RANGE)] };
+        assert_eq!(slots.take().expect("a slot"), 2);
+        assert_eq!(slots.take().expect("a slot"), 3);
+        slots.used.remove(&2);
+        assert_eq!(slots.take().expect("a slot"), 2);
+    }
+
+    #[test]
+    fn a_rootless_box_maps_the_caller_to_its_commands() {
+        assert_eq!(
+            triples(1000, 42, 100_000, 65_533),
+            ["1000", "42", "1", "0", "100000", "1000", "1001", "101000", "64532"]
+        );
+        assert_eq!(
+            triples(0, 42, 100_000, 10),
+            ["0", "42", "1", "65533", "100000", "1", "1", "100001", "9"]
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! From an admitted spec to a plan that init can carry out.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use boxwood_api::MountMode;
+use boxwood_backend::StartError;
+use boxwood_init::{InsideNetwork, MountPlan, MountSource, Plan, RootPlan};
+use boxwood_policy::{AdmittedMount, AdmittedSpec, Image, OpenedPath};
+use rustix::fs::{Mode, OFlags};
+
+use crate::Shared;
+use crate::blank::Remains;
+use crate::idmap;
+
+/// Memory is what private areas are made of; half of it leaves room for programs.
+const SMALLEST_PRIVATE_MB: u64 = 64;
+
+/// A plan and the descriptors it names.
+pub(crate) struct Drawn {
+    pub(crate) plan: Plan,
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
+/// Draws the plan. Blocks for a few system calls per mount.
+pub(crate) fn draw(
+    shared: &Shared,
+    spec: &AdmittedSpec,
+    remains: &Remains,
+    network: Option<InsideNetwork>,
+) -> Result<Drawn, StartError> {
+    let mut fds = Vec::new();
+    let root = match spec.image() {
+        Image::Default => RootPlan::Host,
+        Image::Directory { name, path } => {
+            let opened = open_image(name, path)?;
+            RootPlan::Directory(image_source(shared, &opened, remains, &mut fds)?)
+        }
+        Image::Named(image) => {
+            return Err(StartError::ImageNotFound {
+                image: image.clone(),
+                hint: format!(
+                    "name a directory for it under `[images]`: `\"{image}\" = \"/path/to/rootfs\"`; \
+                     an empty image means the host's own system directories"
+                ),
+            });
+        }
+    };
+    let workspace = spec
+        .workspace()
+        .map(|mount| mount_plan(shared, mount, remains, &mut fds))
+        .transpose()?;
+    let mounts = spec
+        .extra_mounts()
+        .iter()
+        .map(|mount| mount_plan(shared, mount, remains, &mut fds))
+        .collect::<Result<_, _>>()?;
+    let limits = spec.limits();
+    let private_mb = match limits.workspace_quota_mb {
+        0 => (limits.memory_mb / 2).max(SMALLEST_PRIVATE_MB),
+        quota => quota,
+    };
+    let identity = remains.ids.identity;
+    let plan = Plan {
+        root,
+        read_only_root: spec.read_only_root(),
+        hostname: "box".to_owned(),
+        identity,
+        workspace_path: spec.mount_path().to_owned(),
+        workspace,
+        mounts,
+        tmp_mb: limits.tmp_mb,
+        private_mb,
+        network,
+        cgroup_namespace: remains.group.is_some(),
+        process_rlimit: shared.cgroups.pids.is_none().then_some(limits.pids),
+        landlock: shared.landlock,
+        environment: environment(identity.home(), identity.command_uid == 0),
+    };
+    Ok(Drawn { plan, fds })
+}
+
+/// What every command finds in its environment.
+fn environment(home: &str, root: bool) -> Vec<(String, String)> {
+    const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+    let user = if root { "root" } else { "box" };
+    let path = format!(
+        "{home}/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/.boxwood/bin"
+    );
+    let mut environment = vec![
+        ("HOME", home),
+        ("USER", user),
+        ("LOGNAME", user),
+        ("SHELL", "/bin/sh"),
+        ("PATH", &path),
+        ("LANG", "C.UTF-8"),
+        ("TERM", "xterm-256color"),
+        ("TMPDIR", "/tmp"),
+        ("PYTHONUNBUFFERED", "1"),
+    ];
+    // pip, uv, requests and npm each read another one.
+    if std::path::Path::new(CA_BUNDLE).exists() {
+        for name in ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS"] {
+            environment.push((name, CA_BUNDLE));
+        }
+    }
+    environment.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+fn step(step: String) -> impl FnOnce(io::Error) -> StartError {
+    move |source| StartError::Step { step, source }
+}
+
+fn open_image(name: &str, path: &std::path::Path) -> Result<OpenedPath, StartError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(handle) => Ok(OpenedPath {
+            handle: Arc::new(handle),
+            given: name.to_owned(),
+            real_path: path.to_owned(),
+            is_dir: true,
+        }),
+        Err(errno) => Err(StartError::ImageNotFound {
+            image: name.to_owned(),
+            hint: format!("its directory `{}` could not be opened: {errno}", path.display()),
+        }),
+    }
+}
+
+fn image_source(
+    shared: &Shared,
+    image: &OpenedPath,
+    remains: &Remains,
+    fds: &mut Vec<OwnedFd>,
+) -> Result<MountSource, StartError> {
+    if !shared.mapping.is_root() {
+        return same_path(image, fds);
+    }
+    let tree = idmap::shifted(image, remains.init)
+        .map_err(step(format!("map the owners of image `{}`", image.given)))?;
+    fds.push(tree);
+    Ok(MountSource::Detached { fd: fds.len() - 1 })
+}
+
+fn mount_plan(
+    shared: &Shared,
+    mount: &AdmittedMount,
+    remains: &Remains,
+    fds: &mut Vec<OwnedFd>,
+) -> Result<MountPlan, StartError> {
+    let source = mount.source();
+    let drawn = if shared.mapping.is_root() {
+        let tree = idmap::translated(&shared.spawner, source, &remains.ids).map_err(step(
+            format!("map the owner of `{}` (its file system may not support it)", source.given),
+        ))?;
+        fds.push(tree);
+        MountSource::Detached { fd: fds.len() - 1 }
+    } else {
+        same_path(source, fds)?
+    };
+    Ok(MountPlan {
+        target: mount.mount_path().to_owned(),
+        source: drawn,
+        read_only: mount.mode() != MountMode::Rw,
+        is_dir: source.is_dir,
+    })
+}
+
+/// Without root a mount of this namespace cannot be handed over; init opens it again and compares.
+fn same_path(source: &OpenedPath, fds: &mut Vec<OwnedFd>) -> Result<MountSource, StartError> {
+    let path = source.real_path.to_str().ok_or_else(|| StartError::Unsupported {
+        what: format!("`{}` has a name that is not UTF-8", source.given),
+    })?;
+    let copy = source.handle.try_clone().map_err(step(format!("hand over `{}`", source.given)))?;
+    fds.push(copy);
+    Ok(MountSource::SamePath { path: path.to_owned(), fd: fds.len() - 1 })
+}

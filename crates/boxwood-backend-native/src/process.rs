@@ -1,0 +1,114 @@
+//! A program in a native box, as the layers above control it.
+
+use std::io;
+use std::sync::Arc;
+
+use boxwood_backend::{
+    BoxFuture, ControlError, Exit, ExitStatus, ProcessControl, Scope, TerminalSize,
+};
+use boxwood_init::{KillScope, ToInit};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::sync::watch;
+
+use crate::cgroup::Counters;
+use crate::sandbox::Link;
+use crate::streams::Held;
+use crate::terminal::Terminal;
+
+pub(crate) struct Control {
+    pub(crate) id: u64,
+    pub(crate) link: Arc<Link>,
+    pub(crate) exit: watch::Receiver<Option<Exit>>,
+    pub(crate) group: Held,
+    pub(crate) terminal: Option<Terminal>,
+}
+
+impl ProcessControl for Control {
+    fn wait(&self) -> BoxFuture<'_, Exit> {
+        let mut exit = self.exit.clone();
+        Box::pin(async move {
+            match exit.wait_for(Option::is_some).await.map(|exit| exit.clone()) {
+                Ok(Some(exit)) => exit,
+                // The box went without a word about this program.
+                Ok(None) | Err(_) => gone(),
+            }
+        })
+    }
+
+    fn signal(&self, signal: i32, scope: Scope) -> BoxFuture<'_, Result<(), ControlError>> {
+        Box::pin(async move {
+            let named = Signal::from_named_raw(signal).ok_or(ControlError::BadSignal(signal))?;
+            if scope == Scope::Tree && let Some(sent) = self.signal_group(named) {
+                return sent.map_err(ControlError::Io);
+            }
+            if self.exit.borrow().is_some() {
+                return Err(ControlError::Ended);
+            }
+            let scope = match scope {
+                Scope::Process => KillScope::Process,
+                Scope::Tree => KillScope::Tree,
+            };
+            let message = ToInit::Signal { id: self.id, signal, scope };
+            self.link.send(&message, &[]).await.map_err(|_| ControlError::Gone)
+        })
+    }
+
+    fn resize(&self, size: TerminalSize) -> Result<(), ControlError> {
+        let terminal = self.terminal.as_ref().ok_or(ControlError::NoTerminal)?;
+        terminal.resize(size).map_err(ControlError::Io)
+    }
+}
+
+impl Control {
+    /// Signals everybody in the program's cgroup; `None` where it has none.
+    fn signal_group(&self, signal: Signal) -> Option<io::Result<()>> {
+        self.group.with(|group| {
+            if signal == Signal::KILL {
+                return group.kill();
+            }
+            for pid in group.pids() {
+                // A pidfd pins the process; the second look tells that it is still one of these.
+                let pinned =
+                    Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+                if let Some(pinned) = pinned
+                    && group.pids().contains(&pid)
+                {
+                    let _ = pidfd_send_signal(&pinned, signal);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+pub(crate) fn gone() -> Exit {
+    Exit {
+        status: ExitStatus::BoxGone,
+        oom: false,
+        pids_limit: false,
+        disk_full: false,
+        denied_syscall: None,
+    }
+}
+
+/// Puts together what init told and what the box's counters say.
+pub(crate) fn exit(
+    status: i32,
+    before: Counters,
+    after: Counters,
+    denied_syscall: Option<String>,
+    disk_full: bool,
+) -> Exit {
+    // As `wait` encodes it: the low seven bits are the signal, the second byte the code.
+    let status = match status & 0x7f {
+        0 => ExitStatus::Code((status >> 8) & 0xff),
+        signal => ExitStatus::Signal(signal),
+    };
+    Exit {
+        status,
+        oom: after.oom > before.oom,
+        pids_limit: after.pids > before.pids,
+        disk_full,
+        denied_syscall,
+    }
+}

@@ -1,0 +1,188 @@
+//! The start of a box, step by step. Whatever fails, what was made before it goes again.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use boxwood_api::Network;
+use boxwood_backend::StartError;
+use boxwood_init::{FromInit, InsideInterface, InsideNetwork, ToInit};
+use boxwood_policy::AdmittedSpec;
+use rustix::process::Pid;
+
+use crate::blank::{Blank, Remains, WayOut};
+use crate::net::{NetError, WaysOut};
+use crate::plan::{self, Drawn};
+use crate::sandbox::{Link, NativeSandbox};
+use crate::{Shared, label};
+
+/// Init answers within milliseconds; a host so slow that it does not is no host for boxes.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+pub(crate) async fn start(
+    shared: Arc<Shared>,
+    spec: AdmittedSpec,
+) -> Result<Arc<NativeSandbox>, StartError> {
+    let (remains, channel) = blank(&shared, &spec).await?;
+    match carry_out(&shared, &spec, &remains, channel).await {
+        Ok((link, landlock)) => {
+            let label = label::label(&shared, &spec, landlock);
+            if let Err(denial) = boxwood_policy::check_label(&spec, &label) {
+                clear(&remains).await;
+                return Err(missing(&denial));
+            }
+            Ok(Arc::new(NativeSandbox::new(remains, label, link)))
+        }
+        Err(error) => {
+            clear(&remains).await;
+            Err(error)
+        }
+    }
+}
+
+async fn clear(remains: &Remains) {
+    if let Err(error) = remains.clear().await {
+        tracing::warn!(%error, name = remains.name, "a failed start left something behind");
+    }
+}
+
+fn missing(denial: &boxwood_policy::Denial) -> StartError {
+    StartError::Unsupported { what: denial.to_string() }
+}
+
+fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
+    let step = step.to_owned();
+    move |source| StartError::Step { step, source }
+}
+
+/// A blank box from the pool, or a new one. One that died while waiting is left behind.
+async fn blank(
+    shared: &Arc<Shared>,
+    spec: &AdmittedSpec,
+) -> Result<(Remains, boxwood_init::Channel), StartError> {
+    while let Some(blank) = shared.pool.take(shared, spec.user()) {
+        if blank.remains.is_alive() {
+            return Ok((blank.remains, blank.channel));
+        }
+        clear(&blank.remains).await;
+    }
+    let blank = Blank::make(shared, spec.user()).await.map_err(blocked)?;
+    Ok((blank.remains, blank.channel))
+}
+
+/// The kernel's "no" to a namespace, with what usually helps.
+fn blocked(source: io::Error) -> StartError {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => StartError::Unavailable {
+            why: format!("this host does not allow new user namespaces: {source}"),
+            hint: "run `boxwood doctor`; usually `sysctl kernel.unprivileged_userns_clone=1`, or on \
+                   Ubuntu `sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
+                .to_owned(),
+        },
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StartError::Unavailable {
+            why: format!("the host's limit of namespaces is reached: {source}"),
+            hint: "raise `user.max_user_namespaces` and its kin in /proc/sys/user".to_owned(),
+        },
+        _ => step("make its namespaces")(source),
+    }
+}
+
+async fn carry_out(
+    shared: &Arc<Shared>,
+    spec: &AdmittedSpec,
+    remains: &Remains,
+    channel: boxwood_init::Channel,
+) -> Result<(Arc<Link>, bool), StartError> {
+    if let Some(group) = &remains.group {
+        group.limit(&spec.limits()).map_err(step("set its limits"))?;
+    }
+    let network = match spec.network() {
+        Network::Off => None,
+        Network::On => Some(attach(shared, remains).await?),
+    };
+    // A few short system calls per mount: not worth another thread.
+    let Drawn { plan, fds } = plan::draw(shared, spec, remains, network)?;
+    let link = Link::new(channel).map_err(step("open its channel"))?;
+    let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+    link.send(&ToInit::Plan(Box::new(plan)), &borrowed).await.map_err(step("send its plan"))?;
+    let answer = tokio::time::timeout(DEADLINE, link.receive()).await;
+    match answer {
+        Ok(Ok((FromInit::Ready { landlock, .. }, _))) => Ok((link, landlock)),
+        Ok(Ok((FromInit::PlanFailed { step, errno }, _))) => {
+            Err(StartError::Step { step, source: io::Error::from_raw_os_error(errno) })
+        }
+        Ok(Ok(_)) => Err(step("hear from init")(io::Error::other("an unexpected answer"))),
+        Ok(Err(error)) => Err(step("hear from init")(error)),
+        Err(_elapsed) => Err(step("hear from init")(io::ErrorKind::TimedOut.into())),
+    }
+}
+
+/// Gives the box a way out and tells what init has to configure.
+pub(crate) async fn attach(shared: &Arc<Shared>, remains: &Remains) -> Result<InsideNetwork, StartError> {
+    let (worker, name) = (Arc::clone(shared), remains.name.clone());
+    let init = remains.init;
+    let attached = tokio::task::spawn_blocking(move || attach_blocking(&worker, init, &name));
+    let failed = |why: String| StartError::Unavailable {
+        why: format!("the box's network could not be set up: {why}"),
+        hint: "run `boxwood doctor`, or ask for a box without network".to_owned(),
+    };
+    let (inside, way_out) = attached
+        .await
+        .map_err(|error| failed(error.to_string()))?
+        .map_err(|error| failed(chain(&error)))?;
+    *remains.way_out.lock().unwrap_or_else(PoisonError::into_inner) = Some(way_out);
+    Ok(inside)
+}
+
+fn attach_blocking(
+    shared: &Shared,
+    init: Pid,
+    name: &str,
+) -> Result<(InsideNetwork, WayOut), NetError> {
+    match &shared.ways_out {
+        WaysOut::Veth(networks) => {
+            let path = format!("/proc/{}/ns/net", init.as_raw_nonzero());
+            let netns =
+                File::open(&path).map_err(|source| NetError::Namespace { path, source })?;
+            let lease = networks.attach_namespace(netns.as_fd())?;
+            let inside = lease.inside();
+            let plan = InsideNetwork {
+                interface: Some(InsideInterface {
+                    name: inside.interface.clone(),
+                    address: inside.address,
+                    prefix: inside.prefix,
+                    gateway: inside.gateway,
+                    mtu: inside.mtu,
+                }),
+                dns: inside.dns.clone(),
+                guard: None,
+            };
+            Ok((plan, WayOut::Veth(lease)))
+        }
+        WaysOut::Pasta(pasta) => {
+            let lease = pasta.attach(name, init.as_raw_nonzero().get())?;
+            let inside = lease.inside();
+            let denied = &inside.rules.denied;
+            let plan = InsideNetwork {
+                interface: None,
+                dns: inside.dns.clone(),
+                guard: Some(denied.iter().map(|net| (net.address(), net.prefix())).collect()),
+            };
+            Ok((plan, WayOut::Pasta(lease)))
+        }
+    }
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,16 @@
+//! Asks the kernel whether it has Landlock.
+
+/// The highest ABI version this kernel offers; `None` when it has none or it is switched off.
+pub fn abi_version() -> Option<i64> {
+    const VERSION: libc::c_uint = 1;
+    // SAFETY: with the version flag the kernel reads no memory.
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<libc::c_void>(),
+            0_usize,
+            VERSION,
+        )
+    };
+    (version > 0).then_some(version)
+}
