@@ -31,7 +31,7 @@ use rustix::io::Errno;
 
 pub(crate) use error::NetError;
 pub(crate) use pasta::{Pasta, PastaLease};
-pub(crate) use rules::ForwardObstacle;
+pub(crate) use rules::caution;
 pub(crate) use ways_out::WaysOut;
 
 use pool::Pool;
@@ -132,11 +132,6 @@ impl Networks {
             delete_link(&link.name)?;
         }
         rules::remove(&tag)
-    }
-
-    /// Packet filters of other programs that stop boxes and that no rule of ours can open.
-    pub(crate) fn obstacles() -> Result<Vec<ForwardObstacle>, NetError> {
-        rules::obstacles()
     }
 }
 

@@ -23,6 +23,8 @@ const PRIORITY_RAW: i32 = -300;
 const PRIORITY_FILTER: i32 = 0;
 const PRIORITY_SOURCE_NAT: i32 = 100;
 const DNS: u16 = 53;
+/// The tables of the older iptables, which `nf_tables` knows nothing about.
+const LEGACY_TABLES: &str = "/proc/net/ip_tables_names";
 
 /// Everything the table depends on; another value means another table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,13 +33,6 @@ pub(super) struct HostRules {
     pub(super) resolvers: Resolvers,
     pub(super) denied: Vec<Subnet>,
     pub(super) opened: BTreeSet<String>,
-}
-
-/// Another program's chain that drops what it does not know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ForwardObstacle {
-    pub(crate) table: String,
-    pub(crate) chain: String,
 }
 
 pub(super) fn install(tag: &Tag, rules: &HostRules) -> Result<(), NetError> {
@@ -161,16 +156,26 @@ pub(super) fn opened_by_anyone() -> Result<BTreeSet<String>, NetError> {
         .collect())
 }
 
-pub(super) fn obstacles() -> Result<Vec<ForwardObstacle>, NetError> {
-    let chains = nftables::chains().map_err(|source| NetError::PacketFilter { source })?;
-    Ok(chains
+/// What may still stop a box that has everything from us, in words for the operator: filters that
+/// `nf_tables` does not show, or whose verdict no policy tells.
+pub(crate) fn caution() -> Option<String> {
+    let legacy = std::fs::read_to_string(LEGACY_TABLES).unwrap_or_default();
+    if legacy.lines().any(|table| table == "filter") {
+        return Some(
+            "iptables-legacy is in use and may drop what boxes send; if a box resolves no names, run \
+             `iptables-legacy -I FORWARD -i bxw+ -j ACCEPT` and the same with `-o bxw+`"
+                .to_owned(),
+        );
+    }
+    let chains = nftables::chains().ok()?;
+    chains
         .iter()
-        .filter(|chain| chain.drops_by_default && is_foreign_forward(chain))
-        .map(|chain| ForwardObstacle {
-            table: chain.table.clone(),
-            chain: chain.name.clone(),
+        .any(|chain| chain.table == "firewalld")
+        .then(|| {
+            "firewalld may reject what boxes send; if a box resolves no names, run \
+         `firewall-cmd --permanent --zone=trusted --add-interface=bxw+` and reload it"
+                .to_owned()
         })
-        .collect())
 }
 
 /// Lets boxes through chains that drop by default. Our own chain has judged each packet by then (or
