@@ -5,17 +5,17 @@
 
 use std::sync::Arc;
 
-use boxwood_api::{DoctorFinding, DoctorReport, ErrorCode, FindingState};
+use boxwood_api::{DoctorFinding, DoctorReport, FindingState};
 use boxwood_backend::{Backend, Finding, Outcome as ProbeOutcome};
-use boxwood_server::Config;
+use boxwood_server::{Config, PoolUse};
 
 use crate::failure::{Failure, Outcome, internal};
 
-pub(crate) fn launch(config: &Config) -> Outcome<Arc<dyn Backend>> {
-    Err(Failure::new(
-        ErrorCode::BackendUnavailable,
-        anyhow::anyhow!("there is no backend `{}` in this build", config.backend),
-    ))
+pub(crate) fn launch(config: &Config, pool: PoolUse) -> Outcome<Arc<dyn Backend>> {
+    boxwood_server::launch(config, pool).map_err(|error| {
+        let (code, hint) = (error.code(), error.hint().map(str::to_owned));
+        Failure::new(code, error).maybe_hint(hint)
+    })
 }
 
 /// Tries every mechanism and reports.

@@ -30,6 +30,7 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(
     name = "boxwood",
+    bin_name = "boxwood",
     version,
     about = "A sandbox runtime for AI agents",
     long_about = "A sandbox runtime for AI agents: boxes in which untrusted commands run, under limits that hold, on one ordinary Linux machine.",

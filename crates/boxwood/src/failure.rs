@@ -133,8 +133,19 @@ impl From<ClientError> for Failure {
             ClientError::BadUrl { .. } | ClientError::BadToken => EXIT_USAGE,
             _ => EXIT_ERROR,
         };
-        let hint = error.hint();
+        let hint = error
+            .hint()
+            .or_else(|| where_to_look(error.code()).map(str::to_owned));
         Self::new(error.code(), error).maybe_hint(hint).exit(exit)
+    }
+}
+
+/// The verb that shows what there is, where a name did not fit.
+fn where_to_look(code: ErrorCode) -> Option<&'static str> {
+    match code {
+        ErrorCode::SessionNotFound => Some("`boxwood ls` shows the sessions"),
+        ErrorCode::ManagedProcessNotFound => Some("`boxwood ps SESSION` shows its processes"),
+        _ => None,
     }
 }
 

@@ -16,8 +16,8 @@ Examples:
   echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}' | boxwood attach tools fs
   boxwood attach --no-stdin tools fs        Watch only
 
-Ctrl-C lets go; the process lives on. One process has one attachment at a time: a second one waits
-until the first ends.";
+Ctrl-C lets go; the process lives on. The end of your input does not let go: output goes on. One
+process has one attachment at a time: a second one waits until the first ends.";
 
 /// Connect to the stdin and stdout of a managed process
 ///

@@ -30,7 +30,7 @@ pub(crate) fn here(_: &Args, output: Output) -> Outcome<u8> {
     use boxwood_server::{Flags, config};
 
     let config = config::load(&Flags::default())?;
-    let backend = crate::backend::launch(&config)?;
+    let backend = crate::backend::launch(&config, boxwood_server::PoolUse::OnDemand)?;
     let runtime = crate::runtime::for_boxes()?;
     let report = runtime.block_on(async {
         let report = crate::backend::report(&*backend).await;

@@ -46,15 +46,15 @@ pub(crate) struct Args {
     #[arg(short, long)]
     tty: bool,
 
+    /// Program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    words: Vec<String>,
+
     #[command(flatten)]
     command: CommandFlags,
 
     #[command(flatten)]
     the_box: BoxFlags,
-
-    /// Program and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    words: Vec<String>,
 }
 
 pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcome<u8> {
@@ -62,7 +62,7 @@ pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
     args.the_box.fill(&mut spec);
     args.command.fill(&mut spec);
     if output.is_json() {
-        return captured(args, client, spec, output).await;
+        return captured(args, client, spec).await;
     }
     let how = Connect::from_flags(args.interactive, args.tty)?;
     if how == Connect::Terminal {
@@ -96,12 +96,7 @@ pub(crate) async fn talk(
 }
 
 /// The result as one object, with the output in it.
-async fn captured(
-    args: &Args,
-    client: &Client,
-    mut spec: SpecRequest,
-    output: Output,
-) -> Outcome<u8> {
+async fn captured(args: &Args, client: &Client, mut spec: SpecRequest) -> Outcome<u8> {
     if args.tty {
         return Err(Failure::usage("`-t` and `-o json` do not go together"));
     }

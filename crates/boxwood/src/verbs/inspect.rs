@@ -131,7 +131,9 @@ fn of_process(process: &ProcessInfo) -> Table {
     ]);
     table.fact("command", super::ps::command(process));
     table.fact("directory", &process.cwd);
-    table.fact("environment", process.env_keys.join(", "));
+    if !process.env_keys.is_empty() {
+        table.fact("environment", process.env_keys.join(", "));
+    }
     table.fact("attached", if process.attached { "yes" } else { "no" });
     table.fact(
         "started",

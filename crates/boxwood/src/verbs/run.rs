@@ -55,12 +55,6 @@ pub(crate) struct Args {
     #[arg(long)]
     rm: bool,
 
-    #[command(flatten)]
-    command: CommandFlags,
-
-    #[command(flatten)]
-    the_box: BoxFlags,
-
     /// Configuration file
     #[arg(
         long,
@@ -73,6 +67,12 @@ pub(crate) struct Args {
     /// Program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     words: Vec<String>,
+
+    #[command(flatten)]
+    command: CommandFlags,
+
+    #[command(flatten)]
+    the_box: BoxFlags,
 }
 
 /// The profile of a person at the keyboard, who ends what takes too long.
@@ -89,7 +89,7 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<u8> {
         ..Flags::default()
     })?;
     let rules = rules(&config)?;
-    let backend = backend::launch(&config)?;
+    let backend = backend::launch(&config, boxwood_server::PoolUse::OnDemand)?;
     let runtime = crate::runtime::for_boxes()?;
     let ended = runtime.block_on(box_and_all(args, backend, &rules, how, output));
     // A stuck write to our stdout must not keep us here.
@@ -137,7 +137,7 @@ async fn box_and_all(
         },
     );
     let ended = if output.is_json() {
-        captured(&sessions, admission, output).await
+        captured(&sessions, admission).await
     } else {
         talk(&sessions, admission, args.words.clone(), how).await
     };
@@ -187,7 +187,7 @@ async fn talk(
     conversation::hold(Control::Here(control), Events::Here(events), how).await
 }
 
-async fn captured(sessions: &Sessions, admission: Admission, output: Output) -> Outcome<u8> {
+async fn captured(sessions: &Sessions, admission: Admission) -> Outcome<u8> {
     let result = sessions.exec(admission).await?;
     Output::json(&result)?;
     Ok(conversation::exit_code(result.status, result.exit_code))

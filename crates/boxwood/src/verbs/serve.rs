@@ -88,7 +88,7 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<()> {
         ..Flags::default()
     })?;
     start_log(&config.log)?;
-    let backend = backend::launch(&config)?;
+    let backend = backend::launch(&config, boxwood_server::PoolUse::Ahead)?;
     let name = backend.name();
     let runtime = crate::runtime::for_boxes()?;
     runtime.block_on(boxwood_server::serve(

@@ -27,15 +27,15 @@ pub(crate) struct Args {
     #[arg(value_parser = session_id)]
     session: SessionId,
 
+    /// Program to run in place of a shell
+    #[arg(last = true, value_name = "CMD")]
+    words: Vec<String>,
+
     #[command(flatten)]
     command: CommandFlags,
 
     #[command(flatten)]
     the_box: BoxFlags,
-
-    /// Program to run in place of a shell
-    #[arg(last = true, value_name = "CMD")]
-    words: Vec<String>,
 }
 
 /// A person thinks for longer than a command runs. The profile's maximum still holds.

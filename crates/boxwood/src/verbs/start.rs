@@ -40,12 +40,12 @@ pub(crate) struct Args {
     #[arg(short = 'w', long, value_name = "DIR", default_value = DEFAULT_MOUNT_PATH)]
     workdir: String,
 
-    #[command(flatten)]
-    the_box: BoxFlags,
-
     /// Program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     words: Vec<String>,
+
+    #[command(flatten)]
+    the_box: BoxFlags,
 }
 
 pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcome<()> {

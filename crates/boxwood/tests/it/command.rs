@@ -1,0 +1,90 @@
+//! Runs the built command with nothing of our own environment that could change its words.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+pub(crate) fn boxwood() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_boxwood"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("BOXWOOD_") {
+            command.env_remove(name);
+        }
+    }
+    // The width of help, colours, and where a daemon of the person's own would be found.
+    command
+        .env_remove("COLUMNS")
+        .env_remove("LINES")
+        .env("NO_COLOR", "1")
+        .env("XDG_RUNTIME_DIR", "/nonexistent")
+        .env("XDG_CONFIG_HOME", "/nonexistent")
+        .stdin(Stdio::null());
+    command
+}
+
+/// How it ended and what it said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).expect("stdout is UTF-8"),
+            stderr: String::from_utf8(output.stderr).expect("stderr is UTF-8"),
+        }
+    }
+}
+
+impl Said {
+    /// For a snapshot: everything a person sees.
+    pub(crate) fn all(&self) -> String {
+        let code = self
+            .code
+            .map_or_else(|| "signal".to_owned(), |code| code.to_string());
+        format!(
+            "exit {code}\n--- stdout\n{}--- stderr\n{}",
+            self.stdout, self.stderr
+        )
+    }
+
+    #[track_caller]
+    pub(crate) fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{}", self.all());
+        self.stdout
+    }
+}
+
+pub(crate) fn run(words: &[&str]) -> Said {
+    boxwood().args(words).output().expect("boxwood runs").into()
+}
+
+pub(crate) fn run_with_input(mut command: Command, input: &[u8]) -> Said {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("boxwood runs");
+    let mut stdin = child.stdin.take().expect("piped");
+    // A command that ends without reading closes the pipe, and that is its own affair.
+    let _ = stdin.write_all(input);
+    drop(stdin);
+    child.wait_with_output().expect("boxwood ends").into()
+}
+
+/// Puts words in place of what differs from run to run. Each place must be there.
+pub(crate) fn hide(mut value: Value, places: &[&str]) -> Value {
+    for place in places {
+        let found = value
+            .pointer_mut(place)
+            .unwrap_or_else(|| panic!("there is no {place}"));
+        *found = Value::String("[hidden]".to_owned());
+    }
+    value
+}

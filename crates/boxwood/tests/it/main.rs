@@ -1,0 +1,15 @@
+//! The command as a person meets it: what it prints, and how it ends.
+
+mod boxes;
+mod command;
+mod completion;
+mod daemon;
+mod errors;
+mod files;
+mod help;
+mod help_processes;
+mod help_sessions;
+mod help_system;
+mod processes;
+mod sessions;
+mod tokens;
