@@ -3,6 +3,9 @@
 #
 # A probe is a function that returns when the attack WORKED and raises OSError when it was refused.
 # Any other end means that the attack was not really made, and the suite fails on that too.
+#
+# A probe that finds a hole must not harm the host: it opens for writing and does not write, it
+# sets what is set already, it names what does not exist.
 import ctypes, errno, os, select, signal, socket, struct, sys, time
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -120,6 +123,30 @@ def finish():
         print("VERDICT held %d" % len(_results))
     sys.stdout.flush()
     sys.exit(1 if bad else 0)
+
+
+def host_uid():
+    """The uid that the host knows us by."""
+    for line in open("/proc/self/uid_map"):
+        inside, outside, count = map(int, line.split())
+        if inside <= os.getuid() < inside + count:
+            return outside + os.getuid() - inside
+    return None
+
+
+# Nothing below is meant to be run with the host root's own rights, and a box that has them is
+# broken before the first probe.
+if host_uid() == 0:
+    print("VERDICT broken: commands have the uid of the host's root")
+    sys.exit(1)
+
+
+def opens_for_writing(path):
+    """An attack: the permission to write to something of the kernel's. Never writes."""
+    def attack():
+        os.close(os.open(path, os.O_WRONLY))
+        return "opened %s for writing" % path
+    return attack
 
 
 def writes(path, data=b"x", flags=0):

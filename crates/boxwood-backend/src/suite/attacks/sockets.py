@@ -1,6 +1,6 @@
 # Socket families that reach past a network namespace or into rarely walked kernel code.
 AF_ALG, AF_VSOCK, AF_PACKET, AF_KEY, AF_RDS, AF_XDP, AF_TIPC, AF_BLUETOOTH, AF_NFC, AF_CAN = 38, 40, 17, 15, 21, 44, 30, 31, 39, 29
-NOT_HERE = REFUSED | {errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT}
+NOT_HERE = REFUSED | {errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT, errno.ENODEV}
 
 
 def opens(family, kind, protocol=0):
