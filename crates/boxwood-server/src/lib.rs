@@ -11,6 +11,7 @@ mod http;
 mod listen;
 mod places;
 mod serve;
+mod wiring;
 
 pub use auth::{NewToken, TokenError, TokenInfo, Tokens};
 pub use config::{Config, ConfigError, Flags};
@@ -18,3 +19,4 @@ pub use facts::gather as gather_facts;
 pub use http::openapi_json;
 pub use places::PlaceError;
 pub use serve::{ServeError, Stop, rules, serve, serve_until};
+pub use wiring::{LaunchError, PoolUse, launch};

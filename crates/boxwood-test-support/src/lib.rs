@@ -1,1 +1,16 @@
+//! What tests of several crates share.
+//!
+//! Comes in: nothing of the product's own state. Goes out: a backend without privileges, requests
+//! that policy admitted. Never here: anything that ships.
 #![forbid(unsafe_code)]
+
+mod asked;
+mod fake;
+
+pub use asked::{AskedError, admission};
+pub use fake::{FakeBackend, FakeSandbox};
+
+#[cfg(feature = "daemon")]
+pub mod daemon;
+#[cfg(feature = "daemon")]
+pub mod seed_suite;

@@ -14,7 +14,7 @@ use super::tree::{Config, Tree};
 const PREFIX: &str = "BOXWOOD_";
 
 /// Variables with our prefix that are not settings of the daemon.
-const NOT_SETTINGS: [&str; 4] = ["URL", "TOKEN", "CONFIG", "OUTPUT"];
+const NOT_SETTINGS: [&str; 5] = ["URL", "TOKEN", "CONFIG", "OUTPUT", "INIT"];
 
 /// What the command line said. `None` leaves the choice to the other sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -23,8 +23,7 @@ pub struct Config {
     pub auth: AuthConfig,
     /// Profiles, mounts, images, limits, network: what judgement goes by.
     pub policy: PolicyConfig,
-    /// The native backend's own branch, read by its crate.
-    pub native: toml::Table,
+    pub native: NativeConfig,
     pub log: LogConfig,
 }
 
@@ -46,7 +45,7 @@ pub(super) struct Tree {
     images: BTreeMap<String, PathBuf>,
     limits: Maxima,
     network: NetworkConfig,
-    native: toml::Table,
+    native: NativeConfig,
     log: LogConfig,
 }
 
@@ -86,6 +85,20 @@ impl Tree {
             native: self.native,
             log: self.log,
         })
+    }
+}
+
+/// What concerns native boxes alone.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NativeConfig {
+    /// How many blank boxes wait for work, so that a session starts at once.
+    pub pool_size: usize,
+}
+
+impl Default for NativeConfig {
+    fn default() -> Self {
+        Self { pool_size: 4 }
     }
 }
 

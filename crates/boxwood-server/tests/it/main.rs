@@ -1,0 +1,13 @@
+//! The daemon from outside: a real server, real connections, and a backend without isolation.
+
+mod api;
+mod auth;
+mod files;
+mod hostile;
+mod lifecycle;
+mod live;
+mod openapi;
+mod processes;
+mod relay;
+mod seed;
+mod sessions;

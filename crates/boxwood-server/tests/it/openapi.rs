@@ -1,0 +1,161 @@
+//! The OpenAPI document and the routes are the same thing.
+
+use std::collections::BTreeSet;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::api::{Api, answer};
+
+fn described(document: &Value) -> BTreeSet<(String, String)> {
+    let mut routes = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().expect("paths") {
+        for method in item.as_object().expect("methods").keys() {
+            routes.insert((method.to_uppercase(), path.clone()));
+        }
+    }
+    routes
+}
+
+#[tokio::test]
+async fn every_described_route_exists_and_no_other_method_does() {
+    let api = Api::start().await;
+    let (status, document) = api.get("/openapi.json").await;
+    assert_eq!(status, 200);
+    let routes = described(&document);
+    let paths: BTreeSet<&String> = routes.iter().map(|(_, path)| path).collect();
+    for path in paths {
+        let target = path
+            .replace("{session_id}", "none")
+            .replace("{process_id}", "none");
+        for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
+            // Event streams do not end by themselves.
+            if path == "/v1/events" && method == "GET" {
+                continue;
+            }
+            let method_value = Method::from_bytes(method.as_bytes()).expect("a method");
+            let response = api
+                .request(method_value, &target)
+                .send()
+                .await
+                .expect("an answer");
+            let known = routes.contains(&(method.to_owned(), path.clone()));
+            let exists = response.status() != 405;
+            assert_eq!(exists, known, "{method} {path}: {}", response.status());
+            let text = response.text().await.expect("a body");
+            assert!(!text.contains("there is no route"), "{method} {path}");
+        }
+    }
+}
+
+/// The other way round: what the documentation promises is in the document.
+#[tokio::test]
+async fn every_promised_route_is_described() {
+    let document: Value = serde_json::from_str(&boxwood_server::openapi_json()).expect("JSON");
+    let session = "/v1/sessions/{session_id}";
+    let process = format!("{session}/managed-process/{{process_id}}");
+    let promised = [
+        ("GET", "/v1/health".to_owned()),
+        ("GET", "/v1/status".to_owned()),
+        ("GET", "/v1/profiles".to_owned()),
+        ("GET", "/v1/doctor".to_owned()),
+        ("GET", "/v1/events".to_owned()),
+        ("GET", "/healthz".to_owned()),
+        ("GET", "/readyz".to_owned()),
+        ("GET", "/metrics".to_owned()),
+        ("GET", "/openapi.json".to_owned()),
+        ("GET", "/v1/sessions".to_owned()),
+        ("POST", session.to_owned()),
+        ("GET", session.to_owned()),
+        ("DELETE", session.to_owned()),
+        ("POST", format!("{session}/exec")),
+        ("POST", format!("{session}/exec/stream")),
+        ("GET", format!("{session}/exec/ws")),
+        ("GET", format!("{session}/processes")),
+        ("POST", format!("{session}/managed-process")),
+        ("GET", format!("{session}/managed-process")),
+        ("DELETE", format!("{session}/managed-process")),
+        ("GET", format!("{session}/managed-process/ws")),
+        ("POST", process.clone()),
+        ("GET", process.clone()),
+        ("DELETE", process.clone()),
+        ("POST", format!("{process}/signal")),
+        ("GET", format!("{process}/logs")),
+        ("GET", format!("{process}/ws")),
+        ("GET", format!("{session}/files")),
+        ("PUT", format!("{session}/files")),
+        ("DELETE", format!("{session}/files")),
+        ("GET", format!("{session}/files/list")),
+        ("GET", format!("{session}/files/stat")),
+        ("POST", format!("{session}/files/mkdir")),
+        ("POST", format!("{session}/files/move")),
+    ];
+    let promised: BTreeSet<_> = promised
+        .into_iter()
+        .map(|(method, path)| (method.to_owned(), path))
+        .collect();
+    assert_eq!(described(&document), promised);
+}
+
+#[tokio::test]
+async fn the_document_holds_together() {
+    let document: Value = serde_json::from_str(&boxwood_server::openapi_json()).expect("JSON");
+    assert!(
+        document["openapi"]
+            .as_str()
+            .expect("a version")
+            .starts_with("3.")
+    );
+    let schemas = document["components"]["schemas"]
+        .as_object()
+        .expect("schemas");
+    let mut references = Vec::new();
+    collect(&document, &mut references);
+    assert!(references.len() > 30);
+    for reference in references {
+        let name = reference
+            .strip_prefix("#/components/schemas/")
+            .unwrap_or_else(|| panic!("{reference}"));
+        assert!(schemas.contains_key(name), "{reference} leads nowhere");
+    }
+    for (path, item) in document["paths"].as_object().expect("paths") {
+        for (method, operation) in item.as_object().expect("methods") {
+            let parameters = operation["parameters"].to_string();
+            for part in path.split('/').filter(|part| part.starts_with('{')) {
+                let name = part.trim_matches(['{', '}']);
+                assert!(parameters.contains(name), "{method} {path} lacks {name}");
+            }
+            assert!(
+                operation["responses"]
+                    .as_object()
+                    .is_some_and(|all| !all.is_empty())
+            );
+        }
+    }
+}
+
+fn collect(value: &Value, references: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                match (name.as_str(), field) {
+                    ("$ref", Value::String(target)) => references.push(target.clone()),
+                    (_, field) => collect(field, references),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, references)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_route_points_to_the_document() {
+    let api = Api::start().await;
+    let (status, body) = answer(api.request(Method::GET, "/v1/nope")).await;
+    assert_eq!(status, 404);
+    assert_eq!(
+        body["error"]["hint"],
+        json!("`GET /openapi.json` lists all routes")
+    );
+}
