@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::activity::lock;
 
 /// A probe tries every mechanism by using it, so an answer serves for a while.
-const FRESH: Duration = Duration::from_secs(60);
+const FRESH: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Copy, Default)]
 struct Seen {

@@ -52,13 +52,11 @@ impl Tap {
         };
         self.bytes.clear();
         self.bytes.reserve(wanted);
-        match reader.read_buf(&mut self.bytes).await {
-            Ok(1..) => {}
-            // A terminal whose last user is gone reports an error instead of an end.
-            Ok(0) | Err(_) => {
-                self.bytes.clear();
-                self.reader = None;
-            }
+        // A terminal whose last user is gone reports an error instead of an end.
+        let ended = matches!(reader.read_buf(&mut self.bytes).await, Ok(0) | Err(_));
+        if ended {
+            self.bytes.clear();
+            self.reader = None;
         }
     }
 

@@ -58,5 +58,5 @@ fn due_in(session: &Session, now: Instant, ttl: Duration) -> Option<Duration> {
 
 /// About thirty years: for a time to live that no clock can hold.
 fn far_away() -> Instant {
-    Instant::now() + Duration::from_secs(30 * 365 * 24 * 3600)
+    Instant::now() + Duration::from_hours(30 * 365 * 24)
 }

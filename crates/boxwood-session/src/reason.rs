@@ -16,9 +16,10 @@ pub(crate) fn reason(exit: &Exit, asked: Asked) -> Option<Reason> {
     let by_caller = asked == Asked::Caller;
     match exit.status {
         ExitStatus::Code(0) => return None,
-        ExitStatus::BoxGone if by_caller => return Some(Reason::Cancelled),
+        ExitStatus::BoxGone | ExitStatus::Signal(_) if by_caller => {
+            return Some(Reason::Cancelled);
+        }
         ExitStatus::BoxGone => return Some(Reason::BoxGone),
-        ExitStatus::Signal(_) if by_caller => return Some(Reason::Cancelled),
         ExitStatus::Code(_) | ExitStatus::Signal(_) => {}
     }
     if exit.oom {
@@ -55,6 +56,7 @@ mod tests {
         }
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "cases read better so")]
     fn check(exit: &Exit, asked: Asked, expected: Option<Reason>) {
         assert_eq!(reason(exit, asked), expected, "{exit:?} {asked:?}");
     }

@@ -19,7 +19,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            session_ttl: Duration::from_secs(300),
+            session_ttl: Duration::from_mins(5),
             max_sessions: 1024,
             max_processes: 4096,
             capture_bytes: 1024 * 1024,

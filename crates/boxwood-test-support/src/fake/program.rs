@@ -129,23 +129,20 @@ impl Launch<'_> {
             .envs(&self.env)
             .env("BOXWOOD_FAKE_BOX", id)
             .env(mark.0, &mark.1);
-        match &terminal {
-            Some(terminal) => {
-                command
-                    .stdin(terminal.for_child()?)
-                    .stdout(terminal.for_child()?)
-                    .stderr(terminal.for_child()?);
-            }
-            None => {
-                let stdin = match self.stdio {
-                    Stdio::Pipes => ChildStdio::piped(),
-                    Stdio::Output | Stdio::Terminal(_) => ChildStdio::null(),
-                };
-                command
-                    .stdin(stdin)
-                    .stdout(ChildStdio::piped())
-                    .stderr(ChildStdio::piped());
-            }
+        if let Some(terminal) = &terminal {
+            command
+                .stdin(terminal.for_child()?)
+                .stdout(terminal.for_child()?)
+                .stderr(terminal.for_child()?);
+        } else {
+            let stdin = match self.stdio {
+                Stdio::Pipes => ChildStdio::piped(),
+                Stdio::Output | Stdio::Terminal(_) => ChildStdio::null(),
+            };
+            command
+                .stdin(stdin)
+                .stdout(ChildStdio::piped())
+                .stderr(ChildStdio::piped());
         }
         let mut child = command.spawn()?;
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
