@@ -10,6 +10,9 @@ use std::ptr;
 
 use boxwood_init::Identity;
 use boxwood_sys::clone::{self, ChildStack, exit_now};
+use boxwood_sys::seccomp::Program;
+
+use crate::denials;
 
 /// What the child does to its descriptors.
 pub(crate) struct Streams<'a> {
@@ -31,6 +34,7 @@ pub(crate) struct Prepared {
     /// Every prefix of the working directory, the whole one last.
     cwd: Vec<CString>,
     identity: Identity,
+    fence: Program,
 }
 
 fn c_string(text: &str) -> io::Result<CString> {
@@ -80,6 +84,7 @@ impl Prepared {
                 .collect::<Result<_, _>>()?,
             cwd: prefixes,
             identity,
+            fence: denials::command_filter(),
         })
     }
 
@@ -207,6 +212,9 @@ fn become_command(child: &Child<'_>) -> (Failed, i32) {
         size_of::<u64>()
     );
     call!(Failed::Setup(c"umask"), libc::SYS_umask, 0o022);
+    if let Err(error) = child.prepared.fence.install() {
+        return (Failed::Setup(c"seccomp"), error.raw_os_error().unwrap_or(libc::EPERM));
+    }
     if let Err(errno) = enter_directory(child.prepared) {
         return (Failed::Directory, errno);
     }

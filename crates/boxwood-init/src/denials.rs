@@ -4,7 +4,7 @@
 //! result instead of appearing as a riddle. Each entry is something that has opened a way out of
 //! containers, or that has no meaning in one.
 
-use boxwood_sys::seccomp::{Refusal, Rule, When};
+use boxwood_sys::seccomp::{self, Program, Refusal, Rule, When};
 
 /// Refused by name: nobody calls these by accident.
 const NAMED: &[(&str, i64)] = &[
@@ -146,8 +146,13 @@ fn namespaces(rules: &mut Vec<Rule>) {
         Refusal::Named,
     ));
     rules.push(rule(libc::SYS_clone, any(NAMESPACE_FLAGS), Refusal::Named));
-    // Its flags are in memory, out of a filter's sight; every libc falls back to `clone`.
-    rules.push(rule(libc::SYS_clone3, vec![], ABSENT));
+}
+
+/// The last fence, put up by each command itself: `clone3` has its flags in memory, out of a
+/// filter's sight, so for commands it does not exist (every libc falls back to `clone`). Init needs
+/// it to let commands be born in their cgroup.
+pub(crate) fn command_filter() -> Program {
+    seccomp::assemble(&[rule(libc::SYS_clone3, vec![], ABSENT)], PERMITTED)
 }
 
 /// A setuid file made in a mounted workspace would be the host owner's, for every user of the host.

@@ -34,11 +34,17 @@ pub struct MountsConfig {
     pub extra_blocked: Vec<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkConfig {
     /// Whether `network: on` may share the host's own network where no private one can be had.
     pub allow_host: bool,
+    /// Where boxes get their addresses from, such as `10.213.0.0/16`; chosen when left out.
+    pub pool: Option<String>,
+    /// Name servers for boxes, instead of the host's.
+    pub dns: Vec<std::net::Ipv4Addr>,
+    /// Networks that no box may reach, such as `192.168.0.0/16`.
+    pub denied: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
