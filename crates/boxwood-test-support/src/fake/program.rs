@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Stdio as ChildStdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use boxwood_backend::{
     BoxFuture, ControlError, Exit, ExitStatus, Process, ProcessControl, Scope, SpawnError,
@@ -30,7 +31,7 @@ fn program_mark(id: &str, number: u64) -> (&'static str, String) {
     ("BOXWOOD_FAKE_PROGRAM", format!("{id}.{number}"))
 }
 
-pub(super) fn start(
+pub(super) async fn start(
     sandbox: &FakeSandbox,
     request: SpawnRequest,
     number: u64,
@@ -53,7 +54,7 @@ pub(super) fn start(
         number,
         stdio: request.stdio,
     };
-    match launch.run(program, arguments) {
+    let started = match launch.run(program, arguments) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             launch.run_complaint(program, "not found", 127)
         }
@@ -61,11 +62,13 @@ pub(super) fn start(
             launch.run_complaint(program, "cannot be executed", 126)
         }
         outcome => outcome,
-    }
-    .map_err(|error| match error.kind() {
+    };
+    let (process, control) = started.map_err(|error| match error.kind() {
         io::ErrorKind::ArgumentListTooLong => SpawnError::TooLong,
         _ => step("starting the program")(error),
-    })
+    })?;
+    control.until_on_terminal().await;
+    Ok(process)
 }
 
 fn short_enough(
@@ -73,17 +76,20 @@ fn short_enough(
     mut argv: Vec<String>,
     number: u64,
 ) -> io::Result<Vec<String>> {
-    if let [shell, flag, script] = argv.as_slice()
+    if let [shell, flag, script, ..] = argv.as_mut_slice()
         && shell == "/bin/sh"
         && flag == "-c"
         && script.len() > LONGEST_SCRIPT_ARGUMENT
     {
         let path = sandbox.root().join(format!("script-{number}"));
-        std::fs::write(&path, script)?;
-        argv = vec![shell.clone(), path.display().to_string()];
+        std::fs::write(&path, &*script)?;
+        // Read in by a shell that has the arguments, so that `$0` and the rest stay theirs.
+        *script = format!("eval \"$(cat '{}')\"", path.display());
     }
     Ok(argv)
 }
+
+type Started = (Process, Arc<FakeControl>);
 
 struct Launch<'a> {
     sandbox: &'a FakeSandbox,
@@ -95,13 +101,13 @@ struct Launch<'a> {
 
 impl Launch<'_> {
     /// A program that does not exist is a program that says so and fails.
-    fn run_complaint(&self, program: &str, what: &str, code: i32) -> io::Result<Process> {
+    fn run_complaint(&self, program: &str, what: &str, code: i32) -> io::Result<Started> {
         let script = r#"printf '%s: %s\n' "$1" "$2" >&2; exit "$3""#;
         let words = ["-c", script, "sh", program, what, &code.to_string()].map(str::to_owned);
         self.run("/bin/sh", &words)
     }
 
-    fn run(&self, program: &str, arguments: &[String]) -> io::Result<Process> {
+    fn run(&self, program: &str, arguments: &[String]) -> io::Result<Started> {
         let id = boxwood_backend::Sandbox::id(self.sandbox);
         let mark = program_mark(id, self.number);
         let terminal = match self.stdio {
@@ -109,9 +115,10 @@ impl Launch<'_> {
             Stdio::Output | Stdio::Pipes => None,
         };
         let mut command = if terminal.is_some() {
-            // Becomes the leader of a session whose terminal is its stdin, then the program.
-            let mut command = Command::new("setsid");
-            command.arg("--ctty").arg("--").arg(program);
+            // Becomes the leader of a session whose terminal is its stdin, then the program. The
+            // signals of the keyboard work even where the test itself was told to ignore them.
+            let mut command = Command::new("env");
+            command.args(["--default-signal", "setsid", "--ctty", "--", program]);
             command
         } else {
             let mut command = Command::new(program);
@@ -158,12 +165,14 @@ impl Launch<'_> {
             exit,
             terminal,
         };
-        Ok(Process {
+        let control = Arc::new(control);
+        let process = Process {
             stdin: streams.stdin,
             stdout: streams.stdout,
             stderr: streams.stderr,
-            control: Arc::new(control),
-        })
+            control: Arc::clone(&control) as _,
+        };
+        Ok((process, control))
     }
 }
 
@@ -193,6 +202,22 @@ struct FakeControl {
     mark: String,
     exit: watch::Receiver<Option<Exit>>,
     terminal: Option<Terminal>,
+}
+
+impl FakeControl {
+    /// A key pressed before the program has taken its terminal would be lost. (Taking it is two
+    /// programs away, because nothing can be done between fork and exec here.)
+    async fn until_on_terminal(&self) {
+        let Some(terminal) = &self.terminal else {
+            return;
+        };
+        for _ in 0..1000 {
+            if terminal.foreground().is_some() || self.exit.borrow().is_some() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
 }
 
 impl ProcessControl for FakeControl {

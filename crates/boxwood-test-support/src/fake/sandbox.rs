@@ -158,7 +158,7 @@ impl Sandbox for FakeSandbox {
                 return Err(SpawnError::Gone);
             }
             let number = self.programs.fetch_add(1, Ordering::Relaxed);
-            program::start(self, request, number)
+            program::start(self, request, number).await
         })
     }
 

@@ -1,0 +1,90 @@
+//! The fake backend behaves like every other one in all that needs no wall.
+//!
+//! Groups that are about isolation (limits, network, root, mounts, neighbours, environment) are
+//! not run: the fake has none, and its label says so.
+
+use std::sync::Arc;
+
+use boxwood_api::Mechanism;
+use boxwood_backend::suite::{Absence, Bench, Host, Privilege, conformance, run_case};
+use boxwood_test_support::FakeBackend;
+
+/// Behaviour without walls.
+const GROUPS: [&str; 5] = ["exec", "streams", "terminal", "kill", "files"];
+
+/// Cases of those groups that need a root, a uid or a process namespace after all.
+const NEEDS_WALLS: [(&str, &str); 10] = [
+    (
+        "exec::a_long_script_runs_and_sees_its_arguments",
+        "descriptors that the test itself was started with are there too",
+    ),
+    (
+        "exec::a_program_that_cannot_be_executed_exits_126",
+        "commands name `/workspace`",
+    ),
+    (
+        "exec::the_working_directory_is_created",
+        "`pwd` shows the host's path",
+    ),
+    (
+        "files::what_is_written_is_read_back",
+        "commands name `/home/box`",
+    ),
+    (
+        "files::stat_tells_kind_size_mode_and_target",
+        "there is no `/dev` in the box",
+    ),
+    (
+        "files::moving_overwrites_only_when_told",
+        "commands name `/tmp`",
+    ),
+    (
+        "files::faults_are_told_apart",
+        "a test as root may read everything",
+    ),
+    (
+        "files::symlinks_stay_inside_the_box",
+        "there is no `/etc` in the box",
+    ),
+    (
+        "files::files_belong_to_the_box_user",
+        "there is no user of its own",
+    ),
+    ("files::a_full_area_is_told", "there is no quota"),
+];
+
+fn host() -> Host {
+    let absent = Mechanism::ALL.map(|mechanism| Absence {
+        mechanism,
+        why: "the fake backend has no isolation",
+    });
+    Host {
+        privilege: Privilege::Rootless { subuids: false },
+        absent: absent.to_vec(),
+        network: false,
+        counters: false,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_needs_no_wall_holds() {
+    let mut failures = Vec::new();
+    let mut ran = 0;
+    for case in conformance() {
+        let group = case.name.split("::").next().unwrap_or_default();
+        if !GROUPS.contains(&group) || NEEDS_WALLS.iter().any(|(name, _)| *name == case.name) {
+            continue;
+        }
+        ran += 1;
+        let bench = Bench::new(Arc::clone(&FakeBackend::new()) as _, host()).expect("a bench");
+        if let Err(error) = run_case(case, bench).await {
+            failures.push(format!("{}: {error:#}", case.name));
+        }
+    }
+    assert!(ran > 20, "only {ran} cases ran");
+    let known: Vec<_> = conformance().iter().map(|case| case.name).collect();
+    for (name, why) in NEEDS_WALLS {
+        assert!(known.contains(&name), "no case is called {name} ({why})");
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
