@@ -175,13 +175,12 @@ async fn serve_peer(
         ended = connection.as_mut() => Some(ended),
         _ = stopping.wait_for(|stopping| *stopping) => None,
     };
-    let ended = match ended {
-        Some(ended) => ended,
-        None => {
-            // Finishes the request it is at, if any, and then closes.
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
+    let ended = if let Some(ended) = ended {
+        ended
+    } else {
+        // Finishes the request it is at, if any, and then closes.
+        connection.as_mut().graceful_shutdown();
+        connection.await
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection broke");

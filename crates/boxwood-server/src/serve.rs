@@ -21,6 +21,12 @@ use crate::http::{App, router};
 use crate::listen::{Connections, UnixSocket};
 use crate::places::{PlaceError, StateLock, private_dir};
 
+/// For every WebSocket to be closed once what it was about is gone.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// For the first look at the backend. A daemon that is ready knows whether it works.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(transparent)]
@@ -127,6 +133,12 @@ pub async fn serve_until(
 
     let (stopping, is_stopping) = watch::channel(false);
     let sessions = Sessions::new(Arc::clone(&backend), settings(&config));
+    if tokio::time::timeout(FIRST_LOOK, sessions.probe())
+        .await
+        .is_err()
+    {
+        tracing::warn!("looking at the backend takes long; serving meanwhile");
+    }
     let app = Arc::new(App::new(
         sessions.clone(),
         backend,
@@ -158,6 +170,7 @@ pub async fn serve_until(
         () = sessions.shutdown() => {}
         () = stop.next() => tracing::warn!("told to stop again: leaving boxes to the next start"),
     }
+    app.sockets_closed(GOODBYE).await;
     tracing::info!("stopped");
     Ok(())
 }

@@ -126,7 +126,7 @@ struct StopByChannel(mpsc::UnboundedReceiver<()>);
 impl Stop for StopByChannel {
     async fn next(&mut self) {
         if self.0.recv().await.is_none() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }
@@ -204,7 +204,7 @@ impl ChildDaemon {
             .await
             .expect("kill runs");
         assert!(sent.success(), "the daemon can be signalled");
-        tokio::time::timeout(Duration::from_secs(60), self.child.wait())
+        tokio::time::timeout(Duration::from_mins(1), self.child.wait())
             .await
             .expect("the daemon ends within 60 s")
             .expect("its status is known")

@@ -89,13 +89,12 @@ pub(crate) fn check_host(
         .strip_prefix('[')
         .and_then(|name| name.strip_suffix(']'))
         .unwrap_or(name);
-    let ours = match bare.parse::<IpAddr>() {
-        Ok(ip) => ip.to_canonical().is_loopback() || ip.to_canonical() == local,
-        Err(_) => {
-            let name = bare.strip_suffix('.').unwrap_or(bare);
-            name.eq_ignore_ascii_case("localhost")
-                || names.iter().any(|known| known.eq_ignore_ascii_case(name))
-        }
+    let ours = if let Ok(ip) = bare.parse::<IpAddr>() {
+        ip.to_canonical().is_loopback() || ip.to_canonical() == local
+    } else {
+        let name = bare.strip_suffix('.').unwrap_or(bare);
+        name.eq_ignore_ascii_case("localhost")
+            || names.iter().any(|known| known.eq_ignore_ascii_case(name))
     };
     ours.then_some(()).ok_or(FromElsewhere::Host)
 }

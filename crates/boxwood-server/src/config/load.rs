@@ -46,6 +46,8 @@ pub enum ConfigError {
         value: String,
         message: String,
     },
+    #[error("`{}` cannot be made an absolute path", path.display())]
+    Absolute { path: PathBuf, source: io::Error },
     #[error("there is no place for the {what}: neither `{key}` nor HOME is set")]
     NoPlace {
         what: &'static str,
@@ -99,7 +101,7 @@ pub fn load_from(
     }
     for (name, value) in &environment.0 {
         if let Some(path) = setting_path(name) {
-            table = overlay_variable(table, name, &path, value)?;
+            table = overlay_variable(&table, name, &path, value)?;
         }
     }
     table = overlay_flags(table, flags)?;
@@ -185,7 +187,7 @@ fn setting_path(name: &str) -> Option<Vec<String>> {
 /// A variable is text, and the tree knows what it should be: number, list, word. The readings are
 /// tried in turn and the first that the tree accepts is taken.
 fn overlay_variable(
-    table: Table,
+    table: &Table,
     name: &str,
     path: &[String],
     value: &str,
@@ -379,6 +381,20 @@ mod tests {
         };
         let error = load_from(&flags, variables(&[]), false).expect_err("no file");
         assert!(matches!(error, ConfigError::Read { .. }));
+    }
+
+    /// Both ways: what is documented exists, and what exists has the documented default.
+    #[test]
+    fn the_documented_configuration_is_the_default_one() {
+        let page = include_str!("../../../../docs/configuration.md");
+        let (_, rest) = page.split_once("```toml\n").expect("an example");
+        let (example, _) = rest.split_once("```").expect("its end");
+        let (defaults, _) = example.split_once("[profiles.build]").expect("a profile");
+        load_text(example, &[]).expect("the whole example is valid");
+        let documented = load_text(defaults, &[]).expect("valid");
+        let mut untold = load_from(&Flags::default(), variables(&[]), true).expect("valid");
+        untold.policy.default_profile = Some("default".to_owned());
+        assert_eq!(format!("{documented:#?}"), format!("{untold:#?}"));
     }
 
     #[test]

@@ -68,8 +68,8 @@ impl Tree {
             .unwrap_or_else(|| state_dir.join("run"));
         Ok(Config {
             listen: self.listen.unwrap_or_default().0,
-            state_dir,
-            run_dir,
+            state_dir: absolute(state_dir)?,
+            run_dir: absolute(run_dir)?,
             backend: self.backend.unwrap_or_else(|| "native".to_owned()),
             session: self.session,
             http: self.http,
@@ -100,6 +100,11 @@ impl Default for NativeConfig {
     fn default() -> Self {
         Self { pool_size: 4 }
     }
+}
+
+/// Relative directories are meant from where the daemon is started, and only there.
+fn absolute(path: PathBuf) -> Result<PathBuf, ConfigError> {
+    std::path::absolute(&path).map_err(|source| ConfigError::Absolute { path, source })
 }
 
 /// `ADDRESS:PORT`, where the address may be `localhost`.

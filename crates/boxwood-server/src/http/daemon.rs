@@ -14,7 +14,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::error::{ApiError, ApiResult};
-use super::{App, json};
+use super::{App, PATIENCE, json, within};
 
 #[utoipa::path(get, path = "/v1/health", tag = "daemon",
     responses((status = 200, description = "The backend", body = BackendInfo)))]
@@ -39,10 +39,14 @@ pub(super) async fn profiles(State(app): State<Arc<App>>) -> Response {
         (status = 200, description = "What each mechanism said when it was tried", body = DoctorReport),
         (status = 503, description = "The host could not be looked at", body = ErrorBody)))]
 pub(super) async fn doctor(State(app): State<Arc<App>>) -> ApiResult<Response> {
-    let probe = app.backend.probe().await.map_err(|error| {
-        ApiError::new(ErrorCode::BackendUnavailable, error.to_string())
-            .hint("the daemon's log has the cause")
-    })?;
+    let probing = async {
+        app.backend.probe().await.map_err(|error| {
+            tracing::warn!(%error, source = ?error.source, "the backend could not be looked at");
+            ApiError::new(ErrorCode::BackendUnavailable, error.to_string())
+                .hint("the daemon's log has the cause")
+        })
+    };
+    let probe = within(PATIENCE, probing).await?;
     let findings = probe.findings.into_iter().map(finding).collect();
     Ok(json::ok(&DoctorReport::new(app.backend.name(), findings)))
 }
@@ -63,7 +67,7 @@ fn finding(finding: Finding) -> DoctorFinding {
     }
 }
 
-/// Also readable by today's LangBot, which looks at `status`.
+/// Also readable by the seed's clients, which look at `status`.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Liveness {
     status: &'static str,

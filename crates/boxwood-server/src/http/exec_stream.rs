@@ -18,7 +18,7 @@ use super::error::ApiResult;
 use super::ids::InSession;
 use super::json::JsonBody;
 use super::utf8::Utf8Pieces;
-use super::{App, sessions};
+use super::{App, PATIENCE, sessions, within};
 
 /// Keeps proxies from thinking that a quiet command is a dead connection.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -39,12 +39,12 @@ pub(super) async fn exec(
 ) -> ApiResult<Response> {
     let admission = sessions::judge_command(&app, id.clone(), request).await?;
     let stdin = admission.exec.stdin().map(str::to_owned);
-    let stdio = match stdin {
+    let streams = match stdin {
         Some(_) => Stdio::Pipes,
         None => Stdio::Output,
     };
     let notices = admission.exec.notices().to_vec();
-    let live = app.sessions.stream(admission, stdio).await?;
+    let live = within(PATIENCE, app.sessions.stream(admission, streams)).await?;
     let hello = ExecOutput::Started {
         session_id: id,
         exec_id: live.exec_id(),

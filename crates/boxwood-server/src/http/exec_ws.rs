@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, mpsc};
 use super::error::{ApiError, ApiResult};
 use super::ids::InSession;
 use super::socket::{self, Heard, Heartbeat};
-use super::{App, json, sessions};
+use super::{App, PATIENCE, json, sessions, within};
 
 /// For a client to say what it wants.
 const START_WITHIN: Duration = Duration::from_secs(30);
@@ -43,8 +43,11 @@ pub(super) async fn exec(
     InSession(id): InSession,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> ApiResult<Response> {
-    let upgrade = socket::accept(upgrade)?;
-    Ok(upgrade.on_upgrade(move |socket| converse(socket, app, id)))
+    let (upgrade, permit) = socket::accept(&app, upgrade)?;
+    Ok(upgrade.on_upgrade(async move |socket| {
+        converse(socket, app, id).await;
+        drop(permit);
+    }))
 }
 
 async fn converse(socket: WebSocket, app: Arc<App>, id: SessionId) {
@@ -125,15 +128,15 @@ async fn start(
         None => sessions::judge_command(app, id.clone(), spec).await?,
     };
     let given_stdin = admission.exec.stdin().map(str::to_owned);
-    let stdio = match tty {
+    let streams = match tty {
         Some(size) => Stdio::Terminal(terminal(size.rows, size.cols)?),
         None if stdin || given_stdin.is_some() => Stdio::Pipes,
         None => Stdio::Output,
     };
     let notices = admission.exec.notices().to_vec();
     let live = match argv {
-        Some(argv) => app.sessions.stream_argv(admission, argv, stdio).await?,
-        None => app.sessions.stream(admission, stdio).await?,
+        Some(argv) => within(PATIENCE, app.sessions.stream_argv(admission, argv, streams)).await?,
+        None => within(PATIENCE, app.sessions.stream(admission, streams)).await?,
     };
     let hello = ExecOutput::Started {
         session_id: id,
@@ -265,7 +268,7 @@ async fn pump(
         }
         room.add_permits(counted as usize);
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 fn permits(bytes: usize) -> u32 {

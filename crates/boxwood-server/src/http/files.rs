@@ -54,7 +54,7 @@ pub(super) async fn list(
         path: path.clone(),
         limit,
     };
-    match app.sessions.file(&id, call).await? {
+    match app.file(&id, call).await? {
         FileAnswer::Entries { entries, truncated } => Ok(json::ok(&FileList {
             path,
             entries,
@@ -107,7 +107,7 @@ pub(super) async fn mkdir(
         path: path.clone(),
         parents: request.parents,
     };
-    app.sessions.file(&id, call).await?;
+    app.file(&id, call).await?;
     let entry = entry(&app, &id, path, true).await?;
     Ok(json::created(&entry))
 }
@@ -130,7 +130,7 @@ pub(super) async fn rename(
         to: to.clone(),
         overwrite: request.overwrite,
     };
-    app.sessions.file(&id, call).await?;
+    app.file(&id, call).await?;
     let entry = entry(&app, &id, to, false).await?;
     Ok(json::ok(&entry))
 }
@@ -162,7 +162,7 @@ pub(super) async fn remove(
         path: path.clone(),
         recursive: params.recursive,
     };
-    app.sessions.file(&id, call).await?;
+    app.file(&id, call).await?;
     Ok(json::ok(&DeletedFile { deleted: path }))
 }
 
@@ -173,7 +173,7 @@ pub(super) async fn entry(
     follow: bool,
 ) -> ApiResult<FileEntry> {
     let call = FileCall::Stat { path, follow };
-    match app.sessions.file(id, call).await? {
+    match app.file(id, call).await? {
         FileAnswer::Entry(entry) => Ok(entry),
         other => Err(unexpected("stat", &other)),
     }

@@ -172,6 +172,10 @@ fn presented(headers: &HeaderMap) -> Presented<'_> {
 }
 
 /// The answer after a handler has panicked. The daemon goes on.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "this is the shape the layer calls"
+)]
 pub(crate) fn after_panic(panic: Box<dyn std::any::Any + Send>) -> Response {
     let words = panic
         .downcast_ref::<String>()

@@ -228,7 +228,7 @@ mod tests {
         check("{", &["not valid JSON", "line 1"]);
         check("{\"cmd\": 1}", &["cmd", "string"]);
         check("{\"nope\": 1}", &["nope"]);
-        check("{\"env\": {\"A\": 1}}", &["env.A"]);
+        check("{\"env\": {\"A\": 1}}", &["env", "A", "string"]);
         check("{\"cpus\": 1e999}", &["number out of range"]);
         check("{\"cmd\":\"a\",\"cmd\":\"b\"}", &["duplicate field `cmd`"]);
         check(&format!("{{\"env\":{}", "{\"a\":".repeat(1000)), &[""]);

@@ -28,12 +28,12 @@ use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
-use boxwood_api::{ErrorCode, ExecInput};
+use boxwood_api::{ErrorCode, ExecInput, SessionId};
 use boxwood_backend::Backend;
 use boxwood_policy::PolicyRules;
-use boxwood_session::Sessions;
+use boxwood_session::{FileAnswer, FileCall, Sessions};
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
@@ -57,6 +57,8 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     /// True once the daemon has been told to stop.
     pub(crate) stopping: watch::Receiver<bool>,
+    /// One permit per open WebSocket.
+    sockets: Arc<Semaphore>,
     request_ids: RequestIds,
     openapi: Bytes,
 }
@@ -71,6 +73,7 @@ impl App {
         stopping: watch::Receiver<bool>,
     ) -> Self {
         let openapi = openapi_json().into_bytes().into();
+        let sockets = Arc::new(Semaphore::new(http.max_connections));
         Self {
             sessions,
             backend,
@@ -79,17 +82,51 @@ impl App {
             http,
             metrics: Metrics::default(),
             stopping,
+            sockets,
             request_ids: RequestIds::new(),
             openapi,
         }
+    }
+
+    async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer, ApiError> {
+        within(PATIENCE, self.sessions.file(id, call)).await
     }
 
     fn body_timeout(&self) -> Duration {
         Duration::from_secs(self.http.body_timeout_sec)
     }
 
+    /// Resolves when the last WebSocket has said goodbye, or the time is over.
+    pub(crate) async fn sockets_closed(&self, longest: Duration) {
+        let all = u32::try_from(self.http.max_connections).unwrap_or(u32::MAX);
+        if tokio::time::timeout(longest, self.sockets.acquire_many(all))
+            .await
+            .is_err()
+        {
+            tracing::debug!("some WebSockets are cut off");
+        }
+    }
+
     fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
+    }
+}
+
+/// For a backend to do what should be quick: start a box, end it, touch a file. Long enough for an
+/// overloaded host, short enough that a caller is not left waiting for ever.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Every request gets an answer, also from a backend that does not come back.
+async fn within<T, E: Into<ApiError>>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, ApiError> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(outcome) => outcome.map_err(Into::into),
+        Err(_) => Err(ApiError::new(
+            ErrorCode::Timeout,
+            format!("the backend did not answer within {} s", limit.as_secs()),
+        )),
     }
 }
 
@@ -149,7 +186,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(files::rename))
 }
 
-/// The OpenAPI document as text, as `/openapi.json` serves it.
+/// The document that `/openapi.json` serves.
 pub fn openapi_json() -> String {
     let (_, document) = routes().split_for_parts();
     document.to_json().unwrap_or_else(|error| {

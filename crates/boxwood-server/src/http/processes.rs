@@ -10,10 +10,10 @@ use boxwood_api::{
 };
 use boxwood_session::{LogStream, Replace};
 
-use super::App;
 use super::error::ApiResult;
 use super::ids::{InProcess, InSession};
 use super::json::{self, JsonBody};
+use super::{App, PATIENCE, within};
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/processes", tag = "processes",
     params(("session_id" = String, Path,)),
@@ -64,10 +64,8 @@ pub(super) async fn start_named(
 }
 
 async fn begin(app: &App, id: &SessionId, spec: ProcessSpec) -> ApiResult<Response> {
-    let info = app
-        .sessions
-        .start_process(id, spec, Replace::Refuse)
-        .await?;
+    let starting = app.sessions.start_process(id, spec, Replace::Refuse);
+    let info = within(PATIENCE, starting).await?;
     Ok(json::created(&info))
 }
 
@@ -110,7 +108,7 @@ pub(super) async fn stop_named(
     State(app): State<Arc<App>>,
     InProcess(id, process): InProcess,
 ) -> ApiResult<Response> {
-    app.sessions.stop_process(&id, &process).await?;
+    within(PATIENCE, app.sessions.stop_process(&id, &process)).await?;
     Ok(json::ok(&StoppedProcess { stopped: process }))
 }
 

@@ -54,21 +54,16 @@ fn bounds(text: &str) -> Option<(Option<u64>, Option<u64>)> {
     if !unit.trim().eq_ignore_ascii_case("bytes") || spec.contains(',') {
         return None;
     }
-    let (first, last) = spec.trim().split_once('-')?;
-    Some((number(first)?, number(last)?))
+    let (first, last) = spec.split_once('-')?;
+    let (first, last) = (first.trim(), last.trim());
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    (digits(first) && digits(last)).then(|| (number(first), number(last)))
 }
 
-/// `Some(None)` for nothing, `None` for what is not a number.
-fn number(text: &str) -> Option<Option<u64>> {
-    let text = text.trim();
-    if text.is_empty() {
-        return Some(None);
-    }
-    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
+/// `None` when there is no digit.
+fn number(digits: &str) -> Option<u64> {
     // A number too large to count to is past the end of any file.
-    Some(Some(text.parse().unwrap_or(u64::MAX)))
+    (!digits.is_empty()).then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

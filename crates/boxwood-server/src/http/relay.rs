@@ -48,8 +48,11 @@ pub(super) async fn attach_named(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> ApiResult<Response> {
     let attachable = app.sessions.check_attachable(&id, &process)?;
-    let upgrade = socket::accept(upgrade)?.protocols(["mcp"]);
-    Ok(upgrade.on_upgrade(move |socket| relay(socket, attachable)))
+    let (upgrade, permit) = socket::accept(&app, upgrade)?;
+    Ok(upgrade.protocols(["mcp"]).on_upgrade(async move |socket| {
+        relay(socket, attachable).await;
+        drop(permit);
+    }))
 }
 
 /// What a waiting client may send ahead. Beyond it the client is read no further, and waits too.

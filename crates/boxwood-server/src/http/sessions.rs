@@ -10,10 +10,10 @@ use boxwood_api::{
 };
 use boxwood_policy::{Admission, Denial, Origin};
 
-use super::App;
 use super::error::ApiResult;
 use super::ids::InSession;
 use super::json::{self, JsonBody};
+use super::{App, PATIENCE, within};
 use crate::facts;
 
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions",
@@ -36,7 +36,7 @@ pub(super) async fn create(
     JsonBody(request): JsonBody<SpecRequest>,
 ) -> ApiResult<Response> {
     let admission = judge(&app, id, request).await?;
-    let session = app.sessions.get_or_create(admission.spec).await?;
+    let session = within(PATIENCE, app.sessions.get_or_create(admission.spec)).await?;
     Ok(json::created(&session))
 }
 
@@ -61,7 +61,7 @@ pub(super) async fn delete(
     State(app): State<Arc<App>>,
     InSession(id): InSession,
 ) -> ApiResult<Response> {
-    app.sessions.delete(&id, "requested").await?;
+    within(PATIENCE, app.sessions.delete(&id, "requested")).await?;
     Ok(json::ok(&DeletedSession { deleted: id }))
 }
 
@@ -81,7 +81,8 @@ pub(super) async fn exec(
 ) -> ApiResult<Response> {
     let started = Instant::now();
     let admission = judge_command(&app, id, request).await?;
-    let result = app.sessions.exec(admission).await?;
+    let limit = admission.exec.timeout() + PATIENCE;
+    let result = within(limit, app.sessions.exec(admission)).await?;
     app.metrics.exec(started.elapsed());
     Ok(json::ok(&result))
 }

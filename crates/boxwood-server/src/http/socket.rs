@@ -1,4 +1,4 @@
-//! What all WebSockets of the daemon have in common: limits, pings, and a clean end.
+//! What every WebSocket of the daemon has in common: limits, pings, and a clean end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use boxwood_api::ErrorCode;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 
+use super::App;
 use super::error::{ApiError, ApiResult};
 
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
@@ -20,16 +23,25 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 /// For the other side to answer our goodbye.
 const GOODBYE: Duration = Duration::from_secs(2);
 
+/// The permit is held for as long as the socket is open.
 pub(super) fn accept(
+    app: &App,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> ApiResult<WebSocketUpgrade> {
+) -> ApiResult<(WebSocketUpgrade, OwnedSemaphorePermit)> {
     let upgrade = upgrade.map_err(|_| {
         ApiError::validation("this route speaks WebSocket only")
             .hint("connect with a WebSocket client (`Upgrade: websocket`, version 13)")
     })?;
-    Ok(upgrade
+    let permit = Arc::clone(&app.sockets).try_acquire_owned().map_err(|_| {
+        ApiError::new(
+            ErrorCode::Capacity,
+            "the daemon has too many WebSockets open",
+        )
+    })?;
+    let upgrade = upgrade
         .max_message_size(MAX_MESSAGE_BYTES)
-        .max_frame_size(MAX_MESSAGE_BYTES))
+        .max_frame_size(MAX_MESSAGE_BYTES);
+    Ok((upgrade, permit))
 }
 
 /// Ends a socket with code 1000 and no words. Reads on until the other side agrees, because a

@@ -61,7 +61,7 @@ pub(super) async fn download(
         path: inside(params.path)?,
         how: OpenFor::Read,
     };
-    let (file, entry) = match app.sessions.file(&id, call).await? {
+    let (file, entry) = match app.file(&id, call).await? {
         FileAnswer::Opened { file, entry } => (file, entry),
         other => return Err(unexpected("open", &other)),
     };
@@ -176,7 +176,7 @@ pub(super) async fn upload(
             path: directory.to_owned(),
             parents: true,
         };
-        app.sessions.file(&id, call).await?;
+        app.file(&id, call).await?;
     }
     let mode = match mode {
         Some(mode) => mode,
@@ -187,7 +187,7 @@ pub(super) async fn upload(
         path: temporary.clone(),
         how: OpenFor::CreateNew { mode },
     };
-    let file = match app.sessions.file(&id, call).await? {
+    let file = match app.file(&id, call).await? {
         FileAnswer::Opened { file, .. } => file,
         other => return Err(unexpected("open", &other)),
     };
@@ -202,7 +202,7 @@ pub(super) async fn upload(
         to: path.clone(),
         overwrite: true,
     };
-    app.sessions.file(&id, call).await?;
+    app.file(&id, call).await?;
     cleanup.temporary = None;
     let entry = entry(&app, &id, path, false).await?;
     Ok(json::created(&entry))

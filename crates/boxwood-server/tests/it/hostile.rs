@@ -3,6 +3,7 @@
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::api::{Api, answer, refused};
 
@@ -192,7 +193,6 @@ async fn strange_bytes_on_the_wire_do_not_trouble_the_daemon() {
         let mut stream = tokio::net::TcpStream::connect(api.daemon.address())
             .await
             .expect("a connection");
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let _ = stream.write_all(bytes).await;
         let _ = stream.shutdown().await;
         let mut got = Vec::new();

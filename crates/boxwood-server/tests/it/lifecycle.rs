@@ -96,7 +96,7 @@ struct Never;
 
 impl Stop for Never {
     async fn next(&mut self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! The OpenAPI document and the routes are the same thing.
+//! `/openapi.json` and the routes are the same thing.
 
 use std::collections::BTreeSet;
 
