@@ -40,13 +40,11 @@ async fn a_deleted_session_is_gone_with_everything_in_it() {
 
 #[tokio::test]
 async fn idle_sessions_are_removed_and_busy_ones_are_not() {
-    let house = house_with(|settings| settings.session_ttl = Duration::from_millis(300));
+    let house = house_with(|settings| settings.session_ttl = Duration::from_millis(1500));
     let mut events = house.sessions.events();
-    for name in ["idle", "process"] {
-        in_time(house.sessions.get_or_create(asked(name, "true").spec))
-            .await
-            .expect("a session");
-    }
+    in_time(house.sessions.get_or_create(asked("process", "true").spec))
+        .await
+        .expect("a session");
     let kept = asked_with("kept", "true", |request| request.persistent = Some(true));
     in_time(house.sessions.get_or_create(kept.spec))
         .await
@@ -58,8 +56,11 @@ async fn idle_sessions_are_removed_and_busy_ones_are_not() {
     ))
     .await
     .expect("a process");
+    in_time(house.sessions.get_or_create(asked("idle", "true").spec))
+        .await
+        .expect("a session");
     let sessions = house.sessions.clone();
-    let busy = tokio::spawn(async move { sessions.exec(asked("busy", "sleep 2")).await });
+    let busy = tokio::spawn(async move { sessions.exec(asked("busy", "sleep 4")).await });
     let gone = in_time(async {
         loop {
             let event = events.recv().await.expect("an event");
