@@ -88,3 +88,12 @@ pub(crate) fn hide(mut value: Value, places: &[&str]) -> Value {
     }
     value
 }
+
+/// The long help of a verb, without the spaces clap leaves at the ends of lines.
+pub(crate) fn help(words: &[&str]) -> String {
+    let mut words = words.to_vec();
+    words.push("--help");
+    let text = run(&words).ok();
+    let lines: Vec<_> = text.lines().map(str::trim_end).collect();
+    lines.join("\n")
+}

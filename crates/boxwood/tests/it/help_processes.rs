@@ -1,1 +1,335 @@
-//! Placeholder.
+//! Help texts: verbs about managed processes. A change here is a change of what people read.
+
+use crate::command::help;
+
+#[test]
+fn ps() {
+    insta::assert_snapshot!(help(&["ps"]), @r#"
+    List the managed processes of a session
+
+    Without a session it lists the sessions.
+
+    Usage: boxwood ps [OPTIONS] [SESSION]
+
+    Arguments:
+      [SESSION]
+              Name of the session
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+
+    Examples:
+      boxwood ps                    The sessions, like `boxwood ls`
+      boxwood ps tools              The managed processes of the session `tools`
+    "#);
+}
+
+#[test]
+fn start() {
+    insta::assert_snapshot!(help(&["start"]), @r#"
+    Start a managed process in a session
+
+    A managed process lives on after this command ends: a server that speaks over its stdin and stdout,
+    for example. A session can have many, each under its own id. Creates the session when it does not
+    exist.
+
+    Usage: boxwood start [OPTIONS] <SESSION> -- <CMD>...
+
+    Arguments:
+      <SESSION>
+              Name of the session
+
+      <CMD>...
+              Program and its arguments
+
+    Options:
+          --id <ID>
+              Name of the process within its session
+
+              [default: default]
+
+      -e, --env <KEY[=VALUE]>
+              Set an environment variable; repeatable. `-e KEY` takes the value from here
+
+      -w, --workdir <DIR>
+              Directory to start in
+
+              [default: /workspace]
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Box:
+          --network
+              Let the box reach the network
+
+              Without it the box has a loopback interface and nothing else. With it the box gets a
+              network of its own: outwards only, never to this machine, other boxes or metadata
+              addresses.
+
+          --profile <NAME>
+              Profile to judge by (see `boxwood profiles`)
+
+      -v, --volume <HOST:/PATH[:ro]>
+              Mount a host directory or file; repeatable
+
+              Directories that hold the system's or Boxwood's own secrets are refused, whoever asks.
+
+          --workspace <DIR[:ro]>
+              Host directory to use as /workspace; private and empty when left out
+
+          --image <NAME>
+              Root file system, by the name the operator gave it; the host's own when left out
+
+      -m, --memory <SIZE>
+              Most memory the box may use, as in `512m`
+
+          --cpus <N>
+              Most processor time the box may use, in cores
+
+          --pids <N>
+              Most processes in the box
+
+          --disk <SIZE>
+              Size of the private workspace and home, as in `1g`
+
+          --read-only
+              Make everything outside of the workspace, home and /tmp read-only
+
+          --require <MECHANISM>
+              Refuse to start without this mechanism, as in `seccomp`; repeatable
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+
+    Examples:
+      boxwood start tools --id fs -- npx -y @modelcontextprotocol/server-filesystem /workspace
+      boxwood attach tools fs           Speak to it, line by line
+      boxwood logs tools fs             What it wrote
+      boxwood stop tools fs             End it
+    "#);
+}
+
+#[test]
+fn attach() {
+    insta::assert_snapshot!(help(&["attach"]), @r#"
+    Connect to the stdin and stdout of a managed process
+
+    Lines you type go to the process; lines it writes come back, beginning with those nobody has read
+    yet. Its stderr is in `boxwood logs`.
+
+    Usage: boxwood attach [OPTIONS] <SESSION> [PROCESS]
+
+    Arguments:
+      <SESSION>
+              Name of the session
+
+      [PROCESS]
+              Name of the process
+
+              [default: default]
+
+    Options:
+          --no-stdin
+              Do not read our stdin
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+
+    Examples:
+      boxwood attach tools fs
+      echo '{"jsonrpc":"2.0","id":1,"method":"ping"}' | boxwood attach tools fs
+      boxwood attach --no-stdin tools fs        Watch only
+
+    Ctrl-C lets go; the process lives on. The end of your input does not let go: output goes on. One
+    process has one attachment at a time: a second one waits until the first ends.
+    "#);
+}
+
+#[test]
+fn logs() {
+    insta::assert_snapshot!(help(&["logs"]), @r#"
+    Show what a managed process wrote lately
+
+    Its stdout goes to stdout and its stderr to stderr. The daemon keeps the last part of each.
+
+    Usage: boxwood logs [OPTIONS] <SESSION> [PROCESS]
+
+    Arguments:
+      <SESSION>
+              Name of the session
+
+      [PROCESS]
+              Name of the process
+
+              [default: default]
+
+    Options:
+      -f, --follow
+              Go on with what it writes, until it exits
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+
+    Examples:
+      boxwood logs tools web
+      boxwood logs -f tools web             Go on until it exits
+      boxwood logs tools web 2>/dev/null    Its stdout only
+      boxwood logs tools web -o json        {"stdout": …, "stderr": …}
+    "#);
+}
+
+#[test]
+fn kill() {
+    insta::assert_snapshot!(help(&["kill"]), @r#"
+    Send a signal to a managed process
+
+    To end one in good order use `boxwood stop`.
+
+    Usage: boxwood kill [OPTIONS] <SESSION> [PROCESS]
+
+    Arguments:
+      <SESSION>
+              Name of the session
+
+      [PROCESS]
+              Name of the process
+
+              [default: default]
+
+    Options:
+      -s, --signal <SIGNAL>
+              Signal by name or number
+
+              [default: KILL]
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+
+    Examples:
+      boxwood kill tools web                        KILL
+      boxwood kill -s HUP tools web                 Reload, for programs that do
+    "#);
+}
+
+#[test]
+fn stop() {
+    insta::assert_snapshot!(help(&["stop"]), @r#"
+    Stop managed processes
+
+    Closes the process's stdin, sends TERM to it and all it has started, and KILL to what is left after
+    a few seconds. The session and its files stay; `boxwood rm` removes them.
+
+    Usage: boxwood stop [OPTIONS] <SESSION> [PROCESS]
+
+    Arguments:
+      <SESSION>
+              Name of the session
+
+      [PROCESS]
+              Name of the process; all of them when left out
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+
+    Examples:
+      boxwood stop tools web        One process
+      boxwood stop tools            Every running process of the session
+      boxwood rm tools              The session itself
+    "#);
+}

@@ -1,1 +1,407 @@
-//! Placeholder.
+//! Help texts: verbs about the daemon and this machine. A change here is a change of what people read.
+
+use crate::command::help;
+
+#[test]
+fn serve() {
+    insta::assert_snapshot!(help(&["serve"]), @r#"
+    Run the daemon
+
+    Listens on this machine only unless told otherwise, where its own user and root need no token and
+    everybody else does (`boxwood token`). Also listens on a socket in its run directory.
+
+    Usage: boxwood serve [OPTIONS]
+
+    Options:
+          --listen <ADDR:PORT>
+              Address and port to listen on [default: 127.0.0.1:5410]
+
+              [env: BOXWOOD_LISTEN]
+
+          --state-dir <DIR>
+              Directory for what outlives the daemon
+
+              [env: BOXWOOD_STATE_DIR]
+
+          --backend <NAME>
+              What runs the boxes [default: native]
+
+              [env: BOXWOOD_BACKEND]
+
+          --config <FILE>
+              Configuration file
+
+              [env: BOXWOOD_CONFIG]
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+
+    Examples:
+      boxwood serve
+      boxwood serve --listen 127.0.0.1:0 --state-dir /tmp/b     A second daemon on a free port
+      boxwood serve --config /etc/boxwood/config.toml
+
+    Prints one line on stdout when it accepts connections:
+      boxwood: listening on http://127.0.0.1:5410 (native backend)
+    Logs go to stderr. SIGTERM and Ctrl-C drain: no new connections, running requests may end, then
+    every box is stopped. A second one does not wait for requests.
+
+    Every setting of the configuration file is also a variable, as in BOXWOOD_SESSION__TTL_SEC=600.
+    "#);
+}
+
+#[test]
+fn doctor() {
+    insta::assert_snapshot!(help(&["doctor"]), @r#"
+    Say what keeps boxes apart here, and what is missing
+
+    Tries every isolation mechanism by using it. For each it says whether it is in force, why it matters
+    and, where it is missing, the command that gets it. Boxes start without what is only missing, and
+    their label says so; they do not start without what is fatal.
+
+    Usage: boxwood doctor [OPTIONS]
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+
+    Examples:
+      boxwood doctor                                  This machine, as this user; no daemon needed
+      boxwood doctor --url http://host:5410           What a daemon finds on its machine
+      boxwood doctor -o json | jq '.findings[] | select(.state != "works")'
+
+    Exit codes: 0 boxes can start; 1 none can.
+    "#);
+}
+
+#[test]
+fn profiles() {
+    insta::assert_snapshot!(help(&["profiles"]), @r#"
+    List profiles
+
+    A profile gives a box its defaults, the fields that no caller can change (LOCKED) and the isolation
+    without which it does not start (REQUIRES). Operators define more of them in the configuration file.
+
+    Usage: boxwood profiles [OPTIONS]
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+
+    Examples:
+      boxwood profiles
+      boxwood profiles -o json | jq '.[] | select(.name == "default")'
+    "#);
+}
+
+#[test]
+fn events() {
+    insta::assert_snapshot!(help(&["events"]), @r#"
+    Watch what happens
+
+    Prints sessions coming and going, commands starting and finishing, and managed processes, until you
+    press Ctrl-C or the daemon goes.
+
+    Usage: boxwood events [OPTIONS]
+
+    Options:
+          --session <SESSION>
+              Only this session
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+
+    Examples:
+      boxwood events
+      boxwood events --session build
+      boxwood events -o json | jq .event            One JSON object per line
+    "#);
+}
+
+#[test]
+fn token() {
+    insta::assert_snapshot!(help(&["token"]), @r#"
+    Manage access tokens
+
+    On the same machine the daemon's own user and root need no token. Everybody else sends one, as
+    `Authorization: Bearer` or `X-API-Key`; client verbs take it from `BOXWOOD_TOKEN`.
+
+    Usage: boxwood token [OPTIONS] <COMMAND>
+
+    Commands:
+      create  Make a token and print it
+      ls      List tokens by name
+      rm      Remove tokens
+
+    Options:
+          --state-dir <DIR>
+              State directory of the daemon
+
+              [env: BOXWOOD_STATE_DIR]
+
+          --config <FILE>
+              Configuration file of the daemon
+
+              [env: BOXWOOD_CONFIG]
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+
+    Examples:
+      boxwood token create ci           Prints the token, once; only its hash is kept
+      export BOXWOOD_TOKEN=$(boxwood token create laptop)
+      boxwood token ls
+      boxwood token rm ci               It stops working at once
+
+    Run it as the daemon's own user: tokens are kept in the daemon's state directory.
+    "#);
+}
+
+#[test]
+fn completion() {
+    insta::assert_snapshot!(help(&["completion"]), @r#"
+    Print a completion script for a shell
+
+    The script goes to stdout; put it where your shell looks for completions.
+
+    Usage: boxwood completion [OPTIONS] <SHELL>
+
+    Arguments:
+      <SHELL>
+              Which shell
+
+              [possible values: bash, elvish, fish, powershell, zsh]
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+
+    Examples:
+      boxwood completion bash > /etc/bash_completion.d/boxwood
+      boxwood completion zsh > "${fpath[1]}/_boxwood"
+      boxwood completion fish > ~/.config/fish/completions/boxwood.fish
+    "#);
+}
+
+#[test]
+fn token_create() {
+    insta::assert_snapshot!(help(&["token", "create"]), @r#"
+    Make a token and print it
+
+    This is the only time it can be seen.
+
+    Usage: boxwood token create [OPTIONS] <NAME>
+
+    Arguments:
+      <NAME>
+              What the token is for
+
+    Options:
+          --state-dir <DIR>
+              State directory of the daemon
+
+              [env: BOXWOOD_STATE_DIR]
+
+          --config <FILE>
+              Configuration file of the daemon
+
+              [env: BOXWOOD_CONFIG]
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+    "#);
+}
+
+#[test]
+fn token_ls() {
+    insta::assert_snapshot!(help(&["token", "ls"]), @r#"
+    List tokens by name
+
+    Usage: boxwood token ls [OPTIONS]
+
+    Options:
+          --state-dir <DIR>
+              State directory of the daemon
+
+              [env: BOXWOOD_STATE_DIR]
+
+          --config <FILE>
+              Configuration file of the daemon
+
+              [env: BOXWOOD_CONFIG]
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+    "#);
+}
+
+#[test]
+fn token_rm() {
+    insta::assert_snapshot!(help(&["token", "rm"]), @r#"
+    Remove tokens
+
+    Usage: boxwood token rm [OPTIONS] <NAME>...
+
+    Arguments:
+      <NAME>...
+              Names of the tokens
+
+    Options:
+          --state-dir <DIR>
+              State directory of the daemon
+
+              [env: BOXWOOD_STATE_DIR]
+
+          --config <FILE>
+              Configuration file of the daemon
+
+              [env: BOXWOOD_CONFIG]
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -o, --output <FORMAT>
+              How to print the answer
+
+              Possible values:
+              - table: For people
+              - json:  For programs
+
+              [env: BOXWOOD_OUTPUT]
+              [default: table]
+
+          --url <URL>
+              Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
+
+              [env: BOXWOOD_URL]
+    "#);
+}

@@ -7,6 +7,7 @@ mod daemon;
 mod errors;
 mod files;
 mod help;
+mod help_commands;
 mod help_processes;
 mod help_sessions;
 mod help_system;
