@@ -42,6 +42,9 @@ fn main() {
         .arg(&target_dir)
         // The outer build's flags (coverage, sanitizers, lints) are not for a static PID 1.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        // Under `cargo clippy` the inner build would be linted too, and fail on a warning.
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .env_remove("CLIPPY_ARGS")
         // Cargo hands its environment on, and the inner build would carry itself, for ever.
         .env_remove("CARGO_FEATURE_EMBEDDED")
         .env(
