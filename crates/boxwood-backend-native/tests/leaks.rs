@@ -32,7 +32,7 @@ fn main() {
 }
 
 fn test(name: &str, body: fn() -> anyhow::Result<()>) -> Trial {
-    Trial::test(name, move || body().map_err(failed))
+    Trial::test(name, move || body().map_err(|error| failed(&error)))
 }
 
 /// Footprint, launch, work, shutdown, footprint.

@@ -10,26 +10,32 @@ use boxwood_backend_native::{NativeBackend, Settings};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Ends the process with the outcome of the named cases.
-pub fn run(cases: Vec<Case>) -> ! {
+#[allow(dead_code, reason = "the leak checks have a list of their own")]
+pub(crate) fn run(cases: Vec<Case>) -> ! {
     let trials = cases
         .into_iter()
-        .map(|case| Trial::test(case.name, move || alone(case).map_err(failed)))
+        .map(|case| {
+            Trial::test(case.name, move || {
+                alone(case).map_err(|error| failed(&error))
+            })
+        })
         .collect();
     conclude(trials)
 }
 
 /// On the main thread, one after the other: launching a backend forks, and wants no thread beside
 /// it. The runner of the whole workspace gives every test a process of its own anyway.
-pub fn conclude(trials: Vec<Trial>) -> ! {
+pub(crate) fn conclude(trials: Vec<Trial>) -> ! {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, trials).exit()
 }
 
-pub fn failed(error: anyhow::Error) -> Failed {
+pub(crate) fn failed(error: &anyhow::Error) -> Failed {
     format!("{error:#}").into()
 }
 
+#[allow(dead_code, reason = "as `run`")]
 fn alone(case: Case) -> anyhow::Result<()> {
     let places = Places::make()?;
     let backend = places.launch()?;
@@ -40,7 +46,7 @@ fn alone(case: Case) -> anyhow::Result<()> {
     outcome
 }
 
-pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -48,12 +54,12 @@ pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 /// State and run directories that go with the test.
-pub struct Places {
+pub(crate) struct Places {
     directory: tempfile::TempDir,
 }
 
 impl Places {
-    pub fn make() -> anyhow::Result<Self> {
+    pub(crate) fn make() -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("boxwood-suite-")
             .tempdir()
@@ -64,14 +70,18 @@ impl Places {
         Ok(Self { directory })
     }
 
-    pub fn all(&self) -> Vec<PathBuf> {
+    #[allow(
+        dead_code,
+        reason = "only the leak checks look at the places themselves"
+    )]
+    pub(crate) fn all(&self) -> Vec<PathBuf> {
         ["state", "run"]
             .map(|name| self.directory.path().join(name))
             .into()
     }
 
     /// Before any thread is started.
-    pub fn launch(&self) -> anyhow::Result<NativeBackend> {
+    pub(crate) fn launch(&self) -> anyhow::Result<NativeBackend> {
         let settings = Settings {
             state_dir: self.directory.path().join("state"),
             run_dir: self.directory.path().join("run"),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use boxwood_backend::suite::{Host, Privilege};
 
-pub fn describe() -> Host {
+pub(crate) fn describe() -> Host {
     let privilege = privilege();
     Host {
         privilege,
@@ -16,7 +16,7 @@ pub fn describe() -> Host {
     }
 }
 
-pub fn privilege() -> Privilege {
+pub(crate) fn privilege() -> Privilege {
     if rustix::process::geteuid().is_root() {
         return Privilege::Root;
     }

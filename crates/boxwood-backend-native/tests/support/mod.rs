@@ -1,5 +1,5 @@
 //! What the native backend's test binaries share.
 
-pub mod absent;
-pub mod harness;
-pub mod host;
+pub(crate) mod absent;
+pub(crate) mod harness;
+pub(crate) mod host;

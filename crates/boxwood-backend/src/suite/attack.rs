@@ -67,6 +67,7 @@ impl Attack {
         args: &[&str],
         stdio: Stdio,
     ) -> anyhow::Result<Report> {
+        target.has_walls().await?;
         let running = target.spawn(self.request(args, stdio)).await?;
         let ran = running.finish_within(Duration::from_mins(2)).await?;
         let lines = ran.out().replace('\r', "");

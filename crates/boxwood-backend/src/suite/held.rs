@@ -154,6 +154,32 @@ impl HeldBox {
         Ok(())
     }
 
+    /// Looks at the walls before anything that would hurt the host without them: a suite that
+    /// finds a broken backend must not take the machine down with it.
+    pub async fn has_walls(&self) -> anyhow::Result<()> {
+        for name in ["pid", "mnt"] {
+            let inside = self.says(&format!("readlink /proc/self/ns/{name}")).await?;
+            let outside = std::fs::read_link(format!("/proc/self/ns/{name}"))?;
+            ensure!(
+                inside.trim() != outside.to_string_lossy(),
+                "the box is in the host's own {name} namespace"
+            );
+        }
+        let said = self.says("id -u; cat /proc/self/uid_map").await?;
+        let mut lines = said.lines();
+        let uid: u64 = lines.next().unwrap_or_default().trim().parse()?;
+        let as_root = lines.any(|line| {
+            let ids: Vec<u64> = line
+                .split_whitespace()
+                .filter_map(|id| id.parse().ok())
+                .collect();
+            matches!(ids.as_slice(), [inside, outside, count]
+                if *inside <= uid && uid < inside + count && outside + uid - inside == 0)
+        });
+        ensure!(!as_root, "commands have the uid of the host's root");
+        Ok(())
+    }
+
     pub async fn stop(&self) -> anyhow::Result<()> {
         tokio::time::timeout(Duration::from_secs(30), self.sandbox.stop())
             .await

@@ -107,9 +107,11 @@ async fn the_system_is_never_writable(bench: &Bench) -> anyhow::Result<()> {
                 "{path} could be written by {user:?}"
             );
         }
-        let ran = held.sh("rm -f /usr/bin/env; : > /usr/bin/python3").await?;
-        ensure!(ran.code() != Some(0), "system files could be changed");
-        held.says("/usr/bin/env python3 -c 1").await?;
+        // Asked, not done: without a wall these would be the host's.
+        let said = held
+            .says("for f in /usr/bin/env /usr/bin/python3 /bin/sh /usr/bin /etc/ssl; do [ -w $f ] && echo $f; done; true")
+            .await?;
+        ensure!(said.is_empty(), "{user:?} may write {said:?}");
     }
     Ok(())
 }

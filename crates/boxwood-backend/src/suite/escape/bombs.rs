@@ -46,6 +46,7 @@ async fn explode(
     if absent(bench, &held, mechanism)? {
         return Ok(());
     }
+    held.has_walls().await?;
     let mark = marker("bomb");
     let running = held.spawn(request(&["python3", "-c", bomb, &mark])).await?;
     let began = Instant::now();

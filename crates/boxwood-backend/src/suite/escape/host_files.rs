@@ -188,6 +188,7 @@ async fn cannot_learn_who_uses_the_host(bench: &Bench) -> anyhow::Result<()> {
 
 async fn cannot_change_the_image_of_another_box(bench: &Bench) -> anyhow::Result<()> {
     let one = bench.start(&Wish::new()).await?;
+    one.has_walls().await?;
     one.sh("cp /bin/true /usr/local/bin/ls; echo broken > /opt/python3; echo 'echo broken' > /etc/profile; echo broken > /etc/passwd; rm -rf /usr/local/* /opt/* 2>/dev/null; cp /bin/false /usr/local/bin/python3")
         .await?;
     let two = bench.start(&Wish::new()).await?;

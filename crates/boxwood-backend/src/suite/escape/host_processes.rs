@@ -21,6 +21,7 @@ async fn attacked(bench: &Bench, wish: &Wish) -> anyhow::Result<()> {
     attack!("host_processes", 12)
         .held(&held, &[&process.pid.to_string(), &words])
         .await?;
+    held.has_walls().await?;
     for attempt in ["kill -9 -1", "kill -STOP -1", "pkill -9 sh", "kill -9 0"] {
         held.sh(attempt).await?;
         held.sh("kill -CONT -1").await?;

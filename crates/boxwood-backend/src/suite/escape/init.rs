@@ -87,6 +87,7 @@ async fn cannot_kill_the_supervisor_of_another_command(bench: &Bench) -> anyhow:
     let running = held
         .spawn(crate::suite::held::request(&["sleep", "600"]))
         .await?;
+    held.has_walls().await?;
     // Everything that is not the commands' own must survive the commands' worst.
     held.sh("for p in /proc/[0-9]*; do kill -9 ${p#/proc/} 2>/dev/null; done; kill -9 -1")
         .await?;
