@@ -12,7 +12,7 @@ use boxwood_sys::clone::{ChildStack, exit_now};
 use boxwood_sys::{seccomp, signals};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -229,7 +229,7 @@ impl Init<'_> {
     }
 
     fn reap(&mut self) {
-        while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let pid = pid.as_raw_nonzero().get();
             // Orphans of finished commands end here too; nobody asks for them.
             let Some(at) = self.running.iter().position(|running| running.pid == pid) else {

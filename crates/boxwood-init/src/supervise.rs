@@ -13,7 +13,7 @@ use boxwood_sys::signals;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait,
 };
 
 use crate::command::{Prepared, Streams};
@@ -140,7 +140,7 @@ fn send(pid: i32, signal: Signal) {
 /// Takes the ended; the command's status when it is among them.
 fn reap(command: i32) -> Option<i32> {
     let mut status = None;
-    while let Ok(Some((pid, ended))) = waitpid(None, WaitOptions::NOHANG) {
+    while let Ok(Some((pid, ended))) = wait(WaitOptions::NOHANG) {
         if pid.as_raw_nonzero().get() == command {
             status = Some(ended.as_raw());
         }
@@ -155,7 +155,7 @@ fn end_all(command: i32) -> i32 {
         for pid in descendants(getpid()) {
             send(pid, Signal::KILL);
         }
-        match waitpid(None, WaitOptions::empty()) {
+        match wait(WaitOptions::empty()) {
             Ok(Some((pid, ended))) => {
                 if pid.as_raw_nonzero().get() == command {
                     status = ended.as_raw();
