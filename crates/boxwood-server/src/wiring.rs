@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use boxwood_api::ErrorCode;
 use boxwood_backend::{Backend, StartError};
-use boxwood_backend_native::{NativeBackend, NetworkSettings, Settings};
+use boxwood_backend_native::{Kind, NativeBackend, NetworkSettings, Settings};
 
 use crate::Config;
 
@@ -59,6 +59,10 @@ pub fn launch(config: &Config, pool: PoolUse) -> Result<Arc<dyn Backend>, Launch
         return Err(LaunchError::HostNetwork);
     }
     let settings = Settings {
+        kind: match pool {
+            PoolUse::Ahead => Kind::Daemon,
+            PoolUse::OnDemand => Kind::Single,
+        },
         state_dir: config.state_dir.clone(),
         run_dir: config.run_dir.clone(),
         pool_size: match pool {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -177,6 +178,8 @@ pub struct HttpConfig {
     pub header_timeout_sec: u64,
     /// For the next piece of a body to arrive, and for a JSON body to be complete.
     pub body_timeout_sec: u64,
+    /// Between two pings on a WebSocket. A client silent for two of these is let go.
+    pub ping_sec: NonZeroU64,
     /// For running requests to end once the daemon was told to stop.
     pub drain_sec: u64,
     /// Host names under which clients reach the daemon, beside `localhost` and its addresses.
@@ -195,6 +198,7 @@ impl Default for HttpConfig {
             max_header_bytes: 64 * 1024,
             header_timeout_sec: 30,
             body_timeout_sec: 30,
+            ping_sec: const { NonZeroU64::new(20).unwrap() },
             drain_sec: 10,
             hosts: Vec::new(),
             unix_socket: true,

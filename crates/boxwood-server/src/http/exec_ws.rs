@@ -53,7 +53,9 @@ pub(super) async fn exec(
 async fn converse(socket: WebSocket, app: Arc<App>, id: SessionId) {
     let (mut sink, mut stream) = socket.split();
     match begin(&mut stream, &app, id).await {
-        Ok(Some(started)) => follow(&mut sink, &mut stream, started).await,
+        Ok(Some(started)) => {
+            follow(&mut sink, &mut stream, started, app.ping_every()).await;
+        }
         Ok(None) => {}
         Err(error) => {
             let frame = error_frame(error);
@@ -179,6 +181,7 @@ async fn follow(
     sink: &mut SplitSink<WebSocket, Message>,
     stream: &mut SplitStream<WebSocket>,
     started: Started,
+    every: Duration,
 ) {
     let Started {
         live,
@@ -194,7 +197,7 @@ async fn follow(
         let _ = input.send(Input::Close);
     }
     let pump = pump(control.take_stdin(), inputs, &room);
-    let mut heartbeat = Heartbeat::new();
+    let mut heartbeat = Heartbeat::new(every);
     let heard = heartbeat.heard();
     let (reply, mut replies) = mpsc::channel(1);
     let inward = listen(stream, &mut control, &input, &room, &heard, &reply);

@@ -230,7 +230,7 @@ mod tests {
         check("{\"nope\": 1}", &["nope"]);
         check("{\"env\": {\"A\": 1}}", &["env", "A", "string"]);
         check("{\"cpus\": 1e999}", &["number out of range"]);
-        check("{\"cmd\":\"a\",\"cmd\":\"b\"}", &["duplicate field `cmd`"]);
+        check("{\"cmd\":\"a\",\"cmd\":\"b\"}", &["cmd", "twice"]);
         check(&format!("{{\"env\":{}", "{\"a\":".repeat(1000)), &[""]);
     }
 

@@ -92,6 +92,10 @@ impl App {
         within(PATIENCE, self.sessions.file(id, call)).await
     }
 
+    fn ping_every(&self) -> Duration {
+        Duration::from_secs(self.http.ping_sec.get())
+    }
+
     fn body_timeout(&self) -> Duration {
         Duration::from_secs(self.http.body_timeout_sec)
     }

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
@@ -49,8 +50,9 @@ pub(super) async fn attach_named(
 ) -> ApiResult<Response> {
     let attachable = app.sessions.check_attachable(&id, &process)?;
     let (upgrade, permit) = socket::accept(&app, upgrade)?;
+    let every = app.ping_every();
     Ok(upgrade.protocols(["mcp"]).on_upgrade(async move |socket| {
-        relay(socket, attachable).await;
+        relay(socket, attachable, every).await;
         drop(permit);
     }))
 }
@@ -58,9 +60,9 @@ pub(super) async fn attach_named(
 /// What a waiting client may send ahead. Beyond it the client is read no further, and waits too.
 const AHEAD_BYTES: usize = 1024 * 1024;
 
-async fn relay(socket: WebSocket, attachable: Attachable) {
+async fn relay(socket: WebSocket, attachable: Attachable, every: Duration) {
     let (mut sink, mut stream) = socket.split();
-    let mut heartbeat = Heartbeat::new();
+    let mut heartbeat = Heartbeat::new(every);
     let mut ahead = VecDeque::new();
     let Some(attachment) = wait_for_turn(
         &mut sink,

@@ -17,9 +17,6 @@ use super::error::{ApiError, ApiResult};
 
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Between two pings. A client that has said nothing for two of these is dead.
-const PING_EVERY: Duration = Duration::from_secs(20);
-
 /// For the other side to answer our goodbye.
 const GOODBYE: Duration = Duration::from_secs(2);
 
@@ -70,12 +67,14 @@ pub(super) struct Heartbeat {
 }
 
 impl Heartbeat {
-    pub(super) fn new() -> Self {
-        let mut ticks = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
+    /// With so much time between two pings.
+    pub(super) fn new(every: Duration) -> Self {
+        let mut ticks = interval_at(Instant::now() + every, every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             ticks,
             heard: Heard {
+                every,
                 start: Instant::now(),
                 last_ms: Arc::new(AtomicU64::new(0)),
             },
@@ -95,6 +94,7 @@ impl Heartbeat {
 /// When the other side was last heard of. Any frame counts.
 #[derive(Clone)]
 pub(super) struct Heard {
+    every: Duration,
     start: Instant,
     last_ms: Arc<AtomicU64>,
 }
@@ -114,7 +114,7 @@ impl Heard {
                     self.now();
                     return outcome;
                 }
-                () = sleep(PING_EVERY) => self.now(),
+                () = sleep(self.every) => self.now(),
             }
         }
     }
@@ -123,7 +123,7 @@ impl Heard {
     pub(super) async fn silence(&self) {
         loop {
             let last = self.start + Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
-            let until = last + 2 * PING_EVERY;
+            let until = last + 2 * self.every;
             if Instant::now() >= until {
                 return;
             }
@@ -138,7 +138,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn silence_is_two_pings_without_a_word() {
-        let heartbeat = Heartbeat::new();
+        let heartbeat = Heartbeat::new(Duration::from_secs(20));
         let heard = heartbeat.heard();
         let start = Instant::now();
         sleep(Duration::from_secs(30)).await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -227,4 +228,42 @@ async fn the_subprotocol_is_agreed_to_when_asked_for() {
         .await
         .expect("an upgrade");
     assert!(response.headers().get("sec-websocket-protocol").is_none());
+}
+
+/// A client that is cut off without a word: its connection stays, and nothing comes from it.
+#[tokio::test]
+async fn a_dead_client_is_let_go() {
+    let every = std::num::NonZeroU64::MIN;
+    let api = Api::start_with(|config| config.http.ping_sec = every).await;
+    api.post("/v1/sessions/r", &json!({})).await;
+    api.post(BASE, &json!({"command": "cat"})).await;
+    let mut dead = tokio::net::TcpStream::connect(api.daemon.address())
+        .await
+        .expect("a connection");
+    let head = format!(
+        "GET {RELAY} HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    );
+    dead.write_all(head.as_bytes()).await.expect("sent");
+    eventually("it is attached", || async {
+        api.get(BASE).await.1["attached"] == true
+    })
+    .await;
+    // A living client answers pings by reading, and waits its turn meanwhile.
+    let mut next = api.socket(RELAY).await;
+    next.send(Message::text("my turn")).await.expect("sent");
+    assert_eq!(next_text(&mut next).await.as_deref(), Some("my turn"));
+    // It is not let go itself, however long it says nothing.
+    let listening = async {
+        while let Some(frame) = next.next().await {
+            let frame = frame.expect("a frame");
+            assert!(frame.is_ping(), "{frame:?}");
+        }
+        panic!("the living client was let go");
+    };
+    tokio::time::timeout(Duration::from_secs(4), listening)
+        .await
+        .expect_err("it listens for as long as it likes");
+    next.send(Message::text("still here")).await.expect("sent");
+    assert_eq!(next_text(&mut next).await.as_deref(), Some("still here"));
 }
