@@ -11,7 +11,7 @@ use boxwood_api::{ErrorCode, ExecExit, ExecStatus, Reason};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::failure::{EXIT_BOXWOOD, EXIT_TIMEOUT, Failure, Outcome};
-use crate::interrupts::Interrupts;
+use crate::interrupts::{Interrupts, SIGKILL};
 use crate::keyboard::Keyboard;
 use crate::live::{Control, Event, Events};
 use crate::printable::printable;
@@ -20,6 +20,9 @@ use crate::terminal::{self, RawMode, Resizes};
 
 /// Daemons wait for 40 s.
 const STILL_HERE_EVERY: Duration = Duration::from_secs(15);
+
+/// For the end of a killed command to be heard of. Beyond it the person is not kept waiting.
+const AFTER_KILL: Duration = Duration::from_secs(5);
 
 /// HUP and TERM: the window was closed or the session ends. In raw mode Ctrl-C is only a byte.
 const ENDS_A_TERMINAL: [i32; 2] = [1, 15];
@@ -106,6 +109,10 @@ async fn talk(mut control: Control, mut interrupts: Interrupts, how: Connect) ->
             number = interrupts.next() => {
                 // A command that has just ended cannot be signalled, and its end is on its way.
                 let _ = control.signal(number).await;
+                if number == SIGKILL {
+                    tokio::time::sleep(AFTER_KILL).await;
+                    return Failure::new(ErrorCode::InternalError, anyhow::anyhow!("the command was killed, and its end was not heard of"));
+                }
                 if how == Connect::Terminal && ENDS_A_TERMINAL.contains(&number) {
                     return Failure::new(ErrorCode::InternalError, anyhow::anyhow!("the terminal was closed"));
                 }

@@ -1,14 +1,15 @@
 //! Signals that a person sends to us and means for the command.
 //!
-//! Goes out: the number to forward. The third Ctrl-C is a KILL: by then a command that ignores
-//! INT is not going to listen.
+//! Goes out: the number to forward. The third one is a KILL, whatever it was: by then a command that
+//! ignores INT or TERM is not going to listen.
 
 use std::io;
 
 pub(crate) const SIGKILL: i32 = 9;
+#[cfg(not(unix))]
 const SIGINT: i32 = 2;
 
-/// How many Ctrl-C are forwarded as they are.
+/// How many are forwarded as they are.
 const PATIENCE: u32 = 2;
 
 pub(crate) struct Interrupts {
@@ -26,9 +27,6 @@ impl Interrupts {
 
     pub(crate) async fn next(&mut self) -> i32 {
         let signal = self.source.next().await;
-        if signal != SIGINT {
-            return signal;
-        }
         self.seen += 1;
         if self.seen > PATIENCE {
             SIGKILL

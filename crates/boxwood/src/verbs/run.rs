@@ -30,8 +30,8 @@ Examples:
   boxwood run -o json -- id                         The result as one JSON object
 
 The words after -- are the program and its arguments; no shell looks at them. Ctrl-C goes to the
-command; a third one kills it. Without --timeout the command may run as long as it likes, unless the
-profile says otherwise.
+command, as does TERM; a third one kills it. Without --timeout the command may run as long as it
+likes, unless the profile says otherwise.
 
 Exit codes: the command's own, 128+n when signal n ended it; 124 timeout; 125 Boxwood failed.";
 

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::command::{Said, boxwood};
 
 /// Starting includes probing the host, on a machine that may be busy with other tests.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_WITHIN: Duration = Duration::from_mins(1);
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) struct Daemon {
@@ -38,12 +38,9 @@ impl Daemon {
                 }
             }
         });
-        let ready_line = match lines.recv_timeout(READY_WITHIN) {
-            Ok(line) => line,
-            Err(_) => {
-                let _ = child.kill();
-                panic!("the daemon was not ready within {READY_WITHIN:?}; its log is above");
-            }
+        let Ok(ready_line) = lines.recv_timeout(READY_WITHIN) else {
+            let _ = child.kill();
+            panic!("the daemon was not ready within {READY_WITHIN:?}; its log is above");
         };
         let url = ready_line
             .split_whitespace()
