@@ -99,6 +99,6 @@ mod tests {
         assert_eq!(size_text(17), "17 B");
         assert_eq!(size_text(1434), "1.4 KiB");
         assert_eq!(size_text(230 << 20), "230 MiB");
-        assert_eq!(size_text(u64::MAX), "16384 PiB");
+        assert_eq!(size_text(u64::MAX), "16383 PiB");
     }
 }
