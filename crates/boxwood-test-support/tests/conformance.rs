@@ -15,7 +15,7 @@ const GROUPS: [&str; 5] = ["exec", "streams", "terminal", "kill", "files"];
 /// Cases of those groups that need a root, a uid or a process namespace after all.
 const NEEDS_WALLS: [(&str, &str); 10] = [
     (
-        "exec::a_long_script_runs_and_sees_its_arguments",
+        "exec::a_long_script_runs_like_a_short_one",
         "descriptors that the test itself was started with are there too",
     ),
     (

@@ -21,6 +21,10 @@ impl HostProcess {
     pub(super) fn start(marker: &str) -> anyhow::Result<Self> {
         let child = Command::new("/bin/sh")
             .args(["-c", "while :; do sleep 1; done", marker])
+            // Its `sleep` outlives it by a moment and must not hold the test's own output.
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
             .kill_on_drop(true)
             .spawn()
             .context("starting a process on the host")?;

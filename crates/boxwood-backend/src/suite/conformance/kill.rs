@@ -22,6 +22,7 @@ cases! { "kill":
     a_growing_tree_dies,
     a_tree_whose_root_has_ended_dies,
     the_other_programs_of_the_box_live_on,
+    commands_after_a_kill_run_as_before,
     stop_takes_everything_however_hidden,
 }
 
@@ -245,6 +246,26 @@ async fn the_other_programs_of_the_box_live_on(bench: &Bench) -> anyhow::Result<
     two.control.signal(9, Scope::Tree).await?;
     all_gone(&second).await?;
     ensure!(held.says("cat /workspace/kept").await? == "kept\n");
+    Ok(())
+}
+
+/// Whatever a backend keeps and reuses between commands must not carry the kill on.
+async fn commands_after_a_kill_run_as_before(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    for round in 0..10 {
+        let running = held.spawn(request(&["sleep", "600"])).await?;
+        running.control.signal(9, Scope::Tree).await?;
+        let exit = running.control.wait().await;
+        ensure!(exit.status == ExitStatus::Signal(9), "{exit:?}");
+        for _ in 0..3 {
+            let ran = held.sh("echo after").await?;
+            ensure!(
+                ran.code() == Some(0) && ran.out() == "after\n",
+                "round {round}: {:?}",
+                ran.exit
+            );
+        }
+    }
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use crate::{ExitStatus, SpawnError};
 
 cases! { "limits":
     memory_bites_and_the_exit_says_so,
-    shared_memory_counts_too,
+    filling_every_area_costs_the_writer_only,
     a_small_program_beside_the_hog_lives_on,
     processes_bite_and_the_exit_says_so,
     an_ordinary_failure_is_no_limit,
@@ -70,25 +70,49 @@ async fn memory_bites_and_the_exit_says_so(bench: &Bench) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn shared_memory_counts_too(bench: &Bench) -> anyhow::Result<()> {
-    let held = bench
-        .start(&Wish::new().memory_mb(64).tmp_mb(1024).quota_mb(1024))
-        .await?;
+/// With the sizes a box has by default: whether the area or the memory is full first, the writer
+/// is who pays, and the box lives on.
+async fn filling_every_area_costs_the_writer_only(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new().memory_mb(128)).await?;
     if !expected(bench, &held, Mechanism::MemoryLimit)? {
         return Ok(());
     }
-    for directory in ["/dev/shm", "/tmp", "/workspace"] {
+    for directory in [
+        "/dev/shm",
+        "/tmp",
+        "/workspace",
+        "/home/box",
+        "/opt",
+        "/usr/local",
+    ] {
         let ran = held
-            .sh(&format!("head -c 300000000 /dev/zero > {directory}/big; status=$?; rm -f {directory}/big; exit $status"))
+            .sh(&format!("head -c 300000000 /dev/zero > {directory}/big"))
             .await?;
         ensure!(
             ran.code() != Some(0),
-            "{directory} took 300 MB in a box of 64 MiB"
+            "{directory} took 300 MB in a box of 128 MiB"
         );
-        held.sh(&format!("rm -f {directory}/big")).await?;
-        held.is_well().await?;
+        ensure!(
+            held.sandbox().is_alive(),
+            "filling {directory} after the others killed the box"
+        );
     }
-    Ok(())
+    for directory in [
+        "/dev/shm",
+        "/tmp",
+        "/workspace",
+        "/home/box",
+        "/opt",
+        "/usr/local",
+    ] {
+        held.file(crate::FileCall::Remove {
+            path: format!("{directory}/big"),
+            recursive: false,
+        })
+        .await
+        .ok();
+    }
+    held.is_well().await
 }
 
 async fn a_small_program_beside_the_hog_lives_on(bench: &Bench) -> anyhow::Result<()> {

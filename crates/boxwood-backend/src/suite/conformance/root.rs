@@ -240,7 +240,7 @@ async fn every_writable_place_is_bounded(bench: &Bench) -> anyhow::Result<()> {
 
 async fn tmp_is_a_tmp(bench: &Bench) -> anyhow::Result<()> {
     let held = bench.start(&Wish::new()).await?;
-    let said = held.says("stat -c %a /tmp /var/tmp /dev/shm").await?;
+    let said = held.says("stat -Lc %a /tmp /var/tmp /dev/shm").await?;
     ensure!(said == "1777\n1777\n1777\n", "{said:?}");
     Ok(())
 }

@@ -29,7 +29,7 @@ async fn attacked(bench: &Bench, wish: &Wish) -> anyhow::Result<()> {
     let held = bench
         .start(&wish.clone().workspace(&workspace, MountMode::Rw))
         .await?;
-    attack!("unmounted_files", 30)
+    attack!("unmounted_files", 25)
         .held(
             &held,
             &[

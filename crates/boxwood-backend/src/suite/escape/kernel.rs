@@ -51,7 +51,7 @@ async fn cannot_make_or_join_a_namespace(bench: &Bench) -> anyhow::Result<()> {
 }
 
 async fn cannot_use_bpf_keys_uring_modules_and_kin(bench: &Bench) -> anyhow::Result<()> {
-    everywhere(bench, &attack!("kernel_doors", 35)).await
+    everywhere(bench, &attack!("kernel_doors", 33)).await
 }
 
 async fn cannot_use_a_forbidden_call_by_another_abi(bench: &Bench) -> anyhow::Result<()> {
