@@ -11,12 +11,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 
-use crate::watched::watch;
 use crate::Shared;
 use crate::cgroup::Group;
 use crate::mapping::BoxIds;
 use crate::net::{NetLease, PastaLease};
 use crate::spawner::Born;
+use crate::watched::watch;
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
@@ -76,7 +76,11 @@ impl Blank {
             let group = Group::create(&shared.cgroups, &remains.name, remains.ids.init_uid)?;
             remains.group.insert(group).add(pid)?;
         }
-        Ok(Self { remains, channel: ours, user })
+        Ok(Self {
+            remains,
+            channel: ours,
+            user,
+        })
     }
 }
 
@@ -89,7 +93,10 @@ impl Remains {
     pub(crate) fn is_alive(&self) -> bool {
         // A pidfd is readable once its process is dead.
         let mut look = [PollFd::new(self.pidfd.get_ref(), PollFlags::IN)];
-        let moment = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let moment = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         poll(&mut look, Some(&moment)) == Ok(0)
     }
 
@@ -104,10 +111,15 @@ impl Remains {
     pub(crate) async fn clear(&self) -> io::Result<()> {
         self.kill();
         self.dead().await;
-        let way_out =
-            self.way_out.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let way_out = self
+            .way_out
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take();
         if let Some(way_out) = way_out {
-            tokio::task::spawn_blocking(move || way_out.release()).await.map_err(io::Error::other)??;
+            tokio::task::spawn_blocking(move || way_out.release())
+                .await
+                .map_err(io::Error::other)??;
         }
         match &self.group {
             Some(group) => group.remove().await,

@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use boxwood_api::Mechanism;
 use boxwood_backend::StartError;
 
+use crate::instance;
 use crate::mapping::Mapping;
+use crate::net::Networks;
 pub(crate) use group::{Counters, ExecGroup, Group};
 use hosts::Mounts;
 
@@ -49,25 +51,40 @@ impl Cgroups {
     pub(crate) fn detect(instance: &str, mapping: &Mapping) -> Result<Self, StartError> {
         if !mapping.is_root() {
             let why_not = "cgroups need root (or a delegated group, which is not supported yet)";
-            return Ok(Self { why_not: why_not.to_owned(), ..Self::default() });
+            return Ok(Self {
+                why_not: why_not.to_owned(),
+                ..Self::default()
+            });
         }
         let mounts = Mounts::read().map_err(|source| StartError::Step {
             step: "read the host's cgroup mounts".to_owned(),
             source,
         })?;
-        let mut found =
-            Self { why_not: "no cgroup hierarchy of this host has it".to_owned(), ..Self::default() };
-        let two = mounts.two.as_ref().and_then(|mount| prepare_two(mount, instance).ok());
+        sweep_stale(&mounts);
+        let mut found = Self {
+            why_not: "no cgroup hierarchy of this host has it".to_owned(),
+            ..Self::default()
+        };
+        let two = mounts
+            .two
+            .as_ref()
+            .and_then(|mount| prepare_two(mount, instance).ok());
         let place = |controller: &str| -> Option<Place> {
             if let Some(mount) = mounts.one.get(controller) {
                 let base = mount.join(PARENT).join(instance);
                 sweep(&base);
                 fs::create_dir_all(&base).ok()?;
-                return Some(Place { version: Version::One, base });
+                return Some(Place {
+                    version: Version::One,
+                    base,
+                });
             }
             let (base, controllers) = two.as_ref()?;
             let has = controllers.iter().any(|known| known == controller);
-            has.then(|| Place { version: Version::Two, base: base.clone() })
+            has.then(|| Place {
+                version: Version::Two,
+                base: base.clone(),
+            })
         };
         found.memory = place("memory");
         found.cpu = place("cpu");
@@ -91,8 +108,11 @@ impl Cgroups {
     /// Every directory in which a box of this instance has a group, each once.
     pub(crate) fn bases(&self) -> Vec<PathBuf> {
         let places = [&self.memory, &self.cpu, &self.pids];
-        let mut bases: Vec<PathBuf> =
-            places.into_iter().flatten().map(|place| place.base.clone()).collect();
+        let mut bases: Vec<PathBuf> = places
+            .into_iter()
+            .flatten()
+            .map(|place| place.base.clone())
+            .collect();
         bases.extend(self.kill.clone());
         bases.sort();
         bases.dedup();
@@ -114,6 +134,25 @@ impl Cgroups {
     }
 }
 
+/// Clears up after single commands that were killed: their groups, and with them their networks.
+fn sweep_stale(mounts: &Mounts) {
+    for mount in mounts.one.values().chain(&mounts.two) {
+        for entry in fs::read_dir(mount.join(PARENT))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let name = entry.file_name();
+            if let Some(name) = name.to_str().filter(|name| instance::is_stale(name)) {
+                sweep(&entry.path());
+                if let Err(error) = Networks::sweep(name) {
+                    tracing::warn!(%error, "leftovers of an earlier network were not removed");
+                }
+            }
+        }
+    }
+}
+
 /// Makes the instance's directory and hands the controllers down to it.
 fn prepare_two(mount: &Path, instance: &str) -> io::Result<(PathBuf, Vec<String>)> {
     let base = mount.join(PARENT).join(instance);
@@ -128,7 +167,10 @@ fn prepare_two(mount: &Path, instance: &str) -> io::Result<(PathBuf, Vec<String>
         }
     }
     let controllers = fs::read_to_string(base.join("cgroup.subtree_control")).unwrap_or_default();
-    Ok((base, controllers.split_whitespace().map(str::to_owned).collect()))
+    Ok((
+        base,
+        controllers.split_whitespace().map(str::to_owned).collect(),
+    ))
 }
 
 /// `cgroup.kill` came with 5.14.

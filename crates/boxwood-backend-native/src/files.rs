@@ -12,12 +12,12 @@ use jiff::Timestamp;
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-use crate::watched::watch;
 use crate::sandbox::NativeSandbox;
 use crate::spawner::into_io;
+use crate::watched::watch;
 
 /// Long enough to remove a large tree; a helper that takes longer is ended.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 pub(crate) async fn call(sandbox: &NativeSandbox, call: FileCall) -> Result<FileAnswer, FileError> {
     let (path, request) = request(call)?;
@@ -26,8 +26,7 @@ pub(crate) async fn call(sandbox: &NativeSandbox, call: FileCall) -> Result<File
         move |source| FileError::Step { step, source }
     };
     let (ours, theirs) = Channel::pair().map_err(step("open a socket"))?;
-    rustix::io::ioctl_fionbio(&ours, true)
-        .map_err(|errno| step("open a socket")(errno.into()))?;
+    rustix::io::ioctl_fionbio(&ours, true).map_err(|errno| step("open a socket")(errno.into()))?;
     let program = Program::File { request, reply: 0 };
     let helper = sandbox
         .spawn_program(program, vec![OwnedFd::from(theirs)])
@@ -66,21 +65,36 @@ fn request(call: FileCall) -> Result<(String, FileRequest), FileError> {
         FileCall::Open { path, how } => {
             let request = match how {
                 OpenFor::Read => FileRequest::OpenRead { path: path.clone() },
-                OpenFor::CreateNew { mode } => {
-                    FileRequest::OpenWrite { path: path.clone(), exclusive: true, mode }
-                }
-                OpenFor::Write { mode } => {
-                    FileRequest::OpenWrite { path: path.clone(), exclusive: false, mode }
-                }
+                OpenFor::CreateNew { mode } => FileRequest::OpenWrite {
+                    path: path.clone(),
+                    exclusive: true,
+                    mode,
+                },
+                OpenFor::Write { mode } => FileRequest::OpenWrite {
+                    path: path.clone(),
+                    exclusive: false,
+                    mode,
+                },
             };
             (path, request)
         }
         FileCall::Stat { path, follow } => (path.clone(), FileRequest::Stat { path, follow }),
         FileCall::List { path, limit } => (path.clone(), FileRequest::List { path, limit }),
         FileCall::Mkdir { path, parents } => (path.clone(), FileRequest::Mkdir { path, parents }),
-        FileCall::Move { from, to, overwrite } => {
+        FileCall::Move {
+            from,
+            to,
+            overwrite,
+        } => {
             check(&to)?;
-            (from.clone(), FileRequest::Move { from, to, overwrite })
+            (
+                from.clone(),
+                FileRequest::Move {
+                    from,
+                    to,
+                    overwrite,
+                },
+            )
         }
         FileCall::Remove { path, recursive } => {
             (path.clone(), FileRequest::Remove { path, recursive })
@@ -97,24 +111,29 @@ fn check(path: &str) -> Result<(), FileError> {
         _ => return Ok(()),
     };
     let (path, text) = (path.to_owned(), text.to_owned());
-    Err(FileError::Fault { fault: FileFault::BadPath, path, text })
+    Err(FileError::Fault {
+        fault: FileFault::BadPath,
+        path,
+        text,
+    })
 }
 
-fn answer_of(
-    path: &str,
-    reply: FileReply,
-    file: Option<OwnedFd>,
-) -> Result<FileAnswer, FileError> {
+fn answer_of(path: &str, reply: FileReply, file: Option<OwnedFd>) -> Result<FileAnswer, FileError> {
     match (reply, file) {
         (FileReply::Opened(stat), Some(file)) => {
             let file = File::from(file);
             // The helper runs among untrusted programs; what it passed is looked at again.
-            let trusted = is_plain(&file)
-                .map_err(|source| FileError::Step { step: "look at the file".into(), source })?;
+            let trusted = is_plain(&file).map_err(|source| FileError::Step {
+                step: "look at the file".into(),
+                source,
+            })?;
             if !trusted {
                 return Err(fault(path, FileFailure::NotAFile));
             }
-            Ok(FileAnswer::Opened { file, entry: entry(path.to_owned(), &stat) })
+            Ok(FileAnswer::Opened {
+                file,
+                entry: entry(path.to_owned(), &stat),
+            })
         }
         (FileReply::Stat(stat), _) => Ok(FileAnswer::Entry(entry(path.to_owned(), &stat))),
         (FileReply::Entries { entries, truncated }, _) => {
@@ -127,7 +146,9 @@ fn answer_of(
         }
         (FileReply::Done, _) => Ok(FileAnswer::Done),
         (FileReply::Failed(failure), _) => Err(fault(path, failure)),
-        (FileReply::Opened(_), None) => Err(fault(path, FileFailure::Errno(Errno::IO.raw_os_error()))),
+        (FileReply::Opened(_), None) => {
+            Err(fault(path, FileFailure::Errno(Errno::IO.raw_os_error())))
+        }
     }
 }
 
@@ -136,7 +157,10 @@ fn is_plain(file: &File) -> io::Result<bool> {
     const PROC: i64 = 0x9fa0;
     rustix::io::ioctl_fionbio(file, false)?;
     let system = rustix::fs::fstatfs(file)?;
-    #[allow(clippy::unnecessary_cast, reason = "the field's width varies by machine")]
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "the field's width varies by machine"
+    )]
     let kind = system.f_type as i64;
     Ok(file.metadata()?.is_file() && kind != PROC)
 }
@@ -186,5 +210,9 @@ fn fault(path: &str, failure: FileFailure) -> FileError {
             (fault, io::Error::from_raw_os_error(errno).to_string())
         }
     };
-    FileError::Fault { fault, path: path.to_owned(), text }
+    FileError::Fault {
+        fault,
+        path: path.to_owned(),
+        text,
+    }
 }

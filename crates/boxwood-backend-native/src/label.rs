@@ -15,12 +15,18 @@ pub(crate) fn label(shared: &Shared, spec: &AdmittedSpec, landlock: bool) -> Iso
         // The supervisor that would hold the tree together can then be killed by it.
         missing.push((Mechanism::TreeKill, why.to_owned()));
     }
-    if spec.workspace().is_some_and(|mount| mount.mode() == boxwood_api::MountMode::Rw) {
+    if spec
+        .workspace()
+        .is_some_and(|mount| mount.mode() == boxwood_api::MountMode::Rw)
+    {
         let why = "the workspace is a directory of the host, which has no bound of its own";
         missing.push((Mechanism::DiskQuota, why.to_owned()));
     }
     if !landlock {
-        missing.push((Mechanism::Landlock, "this kernel does not offer it".to_owned()));
+        missing.push((
+            Mechanism::Landlock,
+            "this kernel does not offer it".to_owned(),
+        ));
     }
     let why = "the box runs on the host's own kernel";
     missing.push((Mechanism::KernelBoundary, why.to_owned()));
@@ -35,7 +41,10 @@ pub(crate) fn label(shared: &Shared, spec: &AdmittedSpec, landlock: bool) -> Iso
             Network::Off => NetworkIsolation::Off,
             Network::On => NetworkIsolation::Private,
         },
-        in_force: Mechanism::ALL.into_iter().filter(|mechanism| !absent(mechanism)).collect(),
+        in_force: Mechanism::ALL
+            .into_iter()
+            .filter(|mechanism| !absent(mechanism))
+            .collect(),
         missing: missing
             .into_iter()
             .map(|(mechanism, why)| MissingMechanism { mechanism, why })

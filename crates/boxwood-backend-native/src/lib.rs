@@ -29,18 +29,17 @@ mod watched;
 use std::sync::Arc;
 
 use boxwood_api::Mechanism;
-use boxwood_backend::{
-    Backend, BoxFuture, Capabilities, Probe, ProbeError, Sandbox, StartError,
-};
+use boxwood_backend::{Backend, BoxFuture, Capabilities, Probe, ProbeError, Sandbox, StartError};
 use boxwood_policy::AdmittedSpec;
 
 use crate::cgroup::Cgroups;
+use crate::instance::Instance;
 use crate::mapping::Mapping;
 use crate::net::WaysOut;
 use crate::pool::Pool;
 use crate::spawner::Spawner;
 pub use net::NetworkSettings;
-pub use settings::Settings;
+pub use settings::{Kind, Settings};
 
 /// The backend. Clones share everything.
 #[derive(Clone)]
@@ -49,7 +48,7 @@ pub struct NativeBackend {
 }
 
 pub(crate) struct Shared {
-    settings: Settings,
+    _instance: Instance,
     spawner: Spawner,
     mapping: Mapping,
     cgroups: Cgroups,
@@ -61,19 +60,23 @@ pub(crate) struct Shared {
 impl NativeBackend {
     /// Starts the spawner and looks at the host. Call it before the process has threads: the
     /// spawner is a fork, and lives as long as the backend.
-    pub fn launch(settings: Settings) -> Result<Self, StartError> {
-        let instance = instance::name(&settings.state_dir);
+    pub fn launch(settings: &Settings) -> Result<Self, StartError> {
+        let instance = Instance::claim(settings)?;
         let mapping = Mapping::detect()?;
-        let cgroups = Cgroups::detect(&instance, &mapping)?;
-        let ways_out = WaysOut::new(&instance, &settings, mapping.is_root());
+        let cgroups = Cgroups::detect(&instance.name, &mapping)?;
+        let ways_out = WaysOut::new(&instance.name, settings, mapping.is_root());
         let spawner = Spawner::start().map_err(|source| StartError::Step {
             step: "start the spawner".to_owned(),
             source,
         })?;
-        let pool = Pool::new(if mapping.is_root() { settings.pool_size } else { 0 });
+        let pool = Pool::new(if mapping.is_root() {
+            settings.pool_size
+        } else {
+            0
+        });
         Ok(Self {
             shared: Arc::new(Shared {
-                settings,
+                _instance: instance,
                 spawner,
                 mapping,
                 cgroups,

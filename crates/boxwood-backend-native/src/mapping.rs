@@ -25,9 +25,22 @@ const OTHER_INIT_UID: u32 = 65_533;
 
 #[derive(Clone)]
 pub(crate) enum Mapping {
-    Root { slots: Arc<Mutex<Slots>> },
-    Subordinate { uid: u32, gid: u32, first_uid: u32, first_gid: u32, count: u32, tools: Tools },
-    Single { uid: u32, gid: u32, why: String },
+    Root {
+        slots: Arc<Mutex<Slots>>,
+    },
+    Subordinate {
+        uid: u32,
+        gid: u32,
+        first_uid: u32,
+        first_gid: u32,
+        count: u32,
+        tools: Tools,
+    },
+    Single {
+        uid: u32,
+        gid: u32,
+        why: String,
+    },
 }
 
 #[derive(Clone)]
@@ -57,7 +70,11 @@ pub(crate) struct BoxIds {
 impl Drop for BoxIds {
     fn drop(&mut self) {
         if let Some((slot, slots)) = &self.slot {
-            slots.lock().unwrap_or_else(PoisonError::into_inner).used.remove(slot);
+            slots
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .used
+                .remove(slot);
         }
     }
 }
@@ -69,18 +86,30 @@ impl Mapping {
         if uid == 0 {
             let mut taken = subordinate_ranges("/etc/subuid", None);
             taken.extend(subordinate_ranges("/etc/subgid", None));
-            let slots = Slots { used: BTreeSet::new(), taken };
-            return Ok(Self::Root { slots: Arc::new(Mutex::new(slots)) });
+            let slots = Slots {
+                used: BTreeSet::new(),
+                taken,
+            };
+            return Ok(Self::Root {
+                slots: Arc::new(Mutex::new(slots)),
+            });
         }
-        let single = |why: &str| Ok(Self::Single { uid, gid, why: why.to_owned() });
+        let single = |why: &str| {
+            Ok(Self::Single {
+                uid,
+                gid,
+                why: why.to_owned(),
+            })
+        };
         let (Some(newuidmap), Some(newgidmap)) = (find("newuidmap"), find("newgidmap")) else {
             return single("newuidmap is not installed (package `uidmap`)");
         };
         let names = [user_name(uid), Some(uid.to_string())];
         let own = |path: &str| {
-            let mut ranges = names.iter().flatten().flat_map(|name| {
-                subordinate_ranges(path, Some(name))
-            });
+            let mut ranges = names
+                .iter()
+                .flatten()
+                .flat_map(|name| subordinate_ranges(path, Some(name)));
             ranges.find(|(_, count)| *count > BOX_UID)
         };
         match (own("/etc/subuid"), own("/etc/subgid")) {
@@ -90,7 +119,10 @@ impl Mapping {
                 first_uid,
                 first_gid,
                 count: uids.min(gids).min(OTHER_INIT_UID),
-                tools: Tools { newuidmap, newgidmap },
+                tools: Tools {
+                    newuidmap,
+                    newgidmap,
+                },
             }),
             _ => single("this user has no range in /etc/subuid and /etc/subgid"),
         }
@@ -122,7 +154,10 @@ impl Mapping {
         };
         Ok(match self {
             Self::Root { slots } => {
-                let slot = slots.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+                let slot = slots
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take()?;
                 let base = FIRST_ID + slot * RANGE;
                 BoxIds {
                     identity,
@@ -132,7 +167,12 @@ impl Mapping {
                     slot: Some((slot, Arc::clone(slots))),
                 }
             }
-            Self::Subordinate { uid, gid, first_uid, .. } => BoxIds {
+            Self::Subordinate {
+                uid,
+                gid,
+                first_uid,
+                ..
+            } => BoxIds {
                 identity,
                 command_uid: *uid,
                 command_gid: *gid,
@@ -140,7 +180,11 @@ impl Mapping {
                 slot: None,
             },
             Self::Single { uid, gid, .. } => BoxIds {
-                identity: Identity { init_uid: command, single_uid: true, ..identity },
+                identity: Identity {
+                    init_uid: command,
+                    single_uid: true,
+                    ..identity
+                },
                 command_uid: *uid,
                 command_gid: *gid,
                 init_uid: *uid,
@@ -161,13 +205,34 @@ impl Mapping {
             Self::Single { uid, gid, .. } => {
                 fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
                 let inside = ids.identity.command_uid;
-                fs::write(format!("/proc/{pid}/gid_map"), format!("{inside} {gid} 1\n"))?;
-                fs::write(format!("/proc/{pid}/uid_map"), format!("{inside} {uid} 1\n"))
+                fs::write(
+                    format!("/proc/{pid}/gid_map"),
+                    format!("{inside} {gid} 1\n"),
+                )?;
+                fs::write(
+                    format!("/proc/{pid}/uid_map"),
+                    format!("{inside} {uid} 1\n"),
+                )
             }
-            Self::Subordinate { uid, gid, first_uid, first_gid, count, tools } => {
+            Self::Subordinate {
+                uid,
+                gid,
+                first_uid,
+                first_gid,
+                count,
+                tools,
+            } => {
                 let command = ids.identity.command_uid;
-                run_tool(&tools.newgidmap, pid, &triples(command, *gid, *first_gid, *count))?;
-                run_tool(&tools.newuidmap, pid, &triples(command, *uid, *first_uid, *count))
+                run_tool(
+                    &tools.newgidmap,
+                    pid,
+                    &triples(command, *gid, *first_gid, *count),
+                )?;
+                run_tool(
+                    &tools.newuidmap,
+                    pid,
+                    &triples(command, *uid, *first_uid, *count),
+                )
             }
         }
     }
@@ -187,16 +252,27 @@ fn triples(command: u32, own: u32, first: u32, count: u32) -> Vec<String> {
         lines.push((OTHER_INIT_UID, next, 1));
         lines.push((1, next + 1, count - 1));
     }
-    lines.into_iter().flat_map(|(inside, outside, n)| [inside, outside, n].map(|id| id.to_string())).collect()
+    lines
+        .into_iter()
+        .flat_map(|(inside, outside, n)| [inside, outside, n].map(|id| id.to_string()))
+        .collect()
 }
 
 fn run_tool(tool: &Path, pid: i32, triples: &[String]) -> io::Result<()> {
-    let output = Command::new(tool).env_clear().arg(pid.to_string()).args(triples).output()?;
+    let output = Command::new(tool)
+        .env_clear()
+        .arg(pid.to_string())
+        .args(triples)
+        .output()?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("{} failed: {}", tool.display(), said.trim())))
+    Err(io::Error::other(format!(
+        "{} failed: {}",
+        tool.display(),
+        said.trim()
+    )))
 }
 
 impl Slots {
@@ -208,7 +284,8 @@ impl Slots {
             };
             !self.used.contains(slot) && !self.taken.iter().any(clash)
         });
-        let slot = free.ok_or_else(|| io::Error::other("no range of uids is left for another box"))?;
+        let slot =
+            free.ok_or_else(|| io::Error::other("no range of uids is left for another box"))?;
         self.used.insert(slot);
         Ok(slot)
     }
@@ -223,7 +300,10 @@ fn subordinate_ranges(path: &str, of: Option<&str>) -> Vec<(u32, u32)> {
             if of.is_some_and(|of| of != name) {
                 return None;
             }
-            Some((fields.next()?.trim().parse().ok()?, fields.next()?.trim().parse().ok()?))
+            Some((
+                fields.next()?.trim().parse().ok()?,
+                fields.next()?.trim().parse().ok()?,
+            ))
         })
         .collect()
 }
@@ -251,7 +331,10 @@ mod tests {
 
     #[test]
     fn ranges_keep_clear_of_other_peoples() {
-        let mut slots = Slots { used: BTreeSet::new(), taken: vec![(FIRST_ID + 10, RANGE)] };
+        let mut slots = Slots {
+            used: BTreeSet::new(),
+            taken: vec![(FIRST_ID + 10, RANGE)],
+        };
         assert_eq!(slots.take().expect("a slot"), 2);
         assert_eq!(slots.take().expect("a slot"), 3);
         slots.used.remove(&2);
@@ -262,7 +345,9 @@ mod tests {
     fn a_rootless_box_maps_the_caller_to_its_commands() {
         assert_eq!(
             triples(1000, 42, 100_000, 65_533),
-            ["1000", "42", "1", "0", "100000", "1000", "1001", "101000", "64532"]
+            [
+                "1000", "42", "1", "0", "100000", "1000", "1001", "101000", "64532"
+            ]
         );
         assert_eq!(
             triples(0, 42, 100_000, 10),

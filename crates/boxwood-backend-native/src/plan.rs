@@ -101,11 +101,19 @@ fn environment(home: &str, root: bool) -> Vec<(String, String)> {
     ];
     // pip, uv, requests and npm each read another one.
     if std::path::Path::new(CA_BUNDLE).exists() {
-        for name in ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS"] {
+        for name in [
+            "SSL_CERT_FILE",
+            "REQUESTS_CA_BUNDLE",
+            "PIP_CERT",
+            "NODE_EXTRA_CA_CERTS",
+        ] {
             environment.push((name, CA_BUNDLE));
         }
     }
-    environment.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    environment
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
 }
 
 fn step(step: String) -> impl FnOnce(io::Error) -> StartError {
@@ -123,7 +131,10 @@ fn open_image(name: &str, path: &std::path::Path) -> Result<OpenedPath, StartErr
         }),
         Err(errno) => Err(StartError::ImageNotFound {
             image: name.to_owned(),
-            hint: format!("its directory `{}` could not be opened: {errno}", path.display()),
+            hint: format!(
+                "its directory `{}` could not be opened: {errno}",
+                path.display()
+            ),
         }),
     }
 }
@@ -151,9 +162,11 @@ fn mount_plan(
 ) -> Result<MountPlan, StartError> {
     let source = mount.source();
     let drawn = if shared.mapping.is_root() {
-        let tree = idmap::translated(&shared.spawner, source, &remains.ids).map_err(step(
-            format!("map the owner of `{}` (its file system may not support it)", source.given),
-        ))?;
+        let tree =
+            idmap::translated(&shared.spawner, source, &remains.ids).map_err(step(format!(
+                "map the owner of `{}` (its file system may not support it)",
+                source.given
+            )))?;
         fds.push(tree);
         MountSource::Detached { fd: fds.len() - 1 }
     } else {
@@ -169,10 +182,19 @@ fn mount_plan(
 
 /// Without root a mount of this namespace cannot be handed over; init opens it again and compares.
 fn same_path(source: &OpenedPath, fds: &mut Vec<OwnedFd>) -> Result<MountSource, StartError> {
-    let path = source.real_path.to_str().ok_or_else(|| StartError::Unsupported {
-        what: format!("`{}` has a name that is not UTF-8", source.given),
-    })?;
-    let copy = source.handle.try_clone().map_err(step(format!("hand over `{}`", source.given)))?;
+    let path = source
+        .real_path
+        .to_str()
+        .ok_or_else(|| StartError::Unsupported {
+            what: format!("`{}` has a name that is not UTF-8", source.given),
+        })?;
+    let copy = source
+        .handle
+        .try_clone()
+        .map_err(step(format!("hand over `{}`", source.given)))?;
     fds.push(copy);
-    Ok(MountSource::SamePath { path: path.to_owned(), fd: fds.len() - 1 })
+    Ok(MountSource::SamePath {
+        path: path.to_owned(),
+        fd: fds.len() - 1,
+    })
 }

@@ -52,7 +52,10 @@ fn namespace_fix() -> &'static str {
     let says = |path: &str, value: &str| {
         std::fs::read_to_string(path).is_ok_and(|text| text.trim() == value)
     };
-    if says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
+    if says(
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+    ) {
         "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
     } else if says("/proc/sys/kernel/unprivileged_userns_clone", "0") {
         "sudo sysctl kernel.unprivileged_userns_clone=1"
@@ -65,7 +68,9 @@ fn namespace_fix() -> &'static str {
 
 fn uids(shared: &Shared) -> Finding {
     let outcome = match shared.mapping.single_uid_reason() {
-        None => Outcome::Works { detail: "init and commands have different uids".to_owned() },
+        None => Outcome::Works {
+            detail: "init and commands have different uids".to_owned(),
+        },
         Some(why) => Outcome::Missing {
             why: why.to_owned(),
             fix: "sudo apt-get install uidmap && sudo usermod --add-subuids 100000-165535 \
@@ -84,31 +89,54 @@ fn uids(shared: &Shared) -> Finding {
 fn limits(shared: &Shared) -> Vec<Finding> {
     let missing = shared.cgroups.missing();
     [
-        ("cpu limit", Mechanism::CpuLimit, "one box can otherwise take every core"),
-        ("memory limit", Mechanism::MemoryLimit, "one box can otherwise take all memory"),
-        ("process limit", Mechanism::PidsLimit, "one box can otherwise fill the process table"),
+        (
+            "cpu limit",
+            Mechanism::CpuLimit,
+            "one box can otherwise take every core",
+        ),
+        (
+            "memory limit",
+            Mechanism::MemoryLimit,
+            "one box can otherwise take all memory",
+        ),
+        (
+            "process limit",
+            Mechanism::PidsLimit,
+            "one box can otherwise fill the process table",
+        ),
     ]
     .into_iter()
     .map(|(name, mechanism, matters)| {
         let outcome = match missing.iter().find(|(known, _)| *known == mechanism) {
-            None => Outcome::Works { detail: "by cgroup".to_owned() },
-            Some((_, why)) if mechanism == Mechanism::PidsLimit => {
-                Outcome::Works { detail: format!("by rlimit only: {why}") }
-            }
+            None => Outcome::Works {
+                detail: "by cgroup".to_owned(),
+            },
+            Some((_, why)) if mechanism == Mechanism::PidsLimit => Outcome::Works {
+                detail: format!("by rlimit only: {why}"),
+            },
             Some((_, why)) => Outcome::Missing {
                 why: why.clone(),
                 fix: "run the daemon as root: sudo boxwood serve".to_owned(),
             },
         };
-        Finding { name, mechanism: Some(mechanism), outcome, matters }
+        Finding {
+            name,
+            mechanism: Some(mechanism),
+            outcome,
+            matters,
+        }
     })
     .collect()
 }
 
 fn tree_kill(shared: &Shared) -> Finding {
     let outcome = match (&shared.cgroups.kill, shared.mapping.single_uid_reason()) {
-        (Some(_), _) => Outcome::Works { detail: "by cgroup.kill".to_owned() },
-        (None, None) => Outcome::Works { detail: "by a supervisor per command".to_owned() },
+        (Some(_), _) => Outcome::Works {
+            detail: "by cgroup.kill".to_owned(),
+        },
+        (None, None) => Outcome::Works {
+            detail: "by a supervisor per command".to_owned(),
+        },
         (None, Some(why)) => Outcome::Missing {
             why: format!("a command can end its own supervisor: {why}"),
             fix: "sudo apt-get install uidmap, or run the daemon as root".to_owned(),
@@ -124,7 +152,9 @@ fn tree_kill(shared: &Shared) -> Finding {
 
 fn landlock(shared: &Shared) -> Finding {
     let outcome = if shared.landlock {
-        Outcome::Works { detail: "a second fence around files".to_owned() }
+        Outcome::Works {
+            detail: "a second fence around files".to_owned(),
+        }
     } else {
         Outcome::Missing {
             why: "the kernel does not have it, or it is switched off".to_owned(),
@@ -146,9 +176,10 @@ async fn network(shared: &Arc<Shared>) -> Finding {
             let attached = crate::start::attach(shared, &blank.remains).await;
             let cleared = blank.remains.clear().await;
             match (attached, cleared) {
-                (Ok(_), Ok(())) => {
-                    Outcome::Works { detail: "boxes can be given a network of their own".to_owned() }
-                }
+                (Ok(_), Ok(())) => Outcome::Works {
+                    detail: crate::net::caution()
+                        .unwrap_or_else(|| "boxes can be given a network of their own".to_owned()),
+                },
                 (Err(error), _) => Outcome::Missing {
                     why: error.to_string(),
                     fix: if shared.mapping.is_root() {
@@ -163,9 +194,10 @@ async fn network(shared: &Arc<Shared>) -> Finding {
                 },
             }
         }
-        Err(error) => {
-            Outcome::Missing { why: error.to_string(), fix: namespace_fix().to_owned() }
-        }
+        Err(error) => Outcome::Missing {
+            why: error.to_string(),
+            fix: namespace_fix().to_owned(),
+        },
     };
     Finding {
         name: "network",

@@ -27,7 +27,11 @@ impl ProcessControl for Control {
     fn wait(&self) -> BoxFuture<'_, Exit> {
         let mut exit = self.exit.clone();
         Box::pin(async move {
-            match exit.wait_for(Option::is_some).await.map(|exit| exit.clone()) {
+            match exit
+                .wait_for(Option::is_some)
+                .await
+                .map(|exit| exit.clone())
+            {
                 Ok(Some(exit)) => exit,
                 // The box went without a word about this program.
                 Ok(None) | Err(_) => gone(),
@@ -38,7 +42,9 @@ impl ProcessControl for Control {
     fn signal(&self, signal: i32, scope: Scope) -> BoxFuture<'_, Result<(), ControlError>> {
         Box::pin(async move {
             let named = Signal::from_named_raw(signal).ok_or(ControlError::BadSignal(signal))?;
-            if scope == Scope::Tree && let Some(sent) = self.signal_group(named) {
+            if scope == Scope::Tree
+                && let Some(sent) = self.signal_group(named)
+            {
                 return sent.map_err(ControlError::Io);
             }
             if self.exit.borrow().is_some() {
@@ -48,8 +54,15 @@ impl ProcessControl for Control {
                 Scope::Process => KillScope::Process,
                 Scope::Tree => KillScope::Tree,
             };
-            let message = ToInit::Signal { id: self.id, signal, scope };
-            self.link.send(&message, &[]).await.map_err(|_| ControlError::Gone)
+            let message = ToInit::Signal {
+                id: self.id,
+                signal,
+                scope,
+            };
+            self.link
+                .send(&message, &[])
+                .await
+                .map_err(|_| ControlError::Gone)
         })
     }
 

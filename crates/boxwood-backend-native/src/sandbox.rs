@@ -19,11 +19,11 @@ use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 
-use crate::watched::watch;
 use crate::blank::Remains;
 use crate::cgroup::{Counters, ExecGroup};
 use crate::process::{self, Control};
 use crate::spawner::into_io;
+use crate::watched::watch;
 use crate::{files, streams};
 
 pub(crate) struct NativeSandbox {
@@ -60,8 +60,11 @@ pub(crate) struct Spawned {
 
 impl Spawned {
     pub(crate) async fn kill(&self) {
-        let message =
-            ToInit::Signal { id: self.id, signal: SIGKILL, scope: KillScope::Process };
+        let message = ToInit::Signal {
+            id: self.id,
+            signal: SIGKILL,
+            scope: KillScope::Process,
+        };
         let _ = self.link.send(&message, &[]).await;
     }
 }
@@ -130,7 +133,10 @@ impl Link {
     async fn hear(&self, event: FromInit, mut fds: Vec<OwnedFd>, remains: &Remains) {
         match event {
             FromInit::Spawned { id } => {
-                let spawned = self.waiting().get_mut(&id).and_then(|waiting| waiting.spawned.take());
+                let spawned = self
+                    .waiting()
+                    .get_mut(&id)
+                    .and_then(|waiting| waiting.spawned.take());
                 let unheard = match spawned {
                     Some(spawned) => spawned.send(Ok(fds.pop())).is_err(),
                     None => false,
@@ -148,12 +154,21 @@ impl Link {
                     }
                 }
             }
-            FromInit::Exited { id, status, denied_syscall, disk_full } => {
-                let Some(waiting) = self.waiting().remove(&id) else { return };
-                let after =
-                    remains.group.as_ref().map(crate::cgroup::Group::counters).unwrap_or_default();
-                let exit =
-                    process::exit(status, waiting.before, after, denied_syscall, disk_full);
+            FromInit::Exited {
+                id,
+                status,
+                denied_syscall,
+                disk_full,
+            } => {
+                let Some(waiting) = self.waiting().remove(&id) else {
+                    return;
+                };
+                let after = remains
+                    .group
+                    .as_ref()
+                    .map(crate::cgroup::Group::counters)
+                    .unwrap_or_default();
+                let exit = process::exit(status, waiting.before, after, denied_syscall, disk_full);
                 waiting.exit.send_replace(Some(exit));
                 // The tree of a program that left children behind can still be killed, until its
                 // last handle goes.
@@ -167,13 +182,20 @@ impl Link {
     }
 
     async fn end_unheard(&self, id: u64) {
-        let group = self.waiting().get(&id).map(|waiting| Arc::clone(&waiting.group));
+        let group = self
+            .waiting()
+            .get(&id)
+            .map(|waiting| Arc::clone(&waiting.group));
         let killed = group.is_some_and(|group| {
             let group = group.lock().unwrap_or_else(PoisonError::into_inner);
             group.as_ref().is_some_and(|group| group.kill().is_ok())
         });
         if !killed {
-            let message = ToInit::Signal { id, signal: SIGKILL, scope: KillScope::Tree };
+            let message = ToInit::Signal {
+                id,
+                signal: SIGKILL,
+                scope: KillScope::Tree,
+            };
             let _ = self.send(&message, &[]).await;
         }
     }
@@ -190,7 +212,10 @@ fn spawn_error(step: String, errno: i32) -> SpawnError {
     match Errno::from_raw_os_error(errno) {
         Errno::AGAIN => SpawnError::PidsLimit,
         Errno::TOOBIG => SpawnError::TooLong,
-        errno => SpawnError::Step { step, source: errno.into() },
+        errno => SpawnError::Step {
+            step,
+            source: errno.into(),
+        },
     }
 }
 
@@ -220,7 +245,10 @@ impl NativeSandbox {
         mut fds: Vec<OwnedFd>,
     ) -> Result<Spawned, SpawnError> {
         let step = |step: &'static str| {
-            move |source: io::Error| SpawnError::Step { step: step.to_owned(), source }
+            move |source: io::Error| SpawnError::Step {
+                step: step.to_owned(),
+                source,
+            }
         };
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         // A file operation ends by itself and leaves nobody behind.
@@ -241,7 +269,11 @@ impl NativeSandbox {
         let group = Arc::new(Mutex::new(group));
         let (tell_spawned, spawned) = oneshot::channel();
         let (tell_exit, exit) = watch::channel(None);
-        let counters = self.remains.group.as_ref().map(crate::cgroup::Group::counters);
+        let counters = self
+            .remains
+            .group
+            .as_ref()
+            .map(crate::cgroup::Group::counters);
         let waiting = Waiting {
             spawned: Some(tell_spawned),
             exit: tell_exit,
@@ -249,7 +281,11 @@ impl NativeSandbox {
             group: Arc::clone(&group),
         };
         self.link.waiting().insert(id, waiting);
-        let message = ToInit::Spawn(Spawn { id, program, cgroup });
+        let message = ToInit::Spawn(Spawn {
+            id,
+            program,
+            cgroup,
+        });
         let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         let sent = if self.is_running() {
             self.link.send(&message, &borrowed).await
@@ -262,7 +298,13 @@ impl NativeSandbox {
         }
         drop(fds);
         let terminal = spawned.await.map_err(|_| SpawnError::Gone)??;
-        Ok(Spawned { id, link: Arc::clone(&self.link), exit, group, terminal })
+        Ok(Spawned {
+            id,
+            link: Arc::clone(&self.link),
+            exit,
+            group,
+            terminal,
+        })
     }
 }
 
@@ -278,8 +320,16 @@ impl Sandbox for NativeSandbox {
     fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Process, SpawnError>> {
         Box::pin(async move {
             let prepared = streams::prepare(request)?;
-            let spawned = self.spawn_program(prepared.program, prepared.theirs).await?;
-            let Spawned { id, link, exit, group, terminal } = spawned;
+            let spawned = self
+                .spawn_program(prepared.program, prepared.theirs)
+                .await?;
+            let Spawned {
+                id,
+                link,
+                exit,
+                group,
+                terminal,
+            } = spawned;
             let remains = Arc::clone(&self.remains);
             let control = move |terminal| Control {
                 id,
@@ -315,7 +365,10 @@ impl Sandbox for NativeSandbox {
                 return Ok(());
             }
             let cleared = self.remains.clear().await;
-            cleared.map_err(|source| StopError { step: "clear it away".to_owned(), source })?;
+            cleared.map_err(|source| StopError {
+                step: "clear it away".to_owned(),
+                source,
+            })?;
             *stopped = true;
             Ok(())
         })

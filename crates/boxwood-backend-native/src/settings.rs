@@ -4,8 +4,18 @@ use std::path::PathBuf;
 
 use crate::net::NetworkSettings;
 
+/// How long this process means to make boxes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Alone on its state directory, and its successor clears up after it.
+    Daemon,
+    /// One command, beside others.
+    Single,
+}
+
 #[derive(Clone, Debug)]
 pub struct Settings {
+    pub kind: Kind,
     /// Tells this daemon's boxes from another's.
     pub state_dir: PathBuf,
     /// For sockets and other things that do not outlive a boot.
@@ -18,6 +28,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            kind: Kind::Daemon,
             state_dir: PathBuf::from("/var/lib/boxwood"),
             run_dir: PathBuf::from("/run/boxwood"),
             pool_size: 4,

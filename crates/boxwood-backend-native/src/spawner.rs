@@ -31,13 +31,18 @@ impl Spawner {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        Ok(Self { channel: Mutex::new(Some(ours)), process: Mutex::new(Some(process)) })
+        Ok(Self {
+            channel: Mutex::new(Some(ours)),
+            process: Mutex::new(Some(process)),
+        })
     }
 
     /// Asks for a process; `inner` is its end of a channel. Blocks for about a millisecond.
     pub(crate) fn ask(&self, what: ToSpawner, inner: &Channel) -> io::Result<Born> {
         let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
-        let channel = channel.as_ref().ok_or_else(|| io::Error::other("the spawner has ended"))?;
+        let channel = channel
+            .as_ref()
+            .ok_or_else(|| io::Error::other("the spawner has ended"))?;
         channel.send(&what, &[inner.as_fd()]).map_err(into_io)?;
         let (answer, mut fds) = channel.receive::<FromSpawner>().map_err(into_io)?;
         match (answer, fds.pop()) {
@@ -49,8 +54,17 @@ impl Spawner {
 
     /// Lets the spawner end and waits for it.
     pub(crate) async fn end(&self) {
-        drop(self.channel.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(
+            self.channel
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+        let process = self
+            .process
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(mut process) = process {
             let _ = tokio::task::spawn_blocking(move || process.wait()).await;
         }
@@ -59,8 +73,17 @@ impl Spawner {
 
 impl Drop for Spawner {
     fn drop(&mut self) {
-        drop(self.channel.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(
+            self.channel
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+        let process = self
+            .process
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(mut process) = process {
             // It ends at the end of its channel, within microseconds.
             let _ = process.wait();

@@ -49,7 +49,9 @@ async fn clear(remains: &Remains) {
 }
 
 fn missing(denial: &boxwood_policy::Denial) -> StartError {
-    StartError::Unsupported { what: denial.to_string() }
+    StartError::Unsupported {
+        what: denial.to_string(),
+    }
 }
 
 fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
@@ -77,9 +79,10 @@ fn blocked(source: io::Error) -> StartError {
     match source.kind() {
         io::ErrorKind::PermissionDenied => StartError::Unavailable {
             why: format!("this host does not allow new user namespaces: {source}"),
-            hint: "run `boxwood doctor`; usually `sysctl kernel.unprivileged_userns_clone=1`, or on \
+            hint:
+                "run `boxwood doctor`; usually `sysctl kernel.unprivileged_userns_clone=1`, or on \
                    Ubuntu `sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
-                .to_owned(),
+                    .to_owned(),
         },
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StartError::Unavailable {
             why: format!("the host's limit of namespaces is reached: {source}"),
@@ -96,7 +99,9 @@ async fn carry_out(
     channel: boxwood_init::Channel,
 ) -> Result<(Arc<Link>, bool), StartError> {
     if let Some(group) = &remains.group {
-        group.limit(&spec.limits()).map_err(step("set its limits"))?;
+        group
+            .limit(&spec.limits())
+            .map_err(step("set its limits"))?;
     }
     let network = match spec.network() {
         Network::Off => None,
@@ -106,21 +111,29 @@ async fn carry_out(
     let Drawn { plan, fds } = plan::draw(shared, spec, remains, network)?;
     let link = Link::new(channel).map_err(step("open its channel"))?;
     let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-    link.send(&ToInit::Plan(Box::new(plan)), &borrowed).await.map_err(step("send its plan"))?;
+    link.send(&ToInit::Plan(Box::new(plan)), &borrowed)
+        .await
+        .map_err(step("send its plan"))?;
     let answer = tokio::time::timeout(DEADLINE, link.receive()).await;
     match answer {
         Ok(Ok((FromInit::Ready { landlock, .. }, _))) => Ok((link, landlock)),
-        Ok(Ok((FromInit::PlanFailed { step, errno }, _))) => {
-            Err(StartError::Step { step, source: io::Error::from_raw_os_error(errno) })
-        }
-        Ok(Ok(_)) => Err(step("hear from init")(io::Error::other("an unexpected answer"))),
+        Ok(Ok((FromInit::PlanFailed { step, errno }, _))) => Err(StartError::Step {
+            step,
+            source: io::Error::from_raw_os_error(errno),
+        }),
+        Ok(Ok(_)) => Err(step("hear from init")(io::Error::other(
+            "an unexpected answer",
+        ))),
         Ok(Err(error)) => Err(step("hear from init")(error)),
         Err(_elapsed) => Err(step("hear from init")(io::ErrorKind::TimedOut.into())),
     }
 }
 
 /// Gives the box a way out and tells what init has to configure.
-pub(crate) async fn attach(shared: &Arc<Shared>, remains: &Remains) -> Result<InsideNetwork, StartError> {
+pub(crate) async fn attach(
+    shared: &Arc<Shared>,
+    remains: &Remains,
+) -> Result<InsideNetwork, StartError> {
     let (worker, name) = (Arc::clone(shared), remains.name.clone());
     let init = remains.init;
     let attached = tokio::task::spawn_blocking(move || attach_blocking(&worker, init, &name));
@@ -132,7 +145,10 @@ pub(crate) async fn attach(shared: &Arc<Shared>, remains: &Remains) -> Result<In
         .await
         .map_err(|error| failed(error.to_string()))?
         .map_err(|error| failed(chain(&error)))?;
-    *remains.way_out.lock().unwrap_or_else(PoisonError::into_inner) = Some(way_out);
+    *remains
+        .way_out
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner) = Some(way_out);
     Ok(inside)
 }
 
@@ -144,8 +160,7 @@ fn attach_blocking(
     match &shared.ways_out {
         WaysOut::Veth(networks) => {
             let path = format!("/proc/{}/ns/net", init.as_raw_nonzero());
-            let netns =
-                File::open(&path).map_err(|source| NetError::Namespace { path, source })?;
+            let netns = File::open(&path).map_err(|source| NetError::Namespace { path, source })?;
             let lease = networks.attach_namespace(netns.as_fd())?;
             let inside = lease.inside();
             let plan = InsideNetwork {
@@ -168,7 +183,12 @@ fn attach_blocking(
             let plan = InsideNetwork {
                 interface: None,
                 dns: inside.dns.clone(),
-                guard: Some(denied.iter().map(|net| (net.address(), net.prefix())).collect()),
+                guard: Some(
+                    denied
+                        .iter()
+                        .map(|net| (net.address(), net.prefix()))
+                        .collect(),
+                ),
             };
             Ok((plan, WayOut::Pasta(lease)))
         }

@@ -27,25 +27,41 @@ pub(crate) struct Prepared {
 }
 
 pub(crate) enum Ours {
-    Pipes { stdin: Option<OwnedFd>, stdout: OwnedFd, stderr: OwnedFd },
+    Pipes {
+        stdin: Option<OwnedFd>,
+        stdout: OwnedFd,
+        stderr: OwnedFd,
+    },
     Terminal,
 }
 
 fn step(source: impl Into<io::Error>) -> SpawnError {
-    SpawnError::Step { step: "open its streams".to_owned(), source: source.into() }
+    SpawnError::Step {
+        step: "open its streams".to_owned(),
+        source: source.into(),
+    }
 }
 
 pub(crate) fn prepare(request: SpawnRequest) -> Result<Prepared, SpawnError> {
-    let SpawnRequest { mut argv, env, cwd, stdio } = request;
+    let SpawnRequest {
+        mut argv,
+        env,
+        cwd,
+        stdio,
+    } = request;
     let mut theirs = Vec::with_capacity(4);
     let mut place = |fd| {
         theirs.push(fd);
         theirs.len() - 1
     };
     let (stdio, ours) = match stdio {
-        Stdio::Terminal(size) => {
-            (StdioPlan::Terminal { rows: size.rows, cols: size.cols }, Ours::Terminal)
-        }
+        Stdio::Terminal(size) => (
+            StdioPlan::Terminal {
+                rows: size.rows,
+                cols: size.cols,
+            },
+            Ours::Terminal,
+        ),
         Stdio::Output | Stdio::Pipes => {
             let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(step);
             let (stdin, our_stdin) = match stdio {
@@ -56,9 +72,19 @@ pub(crate) fn prepare(request: SpawnRequest) -> Result<Prepared, SpawnError> {
                 _ => (None, None),
             };
             let ((our_stdout, stdout), (our_stderr, stderr)) = (pipe()?, pipe()?);
-            let plan =
-                StdioPlan::Streams { stdin, stdout: place(stdout), stderr: place(stderr) };
-            (plan, Ours::Pipes { stdin: our_stdin, stdout: our_stdout, stderr: our_stderr })
+            let plan = StdioPlan::Streams {
+                stdin,
+                stdout: place(stdout),
+                stderr: place(stderr),
+            };
+            (
+                plan,
+                Ours::Pipes {
+                    stdin: our_stdin,
+                    stdout: our_stdout,
+                    stderr: our_stderr,
+                },
+            )
         }
     };
     let script = match long_script(&argv) {
@@ -69,11 +95,24 @@ pub(crate) fn prepare(request: SpawnRequest) -> Result<Prepared, SpawnError> {
         }
         None => None,
     };
-    if argv.iter().any(|argument| argument.len() > LONGEST_ARGUMENT) {
+    if argv
+        .iter()
+        .any(|argument| argument.len() > LONGEST_ARGUMENT)
+    {
         return Err(SpawnError::TooLong);
     }
     let env = env.into_iter().collect();
-    Ok(Prepared { program: Program::Command { argv, env, cwd, stdio, script }, theirs, ours })
+    Ok(Prepared {
+        program: Program::Command {
+            argv,
+            env,
+            cwd,
+            stdio,
+            script,
+        },
+        theirs,
+        ours,
+    })
 }
 
 /// The script of a `sh -c`, when it is too long to be an argument.
@@ -107,7 +146,14 @@ impl Ours {
         control: impl FnOnce(Option<Terminal>) -> Control,
     ) -> Result<Process, SpawnError> {
         match (self, terminal) {
-            (Self::Pipes { stdin, stdout, stderr }, _) => Ok(Process {
+            (
+                Self::Pipes {
+                    stdin,
+                    stdout,
+                    stderr,
+                },
+                _,
+            ) => Ok(Process {
                 stdin: match stdin {
                     Some(fd) => Some(Box::new(Sender::from_owned_fd(fd).map_err(step)?)),
                     None => None,
@@ -142,7 +188,11 @@ impl Held {
     }
 
     pub(crate) fn with<T>(&self, work: impl FnOnce(&ExecGroup) -> T) -> Option<T> {
-        self.group.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(work)
+        self.group
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map(work)
     }
 }
 
@@ -152,7 +202,11 @@ impl Drop for Held {
         if Arc::strong_count(&self.group) > 1 {
             return;
         }
-        let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let group = self
+            .group
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let (Some(group), Some(of)) = (group, &self.remains.group) {
             of.release(group);
         }

@@ -21,11 +21,18 @@ pub(crate) struct Terminal {
 impl Terminal {
     pub(crate) fn new(master: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&master, true)?;
-        Ok(Self { master: Arc::new(watch(master)?) })
+        Ok(Self {
+            master: Arc::new(watch(master)?),
+        })
     }
 
     pub(crate) fn resize(&self, size: TerminalSize) -> io::Result<()> {
-        let size = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize {
+            ws_row: size.rows,
+            ws_col: size.cols,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
         Ok(tcsetwinsize(self.master.get_ref().as_fd(), size)?)
     }
 }
@@ -66,8 +73,7 @@ impl AsyncWrite for Terminal {
     ) -> Poll<io::Result<usize>> {
         loop {
             let mut guard = ready!(self.master.poll_write_ready(context))?;
-            let outcome =
-                guard.try_io(|master| Ok(rustix::io::write(master.get_ref(), bytes)?));
+            let outcome = guard.try_io(|master| Ok(rustix::io::write(master.get_ref(), bytes)?));
             if let Ok(outcome) = outcome {
                 return Poll::Ready(outcome);
             }

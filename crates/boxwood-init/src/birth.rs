@@ -21,7 +21,7 @@ use crate::serve;
 use crate::step::{Step, StepError};
 
 /// Waits for the plan, carries it out and serves. Ends with the channel.
-pub(crate) fn be_born(channel: Channel) -> ! {
+pub(crate) fn be_born(channel: &Channel) -> ! {
     let _ = rustix::thread::set_name(c"boxwood-init");
     let Ok((ToInit::Plan(plan), fds)) = channel.receive::<ToInit>() else {
         exit_now(0)
@@ -35,7 +35,7 @@ pub(crate) fn be_born(channel: Channel) -> ! {
             if channel.send(&ready, &[]).is_err() {
                 exit_now(0);
             }
-            serve::run(&channel, &plan, locked)
+            serve::run(channel, &plan, &locked)
         }
         Err(StepError { step, errno }) => {
             let _ = channel.send(&FromInit::PlanFailed { step, errno }, &[]);
@@ -75,7 +75,9 @@ fn become_root(identity: &Identity) -> Result<(), StepError> {
 
 fn network(plan: &Plan) -> Result<(), StepError> {
     netlink::loopback_up().step("bring up the loopback interface")?;
-    let Some(network) = &plan.network else { return Ok(()) };
+    let Some(network) = &plan.network else {
+        return Ok(());
+    };
     if let Some(interface) = &network.interface {
         netlink::configure_interface(
             &interface.name,
@@ -89,7 +91,10 @@ fn network(plan: &Plan) -> Result<(), StepError> {
     if let Some(denied) = &network.guard {
         let rules = InsideRules {
             resolvers: network.dns.clone(),
-            denied: denied.iter().map(|&(address, prefix)| Subnet::new(address, prefix)).collect(),
+            denied: denied
+                .iter()
+                .map(|&(address, prefix)| Subnet::new(address, prefix))
+                .collect(),
         };
         guard_inside(&rules).step("fence the box's network")?;
     }

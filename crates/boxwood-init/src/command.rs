@@ -213,7 +213,10 @@ fn become_command(child: &Child<'_>) -> (Failed, i32) {
     );
     call!(Failed::Setup(c"umask"), libc::SYS_umask, 0o022);
     if let Err(error) = child.prepared.fence.install() {
-        return (Failed::Setup(c"seccomp"), error.raw_os_error().unwrap_or(libc::EPERM));
+        return (
+            Failed::Setup(c"seccomp"),
+            error.raw_os_error().unwrap_or(libc::EPERM),
+        );
     }
     if let Err(errno) = enter_directory(child.prepared) {
         return (Failed::Directory, errno);

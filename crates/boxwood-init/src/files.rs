@@ -181,11 +181,7 @@ fn stat_of(path: &Path, metadata: &Metadata) -> FileStat {
         .flatten()
         .map(|target| target.as_os_str().as_bytes().to_vec());
     FileStat {
-        name: path
-            .file_name()
-            .map(OsStr::as_bytes)
-            .unwrap_or(b"/")
-            .to_vec(),
+        name: path.file_name().map_or(&b"/"[..], OsStr::as_bytes).to_vec(),
         mode: metadata.mode(),
         size: metadata.len(),
         modified_sec: metadata.mtime(),

@@ -34,7 +34,7 @@ pub(crate) fn build(plan: &Plan, fds: &[OwnedFd]) -> Result<(), StepError> {
     .step("cut mount propagation")?;
     let collected = Collected::from_host(plan, fds)?;
     enter_new_root(plan, &collected)?;
-    furnish::furnish(plan, collected)
+    furnish::furnish(plan, &collected)
 }
 
 /// Pivots into an empty root (or the image under a writable layer) and lets go of the host's.
@@ -43,21 +43,18 @@ fn enter_new_root(plan: &Plan, collected: &Collected) -> Result<(), StepError> {
         .into_iter()
         .find(|path| std::path::Path::new(path).is_dir())
         .unwrap_or("/tmp");
-    match (&plan.root, &collected.image) {
-        (RootPlan::Directory(_), Some(image)) => {
-            put(tmpfs(plan.private_mb, 0o700, None)?.as_fd(), stage)?;
-            rustix::process::chdir(stage).step("enter the stage")?;
-            for name in ["image", "upper", "work", "root"] {
-                rustix::fs::mkdir(name, Mode::from_raw_mode(0o755)).step("lay out the image")?;
-            }
-            put(image.as_fd(), "image")?;
-            put(overlay(stage, "image", "upper", "work")?.as_fd(), "root")?;
-            rustix::process::chdir("root").step("enter the image")?;
+    if let (RootPlan::Directory(_), Some(image)) = (&plan.root, &collected.image) {
+        put(tmpfs(plan.private_mb, 0o700, None)?.as_fd(), stage)?;
+        rustix::process::chdir(stage).step("enter the stage")?;
+        for name in ["image", "upper", "work", "root"] {
+            rustix::fs::mkdir(name, Mode::from_raw_mode(0o755)).step("lay out the image")?;
         }
-        _ => {
-            put(tmpfs(4, 0o755, None)?.as_fd(), stage)?;
-            rustix::process::chdir(stage).step("enter the new root")?;
-        }
+        put(image.as_fd(), "image")?;
+        put(overlay(stage, "image", "upper", "work")?.as_fd(), "root")?;
+        rustix::process::chdir("root").step("enter the image")?;
+    } else {
+        put(tmpfs(4, 0o755, None)?.as_fd(), stage)?;
+        rustix::process::chdir(stage).step("enter the new root")?;
     }
     rustix::process::pivot_root(".", ".").step("move into the new root")?;
     unmount(".", UnmountFlags::DETACH).step("let go of the host's root")?;

@@ -38,7 +38,7 @@ struct Init<'a> {
     running: Vec<Running>,
 }
 
-pub(crate) fn run(channel: &Channel, plan: &Plan, locked: Locked) -> ! {
+pub(crate) fn run(channel: &Channel, plan: &Plan, locked: &Locked) -> ! {
     let Ok(null) = reserve_low_descriptors() else {
         exit_now(1)
     };

@@ -3,7 +3,7 @@
 //! Comes in: requests from the daemon on standard input. Goes out: pids with pidfds. Never here: a
 //! thread, a mount, a decision. It lives in the host's namespaces and does nothing there.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use boxwood_init::{Channel, ChannelError, FromSpawner, ToSpawner};
 use boxwood_sys::clone::{self, Forked, exit_now, flags};
@@ -39,7 +39,7 @@ pub(crate) fn run() -> ! {
             Ok(Forked::Child) => {
                 drop(channel);
                 match request {
-                    ToSpawner::Blank => birth::be_born(Channel::from(inner)),
+                    ToSpawner::Blank => birth::be_born(&Channel::from(inner)),
                     ToSpawner::UserNamespace => wait_for_end(inner),
                 }
             }
@@ -70,8 +70,21 @@ fn take_channel() -> rustix::io::Result<Channel> {
     dup2_stdout(&null)?;
     dup2_stderr(&null)?;
     drop(null);
+    close_all_but(&channel)?;
     rustix::process::setsid()?;
     Ok(Channel::from(channel))
+}
+
+/// Whatever the daemon, or its parents, left open without close-on-exec.
+fn close_all_but(channel: &OwnedFd) -> rustix::io::Result<()> {
+    let kept = u32::try_from(channel.as_raw_fd()).unwrap_or(u32::MAX);
+    for (first, last) in [(3, kept - 1), (kept + 1, u32::MAX)] {
+        // SAFETY: integers only; nothing else in this process owns a descriptor yet.
+        if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0 {
+            return Err(rustix::io::Errno::IO);
+        }
+    }
+    Ok(())
 }
 
 fn ignore_child_signals() {

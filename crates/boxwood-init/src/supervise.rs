@@ -12,9 +12,7 @@ use boxwood_sys::clone::{self, ChildStack, exit_now};
 use boxwood_sys::signals;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait,
-};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
 
 use crate::command::{Prepared, Streams};
 
@@ -123,9 +121,9 @@ fn watch(command: i32, orders: &OwnedFd, children: &OwnedFd) -> i32 {
             } else if signal == Signal::KILL {
                 return end_all(command);
             } else {
-                descendants(getpid())
-                    .into_iter()
-                    .for_each(|pid| send(pid, signal));
+                for pid in descendants(getpid()) {
+                    send(pid, signal);
+                }
             }
         }
     }

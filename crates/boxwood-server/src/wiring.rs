@@ -71,7 +71,7 @@ pub fn launch(config: &Config, pool: PoolUse) -> Result<Arc<dyn Backend>, Launch
         },
         network: network(config)?,
     };
-    Ok(Arc::new(NativeBackend::launch(settings)?))
+    Ok(Arc::new(NativeBackend::launch(&settings)?))
 }
 
 fn network(config: &Config) -> Result<NetworkSettings, LaunchError> {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use boxwood_policy::Limits;
@@ -45,6 +45,7 @@ pub(crate) struct ExecGroup {
     path: PathBuf,
     pub(crate) directory: File,
     events: File,
+    killed: AtomicBool,
 }
 
 impl Group {
@@ -68,7 +69,9 @@ impl Group {
             fs::create_dir(directory)?;
         }
         let own = |place: &Option<super::Place>| {
-            place.as_ref().map(|place| (place.version, place.base.join(name)))
+            place
+                .as_ref()
+                .map(|place| (place.version, place.base.join(name)))
         };
         group.memory = own(&cgroups.memory);
         group.cpu = own(&cgroups.cpu);
@@ -137,15 +140,28 @@ impl Group {
 
     pub(crate) fn counters(&self) -> Counters {
         Counters {
-            oom: self.oom_events.as_ref().map_or(0, |file| field(file, "oom_kill ")),
-            pids: self.pids_events.as_ref().map_or(0, |file| field(file, "max ")),
+            oom: self
+                .oom_events
+                .as_ref()
+                .map_or(0, |file| field(file, "oom_kill ")),
+            pids: self
+                .pids_events
+                .as_ref()
+                .map_or(0, |file| field(file, "max ")),
         }
     }
 
     /// A sub-group for one command, or `None` where no hierarchy can kill.
     pub(crate) fn exec_group(&self) -> io::Result<Option<ExecGroup>> {
-        let Some(parent) = &self.kill else { return Ok(None) };
-        if let Some(group) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+        let Some(parent) = &self.kill else {
+            return Ok(None);
+        };
+        if let Some(group) = self
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()
+        {
             return Ok(Some(group));
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +172,12 @@ impl Group {
             Ok((File::open(&path)?, File::open(path.join("cgroup.events"))?))
         };
         match ready() {
-            Ok((directory, events)) => Ok(Some(ExecGroup { path, directory, events })),
+            Ok((directory, events)) => Ok(Some(ExecGroup {
+                path,
+                directory,
+                events,
+                killed: AtomicBool::new(false),
+            })),
             Err(error) => {
                 let _ = fs::remove_dir(&path);
                 Err(error)
@@ -164,17 +185,27 @@ impl Group {
         }
     }
 
-    /// Takes a sub-group back. One that still has processes (a command left some in the
-    /// background) stays until the box goes.
+    /// Takes a sub-group back for the next command. One that still has processes (a command left
+    /// some in the background) stays until the box goes. One that was killed is not used again:
+    /// current kernels kill whatever is born into such a group later on.
     pub(crate) fn release(&self, group: ExecGroup) {
-        if !group.is_populated() {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(group);
+        if group.killed.load(Ordering::Acquire) {
+            // Busy only while the dead are being buried; the box's end removes it then.
+            let _ = fs::remove_dir(&group.path);
+        } else if !group.is_populated() {
+            self.idle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(group);
         }
     }
 
     /// Removes every directory, waiting for the kernel to let go of the dead.
     pub(crate) async fn remove(&self) -> io::Result<()> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
         let mut pause = Duration::from_micros(200);
         for _ in 0..200 {
             if self.try_remove() {
@@ -204,6 +235,7 @@ impl ExecGroup {
 
     /// Kills every process in it, whatever it does to hide.
     pub(crate) fn kill(&self) -> io::Result<()> {
+        self.killed.store(true, Ordering::Release);
         fs::write(self.path.join("cgroup.kill"), "1")
     }
 
@@ -216,7 +248,11 @@ impl ExecGroup {
 
 /// Hosts without swap accounting do not have every file.
 fn write_if_there(path: &Path, value: &str) -> io::Result<()> {
-    if path.exists() { fs::write(path, value) } else { Ok(()) }
+    if path.exists() {
+        fs::write(path, value)
+    } else {
+        Ok(())
+    }
 }
 
 /// The number after `name` in a file of counters, read from its start.
@@ -225,5 +261,6 @@ fn field(file: &File, name: &str) -> u64 {
     let n = file.read_at(&mut buffer, 0).unwrap_or(0);
     let text = std::str::from_utf8(&buffer[..n]).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+    line.and_then(|value| value.trim().parse().ok())
+        .unwrap_or(0)
 }

@@ -20,7 +20,9 @@ impl Mounts {
     fn parse(text: &str) -> Self {
         let mut mounts = Self::default();
         for line in text.lines() {
-            let Some((before, after)) = line.split_once(" - ") else { continue };
+            let Some((before, after)) = line.split_once(" - ") else {
+                continue;
+            };
             let (Some(point), Some(kind), Some(options)) = (
                 before.split(' ').nth(4),
                 after.split(' ').next(),
@@ -32,7 +34,10 @@ impl Mounts {
                 "cgroup2" if mounts.two.is_none() => mounts.two = Some(PathBuf::from(point)),
                 "cgroup" => {
                     for option in options.split(',') {
-                        mounts.one.entry(option.to_owned()).or_insert_with(|| point.into());
+                        mounts
+                            .one
+                            .entry(option.to_owned())
+                            .or_insert_with(|| point.into());
                     }
                 }
                 _ => {}
@@ -55,14 +60,18 @@ mod tests {
              33 24 0:29 / /tmp rw - tmpfs tmpfs rw\n",
         );
         assert_eq!(mounts.one["memory"], PathBuf::from("/sys/fs/cgroup/memory"));
-        assert_eq!(mounts.one["cpu"], PathBuf::from("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(
+            mounts.one["cpu"],
+            PathBuf::from("/sys/fs/cgroup/cpu,cpuacct")
+        );
         assert_eq!(mounts.two, Some(PathBuf::from("/sys/fs/cgroup/unified")));
     }
 
     #[test]
     fn unified_hosts_have_one_hierarchy() {
-        let mounts =
-            Mounts::parse("29 22 0:25 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n");
+        let mounts = Mounts::parse(
+            "29 22 0:25 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
+        );
         assert!(mounts.one.is_empty());
         assert_eq!(mounts.two, Some(PathBuf::from("/sys/fs/cgroup")));
     }

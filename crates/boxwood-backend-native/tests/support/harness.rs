@@ -87,7 +87,7 @@ impl Places {
             run_dir: self.directory.path().join("run"),
             ..Settings::default()
         };
-        NativeBackend::launch(settings).map_err(|error| {
+        NativeBackend::launch(&settings).map_err(|error| {
             let hint = error.hint().unwrap_or("run `boxwood doctor`").to_owned();
             anyhow::Error::new(error).context(format!(
                 "native boxes cannot be started on this host (hint: {hint})"

@@ -42,9 +42,9 @@ pub(super) fn write(plan: &Plan) -> Result<(), StepError> {
 
 fn resolv_conf(plan: &Plan) -> String {
     let servers = plan.network.iter().flat_map(|network| &network.dns);
-    servers
-        .map(|server| format!("nameserver {server}\n"))
-        .collect()
+    servers.fold(String::new(), |text, server| {
+        text + &format!("nameserver {server}\n")
+    })
 }
 
 const BOX_PASSWD: &str = "box:x:1000:1000:box:/home/box:/bin/sh\n";

@@ -17,7 +17,7 @@ use crate::root::collect::{Collected, Piece};
 use crate::root::{etc, make_read_only, overlay, put, tmpfs};
 use crate::step::{Step, StepError};
 
-pub(crate) fn furnish(plan: &Plan, collected: Collected) -> Result<(), StepError> {
+pub(crate) fn furnish(plan: &Plan, collected: &Collected) -> Result<(), StepError> {
     for name in [
         "etc", "home", "mnt", "opt", "proc", "dev", "root", "run", "srv", "tmp", "var",
     ] {
@@ -39,8 +39,8 @@ pub(crate) fn furnish(plan: &Plan, collected: Collected) -> Result<(), StepError
             make_symlink(python, "/.boxwood/bin/python")?;
         }
     }
-    dev(plan, &collected)?;
-    proc(&collected)?;
+    dev(plan, collected)?;
+    proc(collected)?;
     put(tmpfs(plan.tmp_mb, 0o1777, None)?.as_fd(), "/tmp")?;
     private_areas(plan, host_root)?;
     let root = open_tree(CWD, "/", OpenTreeFlags::OPEN_TREE_CLOEXEC).step("look at the root")?;
