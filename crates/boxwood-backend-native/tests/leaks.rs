@@ -43,6 +43,7 @@ where
     Footprint::claim_orphans()?;
     let places = Places::make()?;
     let host = support::host::describe();
+    prime(&places)?;
     let before = Footprint::take(&places.all())?;
     let backend: Arc<dyn Backend> = Arc::new(places.launch()?);
     let runtime = runtime()?;
@@ -57,6 +58,17 @@ where
     runtime.shutdown_timeout(Duration::from_secs(10));
     outcome?;
     settle(&before, &places.all(), PATIENCE)
+}
+
+/// A first run, so that what is made once and kept on purpose is there before the count: the lock
+/// in the state directory, and the runtime's own pair of sockets for signals.
+fn prime(places: &Places) -> anyhow::Result<()> {
+    let backend = places.launch()?;
+    let runtime = runtime()?;
+    runtime.block_on(backend.shutdown());
+    drop(backend);
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    Ok(())
 }
 
 fn idle() -> anyhow::Result<()> {

@@ -92,7 +92,11 @@ impl Bench {
             .await
             .context("the box did not start in time")?;
         Ok(started.map(|sandbox| {
-            self.lock().push(Arc::clone(&sandbox));
+            let mut boxes = self.lock();
+            // A stopped one is nobody's any more; holding it would hold its descriptors.
+            boxes.retain(|known| known.is_alive());
+            boxes.push(Arc::clone(&sandbox));
+            drop(boxes);
             HeldBox::new(sandbox)
         }))
     }
