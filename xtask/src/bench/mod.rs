@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Measure this `boxwood` instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Measure these only: exec, podman, create, idle, many, relay, daemon
+    /// Measure these only: exec, apart, podman, create, idle, many, relay, daemon
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
 }
@@ -70,8 +70,8 @@ impl Effort {
     }
 }
 
-const ROWS: [&str; 7] = [
-    "exec", "podman", "create", "idle", "many", "relay", "daemon",
+const ROWS: [&str; 8] = [
+    "exec", "apart", "podman", "create", "idle", "many", "relay", "daemon",
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -116,6 +116,7 @@ fn measure(binary: &Path, effort: Effort, only: &[String]) -> Result<Vec<Row>> {
         eprintln!("measuring: {name}");
         rows.push(match name {
             "exec" => exec::against_fork(&daemon, effort),
+            "apart" => exec::against_fork_apart(&daemon, effort),
             "podman" => exec::against_podman(&daemon, effort),
             "create" => create::against_bwrap(&daemon, effort),
             "relay" => relay::against_pipe(&daemon, effort),

@@ -247,7 +247,9 @@ impl Row {
 /// `1.31 ×`, or `1/52` where we are far below.
 fn ratio_text(ratio: f64) -> String {
     if ratio > 0.0 && ratio < 0.21 {
-        format!("1/{:.0}", 1.0 / ratio)
+        let times = 1.0 / ratio;
+        let digits = usize::from(times < 10.0);
+        format!("1/{times:.digits$}")
     } else {
         format!("{ratio:.2} ×")
     }
@@ -262,7 +264,7 @@ fn spread_text(spread: &Spread) -> String {
     )
 }
 
-fn time_text(us: f64) -> String {
+pub(super) fn time_text(us: f64) -> String {
     if us < 1000.0 {
         format!("{us:.0} µs")
     } else {
@@ -270,7 +272,7 @@ fn time_text(us: f64) -> String {
     }
 }
 
-fn micros(time: Duration) -> f64 {
+pub(super) fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
@@ -282,7 +284,7 @@ mod tests {
     fn a_ratio_far_below_one_is_a_fraction() {
         assert_eq!(ratio_text(1.314), "1.31 ×");
         assert_eq!(ratio_text(0.5), "0.50 ×");
-        assert_eq!(ratio_text(0.2), "1/5");
+        assert_eq!(ratio_text(0.2), "1/5.0");
         assert_eq!(ratio_text(0.025), "1/40");
     }
 
