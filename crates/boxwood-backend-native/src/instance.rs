@@ -51,17 +51,17 @@ pub(crate) fn is_stale(name: &str) -> bool {
 }
 
 fn lock(state_dir: &Path) -> Result<File, StartError> {
-    let path = state_dir.join("native.lock");
     let step = |what: &str| {
-        let step = format!("{what} `{}`", path.display());
+        let step = format!("{what} `{}`", state_dir.display());
         move |source: io::Error| StartError::Step { step, source }
     };
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(state_dir)
-        .map_err(step("make the directory of"))?;
-    let file = File::create(&path).map_err(step("open"))?;
+        .map_err(step("make"))?;
+    // The directory itself: nothing to leave behind.
+    let file = File::open(state_dir).map_err(step("open"))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(StartError::Unavailable {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod blank;
+mod busy;
 mod cgroup;
 mod files;
 mod idmap;
@@ -32,6 +33,7 @@ use boxwood_api::Mechanism;
 use boxwood_backend::{Backend, BoxFuture, Capabilities, Probe, ProbeError, Sandbox, StartError};
 use boxwood_policy::AdmittedSpec;
 
+use crate::busy::Busy;
 use crate::cgroup::Cgroups;
 use crate::instance::Instance;
 use crate::mapping::Mapping;
@@ -55,6 +57,7 @@ pub(crate) struct Shared {
     ways_out: WaysOut,
     landlock: bool,
     pool: Pool,
+    busy: Busy,
 }
 
 impl NativeBackend {
@@ -83,6 +86,7 @@ impl NativeBackend {
                 ways_out,
                 landlock: probe::landlock_works(),
                 pool,
+                busy: Busy::new(),
             }),
         })
     }
@@ -116,11 +120,20 @@ impl Backend for NativeBackend {
         spec: &'a AdmittedSpec,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
         let (shared, spec) = (Arc::clone(&self.shared), spec.clone());
+        let work = self.shared.busy.enter();
+        let (tell, told) = tokio::sync::oneshot::channel();
+        // A task of its own: a caller that goes away half-way must not leave half a box.
+        tokio::spawn(async move {
+            let outcome = start::start(shared, spec).await;
+            if let Err(Ok(unwanted)) = tell.send(outcome)
+                && let Err(error) = unwanted.stop().await
+            {
+                tracing::warn!(%error, "a box that nobody wanted any more was not removed");
+            }
+            drop(work);
+        });
         Box::pin(async move {
-            // A task of its own: a caller that goes away half-way must not leave half a box. The
-            // finished box is dropped then, and dropping removes it.
-            let started = tokio::spawn(start::start(shared, spec)).await;
-            match started {
+            match told.await {
                 Ok(outcome) => Ok(outcome? as Arc<dyn Sandbox>),
                 Err(error) => Err(StartError::Step {
                     step: "run the start".to_owned(),
@@ -132,6 +145,7 @@ impl Backend for NativeBackend {
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
+            self.shared.busy.idle().await;
             self.shared.pool.drain().await;
             self.shared.spawner.end().await;
             self.shared.cgroups.remove_base();

@@ -67,6 +67,15 @@ pub(crate) struct BoxIds {
     slot: Option<(u32, Arc<Mutex<Slots>>)>,
 }
 
+impl BoxIds {
+    /// Whose the commands' files on the host are, where that is not the daemon's own user.
+    pub(crate) fn owner(&self) -> Option<(u32, u32)> {
+        self.slot
+            .as_ref()
+            .map(|_| (self.command_uid, self.command_gid))
+    }
+}
+
 impl Drop for BoxIds {
     fn drop(&mut self) {
         if let Some((slot, slots)) = &self.slot {

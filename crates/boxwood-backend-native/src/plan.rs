@@ -14,8 +14,38 @@ use crate::Shared;
 use crate::blank::Remains;
 use crate::idmap;
 
-/// Memory is what private areas are made of; half of it leaves room for programs.
-const SMALLEST_PRIVATE_MB: u64 = 64;
+/// Sizes in MiB of what a box may write that is not the host's. It is made of the box's memory: all of
+/// it full must still leave room for programs, or the kernel would have to end one, and it might
+/// choose init.
+struct Areas {
+    /// `/tmp` and `/dev/shm`, each.
+    tmp: u64,
+    /// Home, and each further writable area of a root that is not read-only.
+    home: u64,
+    workspace: u64,
+}
+
+impl Areas {
+    fn of(spec: &AdmittedSpec) -> Self {
+        let limits = spec.limits();
+        let share = |sixteenths: u64| (limits.memory_mb * sixteenths / 16).max(1);
+        let tmp = limits.tmp_mb.min(share(3));
+        // Home, `/opt`, `/usr/local`, or an image's layer and root's home: never more than three.
+        let homes = if spec.read_only_root() { 1 } else { 3 };
+        let workspaces = u64::from(spec.workspace().is_none());
+        let each = share(12).saturating_sub(2 * tmp) / (homes + workspaces);
+        let bound = match limits.workspace_quota_mb {
+            0 => each,
+            quota => quota.min(each),
+        }
+        .max(1);
+        Self {
+            tmp,
+            home: bound,
+            workspace: bound,
+        }
+    }
+}
 
 /// A plan and the descriptors it names.
 pub(crate) struct Drawn {
@@ -56,11 +86,7 @@ pub(crate) fn draw(
         .iter()
         .map(|mount| mount_plan(shared, mount, remains, &mut fds))
         .collect::<Result<_, _>>()?;
-    let limits = spec.limits();
-    let private_mb = match limits.workspace_quota_mb {
-        0 => (limits.memory_mb / 2).max(SMALLEST_PRIVATE_MB),
-        quota => quota,
-    };
+    let areas = Areas::of(spec);
     let identity = remains.ids.identity;
     let plan = Plan {
         root,
@@ -70,11 +96,12 @@ pub(crate) fn draw(
         workspace_path: spec.mount_path().to_owned(),
         workspace,
         mounts,
-        tmp_mb: limits.tmp_mb,
-        private_mb,
+        tmp_mb: areas.tmp,
+        home_mb: areas.home,
+        private_workspace_mb: areas.workspace,
         network,
         cgroup_namespace: remains.group.is_some(),
-        process_rlimit: shared.cgroups.pids.is_none().then_some(limits.pids),
+        process_rlimit: shared.cgroups.pids.is_none().then_some(spec.limits().pids),
         landlock: shared.landlock,
         environment: environment(identity.home(), identity.command_uid == 0),
     };

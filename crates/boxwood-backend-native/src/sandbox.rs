@@ -20,6 +20,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 
 use crate::blank::Remains;
+use crate::busy::Busy;
 use crate::cgroup::{Counters, ExecGroup};
 use crate::process::{self, Control};
 use crate::spawner::into_io;
@@ -33,6 +34,7 @@ pub(crate) struct NativeSandbox {
     next: AtomicU64,
     gone: watch::Receiver<bool>,
     stopping: tokio::sync::Mutex<bool>,
+    busy: Busy,
 }
 
 /// The channel to init and everybody who waits on it.
@@ -220,7 +222,12 @@ fn spawn_error(step: String, errno: i32) -> SpawnError {
 }
 
 impl NativeSandbox {
-    pub(crate) fn new(remains: Remains, label: IsolationLabel, link: Arc<Link>) -> Self {
+    pub(crate) fn new(
+        remains: Remains,
+        label: IsolationLabel,
+        link: Arc<Link>,
+        busy: Busy,
+    ) -> Self {
         let remains = Arc::new(remains);
         let (tell_gone, gone) = watch::channel(false);
         tokio::spawn(Arc::clone(&link).listen(Arc::clone(&remains), tell_gone));
@@ -231,6 +238,7 @@ impl NativeSandbox {
             next: AtomicU64::new(1),
             gone,
             stopping: tokio::sync::Mutex::new(false),
+            busy,
         }
     }
 
@@ -250,6 +258,9 @@ impl NativeSandbox {
                 source,
             }
         };
+        if !self.is_running() {
+            return Err(SpawnError::Gone);
+        }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         // A file operation ends by itself and leaves nobody behind.
         let group = match (&self.remains.group, &program) {
@@ -319,7 +330,7 @@ impl Sandbox for NativeSandbox {
 
     fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Process, SpawnError>> {
         Box::pin(async move {
-            let prepared = streams::prepare(request)?;
+            let prepared = streams::prepare(request, self.remains.ids.owner())?;
             let spawned = self
                 .spawn_program(prepared.program, prepared.theirs)
                 .await?;
@@ -365,6 +376,8 @@ impl Sandbox for NativeSandbox {
                 return Ok(());
             }
             let cleared = self.remains.clear().await;
+            // Whoever asks something of it from now on is told that it is gone.
+            let _ = self.gone.clone().wait_for(|gone| *gone).await;
             cleared.map_err(|source| StopError {
                 step: "clear it away".to_owned(),
                 source,
@@ -377,7 +390,20 @@ impl Sandbox for NativeSandbox {
 
 impl Drop for NativeSandbox {
     fn drop(&mut self) {
-        // Never stopped: the listener sees the end and lets go of the rest.
+        if *self.stopping.get_mut() {
+            return;
+        }
+        // Never stopped. Clearing takes a while, so it is left to a task; without a runtime the
+        // last reference does what can be done at once.
         self.remains.kill();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (remains, busy) = (Arc::clone(&self.remains), self.busy.enter());
+            runtime.spawn(async move {
+                if let Err(error) = remains.clear().await {
+                    tracing::warn!(%error, name = remains.name, "a box left something behind");
+                }
+                drop(busy);
+            });
+        }
     }
 }

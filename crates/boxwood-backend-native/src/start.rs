@@ -9,7 +9,7 @@ use std::time::Duration;
 use boxwood_api::Network;
 use boxwood_backend::StartError;
 use boxwood_init::{FromInit, InsideInterface, InsideNetwork, ToInit};
-use boxwood_policy::AdmittedSpec;
+use boxwood_policy::{AdmittedSpec, Denial};
 use rustix::process::Pid;
 
 use crate::blank::{Blank, Remains, WayOut};
@@ -33,7 +33,12 @@ pub(crate) async fn start(
                 clear(&remains).await;
                 return Err(missing(&denial));
             }
-            Ok(Arc::new(NativeSandbox::new(remains, label, link)))
+            Ok(Arc::new(NativeSandbox::new(
+                remains,
+                label,
+                link,
+                shared.busy.clone(),
+            )))
         }
         Err(error) => {
             clear(&remains).await;
@@ -48,9 +53,15 @@ async fn clear(remains: &Remains) {
     }
 }
 
-fn missing(denial: &boxwood_policy::Denial) -> StartError {
-    StartError::Unsupported {
-        what: denial.to_string(),
+fn missing(denial: &Denial) -> StartError {
+    match denial {
+        Denial::Missing { mechanism, why } => StartError::Missing {
+            mechanism: *mechanism,
+            why: why.clone(),
+        },
+        denial => StartError::Unsupported {
+            what: denial.to_string(),
+        },
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::fchown;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use boxwood_backend::{Process, SpawnError, SpawnRequest, Stdio};
@@ -42,7 +43,11 @@ fn step(source: impl Into<io::Error>) -> SpawnError {
     }
 }
 
-pub(crate) fn prepare(request: SpawnRequest) -> Result<Prepared, SpawnError> {
+/// `owner` is the host uid and gid of the command: what opens `/dev/stdout` must be allowed to.
+pub(crate) fn prepare(
+    request: SpawnRequest,
+    owner: Option<(u32, u32)>,
+) -> Result<Prepared, SpawnError> {
     let SpawnRequest {
         mut argv,
         env,
@@ -63,7 +68,14 @@ pub(crate) fn prepare(request: SpawnRequest) -> Result<Prepared, SpawnError> {
             Ours::Terminal,
         ),
         Stdio::Output | Stdio::Pipes => {
-            let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(step);
+            let pipe = || {
+                let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(step)?;
+                if let Some((uid, gid)) = owner {
+                    // Both ends are one inode.
+                    fchown(&writer, Some(uid), Some(gid)).map_err(step)?;
+                }
+                Ok::<_, SpawnError>((reader, writer))
+            };
             let (stdin, our_stdin) = match stdio {
                 Stdio::Pipes => {
                     let (theirs, ours) = pipe()?;

@@ -16,8 +16,10 @@ pub struct Plan {
     pub workspace: Option<MountPlan>,
     pub mounts: Vec<MountPlan>,
     pub tmp_mb: u64,
-    /// Size of each private area other than `/tmp`.
-    pub private_mb: u64,
+    /// Size of home, and of each further writable area of a root that is not read-only.
+    pub home_mb: u64,
+    /// Size of the workspace, when it is private.
+    pub private_workspace_mb: u64,
     pub network: Option<InsideNetwork>,
     /// The box's own cgroup namespace; only where the box is in a cgroup of its own.
     pub cgroup_namespace: bool,

@@ -44,7 +44,7 @@ fn enter_new_root(plan: &Plan, collected: &Collected) -> Result<(), StepError> {
         .find(|path| std::path::Path::new(path).is_dir())
         .unwrap_or("/tmp");
     if let (RootPlan::Directory(_), Some(image)) = (&plan.root, &collected.image) {
-        put(tmpfs(plan.private_mb, 0o700, None)?.as_fd(), stage)?;
+        put(tmpfs(plan.home_mb, 0o700, None)?.as_fd(), stage)?;
         rustix::process::chdir(stage).step("enter the stage")?;
         for name in ["image", "upper", "work", "root"] {
             rustix::fs::mkdir(name, Mode::from_raw_mode(0o755)).step("lay out the image")?;

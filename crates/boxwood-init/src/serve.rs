@@ -6,10 +6,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use boxwood_init::{
-    Channel, ChannelError, FromInit, KillScope, Plan, Program, Spawn, StdioPlan, ToInit,
+    Channel, ChannelError, FromInit, Identity, KillScope, Plan, Program, Spawn, StdioPlan, ToInit,
 };
 use boxwood_sys::clone::{ChildStack, exit_now};
-use boxwood_sys::{seccomp, signals};
+use boxwood_sys::{fsid, seccomp, signals};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
@@ -158,7 +158,7 @@ impl Init<'_> {
             .step("prepare the command")?;
         let script = script.map(at).transpose()?;
         let terminal = match stdio {
-            StdioPlan::Terminal { rows, cols } => Some(open_terminal(rows, cols)?),
+            StdioPlan::Terminal { rows, cols } => Some(open_terminal(rows, cols, &plan.identity)?),
             StdioPlan::Streams { .. } => None,
         };
         let streams = match (&terminal, stdio) {
@@ -308,7 +308,23 @@ fn status_field(pid: i32, field: &str) -> Option<i32> {
         .ok()
 }
 
-fn open_terminal(rows: u16, cols: u16) -> Result<(OwnedFd, OwnedFd), StepError> {
+/// The terminal's node belongs to whoever opens it, and that has to be the commands' uid.
+fn open_terminal(
+    rows: u16,
+    cols: u16,
+    identity: &Identity,
+) -> Result<(OwnedFd, OwnedFd), StepError> {
+    if !identity.single_uid {
+        fsid::set(identity.command_uid, identity.command_gid).step("open a terminal")?;
+    }
+    let opened = open_own_terminal(rows, cols);
+    if !identity.single_uid {
+        fsid::set(identity.init_uid, identity.init_uid).step("open a terminal")?;
+    }
+    opened
+}
+
+fn open_own_terminal(rows: u16, cols: u16) -> Result<(OwnedFd, OwnedFd), StepError> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let open = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let master = rustix::fs::open("/dev/pts/ptmx", open, Mode::empty()).step("open a terminal")?;

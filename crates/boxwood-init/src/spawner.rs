@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use boxwood_init::{Channel, ChannelError, FromSpawner, ToSpawner};
 use boxwood_sys::clone::{self, Forked, exit_now, flags};
+use boxwood_sys::signals;
 use rustix::fs::{Mode, OFlags};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
@@ -19,6 +20,9 @@ pub(crate) fn run() -> ! {
     let Ok(channel) = take_channel() else {
         exit_now(1)
     };
+    if signals::reset_all().is_err() {
+        exit_now(1);
+    }
     // Children are told apart by pidfds in the daemon; nobody here waits for them.
     ignore_child_signals();
     let _ = rustix::thread::set_name(c"boxwood-spawn");

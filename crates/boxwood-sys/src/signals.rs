@@ -25,6 +25,33 @@ pub fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
+/// Gives every signal its default again, whatever this process inherited or its runtime set. An
+/// ignored signal would stay ignored in every program started from here.
+pub fn reset_all() -> io::Result<()> {
+    // As the kernel lays it out: handler, flags, restorer, mask. All zero is the default action.
+    let default = [0_u64; 4];
+    for signal in 1..=64 {
+        if signal == libc::SIGKILL || signal == libc::SIGSTOP {
+            continue;
+        }
+        // SAFETY: the pointer is to a zeroed kernel_sigaction that outlives the call. The C library
+        // refuses to touch the signals it keeps for itself, hence the raw call.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                ptr::null_mut::<libc::c_void>(),
+                size_of::<u64>(),
+            )
+        };
+        if rc != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// Forgets the pending signals: many children may share one.
 pub fn drain(signals: BorrowedFd<'_>) {
     let mut buffer = [0_u8; 128 * 4];

@@ -10,7 +10,7 @@ pub(crate) fn describe() -> Host {
     Host {
         privilege,
         absent: super::absent::on(privilege, has_landlock()),
-        network: privilege == Privilege::Root || installed("pasta"),
+        network: privilege == Privilege::Root || (installed("pasta") && opens_tun()),
         // Delegated groups of an ordinary user are not used.
         counters: privilege == Privilege::Root,
     }
@@ -32,6 +32,15 @@ fn installed(tool: &str) -> bool {
     ["/usr/bin", "/bin", "/usr/sbin", "/sbin"]
         .iter()
         .any(|directory| Path::new(directory).join(tool).exists())
+}
+
+/// `pasta` needs the tunnel device; some hosts keep it for root.
+fn opens_tun() -> bool {
+    std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")
+        .is_ok()
 }
 
 /// Whether the caller, by name or number, has subordinate ids enough for a box.

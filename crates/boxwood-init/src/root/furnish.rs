@@ -133,15 +133,15 @@ fn proc(collected: &Collected) -> Result<(), StepError> {
 /// Home, and what else may be written when the root is not read-only.
 fn private_areas(plan: &Plan, host_root: bool) -> Result<(), StepError> {
     let owner = (plan.identity.command_uid, plan.identity.command_gid);
-    put(tmpfs(plan.private_mb, 0o755, None)?.as_fd(), "/home")?;
+    put(tmpfs(plan.home_mb, 0o755, None)?.as_fd(), "/home")?;
     make_owned_directory("/home/box", owner)?;
     if owner.0 == 0 {
-        put(tmpfs(plan.private_mb, 0o700, Some(owner))?.as_fd(), "/root")?;
+        put(tmpfs(plan.home_mb, 0o700, Some(owner))?.as_fd(), "/root")?;
     }
     if plan.read_only_root || !host_root {
         return Ok(());
     }
-    put(tmpfs(plan.private_mb, 0o755, Some(owner))?.as_fd(), "/opt")?;
+    put(tmpfs(plan.home_mb, 0o755, Some(owner))?.as_fd(), "/opt")?;
     if Path::new("/usr/local").is_dir() {
         local_layer(plan, owner)?;
     }
@@ -152,10 +152,7 @@ fn private_areas(plan: &Plan, host_root: bool) -> Result<(), StepError> {
 /// user namespace leaves it read-only, which is the stricter of the two.
 fn local_layer(plan: &Plan, owner: (u32, u32)) -> Result<(), StepError> {
     make_directory("/.boxwood/local", 0o700)?;
-    put(
-        tmpfs(plan.private_mb, 0o700, None)?.as_fd(),
-        "/.boxwood/local",
-    )?;
+    put(tmpfs(plan.home_mb, 0o700, None)?.as_fd(), "/.boxwood/local")?;
     make_directory("/.boxwood/local/work", 0o755)?;
     make_owned_directory("/.boxwood/local/upper", owner)?;
     for name in ["bin", "etc", "include", "lib", "sbin", "share", "src"] {
@@ -180,7 +177,7 @@ fn workspace(plan: &Plan, mount: Option<&OwnedFd>) -> Result<(), StepError> {
     let owner = (plan.identity.command_uid, plan.identity.command_gid);
     put_at(
         plan,
-        &tmpfs(plan.private_mb, 0o755, Some(owner))?,
+        &tmpfs(plan.private_workspace_mb, 0o755, Some(owner))?,
         path,
         true,
     )

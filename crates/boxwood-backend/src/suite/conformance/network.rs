@@ -116,7 +116,9 @@ async fn on_is_refused_where_it_cannot_be_had(bench: &Bench) -> anyhow::Result<(
     ensure!(
         matches!(
             error,
-            StartError::Unsupported { .. } | StartError::Missing { .. }
+            StartError::Unsupported { .. }
+                | StartError::Missing { .. }
+                | StartError::Unavailable { .. }
         ),
         "{error:?}"
     );

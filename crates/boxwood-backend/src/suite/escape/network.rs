@@ -31,7 +31,11 @@ cases! { "network":
 pub(super) async fn refused(bench: &Bench) -> anyhow::Result<()> {
     match bench.try_start(&Wish::new().network(Network::On)).await? {
         Ok(_) => bail!("a network where none was expected"),
-        Err(StartError::Unsupported { .. } | StartError::Missing { .. }) => Ok(()),
+        Err(
+            StartError::Unsupported { .. }
+            | StartError::Missing { .. }
+            | StartError::Unavailable { .. },
+        ) => Ok(()),
         Err(other) => Err(other).context("refusing the network"),
     }
 }
