@@ -63,6 +63,21 @@ pub(super) fn host_pids_with(marker: &str) -> Vec<u32> {
         .collect()
 }
 
+/// Waits until the host sees `count` processes with the marker.
+pub(super) async fn seen(marker: &str, count: usize) -> anyhow::Result<Vec<u32>> {
+    for _ in 0..300 {
+        let pids = host_pids_with(marker);
+        if pids.len() >= count {
+            return Ok(pids);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    anyhow::bail!(
+        "the host sees {} of {count} processes of the box",
+        host_pids_with(marker).len()
+    )
+}
+
 /// Waits until no process of the host carries the marker any more.
 pub(super) async fn all_gone(marker: &str) -> anyhow::Result<()> {
     for _ in 0..100 {

@@ -7,7 +7,7 @@ use boxwood_api::Mechanism;
 
 use crate::suite::case::cases;
 use crate::suite::held::{request, shell};
-use crate::suite::outside::{all_gone, host_pids_with, marker};
+use crate::suite::outside::{all_gone, host_pids_with, marker, seen};
 use crate::suite::{Bench, HeldBox, Wish};
 use crate::{ExitStatus, Scope};
 
@@ -110,15 +110,7 @@ fn disguised(program: &str, mark: &str) -> crate::SpawnRequest {
 
 /// Waits until the host sees `count` processes of the disguise, so that it is really worn.
 async fn worn(mark: &str, count: usize) -> anyhow::Result<()> {
-    let began = Instant::now();
-    while host_pids_with(mark).len() < count {
-        ensure!(
-            began.elapsed() < Duration::from_secs(15),
-            "only {} of {count} processes came up",
-            host_pids_with(mark).len()
-        );
-        tokio::time::sleep(Duration::from_millis(30)).await;
-    }
+    seen(mark, count).await?;
     tokio::time::sleep(Duration::from_millis(150)).await;
     Ok(())
 }

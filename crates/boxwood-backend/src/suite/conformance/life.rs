@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::suite::case::cases;
 use crate::suite::held::{request, shell};
-use crate::suite::outside::{all_gone, host_pids_with, marker};
+use crate::suite::outside::{all_gone, host_pids_with, marker, seen};
 use crate::suite::{Bench, HeldBox, Host, Privilege, Wish};
 use crate::{ControlError, ExitStatus, FileCall, FileError, Scope, SpawnError};
 
@@ -40,10 +40,7 @@ async fn stop_ends_everything(bench: &Bench) -> anyhow::Result<()> {
             &mark,
         ]))
         .await?;
-    ensure!(
-        !host_pids_with(&mark).is_empty(),
-        "the host does not see the box's process"
-    );
+    seen(&mark, 1).await?;
     held.stop().await?;
     ensure!(host_pids_with(&mark).is_empty(), "alive after stop");
     gone(&held).await?;
@@ -109,9 +106,7 @@ async fn gone_resolves_when_init_is_killed(bench: &Bench) -> anyhow::Result<()> 
             &mark,
         ]))
         .await?;
-    let pid = *host_pids_with(&mark)
-        .first()
-        .context("the host does not see it")?;
+    let pid = *seen(&mark, 1).await?.first().context("no process")?;
     kill_from_the_host(bench.host(), init_of(pid)?).await?;
     gone(&held).await?;
     let ran = running.finish_within(Duration::from_secs(10)).await?;

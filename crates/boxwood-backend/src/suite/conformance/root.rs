@@ -147,7 +147,11 @@ async fn a_box_user_root_is_root_inside_only(bench: &Bench) -> anyhow::Result<()
 async fn fill(held: &HeldBox, directory: &str, stop_at_mib: u64) -> anyhow::Result<(u64, bool)> {
     let script = format!(
         "import os, errno, sys
-fd = os.open('{directory}/filler', os.O_CREAT | os.O_WRONLY, 0o600)
+try:
+    fd = os.open('{directory}/filler', os.O_CREAT | os.O_WRONLY, 0o600)
+except PermissionError:
+    print(0, 1)
+    sys.exit()
 block, done, full = bytes(1 << 20), 0, 0
 while done < {stop_at_mib} << 20:
     try:

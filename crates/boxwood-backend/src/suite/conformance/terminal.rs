@@ -100,7 +100,8 @@ async fn ctrl_c_interrupts_the_foreground(bench: &Bench) -> anyhow::Result<()> {
     let held = bench.start(&Wish::new()).await?;
     let mut process = held.process(on_terminal(request(&["cat"]))).await?;
     type_in(&mut process, "hello\r").await?;
-    until(&mut process, "hello").await?;
+    // Twice: the terminal's echo, and `cat` itself, which is then surely running.
+    until(&mut process, "hello\r\nhello").await?;
     type_in(&mut process, "\u{3}").await?;
     ensure!(ends(&mut process).await? == ExitStatus::Signal(2));
     held.is_well().await

@@ -7,7 +7,7 @@ use boxwood_api::{MountMode, Network};
 
 use crate::suite::case::cases;
 use crate::suite::held::request;
-use crate::suite::outside::{all_gone, host_pids_with, marker};
+use crate::suite::outside::{all_gone, host_pids_with, marker, seen};
 use crate::suite::{Bench, Wish};
 use crate::{ExitStatus, Scope};
 
@@ -43,16 +43,8 @@ for _ in range(4):
 while True: time.sleep(1)";
 
 async fn worn(mark: &str) -> anyhow::Result<()> {
-    for _ in 0..200 {
-        if host_pids_with(mark).len() >= 13 {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    anyhow::bail!(
-        "only {} of 13 survivors came up",
-        host_pids_with(mark).len()
-    )
+    seen(mark, 13).await?;
+    Ok(())
 }
 
 async fn cannot_leave_a_process_behind_after_a_kill(bench: &Bench) -> anyhow::Result<()> {
