@@ -33,7 +33,7 @@ use boxwood_api::Mechanism;
 use boxwood_backend::{Backend, BoxFuture, Capabilities, Probe, ProbeError, Sandbox, StartError};
 use boxwood_policy::AdmittedSpec;
 
-use crate::busy::Busy;
+use crate::busy::{Busy, Pulse};
 use crate::cgroup::Cgroups;
 use crate::instance::Instance;
 use crate::mapping::Mapping;
@@ -58,6 +58,7 @@ pub(crate) struct Shared {
     landlock: bool,
     pool: Pool,
     busy: Busy,
+    pulse: Arc<Pulse>,
 }
 
 impl NativeBackend {
@@ -87,6 +88,7 @@ impl NativeBackend {
                 landlock: probe::landlock_works(),
                 pool,
                 busy: Busy::new(),
+                pulse: Arc::new(Pulse::new()),
             }),
         })
     }
@@ -121,6 +123,7 @@ impl Backend for NativeBackend {
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
         let (shared, spec) = (Arc::clone(&self.shared), spec.clone());
         let work = self.shared.busy.enter();
+        self.shared.pulse.beat();
         let (tell, told) = tokio::sync::oneshot::channel();
         // A task of its own: a caller that goes away half-way must not leave half a box.
         tokio::spawn(async move {

@@ -49,6 +49,7 @@ impl Pool {
         tokio::spawn(async move {
             let pool = &shared.pool;
             while pool.lock().len() < pool.size && !pool.closed.load(Ordering::Acquire) {
+                shared.pulse.quiet().await;
                 match Blank::make(&shared, BoxUser::Box).await {
                     Ok(blank) => pool.lock().push(blank),
                     Err(error) => {

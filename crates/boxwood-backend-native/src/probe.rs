@@ -15,6 +15,8 @@ pub(crate) fn landlock_works() -> bool {
 }
 
 pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
+    // Whoever probes is about to need boxes.
+    shared.pool.fill(&shared);
     let mut findings = vec![namespaces(&shared).await, uids(&shared)];
     findings.extend(limits(&shared));
     findings.push(tree_kill(&shared));
@@ -182,11 +184,7 @@ async fn network(shared: &Arc<Shared>) -> Finding {
                 },
                 (Err(error), _) => Outcome::Missing {
                     why: error.to_string(),
-                    fix: if shared.mapping.is_root() {
-                        "load nf_tables and veth: modprobe nf_tables veth".to_owned()
-                    } else {
-                        "sudo apt-get install passt".to_owned()
-                    },
+                    fix: error.hint().unwrap_or("see the log").to_owned(),
                 },
                 (Ok(_), Err(error)) => Outcome::Missing {
                     why: format!("it could not be taken away again: {error}"),
@@ -201,7 +199,8 @@ async fn network(shared: &Arc<Shared>) -> Finding {
     };
     Finding {
         name: "network",
-        mechanism: Some(Mechanism::NetNamespace),
+        // The namespace itself is there in any case; this is about the way out of it.
+        mechanism: None,
         outcome,
         matters: "`network: on` is refused without it",
     }

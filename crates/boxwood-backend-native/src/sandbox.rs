@@ -20,12 +20,12 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 
 use crate::blank::Remains;
-use crate::busy::Busy;
+use crate::busy::{Busy, Pulse};
 use crate::cgroup::{Counters, ExecGroup};
 use crate::process::{self, Control};
 use crate::spawner::into_io;
 use crate::watched::watch;
-use crate::{files, streams};
+use crate::{Shared, files, streams};
 
 pub(crate) struct NativeSandbox {
     remains: Arc<Remains>,
@@ -35,6 +35,7 @@ pub(crate) struct NativeSandbox {
     gone: watch::Receiver<bool>,
     stopping: tokio::sync::Mutex<bool>,
     busy: Busy,
+    pulse: Arc<Pulse>,
 }
 
 /// The channel to init and everybody who waits on it.
@@ -226,7 +227,7 @@ impl NativeSandbox {
         remains: Remains,
         label: IsolationLabel,
         link: Arc<Link>,
-        busy: Busy,
+        shared: &Shared,
     ) -> Self {
         let remains = Arc::new(remains);
         let (tell_gone, gone) = watch::channel(false);
@@ -238,7 +239,8 @@ impl NativeSandbox {
             next: AtomicU64::new(1),
             gone,
             stopping: tokio::sync::Mutex::new(false),
-            busy,
+            busy: shared.busy.clone(),
+            pulse: Arc::clone(&shared.pulse),
         }
     }
 
@@ -261,6 +263,7 @@ impl NativeSandbox {
         if !self.is_running() {
             return Err(SpawnError::Gone);
         }
+        self.pulse.beat();
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         // A file operation ends by itself and leaves nobody behind.
         let group = match (&self.remains.group, &program) {

@@ -33,12 +33,7 @@ pub(crate) async fn start(
                 clear(&remains).await;
                 return Err(missing(&denial));
             }
-            Ok(Arc::new(NativeSandbox::new(
-                remains,
-                label,
-                link,
-                shared.busy.clone(),
-            )))
+            Ok(Arc::new(NativeSandbox::new(remains, label, link, &shared)))
         }
         Err(error) => {
             clear(&remains).await;
@@ -140,6 +135,8 @@ async fn carry_out(
     }
 }
 
+const DOCTOR: &str = "run `boxwood doctor`, or ask for a box without network";
+
 /// Gives the box a way out and tells what init has to configure.
 pub(crate) async fn attach(
     shared: &Arc<Shared>,
@@ -148,14 +145,17 @@ pub(crate) async fn attach(
     let (worker, name) = (Arc::clone(shared), remains.name.clone());
     let init = remains.init;
     let attached = tokio::task::spawn_blocking(move || attach_blocking(&worker, init, &name));
-    let failed = |why: String| StartError::Unavailable {
+    let failed = |why: String, hint: &str| StartError::Unavailable {
         why: format!("the box's network could not be set up: {why}"),
-        hint: "run `boxwood doctor`, or ask for a box without network".to_owned(),
+        hint: hint.to_owned(),
     };
     let (inside, way_out) = attached
         .await
-        .map_err(|error| failed(error.to_string()))?
-        .map_err(|error| failed(chain(&error)))?;
+        .map_err(|error| failed(error.to_string(), DOCTOR))?
+        .map_err(|error| {
+            let hint = error.hint().unwrap_or(DOCTOR).to_owned();
+            failed(chain(&error), &hint)
+        })?;
     *remains
         .way_out
         .lock()

@@ -15,7 +15,10 @@ use std::path::Path;
 use boxwood_init::{Channel, FileFailure, FileReply, FileRequest, FileStat, Identity};
 use boxwood_sys::clone::{self, exit_now};
 use rustix::fs::{CWD, RenameFlags};
-use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, Gid, Uid, set_capabilities, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
+};
 
 /// Starts the operation; its answer goes to `reply`.
 pub(crate) fn start(
@@ -43,19 +46,29 @@ pub(crate) fn start(
     exit_now(i32::from(sent.is_err()))
 }
 
+/// Takes the commands' uid and gives up what only init may keep: a command loses it at its `execve`,
+/// which this process never makes.
 fn become_command(identity: Identity) -> rustix::io::Result<()> {
     let _ = rustix::thread::set_name(c"boxwood-file");
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    if identity.single_uid {
-        return Ok(());
+    if !identity.single_uid {
+        let (uid, gid) = (
+            Uid::from_raw(identity.command_uid),
+            Gid::from_raw(identity.command_gid),
+        );
+        set_thread_groups(&[])?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
     }
-    let (uid, gid) = (
-        Uid::from_raw(identity.command_uid),
-        Gid::from_raw(identity.command_gid),
-    );
-    set_thread_groups(&[])?;
-    set_thread_res_gid(gid, gid, gid)?;
-    set_thread_res_uid(uid, uid, uid)
+    let none = CapabilitySet::empty();
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )
 }
 
 type Outcome = Result<(FileReply, Option<OwnedFd>), FileFailure>;

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use boxwood_backend::StartError;
 use boxwood_sys::netlink::{NetlinkError, Subnet};
 
 #[derive(Debug, thiserror::Error)]
@@ -66,24 +65,6 @@ impl NetError {
                 Some("the kernel needs nf_tables with `ct`, `fib` and `masquerade`")
             }
             _ => None,
-        }
-    }
-}
-
-impl From<NetError> for StartError {
-    fn from(error: NetError) -> Self {
-        match error.hint() {
-            Some(hint) => Self::Unavailable {
-                why: match std::error::Error::source(&error) {
-                    Some(source) => format!("{error}: {source}"),
-                    None => error.to_string(),
-                },
-                hint: hint.to_owned(),
-            },
-            None => Self::Step {
-                step: error.to_string(),
-                source: io::Error::other(error),
-            },
         }
     }
 }
