@@ -86,6 +86,7 @@ pub fn admit(
         exec: AdmittedExec {
             cmd: request.cmd.clone(),
             workdir,
+            workdir_named: crate::asked::fields(request).contains(&crate::SpecField::Workdir),
             env: request.env.clone(),
             timeout,
             stdin: request.stdin.clone(),

@@ -156,6 +156,7 @@ getters! {
 pub struct AdmittedExec {
     pub(crate) cmd: String,
     pub(crate) workdir: String,
+    pub(crate) workdir_named: bool,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) timeout: Duration,
     pub(crate) stdin: Option<String>,
@@ -166,8 +167,14 @@ impl AdmittedExec {
     pub fn cmd(&self) -> &str {
         &self.cmd
     }
-    pub fn workdir(&self) -> &str {
-        &self.workdir
+    /// Where the command starts in `living`: a caller who named no directory means the workspace of
+    /// the session that is there.
+    pub fn workdir<'a>(&'a self, living: &'a AdmittedSpec) -> &'a str {
+        if self.workdir_named {
+            &self.workdir
+        } else {
+            living.mount_path()
+        }
     }
     pub fn env(&self) -> &BTreeMap<String, String> {
         &self.env
@@ -190,6 +197,7 @@ impl fmt::Debug for AdmittedExec {
         f.debug_struct("AdmittedExec")
             .field("cmd", &self.cmd)
             .field("workdir", &self.workdir)
+            .field("workdir_named", &self.workdir_named)
             .field("env_keys", &self.env.keys().collect::<Vec<_>>())
             .field("timeout", &self.timeout)
             .field("stdin_bytes", &self.stdin.as_ref().map(String::len))

@@ -5,7 +5,7 @@
 //! timeout).
 
 use boxwood_api::{MountMode, Network};
-use boxwood_policy::{AdmittedMount, AdmittedSpec};
+use boxwood_policy::{AdmittedMount, AdmittedSpec, SpecField};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
@@ -14,89 +14,94 @@ pub(crate) struct Difference {
     pub(crate) value: String,
 }
 
+/// Compares only what the caller named: a request that names nothing but a command fits any session.
 pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> Option<Difference> {
-    let (limits, asked_limits) = (living.limits(), asked.limits());
-    let differ = |field, same: bool, value: &dyn Fn() -> String| {
-        (!same).then(|| Difference {
-            field,
-            value: value(),
-        })
-    };
-    None.or_else(|| {
-        differ("network", living.network() == asked.network(), &|| {
-            network_word(living.network()).to_owned()
-        })
-    })
-    .or_else(|| {
-        differ("image", living.image_text() == asked.image_text(), &|| {
-            living.image_text().to_owned()
-        })
-    })
-    .or_else(|| {
-        differ(
+    let (limits, wanted) = (living.limits(), asked.limits());
+    let checks: [(SpecField, &'static str, bool, String); 13] = [
+        (
+            SpecField::Network,
+            "network",
+            living.network() == asked.network(),
+            network_word(living.network()).to_owned(),
+        ),
+        (
+            SpecField::Image,
+            "image",
+            living.image() == asked.image(),
+            living.image_text().to_owned(),
+        ),
+        (
+            SpecField::HostPath,
             "host_path",
             living.host_path() == asked.host_path(),
-            &|| living.host_path().unwrap_or("null").to_owned(),
-        )
-    })
-    .or_else(|| {
-        let same = living.host_path_mode() == asked.host_path_mode();
-        differ("host_path_mode", same, &|| {
-            mode_word(living.host_path_mode()).to_owned()
-        })
-    })
-    .or_else(|| {
-        differ(
+            living.host_path().unwrap_or("null").to_owned(),
+        ),
+        (
+            SpecField::HostPathMode,
+            "host_path_mode",
+            living.host_path_mode() == asked.host_path_mode(),
+            mode_word(living.host_path_mode()).to_owned(),
+        ),
+        (
+            SpecField::MountPath,
             "mount_path",
             living.mount_path() == asked.mount_path(),
-            &|| living.mount_path().to_owned(),
-        )
-    })
-    .or_else(|| {
-        differ(
+            living.mount_path().to_owned(),
+        ),
+        (
+            SpecField::Persistent,
             "persistent",
             living.persistent() == asked.persistent(),
-            &|| living.persistent().to_string(),
-        )
-    })
-    .or_else(|| {
-        // Both went through the same parser, so equal wishes are equal bits.
-        let same = limits.cpus.to_bits() == asked_limits.cpus.to_bits();
-        differ("cpus", same, &|| format!("{:?}", limits.cpus))
-    })
-    .or_else(|| {
-        differ(
+            living.persistent().to_string(),
+        ),
+        (
+            SpecField::Cpus,
+            "cpus",
+            // Both went through the same parser, so equal wishes are equal bits.
+            limits.cpus.to_bits() == wanted.cpus.to_bits(),
+            format!("{:?}", limits.cpus),
+        ),
+        (
+            SpecField::MemoryMb,
             "memory_mb",
-            limits.memory_mb == asked_limits.memory_mb,
-            &|| limits.memory_mb.to_string(),
-        )
-    })
-    .or_else(|| {
-        differ("pids_limit", limits.pids == asked_limits.pids, &|| {
-            limits.pids.to_string()
-        })
-    })
-    .or_else(|| {
-        let same = living.read_only_root() == asked.read_only_root();
-        differ("read_only_rootfs", same, &|| {
-            living.read_only_root().to_string()
-        })
-    })
-    .or_else(|| {
-        let same = limits.workspace_quota_mb == asked_limits.workspace_quota_mb;
-        differ("workspace_quota_mb", same, &|| {
-            limits.workspace_quota_mb.to_string()
-        })
-    })
-    .or_else(|| {
-        differ("profile", living.profile() == asked.profile(), &|| {
-            living.profile().to_owned()
-        })
-    })
-    .or_else(|| {
-        let same = same_mounts(living.extra_mounts(), asked.extra_mounts());
-        differ("extra_mounts", same, &|| mounts_text(living.extra_mounts()))
-    })
+            limits.memory_mb == wanted.memory_mb,
+            limits.memory_mb.to_string(),
+        ),
+        (
+            SpecField::PidsLimit,
+            "pids_limit",
+            limits.pids == wanted.pids,
+            limits.pids.to_string(),
+        ),
+        (
+            SpecField::ReadOnlyRootfs,
+            "read_only_rootfs",
+            living.read_only_root() == asked.read_only_root(),
+            living.read_only_root().to_string(),
+        ),
+        (
+            SpecField::WorkspaceQuotaMb,
+            "workspace_quota_mb",
+            limits.workspace_quota_mb == wanted.workspace_quota_mb,
+            limits.workspace_quota_mb.to_string(),
+        ),
+        (
+            SpecField::Profile,
+            "profile",
+            living.profile() == asked.profile(),
+            living.profile().to_owned(),
+        ),
+        (
+            SpecField::ExtraMounts,
+            "extra_mounts",
+            same_mounts(living.extra_mounts(), asked.extra_mounts()),
+            mounts_text(living.extra_mounts()),
+        ),
+    ];
+    checks
+        .into_iter()
+        .find(|(field, _, same, _)| !same && asked.asked().contains(field))
+        .map(|(_, field, _, value)| Difference { field, value })
 }
 
 fn same_mounts(living: &[AdmittedMount], asked: &[AdmittedMount]) -> bool {

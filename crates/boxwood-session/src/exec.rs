@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use boxwood_api::{ExecResult, ExecStatus, Reason};
 use boxwood_backend::{Exit, ExitStatus, Process, ProcessControl, SpawnError, SpawnRequest, Stdio};
-use boxwood_policy::AdmittedExec;
+use boxwood_policy::{AdmittedExec, AdmittedSpec};
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Sleep, sleep};
@@ -32,16 +32,21 @@ pub(crate) struct Done {
     pub(crate) unkillable: bool,
 }
 
-pub(crate) fn shell_request(exec: &AdmittedExec, stdio: Stdio) -> SpawnRequest {
-    let argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), exec.cmd().to_owned()];
-    request(exec, argv, stdio)
+pub(crate) fn shell(exec: &AdmittedExec) -> Vec<String> {
+    vec!["/bin/sh".to_owned(), "-c".to_owned(), exec.cmd().to_owned()]
 }
 
-pub(crate) fn request(exec: &AdmittedExec, argv: Vec<String>, stdio: Stdio) -> SpawnRequest {
+/// What to start in the session that is there.
+pub(crate) fn request(
+    exec: &AdmittedExec,
+    living: &AdmittedSpec,
+    argv: Vec<String>,
+    stdio: Stdio,
+) -> SpawnRequest {
     SpawnRequest {
         argv,
         env: exec.env().clone(),
-        cwd: exec.workdir().to_owned(),
+        cwd: exec.workdir(living).to_owned(),
         stdio,
     }
 }
@@ -59,9 +64,10 @@ pub(crate) async fn run(
     let mut deadline = std::pin::pin!(sleep(exec.timeout()));
     let sandbox = Arc::clone(&record.session().sandbox);
     let mut output = Output::new(capture_bytes);
+    let wanted = request(exec, &record.session().spec, shell(exec), stdio);
     // The clock runs from here: a box too busy to start the command is also a timeout.
     let spawned = tokio::select! {
-        spawned = spawn(sandbox, shell_request(exec, stdio)) => spawned,
+        spawned = spawn(sandbox, wanted) => spawned,
         () = &mut deadline => {
             return Ok(finish(record, exec, output, timed_out(), false));
         }

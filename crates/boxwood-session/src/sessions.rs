@@ -82,8 +82,8 @@ impl Sessions {
         if admission.exec.cmd().trim().is_empty() {
             return Err(empty_command());
         }
-        let request = exec::shell_request(&admission.exec, stdio);
-        self.stream_request(admission, request).await
+        let argv = exec::shell(&admission.exec);
+        self.stream_program(admission, argv, stdio).await
     }
 
     /// Like [`Sessions::stream`], with a program and its arguments instead of a shell command.
@@ -94,17 +94,16 @@ impl Sessions {
         stdio: Stdio,
     ) -> Result<LiveExec, SessionError> {
         processes::check_argv(&argv)?;
-        let request = exec::request(&admission.exec, argv, stdio);
-        self.stream_request(admission, request).await
+        self.stream_program(admission, argv, stdio).await
     }
 
-    async fn stream_request(
+    async fn stream_program(
         &self,
         admission: Admission,
-        request: SpawnRequest,
+        argv: Vec<String>,
+        stdio: Stdio,
     ) -> Result<LiveExec, SessionError> {
         let Admission { spec, exec } = admission;
-        let stdio = request.stdio;
         if matches!(stdio, Stdio::Terminal(_)) && !self.registry.backend.capabilities().pty {
             return Err(SessionError::Invalid {
                 what: format!(
@@ -118,7 +117,8 @@ impl Sessions {
         loop {
             let record = self.begin_exec(&spec).await?;
             let session = Arc::clone(record.session());
-            match spawn(Arc::clone(&session.sandbox), request.clone()).await {
+            let request = exec::request(&exec, &session.spec, argv.clone(), stdio);
+            match spawn(Arc::clone(&session.sandbox), request).await {
                 Ok(process) => {
                     let sessions = self.clone();
                     let unkillable = move || sessions.close_unkillable(&session);

@@ -24,7 +24,7 @@ fn a_bare_request_gets_the_default_profile() {
     assert!(spec.read_only_root() && !spec.persistent());
     assert!(spec.workspace().is_none() && spec.extra_mounts().is_empty());
     assert_eq!(spec.mount_path(), "/workspace");
-    assert_eq!(admission.exec.workdir(), "/workspace");
+    assert_eq!(admission.exec.workdir(&admission.spec), "/workspace");
     assert_eq!(admission.exec.timeout(), Duration::from_secs(30));
     assert!(admission.exec.notices().is_empty());
     assert!(spec.asked().is_empty());

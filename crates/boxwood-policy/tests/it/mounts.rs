@@ -330,7 +330,13 @@ fn the_workdir_stays_under_a_mounted_workspace() {
         };
         let outcome = admit(&request, Origin::Operator, &facts, &PolicyRules::default());
         match expected {
-            Some(expected) => assert_eq!(outcome.expect("admitted").exec.workdir(), expected),
+            Some(expected) => assert_eq!(
+                {
+                    let admission = outcome.expect("admitted");
+                    admission.exec.workdir(&admission.spec).to_owned()
+                },
+                expected
+            ),
             None => assert_eq!(
                 outcome.expect_err("outside").to_string(),
                 "workdir must stay under mount_path when host_path is provided"
