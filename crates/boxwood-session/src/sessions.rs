@@ -7,7 +7,7 @@ use boxwood_api::{
     BackendInfo, Event, ExecResult, ProcessId, ProcessInfo, ProcessSpec, SessionDetail, SessionId,
     SessionInfo, Status,
 };
-use boxwood_backend::{Backend, FileAnswer, FileCall, SpawnRequest, Stdio};
+use boxwood_backend::{Backend, FileAnswer, FileCall, Stdio};
 use boxwood_policy::{Admission, AdmittedSpec};
 use tokio::sync::broadcast;
 

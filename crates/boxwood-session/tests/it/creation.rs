@@ -196,19 +196,34 @@ async fn other_mounts_are_another_session() {
             mode: boxwood_api::MountMode::Ro,
         });
     });
-    in_time(house.sessions.get_or_create(mounted.clone().spec))
+    in_time(house.sessions.get_or_create(plain().spec))
         .await
         .expect("a session");
-    let error = in_time(house.sessions.get_or_create(plain().spec))
+    let error = in_time(house.sessions.get_or_create(mounted.clone().spec))
         .await
         .expect_err("a conflict");
     assert_eq!(
         error.to_string(),
-        "sandbox_exec session s already exists with extra_mounts=[/data:ro]"
+        "sandbox_exec session s already exists with extra_mounts=[]"
     );
-    in_time(house.sessions.get_or_create(mounted.spec))
+}
+
+#[tokio::test]
+async fn a_request_that_names_only_a_command_fits_any_session() {
+    let house = house();
+    let special = asked_with("s", "true", |request| {
+        request.memory_mb = Some(256);
+        request.persistent = Some(true);
+        request.mount_path = Some("/data".to_owned());
+    });
+    in_time(house.sessions.get_or_create(special.spec))
         .await
-        .expect("the same mounts fit");
+        .expect("a session");
+    let result = in_time(house.sessions.exec(asked("s", "pwd")))
+        .await
+        .expect("it fits");
+    // And it starts in the workspace of the session that is there.
+    assert!(result.stdout.ends_with("/data\n"), "{}", result.stdout);
 }
 
 #[tokio::test]

@@ -22,7 +22,11 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start() -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        Self::start_in(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    /// On the directory of an earlier one.
+    pub(crate) fn start_in(directory: TempDir) -> Self {
         let mut child = boxwood()
             .args(["serve", "--listen", "127.0.0.1:0", "--state-dir"])
             .arg(directory.path().join("state"))
@@ -53,6 +57,18 @@ impl Daemon {
             ready_line,
             directory,
         }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it without a chance to clear up; its directory lives on.
+    pub(crate) fn kill(&mut self) -> TempDir {
+        self.child.kill().expect("the daemon is killed");
+        self.child.wait().expect("the daemon has ended");
+        let empty = tempfile::tempdir().expect("a temporary directory");
+        std::mem::replace(&mut self.directory, empty)
     }
 
     pub(crate) fn url(&self) -> &str {

@@ -1,5 +1,6 @@
 //! The command as a person meets it: what it prints, and how it ends.
 
+mod aftermath;
 mod boxes;
 mod command;
 mod completion;
@@ -12,5 +13,6 @@ mod help_processes;
 mod help_sessions;
 mod help_system;
 mod processes;
+mod seed;
 mod sessions;
 mod tokens;
