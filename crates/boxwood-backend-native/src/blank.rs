@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,6 +44,19 @@ pub(crate) struct Blank {
     pub(crate) user: BoxUser,
 }
 
+/// A box's name, unique on this host: who made it, and the how manieth it was.
+fn next_name() -> String {
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("b{}-{number}", std::process::id())
+}
+
+/// Whether the process that made the box called `name` is dead.
+pub(crate) fn is_stale(name: &str) -> bool {
+    let maker = name.strip_prefix('b').and_then(|rest| rest.split_once('-'));
+    let pid = maker.and_then(|(pid, _)| pid.parse::<u32>().ok());
+    pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+}
+
 impl Blank {
     /// Makes one on a blocking thread.
     pub(crate) async fn make(shared: &Arc<Shared>, user: BoxUser) -> io::Result<Self> {
@@ -62,9 +76,8 @@ impl Blank {
         let (ours, theirs) = Channel::pair()?;
         let Born { pid, pidfd } = shared.spawner.ask(ToSpawner::Blank, &theirs)?;
         drop(theirs);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let mut remains = Remains {
-            name: format!("b{}-{number}", std::process::id()),
+            name: next_name(),
             init: Pid::from_raw(pid).ok_or_else(|| io::Error::other("init has no pid"))?,
             pidfd: watch(pidfd)?,
             group: None,

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use boxwood_api::Mechanism;
 use boxwood_backend::StartError;
 
-use crate::instance;
 use crate::mapping::Mapping;
 use crate::net::Networks;
+use crate::{blank, instance};
 pub(crate) use group::{Counters, ExecGroup, Group};
 use hosts::Mounts;
 
@@ -134,20 +134,31 @@ impl Cgroups {
     }
 }
 
-/// Clears up after single commands that were killed: their groups, and with them their networks.
+/// Clears up after processes that were killed and that nobody follows: single commands, and daemons
+/// whose state directory went with them. Only groups of dead processes, and only empty ones.
 fn sweep_stale(mounts: &Mounts) {
+    let directories = |path: &Path| {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+    };
     for mount in mounts.one.values().chain(&mounts.two) {
-        for entry in fs::read_dir(mount.join(PARENT))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let name = entry.file_name();
-            if let Some(name) = name.to_str().filter(|name| instance::is_stale(name)) {
-                sweep(&entry.path());
+        for found in directories(&mount.join(PARENT)) {
+            let name = found.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if instance::is_stale(name) {
+                sweep(&found.path());
                 if let Err(error) = Networks::sweep(name) {
                     tracing::warn!(%error, "leftovers of an earlier network were not removed");
                 }
+                continue;
+            }
+            let dead = directories(&found.path())
+                .filter(|group| group.file_name().to_str().is_some_and(blank::is_stale))
+                .map(|group| remove_tree(&group.path()))
+                .count();
+            // A living instance has no dead one's boxes: it cleared them when it began.
+            if dead > 0 {
+                let _ = fs::remove_dir(found.path());
             }
         }
     }

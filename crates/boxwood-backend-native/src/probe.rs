@@ -1,5 +1,7 @@
 //! Looks at the host by using it: what works, what is missing, and the command that mends it.
 
+mod inside;
+
 use std::sync::Arc;
 
 use boxwood_api::Mechanism;
@@ -21,6 +23,7 @@ pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
     findings.extend(limits(&shared));
     findings.push(tree_kill(&shared));
     findings.push(landlock(&shared));
+    findings.extend(inside::look(&shared).await);
     findings.push(network(&shared).await);
     Ok(Probe { findings })
 }

@@ -1,0 +1,110 @@
+//! Starts a real box and reads what the kernel says about a command in it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use boxwood_api::{Mechanism, SessionId, SpecRequest};
+use boxwood_backend::{Finding, Outcome, Sandbox, SpawnRequest, Stdio};
+use boxwood_policy::{Facts, Origin, PolicyRules, admit};
+use tokio::io::AsyncReadExt;
+
+use crate::Shared;
+
+/// A status file is two kilobytes.
+const MOST: u64 = 64 * 1024;
+
+pub(super) async fn look(shared: &Arc<Shared>) -> Vec<Finding> {
+    let status = read_status(shared).await;
+    let field = |name: &str| -> Result<String, String> {
+        let status = status.as_ref().map_err(Clone::clone)?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.map(|value| value.trim_start_matches(':').trim().to_owned())
+            .ok_or_else(|| format!("the kernel does not tell `{name}`"))
+    };
+    [
+        (
+            "system calls",
+            Mechanism::Seccomp,
+            field("Seccomp"),
+            "2",
+            "dangerous system calls are refused by name",
+        ),
+        (
+            "privileges",
+            Mechanism::NoNewPrivileges,
+            field("NoNewPrivs"),
+            "1",
+            "a setuid file gives a command nothing",
+        ),
+        (
+            "capabilities",
+            Mechanism::CapabilitiesDropped,
+            field("CapBnd"),
+            "0000000000000000",
+            "a command has no power over anything but its own",
+        ),
+    ]
+    .into_iter()
+    .map(|(name, mechanism, seen, wanted, matters)| {
+        let outcome = match seen {
+            Ok(seen) if seen == wanted => Outcome::Works {
+                detail: "seen from inside a box".to_owned(),
+            },
+            Ok(seen) => Outcome::Fatal {
+                why: format!("a box was started and the kernel says `{seen}`"),
+                fix: "this is a defect of Boxwood: please report it".to_owned(),
+            },
+            Err(why) => Outcome::Fatal {
+                why,
+                fix: "see the log".to_owned(),
+            },
+        };
+        Finding {
+            name,
+            mechanism: Some(mechanism),
+            outcome,
+            matters,
+        }
+    })
+    .collect()
+}
+
+async fn read_status(shared: &Arc<Shared>) -> Result<String, String> {
+    let request = SpecRequest {
+        session_id: SessionId::new("doctor").ok(),
+        ..SpecRequest::default()
+    };
+    let rules = PolicyRules::default();
+    let admission = admit(&request, Origin::Operator, &Facts::default(), &rules)
+        .map_err(|denial| denial.to_string())?;
+    let sandbox = crate::start::start(Arc::clone(shared), admission.spec)
+        .await
+        .map_err(|error| crate::start::chain(&error))?;
+    let status = run_cat(sandbox.as_ref()).await;
+    sandbox
+        .stop()
+        .await
+        .map_err(|error| crate::start::chain(&error))?;
+    status
+}
+
+async fn run_cat(sandbox: &dyn Sandbox) -> Result<String, String> {
+    let request = SpawnRequest {
+        argv: vec!["cat".to_owned(), "/proc/self/status".to_owned()],
+        env: BTreeMap::new(),
+        cwd: "/".to_owned(),
+        stdio: Stdio::Output,
+    };
+    let process = sandbox
+        .spawn(request)
+        .await
+        .map_err(|error| crate::start::chain(&error))?;
+    let mut text = String::new();
+    process
+        .stdout
+        .take(MOST)
+        .read_to_string(&mut text)
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok(text)
+}
