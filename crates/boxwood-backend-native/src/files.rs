@@ -33,6 +33,7 @@ pub(crate) async fn call(sandbox: &NativeSandbox, call: FileCall) -> Result<File
         .await
         .map_err(|error| match error {
             boxwood_backend::SpawnError::Gone => FileError::Gone,
+            boxwood_backend::SpawnError::PidsLimit => FileError::PidsLimit,
             error => step("start the helper")(io::Error::other(error)),
         })?;
     let ours = watch(ours).map_err(step("wait for the helper"))?;

@@ -20,7 +20,7 @@ pub enum StartError {
     #[error("image `{image}` was not found")]
     ImageNotFound { image: String, hint: String },
     /// A required mechanism is not to be had here.
-    #[error("`{mechanism:?}` is required and not available: {why}")]
+    #[error("`{mechanism}` is required and not available: {why}")]
     Missing { mechanism: Mechanism, why: String },
     /// The request cannot be done by this backend (no network, no mounts).
     #[error("{what}")]
@@ -104,6 +104,9 @@ pub enum FileFault {
 pub enum FileError {
     #[error("the box is gone")]
     Gone,
+    /// The box's process limit leaves no room for whoever would do it.
+    #[error("the box has reached its limit of processes")]
+    PidsLimit,
     #[error("`{path}`: {text}")]
     Fault {
         fault: FileFault,
@@ -124,4 +127,21 @@ pub struct StopError {
     pub step: String,
     #[source]
     pub source: io::Error,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_mechanism_is_named_as_it_was_asked_for() {
+        let error = StartError::Missing {
+            mechanism: Mechanism::MemoryLimit,
+            why: "no cgroup".to_owned(),
+        };
+        assert_eq!(
+            error.to_string(),
+            "`memory_limit` is required and not available: no cgroup"
+        );
+    }
 }

@@ -74,6 +74,8 @@ pub enum SessionError {
     Internal { step: &'static str },
 }
 
+const STOP_SOME: &str = "stop background processes of the session, or raise pids_limit";
+
 /// Callers that run a single process never said its id, so it is not read back to them.
 fn with_id(process: &ProcessId) -> String {
     if *process == ProcessId::default() {
@@ -123,9 +125,8 @@ impl SessionError {
             Self::TooManyProcesses { .. } => "stop a managed process that is no longer needed",
             Self::Gone { .. } => "ask again: the session is made anew",
             Self::ProcessConflict { .. } => "stop it first, or use another process_id",
-            Self::Spawn { source, .. } if matches!(**source, SpawnError::PidsLimit) => {
-                "stop background processes of the session, or raise pids_limit"
-            }
+            Self::Spawn { source, .. } if matches!(**source, SpawnError::PidsLimit) => STOP_SOME,
+            Self::File { source } if matches!(**source, FileError::PidsLimit) => STOP_SOME,
             Self::Spawn { source, .. } if matches!(**source, SpawnError::TooLong) => {
                 "put the text in a file of the session, or send it as stdin"
             }
@@ -174,6 +175,7 @@ fn control_code(error: &ControlError) -> ErrorCode {
 fn file_code(error: &FileError) -> ErrorCode {
     match error {
         FileError::Gone => ErrorCode::SessionGone,
+        FileError::PidsLimit => ErrorCode::Capacity,
         FileError::Step { .. } => ErrorCode::InternalError,
         FileError::Fault { fault, .. } => match fault {
             FileFault::NotFound => ErrorCode::NotFound,
@@ -216,6 +218,15 @@ mod tests {
             missing(ProcessId::new("p2").expect("a legal id")),
             "session s1 has no managed process with process_id=p2"
         );
+    }
+
+    #[test]
+    fn a_file_operation_without_room_for_a_process_is_a_matter_of_capacity() {
+        let error = SessionError::File {
+            source: Arc::new(FileError::PidsLimit),
+        };
+        assert_eq!(error.code(), ErrorCode::Capacity);
+        assert_eq!(error.hint().as_deref(), Some(STOP_SOME));
     }
 
     #[test]

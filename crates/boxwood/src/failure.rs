@@ -133,17 +133,20 @@ impl From<ClientError> for Failure {
             ClientError::BadUrl { .. } | ClientError::BadToken => EXIT_USAGE,
             _ => EXIT_ERROR,
         };
-        let hint = error
-            .hint()
-            .or_else(|| where_to_look(error.code()).map(str::to_owned));
+        let hint = where_to_look(error.code())
+            .map(str::to_owned)
+            .or_else(|| error.hint());
         Self::new(error.code(), error).maybe_hint(hint).exit(exit)
     }
 }
 
-/// The verb that shows what there is, where a name did not fit.
+/// The next step in the words of this command, where the daemon's own would be about headers.
 fn where_to_look(code: ErrorCode) -> Option<&'static str> {
     match code {
         ErrorCode::SessionNotFound => Some("`boxwood ls` shows the sessions"),
+        ErrorCode::Unauthorized => Some(
+            "set `BOXWOOD_TOKEN` to a token that the daemon's user made with `boxwood token create NAME`",
+        ),
         ErrorCode::ManagedProcessNotFound => Some("`boxwood ps SESSION` shows its processes"),
         _ => None,
     }
@@ -185,6 +188,18 @@ mod tests {
             failure.report(OutputFormat::Table),
             "error: session `\\u{1b}[2J` not found\n"
         );
+    }
+
+    #[test]
+    fn whoever_lacks_a_token_reads_where_this_command_takes_it_from() {
+        let refused = ClientError::Refused {
+            status: 401,
+            code: ErrorCode::Unauthorized,
+            message: "a token is needed".to_owned(),
+            hint: Some("send it as `Authorization: Bearer …`".to_owned()),
+        };
+        let text = Failure::from(refused).report(OutputFormat::Table);
+        assert!(text.contains("hint: set `BOXWOOD_TOKEN`"), "{text}");
     }
 
     #[test]
