@@ -96,6 +96,7 @@ impl User {
         for file in ["/etc/subuid", "/etc/subgid"] {
             ensure_subordinate_ids(Path::new(file))?;
         }
+        open_tunnel_device()?;
         // A login would have made this one.
         let run = user.home.join(".run");
         fs::create_dir_all(&run)?;
@@ -149,6 +150,16 @@ impl User {
         }
         command
     }
+}
+
+/// Debian's udev lets everybody open the tunnel device; a machine without udev keeps it for root, and
+/// `pasta` could not give a rootless box its network.
+fn open_tunnel_device() -> Result<()> {
+    let device = Path::new("/dev/net/tun");
+    if device.exists() {
+        fs::set_permissions(device, fs::Permissions::from_mode(0o666))?;
+    }
+    Ok(())
 }
 
 fn lookup() -> Result<Option<User>> {
