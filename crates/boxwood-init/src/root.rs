@@ -26,10 +26,11 @@ use crate::step::{Step, StepError};
 use collect::Collected;
 
 pub(crate) fn build(plan: &Plan, fds: &[OwnedFd]) -> Result<(), StepError> {
-    // The namespace's copies receive the host's mount events; nothing of ours may go back.
+    // The namespace's copies receive the host's mount events. Until now that was good, a waiting box
+    // must not hold on to what the host unmounts; what is taken along from here stays as it is.
     mount_change(
         "/",
-        MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
+        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
     )
     .step("cut mount propagation")?;
     let collected = Collected::from_host(plan, fds)?;

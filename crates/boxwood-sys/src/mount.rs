@@ -16,14 +16,17 @@ pub enum Depth {
 
 /// Sets attributes on the mount that `mount` (an `O_PATH` or detached-mount descriptor) names.
 pub fn set_attributes(mount: BorrowedFd<'_>, set: u64, depth: Depth) -> io::Result<()> {
-    change(mount, set, None, depth)
+    change(mount, set, 0, None, depth)
 }
 
-/// Translates owners on a detached mount by the maps of `user_namespace`.
+/// Translates owners on a detached mount by the maps of `user_namespace`, and makes it private: a
+/// clone of a shared mount is its peer, and what is mounted below one appears below the other, in
+/// both directions.
 pub fn set_idmap(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
     change(
         mount,
         libc::MOUNT_ATTR_IDMAP,
+        libc::MS_PRIVATE,
         Some(user_namespace),
         Depth::One,
     )
@@ -32,6 +35,7 @@ pub fn set_idmap(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::R
 fn change(
     mount: BorrowedFd<'_>,
     set: u64,
+    propagation: u64,
     user_namespace: Option<BorrowedFd<'_>>,
     depth: Depth,
 ) -> io::Result<()> {
@@ -42,7 +46,7 @@ fn change(
     let attr = libc::mount_attr {
         attr_set: set,
         attr_clr: 0,
-        propagation: 0,
+        propagation,
         userns_fd,
     };
     let recursive = match depth {

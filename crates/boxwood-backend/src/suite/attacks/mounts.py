@@ -38,4 +38,7 @@ def walk_out():
 
 
 probe("chroot walk", walk_out)
+# A shared mount passes what is mounted below it to its peers, and those would be the host's.
+peers = [line.strip() for line in open("/proc/self/mountinfo") if " shared:" in line.split(" - ")[0]]
+check("no mount is a peer of the host's", not peers, repr(peers))
 finish()
