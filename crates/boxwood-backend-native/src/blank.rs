@@ -74,7 +74,8 @@ impl Blank {
     fn make_blocking(shared: &Shared, user: BoxUser) -> io::Result<Self> {
         let ids = shared.mapping.allocate(user)?;
         let (ours, theirs) = Channel::pair()?;
-        let Born { pid, pidfd } = shared.spawner.ask(ToSpawner::Blank, &theirs)?;
+        let owner = ids.namespace_owner();
+        let Born { pid, pidfd } = shared.spawner.ask(ToSpawner::Blank { owner }, &theirs)?;
         drop(theirs);
         let mut remains = Remains {
             name: next_name(),

@@ -74,6 +74,14 @@ impl BoxIds {
             .as_ref()
             .map(|_| (self.command_uid, self.command_gid))
     }
+
+    /// The uid that owns the box's user namespace, where that is not the daemon's own: the first of
+    /// its range, which is nobody's outside of a box.
+    pub(crate) fn namespace_owner(&self) -> Option<u32> {
+        self.slot
+            .as_ref()
+            .map(|_| self.command_uid - self.identity.command_uid)
+    }
 }
 
 impl Drop for BoxIds {

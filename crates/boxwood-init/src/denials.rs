@@ -96,6 +96,8 @@ const TMPFILE_BIT: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
 
 const PERMITTED: Refusal = Refusal::Errno(libc::EPERM);
 const ABSENT: Refusal = Refusal::Errno(libc::ENOSYS);
+/// Says yes and does nothing.
+const DONE: Refusal = Refusal::Errno(0);
 const NO_FAMILY: Refusal = Refusal::Errno(libc::EAFNOSUPPORT);
 
 /// The whole list. With `single_uid`, commands share init's uid, and what a process may do to
@@ -111,6 +113,7 @@ pub(crate) fn rules(single_uid: bool) -> Vec<Rule> {
     quiet(&mut rules);
     sockets(&mut rules);
     personality(&mut rules);
+    core_limit(&mut rules);
     if single_uid {
         protect_init(&mut rules);
     }
@@ -264,6 +267,22 @@ fn personality(rules: &mut Vec<Rule>) {
         .map(|value| When::NotEquals { arg: 0, value })
         .to_vec();
     rules.push(rule(libc::SYS_personality, others, PERMITTED));
+}
+
+/// The limit of core dumps stays as init set it: lowered to 0 it would let the kernel pipe them to
+/// the host's own program. Whoever lowers it means that there shall be none, and is told yes.
+fn core_limit(rules: &mut Vec<Rule>) {
+    const RLIMIT_CORE: u32 = 4;
+    let core = |arg| When::Equals {
+        arg,
+        value: RLIMIT_CORE,
+    };
+    let set = |when| rule(libc::SYS_prlimit64, when, DONE);
+    // Without a new limit it is a question.
+    let low = When::NotEquals { arg: 2, value: 0 };
+    rules.push(set(vec![core(1), low]));
+    rules.push(set(vec![core(1), When::AnyHighBit { arg: 2 }]));
+    rules.push(rule(libc::SYS_setrlimit, vec![core(0)], DONE));
 }
 
 fn protect_init(rules: &mut Vec<Rule>) {

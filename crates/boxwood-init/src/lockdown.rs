@@ -47,8 +47,10 @@ fn limits(plan: &Plan) -> Result<(), StepError> {
         current: Some(value),
         maximum: Some(value),
     };
-    // A core dump would be written by the kernel, past every bound of the box.
-    setrlimit(Resource::Core, fixed(0)).step("forbid core dumps")?;
+    // A core dump would be written by the kernel, past every bound of the box. Where the host pipes
+    // dumps to a program, no limit but this one keeps the kernel from starting it, as the host's
+    // root; with 0 it would still run.
+    setrlimit(Resource::Core, fixed(1)).step("forbid core dumps")?;
     if let Some(processes) = plan.process_rlimit {
         setrlimit(Resource::Nproc, fixed(processes)).step("limit the number of processes")?;
     }

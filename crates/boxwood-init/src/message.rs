@@ -7,8 +7,10 @@ use crate::plan::Plan;
 /// Daemon to spawner. With `Blank` comes one descriptor: init's end of its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToSpawner {
-    /// A process in new, empty namespaces that waits for its plan.
-    Blank,
+    /// A process in new, empty namespaces that waits for its plan. The kernel counts what a user
+    /// namespace uses (inotify instances, pending signals, locked memory) for its owner too, so a
+    /// box is owned by a uid of its own where there is one; otherwise it would use up the daemon's.
+    Blank { owner: Option<u32> },
     /// A process in a new user namespace and nothing else, that waits to be killed: its namespace
     /// is wanted for the owner translation of a mount. The descriptor it gets is a pipe or socket.
     UserNamespace,

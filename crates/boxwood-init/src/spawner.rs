@@ -3,6 +3,7 @@
 //! Comes in: requests from the daemon on standard input. Goes out: pids with pidfds. Never here: a
 //! thread, a mount, a decision. It lives in the host's namespaces and does nothing there.
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use boxwood_init::{Channel, ChannelError, FromSpawner, ToSpawner};
@@ -10,6 +11,9 @@ use boxwood_sys::clone::{self, Forked, exit_now, flags};
 use boxwood_sys::signals;
 use rustix::fs::{Mode, OFlags};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use rustix::thread::{
+    CapabilitiesSecureBits, Uid, set_capabilities_secure_bits, set_thread_res_uid,
+};
 
 use crate::birth;
 
@@ -23,6 +27,7 @@ pub(crate) fn run() -> ! {
     if signals::reset_all().is_err() {
         exit_now(1);
     }
+    be_killable();
     // Children are told apart by pidfds in the daemon; nobody here waits for them.
     ignore_child_signals();
     let _ = rustix::thread::set_name(c"boxwood-spawn");
@@ -35,15 +40,14 @@ pub(crate) fn run() -> ! {
         };
         let Some(inner) = fds.pop() else { exit_now(1) };
         let flags = match request {
-            ToSpawner::Blank => BOX_NAMESPACES,
+            ToSpawner::Blank { .. } => BOX_NAMESPACES,
             ToSpawner::UserNamespace => flags::NEWUSER,
         };
-        // SAFETY: this process has one thread.
-        match unsafe { clone::fork(flags) } {
+        match fork_as(request, flags) {
             Ok(Forked::Child) => {
                 drop(channel);
                 match request {
-                    ToSpawner::Blank => birth::be_born(&Channel::from(inner)),
+                    ToSpawner::Blank { .. } => birth::be_born(&Channel::from(inner)),
                     ToSpawner::UserNamespace => wait_for_end(inner),
                 }
             }
@@ -64,6 +68,25 @@ pub(crate) fn run() -> ! {
             }
         }
     }
+}
+
+/// Forks as the owner that was asked for, and is itself again afterwards.
+fn fork_as(request: ToSpawner, flags: u64) -> io::Result<Forked> {
+    let ToSpawner::Blank { owner: Some(owner) } = request else {
+        // SAFETY: this process has one thread.
+        return unsafe { clone::fork(flags) };
+    };
+    // Hosts that forbid user namespaces to ordinary users go by capabilities; those stay.
+    set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+    let (root, owner) = (Uid::ROOT, Uid::from_raw(owner));
+    set_thread_res_uid(root, owner, root)?;
+    // SAFETY: as above.
+    let forked = unsafe { clone::fork(flags) };
+    // In the child uid 0 does not exist before its maps do, and what it is then its plan says.
+    if !matches!(forked, Ok(Forked::Child)) {
+        set_thread_res_uid(root, root, root)?;
+    }
+    forked
 }
 
 /// Moves the channel away from standard input and leaves `/dev/null` on all three.
@@ -89,6 +112,17 @@ fn close_all_but(channel: &OwnedFd) -> rustix::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A daemon that the kernel was told to spare when memory runs out must not make its boxes as hard
+/// to kill: each of them inherits this from here, and cannot lower it again.
+fn be_killable() {
+    const PATH: &str = "/proc/self/oom_score_adj";
+    let spared = std::fs::read_to_string(PATH)
+        .is_ok_and(|value| value.trim().parse::<i32>().is_ok_and(|value| value < 0));
+    if spared && std::fs::write(PATH, "0").is_err() {
+        exit_now(1);
+    }
 }
 
 fn ignore_child_signals() {

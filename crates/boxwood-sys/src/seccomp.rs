@@ -32,12 +32,25 @@ pub enum Refusal {
     Named,
 }
 
-/// One condition on the low 32 bits of an argument.
+/// One condition on the low 32 bits of an argument, or on the high ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    Equals { arg: u8, value: u32 },
-    NotEquals { arg: u8, value: u32 },
-    AnyBit { arg: u8, mask: u32 },
+    Equals {
+        arg: u8,
+        value: u32,
+    },
+    NotEquals {
+        arg: u8,
+        value: u32,
+    },
+    AnyBit {
+        arg: u8,
+        mask: u32,
+    },
+    /// For pointers, whose low half alone may be zero.
+    AnyHighBit {
+        arg: u8,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -102,12 +115,17 @@ pub fn assemble(rules: &[Rule], named: Refusal) -> Program {
         let mut left = body;
         for when in &rule.when {
             left -= 2;
-            let (arg, next) = match *when {
-                When::Equals { arg, value } => (arg, jump(JMP_JEQ, value, 0, left)),
-                When::NotEquals { arg, value } => (arg, jump(JMP_JEQ, value, left, 0)),
-                When::AnyBit { arg, mask } => (arg, jump(JMP_JSET, mask, 0, left)),
+            let (word, next) = match *when {
+                When::Equals { arg, value } => (offset_of_arg(arg), jump(JMP_JEQ, value, 0, left)),
+                When::NotEquals { arg, value } => {
+                    (offset_of_arg(arg), jump(JMP_JEQ, value, left, 0))
+                }
+                When::AnyBit { arg, mask } => (offset_of_arg(arg), jump(JMP_JSET, mask, 0, left)),
+                When::AnyHighBit { arg } => {
+                    (offset_of_arg(arg) + 4, jump(JMP_JSET, u32::MAX, 0, left))
+                }
             };
-            code.push(stmt(LD_W_ABS, offset_of_arg(arg)));
+            code.push(stmt(LD_W_ABS, word));
             code.push(next);
         }
         code.push(stmt(RET, verdict(rule.refusal)));
@@ -244,7 +262,10 @@ mod tests {
             },
             Rule {
                 syscall: 3,
-                when: vec![When::NotEquals { arg: 0, value: 1 }],
+                when: vec![
+                    When::NotEquals { arg: 0, value: 1 },
+                    When::AnyHighBit { arg: 1 },
+                ],
                 refusal: Refusal::Named,
             },
         ];

@@ -23,6 +23,7 @@ cases! { "bombs":
     cannot_take_the_processors,
     cannot_flood_the_output,
     cannot_dump_core_on_the_host,
+    cannot_use_up_the_inotify_instances_of_the_host,
 }
 
 /// A limit that the committed list says is absent here: the label must say so, and the bomb is not
@@ -255,5 +256,41 @@ async fn cannot_dump_core_on_the_host(bench: &Bench) -> anyhow::Result<()> {
         .map(|entry| entry.file_name())
         .collect();
     ensure!(left.is_empty(), "{left:?}");
+    if held.sandbox().label().backend == "native" {
+        // A limit of 0 does not keep the kernel from piping a dump to a program of the host's; 1 does.
+        let ran = held
+            .sh("ulimit -c 0 && grep '^Max core' /proc/self/limits")
+            .await?;
+        let limits = ran.out();
+        let limits: Vec<_> = limits.split_whitespace().skip(4).collect();
+        ensure!(limits == ["1", "1", "bytes"], "{limits:?}");
+    }
+    Ok(())
+}
+
+async fn cannot_use_up_the_inotify_instances_of_the_host(bench: &Bench) -> anyhow::Result<()> {
+    let neighbour = bench.start(&Wish::new()).await?;
+    let held = bench.start(&Wish::new()).await?;
+    // An ordinary user's boxes are that user's, as are the containers of an engine.
+    if held.sandbox().label().backend != "native" || !bench.host().is_root() {
+        return Ok(());
+    }
+    let take = "
+import ctypes
+take = ctypes.CDLL(None).inotify_init
+taken = 0
+while taken < 100000 and take() >= 0: taken += 1
+print(taken, flush=True)";
+    let hold = format!("{take}\nimport time; time.sleep(600)");
+    let holding = held.spawn(request(&["python3", "-c", &hold])).await?;
+    let count = request(&["python3", "-c", take]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let ran = neighbour
+        .spawn(count)
+        .await?
+        .finish_within(Duration::from_secs(30))
+        .await?;
+    ensure!(ran.out().trim().parse::<u32>()? > 0, "none was left");
+    holding.control.signal(9, Scope::Tree).await?;
     Ok(())
 }
