@@ -203,7 +203,8 @@ fn proc(plan: &Plan) -> Result<OwnedFd, StepError> {
 
 fn pts() -> Result<OwnedFd, StepError> {
     let context = fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC).step("open devpts")?;
-    for (key, value) in [("ptmxmode", "0666"), ("mode", "0620")] {
+    // The host's terminals are counted together; one box must leave some for the others.
+    for (key, value) in [("ptmxmode", "0666"), ("mode", "0620"), ("max", "256")] {
         fsconfig_set_string(context.as_fd(), key, value)
             .step_with(|| format!("set devpts {key}"))?;
     }

@@ -13,4 +13,16 @@ for fd in range(0, 3):
     path = os.ttyname(fd)
     check("descriptor %d is the box's own terminal" % fd, path.startswith("/dev/pts/"), path)
 check("no other terminal in /dev/pts", set(os.listdir("/dev/pts")) <= {"ptmx", os.path.basename(os.ttyname(0))}, repr(os.listdir("/dev/pts")))
+
+
+
+def takes_them_all():
+    held = []
+    while len(held) < 1000:
+        held.append(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
+    return "opened %d terminals" % len(held)
+
+
+if "counted" in sys.argv:
+    probe("take the host's terminals", takes_them_all, {errno.ENOSPC})
 finish()
