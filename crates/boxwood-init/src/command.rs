@@ -202,6 +202,17 @@ fn become_command(child: &Child<'_>) -> (Failed, i32) {
         call!(Failed::Setup(c"setgid"), libc::SYS_setresgid, gid, gid, gid);
         call!(Failed::Setup(c"setuid"), libc::SYS_setresuid, uid, uid, uid);
     }
+    // Our memory is still init's. A change of uid makes it as open as the host's `fs.suid_dumpable`
+    // says, and the box's other processes have this uid now.
+    call!(
+        Failed::Setup(c"dumpable"),
+        libc::SYS_prctl,
+        libc::PR_SET_DUMPABLE,
+        0,
+        0,
+        0,
+        0
+    );
     let empty: u64 = 0;
     call!(
         Failed::Setup(c"sigmask"),

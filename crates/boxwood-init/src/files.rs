@@ -15,6 +15,7 @@ use std::path::Path;
 use boxwood_init::{Channel, FileFailure, FileReply, FileRequest, FileStat, Identity};
 use boxwood_sys::clone::{self, exit_now};
 use rustix::fs::{CWD, RenameFlags};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, Uid, set_capabilities, set_thread_groups,
     set_thread_res_gid, set_thread_res_uid,
@@ -60,6 +61,8 @@ fn become_command(identity: Identity) -> rustix::io::Result<()> {
         set_thread_res_gid(gid, gid, gid)?;
         set_thread_res_uid(uid, uid, uid)?;
     }
+    // The change of uid has set this as the host's `fs.suid_dumpable` says.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let none = CapabilitySet::empty();
     set_capabilities(
         None,
