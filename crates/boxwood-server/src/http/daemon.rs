@@ -121,5 +121,5 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     responses((status = 200, description = "This document", body = serde_json::Value)))]
 pub(super) async fn openapi(State(app): State<Arc<App>>) -> Response {
     let content_type = HeaderValue::from_static("application/json");
-    ([(header::CONTENT_TYPE, content_type)], app.openapi.clone()).into_response()
+    ([(header::CONTENT_TYPE, content_type)], app.openapi()).into_response()
 }

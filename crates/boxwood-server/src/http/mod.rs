@@ -21,7 +21,7 @@ mod socket;
 mod transfer;
 mod utf8;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -60,7 +60,8 @@ pub(crate) struct App {
     /// One permit per open WebSocket.
     sockets: Arc<Semaphore>,
     request_ids: RequestIds,
-    openapi: Bytes,
+    /// Written when somebody asks for it: few do, and it is large.
+    openapi: OnceLock<Bytes>,
 }
 
 impl App {
@@ -72,7 +73,6 @@ impl App {
         http: HttpConfig,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        let openapi = openapi_json().into_bytes().into();
         let sockets = Arc::new(Semaphore::new(http.max_connections));
         Self {
             sessions,
@@ -84,8 +84,14 @@ impl App {
             stopping,
             sockets,
             request_ids: RequestIds::new(),
-            openapi,
+            openapi: OnceLock::new(),
         }
+    }
+
+    fn openapi(&self) -> Bytes {
+        self.openapi
+            .get_or_init(|| openapi_json().into_bytes().into())
+            .clone()
     }
 
     async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer, ApiError> {
