@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use boxwood_api::IsolationLabel;
 use boxwood_backend::{
@@ -69,6 +70,25 @@ impl Spawned {
             scope: KillScope::Process,
         };
         let _ = self.link.send(&message, &[]).await;
+    }
+}
+
+/// How long init may take to start a program. Generous: a box can be short of processor time.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// Ends a command that init was asked for when nobody waits for it any more. From the moment it has
+/// the box's uid the box can stop it, and init waits until it is another program or dead: without
+/// this, one `SIGSTOP` at the right time would hold init for good.
+struct Unheard(Option<Arc<Mutex<Option<ExecGroup>>>>);
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        if let Some(group) = &self.0
+            && let Some(group) = &*group.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            // Failing means that there is nobody in it; whoever is born later is ended when init tells.
+            let _ = group.kill();
+        }
     }
 }
 
@@ -311,7 +331,12 @@ impl NativeSandbox {
             return Err(SpawnError::Gone);
         }
         drop(fds);
-        let terminal = spawned.await.map_err(|_| SpawnError::Gone)??;
+        let mut unheard = Unheard(Some(Arc::clone(&group)));
+        let heard = tokio::time::timeout(DEADLINE, spawned)
+            .await
+            .map_err(|_| step("hear from init")(io::ErrorKind::TimedOut.into()))?;
+        unheard.0 = None;
+        let terminal = heard.map_err(|_| SpawnError::Gone)??;
         Ok(Spawned {
             id,
             link: Arc::clone(&self.link),

@@ -29,6 +29,8 @@ pub(crate) struct Group {
     /// Host uid that may put its children into sub-groups.
     init_uid: u32,
     idle: Mutex<Vec<ExecGroup>>,
+    /// Given back while they still had processes.
+    lingering: Mutex<Vec<ExecGroup>>,
     next: AtomicU64,
 }
 
@@ -63,6 +65,7 @@ impl Group {
             pids_events: None,
             init_uid,
             idle: Mutex::default(),
+            lingering: Mutex::default(),
             next: AtomicU64::new(0),
         };
         for directory in &group.directories {
@@ -156,6 +159,7 @@ impl Group {
         let Some(parent) = &self.kill else {
             return Ok(None);
         };
+        self.look_after_lingering();
         if let Some(group) = self
             .idle
             .lock()
@@ -186,26 +190,45 @@ impl Group {
     }
 
     /// Takes a sub-group back for the next command. One that still has processes (a command left
-    /// some in the background) stays until the box goes. One that was killed is not used again:
+    /// some in the background) waits until they are gone. One that was killed is not used again:
     /// current kernels kill whatever is born into such a group later on.
     pub(crate) fn release(&self, group: ExecGroup) {
-        if group.killed.load(Ordering::Acquire) {
-            // Busy only while the dead are being buried; the box's end removes it then.
+        let place = if group.is_populated() {
+            &self.lingering
+        } else if group.killed.load(Ordering::Acquire) {
             let _ = fs::remove_dir(&group.path);
-        } else if !group.is_populated() {
-            self.idle
+            return;
+        } else {
+            &self.idle
+        };
+        place
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(group);
+    }
+
+    /// There are never more of them than the box has processes; without this look a long session
+    /// would gather one for every command that left something behind.
+    fn look_after_lingering(&self) {
+        let lingering = std::mem::take(
+            &mut *self
+                .lingering
                 .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(group);
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        for group in lingering {
+            self.release(group);
         }
     }
 
     /// Removes every directory, waiting for the kernel to let go of the dead.
     pub(crate) async fn remove(&self) -> io::Result<()> {
-        self.idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        for groups in [&self.idle, &self.lingering] {
+            groups
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clear();
+        }
         let mut pause = Duration::from_micros(200);
         for _ in 0..200 {
             if self.try_remove() {
