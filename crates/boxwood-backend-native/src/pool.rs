@@ -15,6 +15,15 @@ pub(crate) struct Pool {
     closed: AtomicBool,
 }
 
+/// Marks the end of filling, however it ends.
+struct Filling<'a>(&'a AtomicBool);
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 impl Pool {
     pub(crate) fn new(size: usize) -> Self {
         Self {
@@ -48,6 +57,7 @@ impl Pool {
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
             let pool = &shared.pool;
+            let filling = Filling(&pool.filling);
             while pool.lock().len() < pool.size && !pool.closed.load(Ordering::Acquire) {
                 shared.pulse.quiet().await;
                 match Blank::make(&shared, BoxUser::Box).await {
@@ -59,7 +69,7 @@ impl Pool {
                     }
                 }
             }
-            pool.filling.store(false, Ordering::Release);
+            drop(filling);
         });
     }
 
