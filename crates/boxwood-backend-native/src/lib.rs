@@ -152,6 +152,7 @@ impl Backend for NativeBackend {
             self.shared.pool.drain().await;
             self.shared.spawner.end().await;
             self.shared.cgroups.remove_base();
+            self.shared.ways_out.close();
         })
     }
 }

@@ -95,6 +95,12 @@ impl Pasta {
         Ok(())
     }
 
+    /// Removes the directory, which is empty once every lease is gone.
+    pub(crate) fn remove_directory(&self) {
+        // Never made where no box had a network.
+        let _ = fs::remove_dir(&self.directory);
+    }
+
     fn inside(&self) -> Result<RootlessNetwork, NetError> {
         let routes = netlink::routes().map_err(|source| NetError::HostNetwork { source })?;
         let resolvers = Resolvers::of_host(&self.settings.dns, &routes)?;

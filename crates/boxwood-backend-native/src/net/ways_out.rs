@@ -24,4 +24,11 @@ impl WaysOut {
         }
         Self::Pasta(pasta)
     }
+
+    /// Lets go of what outlives single boxes. Called when there are none left.
+    pub(crate) fn close(&self) {
+        if let Self::Pasta(pasta) = self {
+            pasta.remove_directory();
+        }
+    }
 }
