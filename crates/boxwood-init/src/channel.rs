@@ -10,7 +10,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -140,9 +140,23 @@ impl Channel {
             .map_err(ChannelError::io("sent"))
     }
 
+    /// Waits for the next packet and tells its size.
+    fn next_size(&self) -> Result<usize, ChannelError> {
+        let look = RecvFlags::PEEK | RecvFlags::TRUNC;
+        let mut nothing = [0_u8; 0];
+        let (_, size) =
+            recv(&self.socket, &mut nothing, look).map_err(ChannelError::io("received"))?;
+        if size > INLINE_LIMIT + 1 {
+            return Err(ChannelError::Garbled("it is too large"));
+        }
+        // A packet is never empty, so nothing means the end; the real look tells.
+        Ok(size.max(1))
+    }
+
     /// Receives one message with its descriptors, each close-on-exec.
     pub fn receive<M: DeserializeOwned>(&self) -> Result<(M, Vec<OwnedFd>), ChannelError> {
-        let mut buffer = vec![0_u8; INLINE_LIMIT + 1];
+        // As large as the packet: init keeps what it once touched, and most packets are small.
+        let mut buffer = vec![0_u8; self.next_size()?];
         let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = recvmsg(
