@@ -180,6 +180,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if not_reached > 0 {
         println!("{not_reached} tiers not reached");
     }
+    let passed = lines
+        .iter()
+        .filter(|line| line.starts_with("passed"))
+        .count();
+    println!("tiers: {passed} passed, {failed} failed");
     if failed > 0 {
         bail!("{failed} of {} tiers failed", chosen.len());
     }
