@@ -8,6 +8,7 @@ mod auth;
 pub mod config;
 mod facts;
 mod http;
+mod langbot;
 mod listen;
 mod places;
 mod serve;

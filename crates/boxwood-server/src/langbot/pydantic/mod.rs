@@ -1,0 +1,1 @@
+//! Reads what the clients send the way their own models do.
