@@ -20,6 +20,7 @@ mod process;
 mod profile;
 mod reason;
 mod session;
+mod skill;
 mod spec;
 mod spec_json;
 mod spec_rules;
@@ -43,8 +44,13 @@ pub use process::{
 pub use profile::{LockableField, ProfileInfo};
 pub use reason::Reason;
 pub use session::{DeletedSession, SessionDetail, SessionInfo};
+pub use skill::{
+    CreateSkillRequest, DeletedSkill, MoveSkillFileRequest, MovedSkillFile, PlannedSkill,
+    SkillDetail, SkillFile, SkillFileList, SkillInfo, SkillIntake, SkillList, SkillProblem,
+    UpdateSkillRequest, WrittenSkillFile,
+};
 pub use spec::{DEFAULT_IMAGES, DEFAULT_MOUNT_PATH, MountMode, MountSpec, Network, SpecRequest};
-pub use spec_rules::{MAX_COMMAND_BYTES, MAX_MOUNTS};
+pub use spec_rules::{MAX_COMMAND_BYTES, MAX_MOUNTS, MAX_SKILLS};
 pub use status::{BackendInfo, HealthState, Healthz, Readiness, Status};
 pub use stream::{
     ExecExit, ExecInput, ExecOutput, OutputChunk, STDERR_CHANNEL, STDOUT_CHANNEL, Signal,

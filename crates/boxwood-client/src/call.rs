@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Response};
 use hyper_util::client::legacy::Client as Http;
 use hyper_util::rt::TokioExecutor;
@@ -107,9 +107,29 @@ impl Client {
         body: OutBody,
         content_type: Option<&'static str>,
     ) -> Result<T, ClientError> {
+        self.json_with(method, target, body, content_type, None)
+            .await
+    }
+
+    /// The same with one more header.
+    pub(crate) async fn json_with<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        target: &Target,
+        body: OutBody,
+        content_type: Option<&'static str>,
+        header: Option<(HeaderName, HeaderValue)>,
+    ) -> Result<T, ClientError> {
         let operation = operation(&method, target);
         let response = self
-            .send(method, target, body, content_type, "application/json")
+            .send_with(
+                method,
+                target,
+                body,
+                content_type,
+                "application/json",
+                header,
+            )
             .await?;
         let bytes = whole(&operation, response).await?;
         serde_json::from_slice(&bytes)
@@ -126,6 +146,19 @@ impl Client {
         content_type: Option<&'static str>,
         accept: &'static str,
     ) -> Result<Response<Incoming>, ClientError> {
+        self.send_with(method, target, body, content_type, accept, None)
+            .await
+    }
+
+    async fn send_with(
+        &self,
+        method: Method,
+        target: &Target,
+        body: OutBody,
+        content_type: Option<&'static str>,
+        accept: &'static str,
+        header: Option<(HeaderName, HeaderValue)>,
+    ) -> Result<Response<Incoming>, ClientError> {
         let operation = operation(&method, target);
         let mut request = Request::builder()
             .method(method)
@@ -139,6 +172,9 @@ impl Client {
             .header(USER_AGENT, AGENT);
         if let Some(content_type) = content_type {
             request = request.header(CONTENT_TYPE, content_type);
+        }
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
         }
         if let Some(token) = self.authorization() {
             request = request.header(AUTHORIZATION, token);

@@ -4,9 +4,9 @@ use boxwood_api::{DeletedFile, FileEntry, FileList, MkdirRequest, MoveRequest, S
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::try_unfold;
 use http_body_util::{BodyExt, StreamBody};
-use hyper::Method;
 use hyper::body::{Frame, Incoming};
-use hyper::header::CONTENT_LENGTH;
+use hyper::header::{CONTENT_LENGTH, ETAG, HeaderName};
+use hyper::{Method, Response};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::call::{BodyError, OutBody, empty, full, operation};
@@ -14,7 +14,7 @@ use crate::path::Target;
 use crate::sessions::session;
 use crate::{Client, ClientError};
 
-const BINARY: &str = "application/octet-stream";
+pub(crate) const BINARY: &str = "application/octet-stream";
 
 /// How much of an upload is read at once.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -23,15 +23,47 @@ fn files(id: &SessionId) -> Target {
     session(id).fixed("files")
 }
 
-/// A file on its way out of a box.
+/// A file on its way here.
 pub struct Download {
     operation: String,
     /// As the daemon announced it.
     length: Option<u64>,
+    tag: Option<String>,
     body: Incoming,
 }
 
 impl Download {
+    pub(crate) fn new(operation: String, response: Response<Incoming>) -> Self {
+        let text = |name: HeaderName| {
+            let value = response.headers().get(name)?;
+            value.to_str().ok()
+        };
+        Self {
+            operation,
+            length: text(CONTENT_LENGTH).and_then(|text| text.parse().ok()),
+            tag: text(ETAG).map(str::to_owned),
+            body: response.into_body(),
+        }
+    }
+
+    /// What the daemon calls this state of the file.
+    pub fn tag(&self) -> Option<&str> {
+        self.tag.as_deref()
+    }
+
+    /// All of it, unless it is longer than `most`.
+    pub async fn whole(mut self, most: usize) -> Result<Vec<u8>, ClientError> {
+        let mut bytes = Vec::new();
+        while let Some(piece) = self.chunk().await? {
+            if piece.len() > most.saturating_sub(bytes.len()) {
+                let what = format!("it is longer than {most} bytes");
+                return Err(ClientError::unexpected(&self.operation, what));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    }
+
     pub fn length(&self) -> Option<u64> {
         self.length
     }
@@ -67,16 +99,7 @@ impl Client {
         let response = self
             .send(Method::GET, &target, empty(), None, BINARY)
             .await?;
-        let length = response
-            .headers()
-            .get(CONTENT_LENGTH)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|text| text.parse().ok());
-        Ok(Download {
-            operation: operation(&Method::GET, &target),
-            length,
-            body: response.into_body(),
-        })
+        Ok(Download::new(operation(&Method::GET, &target), response))
     }
 
     pub async fn write_file(

@@ -16,6 +16,7 @@ mod path;
 mod processes;
 mod relay;
 mod sessions;
+mod skills;
 mod sse;
 mod websocket;
 
@@ -26,3 +27,4 @@ pub use events::EventStream;
 pub use files::Download;
 pub use live::{LiveEvent, LiveExec, LiveReceiver, LiveRequest, LiveSender};
 pub use relay::Relay;
+pub use skills::SkillArchive;

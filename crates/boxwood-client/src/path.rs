@@ -35,6 +35,11 @@ impl Target {
         self
     }
 
+    /// Adds a relative path: its slashes stay, everything else is encoded.
+    pub(crate) fn path(self, path: &str) -> Self {
+        path.split('/').fold(self, Self::segment)
+    }
+
     /// Adds path text that needs no encoding, without its leading slash.
     pub(crate) fn fixed(mut self, text: &str) -> Self {
         self.text.push('/');
@@ -73,6 +78,12 @@ mod tests {
         check("..", "/v1/sessions/%2E%2E/exec");
         check("a b?c#d%", "/v1/sessions/a%20b%3Fc%23d%25/exec");
         check("字", "/v1/sessions/%E5%AD%97/exec");
+    }
+
+    #[test]
+    fn a_path_keeps_its_slashes_and_nothing_climbs() {
+        let target = Target::new("/files").path("a b/../c?.txt");
+        assert_eq!(target.as_str(), "/files/a%20b/%2E%2E/c%3F.txt");
     }
 
     #[test]
