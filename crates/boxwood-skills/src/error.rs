@@ -1,0 +1,208 @@
+//! What can go wrong in the store.
+//!
+//! The texts that LangBot's users already see are kept to the letter, capitals included; the
+//! others follow the house.
+
+use std::io;
+use std::path::PathBuf;
+
+use boxwood_api::ErrorCode;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SkillError {
+    #[error("Skill name is required")]
+    NameRequired,
+    #[error("Skill name can only contain letters, numbers, hyphens and underscores")]
+    NameCharacters,
+    #[error("Skill name cannot exceed 64 characters")]
+    NameTooLong,
+    #[error("Skill with name \"{name}\" already exists")]
+    NameTaken { name: String },
+    #[error("Skill directory already exists: {}", path.display())]
+    DirectoryExists { path: PathBuf },
+    #[error("Directory does not exist: {}", path.display())]
+    DirectoryMissing { path: PathBuf },
+    #[error("No SKILL.md found in {}", path.display())]
+    NoEntryFile { path: PathBuf },
+    #[error("No SKILL.md found in {place} or its subdirectories (max depth: 2)")]
+    NoSkillBelow { place: String },
+    #[error(
+        "Multiple skill directories found in {}. Please choose a more specific path: {}",
+        path.display(),
+        joined(candidates)
+    )]
+    SeveralSkillsBelow {
+        path: PathBuf,
+        candidates: Vec<PathBuf>,
+    },
+    #[error("Directory is outside the places skills may be imported from: {}", path.display())]
+    ImportNotAllowed { path: PathBuf },
+    #[error("Skill \"{name}\" not found")]
+    NotFound { name: String },
+    #[error("Renaming skills is not supported")]
+    RenameNotSupported,
+    #[error(
+        "Updating package_root is not supported; recreate the skill to import a different package"
+    )]
+    MoveNotSupported,
+    #[error("Only managed skills under the Box skills root can be deleted")]
+    NotManaged,
+
+    #[error("path must be relative to the skill package root")]
+    PathNotRelative,
+    #[error("path must stay within the skill package root")]
+    PathEscapes,
+    #[error("Skill directory not found: {path}")]
+    SubdirectoryNotFound { path: String },
+    #[error("Skill file not found: {path}")]
+    FileNotFound { path: String },
+    #[error("Skill file is not valid UTF-8 text: {path}")]
+    FileNotText { path: String },
+    #[error("Skill file is not a regular file: {path}")]
+    FileNotRegular { path: String },
+    #[error("Skill file already exists: {path}")]
+    FileExists { path: String },
+    #[error("Skill file is needed: {path}")]
+    EntryFileNeeded { path: String },
+    #[error("path is not usable: {path}")]
+    PathNotUsable { path: String },
+
+    #[error("{what} exceeds the limit of {limit}")]
+    TooLarge { what: Oversize, limit: u64 },
+    #[error("SKILL.md cannot be read: {reason}")]
+    FrontMatter { reason: String },
+
+    #[error("Uploaded file is empty")]
+    UploadEmpty,
+    #[error("Uploaded file must be a valid .zip archive")]
+    UploadNotZip,
+    #[error("Archive contains an unsafe path: {member}")]
+    UnsafeMember { member: String },
+    #[error("Archive contains the same path twice: {member}")]
+    DuplicateMember { member: String },
+    #[error("Archive contains an encrypted entry: {member}")]
+    EncryptedMember { member: String },
+    #[error("Archive contains an entry packed in an unsupported way: {member}")]
+    UnsupportedMember { member: String },
+    #[error("Archive contains overlapping entries")]
+    OverlappingMembers,
+    #[error("source_subdir must stay within the uploaded archive")]
+    SubdirEscapes,
+    #[error("source_subdir does not exist in the uploaded archive: {subdir}")]
+    SubdirMissing { subdir: String },
+    #[error("target_suffix can only contain letters, numbers, hyphens and underscores")]
+    TargetSuffix,
+    #[error("Multiple skills found. Please choose one or more source_paths: {candidates}")]
+    ChooseSourcePaths { candidates: String },
+    #[error("Invalid source_path \"{path}\". Available: {available}")]
+    InvalidSourcePath { path: String, available: String },
+    #[error("Duplicate target directory selected: {}", path.display())]
+    DuplicateTarget { path: PathBuf },
+
+    #[error("skill store could not {operation} `{path}`")]
+    Io {
+        operation: &'static str,
+        path: String,
+        source: io::Error,
+    },
+}
+
+/// What was too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oversize {
+    ZipBytes,
+    UnpackedBytes,
+    Entries,
+    Ratio,
+    FileBytes,
+    PathDepth,
+    PathBytes,
+    SkillMdBytes,
+}
+
+impl std::fmt::Display for Oversize {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::ZipBytes => "Archive size in bytes",
+            Self::UnpackedBytes => "Unpacked size in bytes",
+            Self::Entries => "Number of files and directories",
+            Self::Ratio => "Compression ratio",
+            Self::FileBytes => "File size in bytes",
+            Self::PathDepth => "Depth of a path",
+            Self::PathBytes => "Length of a path in bytes",
+            Self::SkillMdBytes => "Size of SKILL.md in bytes",
+        })
+    }
+}
+
+impl SkillError {
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound { .. }
+            | Self::SubdirectoryNotFound { .. }
+            | Self::FileNotFound { .. } => ErrorCode::NotFound,
+            Self::ImportNotAllowed { .. } | Self::NotManaged => ErrorCode::Forbidden,
+            Self::TooLarge { .. } => ErrorCode::PayloadTooLarge,
+            Self::Io { .. } => ErrorCode::InternalError,
+            Self::NameRequired
+            | Self::NameCharacters
+            | Self::NameTooLong
+            | Self::NameTaken { .. }
+            | Self::DirectoryExists { .. }
+            | Self::DirectoryMissing { .. }
+            | Self::NoEntryFile { .. }
+            | Self::NoSkillBelow { .. }
+            | Self::SeveralSkillsBelow { .. }
+            | Self::RenameNotSupported
+            | Self::MoveNotSupported
+            | Self::PathNotRelative
+            | Self::PathEscapes
+            | Self::FileNotText { .. }
+            | Self::FileNotRegular { .. }
+            | Self::FileExists { .. }
+            | Self::EntryFileNeeded { .. }
+            | Self::PathNotUsable { .. }
+            | Self::FrontMatter { .. }
+            | Self::UploadEmpty
+            | Self::UploadNotZip
+            | Self::UnsafeMember { .. }
+            | Self::DuplicateMember { .. }
+            | Self::EncryptedMember { .. }
+            | Self::UnsupportedMember { .. }
+            | Self::OverlappingMembers
+            | Self::SubdirEscapes
+            | Self::SubdirMissing { .. }
+            | Self::TargetSuffix
+            | Self::ChooseSourcePaths { .. }
+            | Self::InvalidSourcePath { .. }
+            | Self::DuplicateTarget { .. } => ErrorCode::ValidationError,
+        }
+    }
+
+    pub(crate) fn io(
+        operation: &'static str,
+        path: impl AsRef<std::path::Path>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::Io {
+            operation,
+            path: path.as_ref().display().to_string(),
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn too_large(what: Oversize, limit: impl TryInto<u64>) -> Self {
+        Self::TooLarge {
+            what,
+            limit: limit.try_into().unwrap_or(u64::MAX),
+        }
+    }
+}
+
+fn joined(paths: &[PathBuf]) -> String {
+    let shown: Vec<String> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    shown.join(", ")
+}
