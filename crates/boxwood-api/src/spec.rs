@@ -126,6 +126,11 @@ pub struct SpecRequest {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false, max_items = 64)]
     pub extra_mounts: Vec<MountSpec>,
+    /// Skills of the store, by name: each appears read-only below `.skills` in the workspace, also
+    /// in a session that is there already.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false, max_items = 64)]
+    pub skills: Vec<String>,
     /// Whether the session outlives its time to live.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -173,6 +178,7 @@ impl fmt::Debug for SpecRequest {
             .field("host_path_mode", &self.host_path_mode)
             .field("mount_path", &self.mount_path)
             .field("extra_mounts", &self.extra_mounts)
+            .field("skills", &self.skills)
             .field("persistent", &self.persistent)
             .field("cpus", &self.cpus)
             .field("memory_mb", &self.memory_mb)

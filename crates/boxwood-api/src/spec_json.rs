@@ -17,7 +17,7 @@ const MODES: [(&str, MountMode); 3] = [
 
 impl SpecRequest {
     /// Every field there is. Dialects that ignore unknown fields keep only these.
-    pub const FIELDS: [&'static str; 20] = [
+    pub const FIELDS: [&'static str; 21] = [
         "session_id",
         "cmd",
         "workdir",
@@ -29,6 +29,7 @@ impl SpecRequest {
         "host_path_mode",
         "mount_path",
         "extra_mounts",
+        "skills",
         "persistent",
         "cpus",
         "memory_mb",
@@ -66,6 +67,7 @@ impl SpecRequest {
             host_path_mode: fields.word("host_path_mode", &MODES)?,
             mount_path: fields.text("mount_path", Null::IsWrong)?,
             extra_mounts: mounts(fields)?,
+            skills: fields.texts("skills")?,
             persistent: fields.boolean("persistent")?,
             cpus: fields.float("cpus")?,
             memory_mb: fields.unsigned("memory_mb", "must be at least 32")?,

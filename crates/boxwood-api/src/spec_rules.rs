@@ -13,6 +13,12 @@ pub const MAX_COMMAND_BYTES: usize = 1024 * 1024;
 /// Mounts per box, the workspace not counted.
 pub const MAX_MOUNTS: usize = 64;
 
+/// Skills per request.
+pub const MAX_SKILLS: usize = 64;
+
+/// The longest name that a skill may have.
+const MAX_SKILL_NAME_CHARS: usize = 64;
+
 // Upper ends that only a mistake or an attack goes beyond. They keep later arithmetic (MiB to
 // bytes, seconds to deadlines) far from overflow; what is sensible is a profile's business.
 const MAX_TIMEOUT_SEC: u64 = 1_000_000_000;
@@ -28,6 +34,7 @@ impl SpecRequest {
     pub fn validate(&self) -> Result<(), FieldError> {
         self.validate_command()?;
         self.validate_paths()?;
+        self.validate_skills()?;
         self.validate_limits()?;
         for (field, text) in [("image", &self.image), ("profile", &self.profile)] {
             if let Some(text) = text {
@@ -81,6 +88,22 @@ impl SpecRequest {
         Ok(())
     }
 
+    fn validate_skills(&self) -> Result<(), FieldError> {
+        if self.skills.len() > MAX_SKILLS {
+            return Err(FieldError::new(
+                "skills",
+                &format!(
+                    "must have at most {MAX_SKILLS} entries, not {}",
+                    self.skills.len()
+                ),
+            ));
+        }
+        for (index, name) in self.skills.iter().enumerate() {
+            skill_name(&format!("skills[{index}]"), name)?;
+        }
+        Ok(())
+    }
+
     fn validate_limits(&self) -> Result<(), FieldError> {
         if let Some(timeout_sec) = self.timeout_sec {
             if timeout_sec == 0 {
@@ -115,6 +138,27 @@ impl MountSpec {
         field::host_path("host_path", &self.host_path)?;
         field::box_path("mount_path", &self.mount_path)
     }
+}
+
+/// The name becomes one component of a path in the box, and nothing but one.
+fn skill_name(field: &str, name: &str) -> Result<(), FieldError> {
+    let rule = if name.is_empty() {
+        "must not be empty"
+    } else if name.chars().nth(MAX_SKILL_NAME_CHARS).is_some() {
+        return Err(FieldError::new(
+            field,
+            &format!("must be at most {MAX_SKILL_NAME_CHARS} characters"),
+        ));
+    } else if name.chars().any(char::is_control) {
+        "must not contain control characters"
+    } else if name.contains('/') || matches!(name, "." | "..") {
+        "must be the name of a skill, not a path"
+    } else if name.trim() != name {
+        "must not begin or end with white space"
+    } else {
+        return Ok(());
+    };
+    Err(FieldError::new(field, rule))
 }
 
 fn cpus_in_range(cpus: f64) -> Result<(), FieldError> {

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use boxwood_api::{DEFAULT_MOUNT_PATH, LockableField, MountMode, SpecRequest};
 
 use crate::path::{is_within, normalize_text};
+use crate::spec::outer_first;
 use crate::targets::{Targets, target};
 use crate::{
-    Admission, AdmittedExec, AdmittedMount, AdmittedSpec, Denial, Facts, OpenedPath, Origin,
-    PolicyRules, Profile, image, limits, mounts,
+    Admission, AdmittedExec, AdmittedMount, AdmittedSpec, Denial, Facts, Joining, OpenedPath,
+    Origin, PolicyRules, Profile, asked, image, limits, mounts, skills,
 };
 
 /// Judges one request. Everything the caller may not do is refused, everything the profile decides
@@ -81,12 +82,12 @@ pub fn admit(
             user: profile.user,
             require: require.into_iter().collect(),
             host_network_allowed: rules.allow_host_network,
-            asked: crate::asked::fields(request),
+            asked: asked::fields(request, origin),
         },
         exec: AdmittedExec {
             cmd: request.cmd.clone(),
             workdir,
-            workdir_named: crate::asked::fields(request).contains(&crate::SpecField::Workdir),
+            workdir_named: asked::names_workdir(request),
             env: request.env.clone(),
             timeout,
             stdin: request.stdin.clone(),
@@ -159,6 +160,8 @@ impl Files {
                 source,
                 mount_path: mount_path.clone(),
                 mode: host_path_mode,
+                joining: Joining::WhenMade,
+                below_workspace: None,
             }),
             host_path: host_path.map(str::to_owned),
             host_path_mode,
@@ -176,7 +179,7 @@ fn workspace_source(
     rules: &PolicyRules,
 ) -> Result<Option<OpenedPath>, Denial> {
     const FIELD: &str = "host_path";
-    mounts::not_blocked(FIELD, given, facts.host_path.as_ref(), rules)?;
+    mounts::not_blocked(FIELD, given, facts.host_path.as_ref(), origin, rules)?;
     if mode == MountMode::None {
         return Ok(None);
     }
@@ -207,12 +210,12 @@ fn extra_mounts(
         let field = format!("extra_mounts[{index}].host_path");
         let given = mount.host_path.trim();
         if mount.mode == MountMode::None {
-            mounts::not_blocked(&field, given, None, rules)?;
+            mounts::not_blocked(&field, given, None, origin, rules)?;
             continue;
         }
         let source = opened.next();
         // The list first: a blocked path is refused as blocked whether or not it exists.
-        mounts::not_blocked(&field, given, source, rules)?;
+        mounts::not_blocked(&field, given, source, origin, rules)?;
         mounts::within_roots(&field, given, source, origin, rules)?;
         let source = source.ok_or_else(|| Denial::NotFound {
             field: field.clone(),
@@ -230,10 +233,17 @@ fn extra_mounts(
             source: source.clone(),
             mount_path,
             mode,
+            joining: match origin {
+                // The platform sends its whole set with every request, and installs skills while
+                // its boxes live.
+                Origin::LangBotPlatform => Joining::Living,
+                Origin::Operator | Origin::Client => Joining::WhenMade,
+            },
+            below_workspace: None,
         });
     }
-    // Outer before inner, so that none hides another whichever way they were listed.
-    admitted.sort_by(|one, other| one.mount_path.split('/').cmp(other.mount_path.split('/')));
+    skills::admit(request, workspace, facts, &mut targets, &mut admitted)?;
+    outer_first(&mut admitted);
     Ok(admitted)
 }
 
@@ -257,7 +267,7 @@ fn extra_mode(
 }
 
 /// Facts travel beside the request; this keeps one request's descriptor from serving another path.
-fn same_path(field: &str, given: &str, opened: &OpenedPath) -> Result<(), Denial> {
+pub(crate) fn same_path(field: &str, given: &str, opened: &OpenedPath) -> Result<(), Denial> {
     if opened.given.trim() == given {
         return Ok(());
     }

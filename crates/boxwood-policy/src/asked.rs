@@ -7,11 +7,16 @@ use std::collections::BTreeSet;
 
 use boxwood_api::SpecRequest;
 
+use crate::Origin;
+
 /// The fields that make one box differ from another, and where in it a command starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SpecField {
     Network,
+    /// The box's root, whatever name it was asked for by.
     Image,
+    /// The image's name itself: clients that compare names mean another box by another name.
+    ImageText,
     HostPath,
     HostPathMode,
     MountPath,
@@ -26,11 +31,46 @@ pub enum SpecField {
     Workdir,
 }
 
-pub(crate) fn fields(request: &SpecRequest) -> BTreeSet<SpecField> {
-    let named = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.trim().is_empty());
+/// What a platform's request always says: it comes with every value filled in, and one without a
+/// `host_path` means a box without one. Its profile stays its own, and its mounts come and go.
+const WHOLE_SPEC: [SpecField; 12] = [
+    SpecField::Network,
+    SpecField::Image,
+    SpecField::ImageText,
+    SpecField::HostPath,
+    SpecField::HostPathMode,
+    SpecField::MountPath,
+    SpecField::Persistent,
+    SpecField::Cpus,
+    SpecField::MemoryMb,
+    SpecField::PidsLimit,
+    SpecField::ReadOnlyRootfs,
+    SpecField::WorkspaceQuotaMb,
+];
+
+pub(crate) fn fields(request: &SpecRequest, origin: Origin) -> BTreeSet<SpecField> {
+    match origin {
+        Origin::Operator | Origin::Client => named_fields(request),
+        Origin::LangBotPlatform => {
+            let workdir = names_workdir(request).then_some(SpecField::Workdir);
+            WHOLE_SPEC.into_iter().chain(workdir).collect()
+        }
+    }
+}
+
+/// Whether the command says where it starts.
+pub(crate) fn names_workdir(request: &SpecRequest) -> bool {
+    is_named(request.workdir.as_deref())
+}
+
+fn is_named(text: Option<&str>) -> bool {
+    text.is_some_and(|text| !text.trim().is_empty())
+}
+
+fn named_fields(request: &SpecRequest) -> BTreeSet<SpecField> {
     [
         (SpecField::Network, request.network.is_some()),
-        (SpecField::Image, named(&request.image)),
+        (SpecField::Image, is_named(request.image.as_deref())),
         (SpecField::HostPath, request.host_path.is_some()),
         (SpecField::HostPathMode, request.host_path_mode.is_some()),
         (SpecField::MountPath, request.mount_path.is_some()),
@@ -48,7 +88,7 @@ pub(crate) fn fields(request: &SpecRequest) -> BTreeSet<SpecField> {
             request.workspace_quota_mb.is_some(),
         ),
         (SpecField::Profile, request.profile.is_some()),
-        (SpecField::Workdir, named(&request.workdir)),
+        (SpecField::Workdir, names_workdir(request)),
     ]
     .into_iter()
     .filter_map(|(field, asked)| asked.then_some(field))

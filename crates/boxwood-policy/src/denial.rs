@@ -24,6 +24,9 @@ pub enum Denial {
     NotADirectory { field: String },
     #[error("{field} must point to an existing file or directory on the host")]
     NotFound { field: String },
+    /// The store has no skill of that name.
+    #[error("skill `{name}` not found")]
+    SkillNotFound { name: String },
     /// The facts belong to another request. A bug above, answered by refusing.
     #[error("the facts about {field} do not belong to this request")]
     ForeignFacts { field: String },
@@ -74,6 +77,7 @@ impl Denial {
             | Self::WorkdirOutsideMount
             | Self::TooMuch { .. }
             | Self::Missing { .. } => ErrorCode::ValidationError,
+            Self::SkillNotFound { .. } => ErrorCode::NotFound,
             Self::ForeignFacts { .. } | Self::Network { .. } => ErrorCode::InternalError,
         }
     }
@@ -91,6 +95,9 @@ impl Denial {
             ),
             Self::TooMuch { field, allowed, .. } => {
                 Some(format!("ask for {field} of at most {allowed}"))
+            }
+            Self::SkillNotFound { .. } => {
+                Some("see `boxwood skill ls` for the skills of this store".to_owned())
             }
             Self::Missing { .. } => Some("run `boxwood doctor` to see how to get it".to_owned()),
             Self::SystemTarget { .. } | Self::HidesWorkspace { .. } => {

@@ -16,6 +16,7 @@ mod path;
 mod profile;
 mod profile_set;
 mod rules;
+mod skills;
 mod spec;
 mod targets;
 
@@ -31,5 +32,6 @@ pub use profile::{DEFAULT_TMP_MB, Maxima, Profile};
 pub use profile_set::{ProfileConfig, ProfileError, Profiles, UnknownProfile};
 pub use rules::{MountsConfig, NetworkConfig, PolicyConfig, PolicyRules, RulesError};
 pub use spec::{
-    Admission, AdmittedExec, AdmittedMount, AdmittedSpec, BoxUser, Facts, Image, Limits, OpenedPath,
+    Admission, AdmittedExec, AdmittedMount, AdmittedSpec, BoxUser, Facts, Image, Joining, Limits,
+    OpenedPath,
 };

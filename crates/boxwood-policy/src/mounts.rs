@@ -39,6 +39,7 @@ pub(crate) fn not_blocked(
     field: &str,
     given: &str,
     opened: Option<&OpenedPath>,
+    origin: Origin,
     rules: &PolicyRules,
 ) -> Result<(), Denial> {
     let lexical = normalize(Path::new(given.trim()));
@@ -52,7 +53,7 @@ pub(crate) fn not_blocked(
         None => None,
     };
     for path in [lexical, real].into_iter().flatten() {
-        if is_blocked(&path, rules) {
+        if is_blocked(&path, origin, rules) {
             return Err(blocked(field, given));
         }
     }
@@ -66,8 +67,12 @@ fn blocked(field: &str, given: &str) -> Denial {
     }
 }
 
-fn is_blocked(path: &Path, rules: &PolicyRules) -> bool {
-    let touches = |entry: &Path| is_within(path, entry) || is_within(entry, path);
+fn is_blocked(path: &Path, origin: Origin, rules: &PolicyRules) -> bool {
+    let stores = skill_stores(path, origin, rules);
+    // Only what blocks the whole store is lifted for a skill, and nothing that lies in one.
+    let lifted = |entry: &Path| stores.iter().any(|store| is_within(store, entry));
+    let touches =
+        |entry: &Path| (is_within(path, entry) && !lifted(entry)) || is_within(entry, path);
     path == Path::new("/")
         || BLOCKED.iter().any(|entry| touches(Path::new(entry)))
         || rules
@@ -75,6 +80,20 @@ fn is_blocked(path: &Path, rules: &PolicyRules) -> bool {
             .iter()
             .filter_map(|entry| normalize(entry))
             .any(|entry| touches(&entry))
+}
+
+/// The spellings of the skill store that `path` lies strictly below, for the origin that may mount
+/// skills by their paths.
+fn skill_stores(path: &Path, origin: Origin, rules: &PolicyRules) -> Vec<PathBuf> {
+    if origin != Origin::LangBotPlatform {
+        return Vec::new();
+    }
+    [&rules.skills_dir, &rules.skills_dir_real]
+        .into_iter()
+        .flatten()
+        .filter_map(|store| normalize(store))
+        .filter(|store| path != store && is_within(path, store))
+        .collect()
 }
 
 /// Judges a path against the roots that hold for this origin. A path that could not be opened is
@@ -94,11 +113,6 @@ pub(crate) fn within_roots(
             None => return Ok(()),
         },
     };
-    if roots.is_empty() {
-        return Err(Denial::MountsDisabled {
-            field: field.to_owned(),
-        });
-    }
     let path = match opened {
         Some(opened) => normalize(&opened.real_path),
         None => normalize(Path::new(given.trim())),
@@ -108,9 +122,15 @@ pub(crate) fn within_roots(
             .iter()
             .filter_map(|root| normalize(root))
             .any(|root| is_within(&path, &root))
+            || !skill_stores(&path, origin, rules).is_empty()
     });
     if allowed {
         return Ok(());
+    }
+    if roots.is_empty() {
+        return Err(Denial::MountsDisabled {
+            field: field.to_owned(),
+        });
     }
     Err(Denial::OutsideRoots {
         field: field.to_owned(),

@@ -71,6 +71,11 @@ pub struct PolicyRules {
     pub platform_roots: Option<Vec<PathBuf>>,
     /// Beside the built-in list: the operator's own, and Boxwood's state and run directories.
     pub blocked: Vec<PathBuf>,
+    /// The skill store, which lies in Boxwood's own state directory: the platform may mount what is
+    /// below it, although nothing else of that directory.
+    pub skills_dir: Option<PathBuf>,
+    /// What the kernel calls [`PolicyRules::skills_dir`].
+    pub skills_dir_real: Option<PathBuf>,
     pub images: BTreeMap<String, PathBuf>,
     pub maxima: Maxima,
     pub allow_host_network: bool,
@@ -93,6 +98,8 @@ impl PolicyRules {
                 .cloned()
                 .chain(own_directories)
                 .collect(),
+            skills_dir: None,
+            skills_dir_real: None,
             images: config.images.clone(),
             maxima: config.limits,
             allow_host_network: config.network.allow_host,
@@ -118,6 +125,15 @@ impl PolicyRules {
             all_absolute("langbot.allowed_roots", roots)?;
         }
         self.platform_roots = roots;
+        Ok(self)
+    }
+
+    /// Says where the skill store is, as configured and with every symlink resolved.
+    pub fn with_skills_dir(mut self, dir: PathBuf, real: PathBuf) -> Result<Self, RulesError> {
+        absolute("skills.dir", &dir)?;
+        absolute("skills.dir", &real)?;
+        self.skills_dir = Some(dir);
+        self.skills_dir_real = Some(real);
         Ok(self)
     }
 }

@@ -58,11 +58,23 @@ pub enum BoxUser {
     Root,
 }
 
+/// When a mount may enter a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Joining {
+    /// Part of what the box is: a request that brings another set means another box.
+    WhenMade,
+    /// May also be added to a box that is running.
+    Living,
+}
+
 #[derive(Clone, Debug)]
 pub struct AdmittedMount {
     pub(crate) source: OpenedPath,
     pub(crate) mount_path: String,
     pub(crate) mode: MountMode,
+    pub(crate) joining: Joining,
+    /// Where it is below the workspace, for mounts that belong to the workspace wherever that is.
+    pub(crate) below_workspace: Option<String>,
 }
 
 impl AdmittedMount {
@@ -78,6 +90,10 @@ impl AdmittedMount {
     /// `Ro` or `Rw`; mounts of mode `none` never get this far.
     pub fn mode(&self) -> MountMode {
         self.mode
+    }
+
+    pub fn joining(&self) -> Joining {
+        self.joining
     }
 }
 
@@ -149,6 +165,45 @@ getters! {
     host_network_allowed -> bool = |s| s.host_network_allowed;
     /// The fields that the caller named; every other value came from the profile.
     asked -> &BTreeSet<SpecField> = |s| &s.asked;
+}
+
+/// How a spec and a box that is there already come together.
+impl AdmittedSpec {
+    /// The mounts of this spec that may join `living`, at their places in it: a caller who named no
+    /// workspace means the one that is there.
+    pub fn joining(&self, living: &Self) -> Vec<AdmittedMount> {
+        let workspace = if self.asked.contains(&SpecField::MountPath) {
+            &self.mount_path
+        } else {
+            &living.mount_path
+        };
+        self.extra_mounts
+            .iter()
+            .filter(|mount| mount.joining == Joining::Living)
+            .map(|mount| match &mount.below_workspace {
+                Some(below) => AdmittedMount {
+                    mount_path: format!("{workspace}/{below}"),
+                    ..mount.clone()
+                },
+                None => mount.clone(),
+            })
+            .collect()
+    }
+
+    /// The same box with another set of mounts. Each was admitted, so the whole is.
+    #[must_use]
+    pub fn with_mounts(&self, mut extra_mounts: Vec<AdmittedMount>) -> Self {
+        outer_first(&mut extra_mounts);
+        Self {
+            extra_mounts,
+            ..self.clone()
+        }
+    }
+}
+
+/// Outer before inner, so that none hides another whichever way they were listed.
+pub(crate) fn outer_first(mounts: &mut [AdmittedMount]) {
+    mounts.sort_by(|one, other| one.mount_path.split('/').cmp(other.mount_path.split('/')));
 }
 
 /// One command that policy has allowed.
@@ -231,4 +286,7 @@ pub struct Facts {
     pub host_path: Option<OpenedPath>,
     /// One per `extra_mounts` entry whose mode is not `none`, in order.
     pub extra_mounts: Vec<OpenedPath>,
+    /// One per `skills` entry, in order, up to the first that the store does not have. The store
+    /// vouches for these directories; `given` is the skill's name.
+    pub skills: Vec<OpenedPath>,
 }

@@ -29,6 +29,7 @@ pub async fn gather(request: &SpecRequest) -> Facts {
         host_path: host_path.as_deref().and_then(open_path),
         // Up to the first that cannot be opened: policy reads these in order and refuses there.
         extra_mounts: extra.iter().map_while(|path| open_path(path)).collect(),
+        skills: Vec::new(),
     });
     opened.await.unwrap_or_else(|error| {
         tracing::error!(%error, "opening host paths failed");

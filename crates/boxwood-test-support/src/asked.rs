@@ -43,6 +43,7 @@ pub fn admission(
             .iter()
             .map(|mount| open(&mount.host_path))
             .collect::<Result<_, _>>()?,
+        skills: Vec::new(),
     };
     Ok(admit(
         &request,

@@ -80,6 +80,38 @@ fn mounts_are_counted() {
 }
 
 #[test]
+fn skills_are_named_and_counted() {
+    allowed(r#"{"skills": ["pdf", "web-search", "数据"]}"#);
+    let many = vec![r#""a""#; 65].join(",");
+    refused(
+        &format!(r#"{{"skills": [{many}]}}"#),
+        "skills must have at most 64 entries, not 65",
+    );
+    refused(r#"{"skills": ["a", ""]}"#, "skills[1] must not be empty");
+    let long = "x".repeat(65);
+    refused(
+        &format!(r#"{{"skills": ["{long}"]}}"#),
+        "skills[0] must be at most 64 characters",
+    );
+    for path in ["a/b", "/", ".", "..", "../a"] {
+        refused(
+            &format!(r#"{{"skills": ["{path}"]}}"#),
+            "skills[0] must be the name of a skill, not a path",
+        );
+    }
+    for control in [r"a\nb", r"a\u0000", r"\u007f"] {
+        refused(
+            &format!(r#"{{"skills": ["{control}"]}}"#),
+            "skills[0] must not contain control characters",
+        );
+    }
+    refused(
+        r#"{"skills": [" a"]}"#,
+        "skills[0] must not begin or end with white space",
+    );
+}
+
+#[test]
 fn nothing_the_kernel_would_cut_short_gets_in() {
     refused(r#"{"cmd": "a\u0000b"}"#, "cmd must not contain NUL bytes");
     refused(

@@ -2,6 +2,7 @@
 
 mod admission;
 mod configuration;
+mod joining;
 mod label;
 mod mounts;
 mod profiles;

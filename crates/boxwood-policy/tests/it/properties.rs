@@ -344,6 +344,7 @@ proptest! {
         extra in vec(("\\PC{0,20}|/[a-z./]{0,12}", "\\PC{0,20}|/[a-z./]{0,12}", modes()), 0..4),
         wild in (any::<u64>(), any::<f64>(), any::<u64>()),
         facts in vec(("\\PC{0,20}", "\\PC{0,20}"), 0..4),
+        names in vec("\\PC{0,20}|[a-z./]{0,6}", 0..3),
         origin in origins(),
         rules in rules(),
     ) {
@@ -359,9 +360,10 @@ proptest! {
             cpus: Some(wild.1),
             memory_mb: Some(wild.2),
             extra_mounts: extra.into_iter().map(|(host_path, mount_path, mode)| MountSpec { host_path, mount_path, mode }).collect(),
+            skills: names,
             ..request
         };
-        let given = Facts { host_path: facts_of(&facts).pop(), extra_mounts: facts_of(&facts) };
+        let given = Facts { host_path: facts_of(&facts).pop(), extra_mounts: facts_of(&facts), skills: facts_of(&facts) };
         for facts in [Facts::default(), given] {
             if let Err(denial) = admit(&request, origin, &facts, &rules) {
                 let _ = (denial.to_string(), denial.code(), denial.hint());
