@@ -24,6 +24,10 @@ pub(super) const PACKAGES: &[Package] = &[
         proof: "/usr/sbin/runc",
     },
     Package {
+        name: "docker.io",
+        proof: "/usr/sbin/dockerd",
+    },
+    Package {
         name: "busybox-static",
         proof: "/bin/busybox",
     },

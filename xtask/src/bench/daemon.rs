@@ -64,6 +64,10 @@ impl Daemon {
         Connection::open(self.address)
     }
 
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -105,11 +109,18 @@ impl Drop for Daemon {
 
 /// SIGTERM, time to tidy up, then SIGKILL.
 pub(super) fn terminate(child: &mut Child, patience: Duration) {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        // Ended already: then there is nobody to tell, and `try_wait` below says so.
-        let _ = kill_process(pid, Signal::TERM);
+    signal(child.id(), Signal::TERM);
+    wait_or_kill(child, patience);
+}
+
+pub(super) fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // Ended already: then there is nobody to tell, and whoever waits finds out.
+        let _ = kill_process(pid, signal);
     }
+}
+
+pub(super) fn wait_or_kill(child: &mut Child, patience: Duration) {
     let deadline = Instant::now() + patience;
     while Instant::now() < deadline {
         if !matches!(child.try_wait(), Ok(None)) {

@@ -12,6 +12,7 @@ mod daemon;
 mod exec;
 mod http;
 mod idle;
+mod langbot;
 mod podman;
 mod procfs;
 mod relay;
@@ -43,7 +44,8 @@ pub(crate) struct Args {
     /// Measure this `boxwood` instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Measure these only: exec, apart, podman, create, idle, many, relay, daemon
+    /// Measure these only: exec, apart, podman, create, idle, many, relay, daemon; langbot, or of
+    /// these langbot-ping, langbot-exec, langbot-create, langbot-relay, langbot-at-once
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
 }
@@ -75,11 +77,16 @@ const ROWS: [&str; 8] = [
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let known: Vec<_> = ROWS
+        .into_iter()
+        .chain([langbot::PREFIX])
+        .chain(langbot::names())
+        .collect();
     for name in &args.only {
         anyhow::ensure!(
-            ROWS.contains(&name.as_str()),
+            known.contains(&name.as_str()),
             "there is no row `{name}`; there are {}",
-            ROWS.join(", ")
+            known.join(", ")
         );
     }
     let effort = if args.quick {
@@ -94,8 +101,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let mut machine = Machine::look();
     let rows = measure(&binary, effort, &args.only)?;
+    let langbot = langbot::rows(&binary, effort, |name| {
+        wanted(&args.only, name) || args.only.iter().any(|only| only == langbot::PREFIX)
+    });
     machine.look_again();
-    let report = Report { machine, rows };
+    let report = Report {
+        machine,
+        rows,
+        langbot,
+    };
     match args.output {
         Format::Table => print!("{}", report.to_markdown()),
         Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),
@@ -108,11 +122,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn measure(binary: &Path, effort: Effort, only: &[String]) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
+    let names: Vec<_> = ROWS.into_iter().filter(|name| wanted(only, name)).collect();
+    if names.is_empty() {
+        return Ok(rows);
+    }
     let daemon = Daemon::start(binary)?;
-    for name in ROWS {
-        if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
-            continue;
-        }
+    for name in names {
         eprintln!("measuring: {name}");
         rows.push(match name {
             "exec" => exec::against_fork(&daemon, effort),
@@ -127,6 +142,11 @@ fn measure(binary: &Path, effort: Effort, only: &[String]) -> Result<Vec<Row>> {
         });
     }
     Ok(rows)
+}
+
+/// Nobody named means everybody.
+fn wanted(only: &[String], name: &str) -> bool {
+    only.is_empty() || only.iter().any(|only| only == name)
 }
 
 fn write(path: &Path, report: &Report) -> Result<()> {

@@ -9,6 +9,12 @@ use anyhow::Result;
 #[derive(Default)]
 pub(super) struct Samples(Vec<Duration>);
 
+impl From<Vec<Duration>> for Samples {
+    fn from(times: Vec<Duration>) -> Self {
+        Self(times)
+    }
+}
+
 impl Samples {
     /// Runs `work` and keeps how long it took.
     pub(super) fn time<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {

@@ -1,49 +1,64 @@
 //! The seed system's own runtime, for comparison.
 //!
-//! Comes in: nothing. Goes out: a running `lbp box` from the published package, gone on drop.
-//! Never here: talking to it.
+//! Comes in: how to start it. Goes out: a running `lbp box` from the published package, gone on
+//! drop. Never here: talking to it.
 
-use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::baseline::quiet;
-use super::daemon::{free_address, terminate};
+use super::daemon::{free_address, signal, wait_or_kill};
 use crate::run::{output, target_dir};
 
 const PACKAGE: &str = "langbot-plugin==0.4.2";
 const START: Duration = Duration::from_mins(1);
+/// It stops its sessions one after the other.
+const STOP: Duration = Duration::from_secs(30);
 
 pub(super) struct SeedRuntime {
     child: Child,
+    address: SocketAddr,
     _directory: TempDir,
 }
 
 impl SeedRuntime {
     pub(super) fn start() -> Result<Self> {
-        let program = install()?;
+        Self::start_with(|program| Command::new(program))
+    }
+
+    /// `command` makes the command that runs the given program; where to listen is added to it.
+    pub(super) fn start_with(command: impl FnOnce(&Path) -> Command) -> Result<Self> {
+        let program = environment()?.join("bin/lbp");
         let directory = tempfile::tempdir()?;
+        let log = directory.path().join("log");
+        let log_file = File::create(&log)?;
         let address = free_address()?;
-        let mut command = Command::new(program);
-        command
+        let child = command(&program)
             .args(["box", "--host", "127.0.0.1"])
             .args(["--ws-control-port", &address.port().to_string()])
-            .current_dir(directory.path());
-        let child = quiet(&mut command)
+            .current_dir(directory.path())
+            .stdin(Stdio::null())
+            .stdout(log_file.try_clone()?)
+            .stderr(log_file)
             .spawn()
             .context("`lbp box` could not be started")?;
         let mut runtime = Self {
             child,
+            address,
             _directory: directory,
         };
         let deadline = Instant::now() + START;
         while TcpStream::connect(address).is_err() {
             if let Some(status) = runtime.child.try_wait()? {
-                bail!("`lbp box` ended at once: {status}");
+                let said = fs::read_to_string(&log).unwrap_or_default();
+                let last = said.lines().next_back().unwrap_or_default();
+                bail!("`lbp box` ended at once: {status}: {last}");
             }
             if Instant::now() > deadline {
                 bail!("`lbp box` did not listen after {} s", START.as_secs());
@@ -53,6 +68,10 @@ impl SeedRuntime {
         Ok(runtime)
     }
 
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -60,15 +79,16 @@ impl SeedRuntime {
 
 impl Drop for SeedRuntime {
     fn drop(&mut self) {
-        terminate(&mut self.child, Duration::from_secs(5));
+        // On SIGTERM it ends at once and leaves its boxes behind; on SIGINT it tidies up.
+        signal(self.child.id(), Signal::INT);
+        wait_or_kill(&mut self.child, STOP);
     }
 }
 
 /// The package in a venv that stays for the next run.
-fn install() -> Result<PathBuf> {
+pub(super) fn environment() -> Result<PathBuf> {
     let venv = target_dir().join("bench-venv");
-    let program = venv.join("bin/lbp");
-    if !program.is_file() {
+    if !venv.join("bin/lbp").is_file() {
         output(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
         output(Command::new(venv.join("bin/pip")).args([
             "install",
@@ -77,5 +97,5 @@ fn install() -> Result<PathBuf> {
             PACKAGE,
         ]))?;
     }
-    Ok(program)
+    Ok(venv)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::langbot;
 use super::sample::Samples;
 
 /// One promise, and what was measured about it.
@@ -154,6 +155,9 @@ fn load() -> String {
 pub(super) struct Report {
     pub(super) machine: Machine,
     pub(super) rows: Vec<Row>,
+    /// What LangBot's own client measured, told apart because its times hold the client's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) langbot: Vec<Row>,
 }
 
 impl Report {
@@ -170,30 +174,49 @@ impl Report {
             machine.load_before,
             machine.load_after,
         );
-        text.push_str("| what | against | ours | theirs | ratio | at most | |\n");
-        text.push_str("|---|---|---|---|---|---|---|\n");
-        for row in &self.rows {
-            let (ours, theirs, ratio, verdict) = row.cells();
-            let at_most = if matches!(row.result, Measured::Answer { .. }) {
-                "yes".to_owned()
-            } else {
-                ratio_text(row.at_most)
-            };
-            let _ = writeln!(
-                text,
-                "| {} | {} | {ours} | {theirs} | {ratio} | {at_most} | {verdict} |",
-                row.what, row.against,
-            );
+        if !self.rows.is_empty() {
+            push_rows(&mut text, &self.rows);
         }
-        text.push('\n');
-        for row in self.rows.iter().filter(|row| !row.note.is_empty()) {
+        if !self.langbot.is_empty() {
+            if !self.rows.is_empty() {
+                text.push('\n');
+            }
             let _ = writeln!(
                 text,
-                "- *{}*, against {}: {}",
-                row.what, row.against, row.note
+                "## Through LangBot's own client\n\n{}\n",
+                langbot::ABOUT
             );
+            push_rows(&mut text, &self.langbot);
         }
         text
+    }
+}
+
+fn push_rows(text: &mut String, rows: &[Row]) {
+    text.push_str("| what | against | ours | theirs | ratio | at most | |\n");
+    text.push_str("|---|---|---|---|---|---|---|\n");
+    for row in rows {
+        let (ours, theirs, ratio, verdict) = row.cells();
+        let at_most = if matches!(row.result, Measured::Answer { .. }) {
+            "yes".to_owned()
+        } else {
+            ratio_text(row.at_most)
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {ours} | {theirs} | {ratio} | {at_most} | {verdict} |",
+            row.what, row.against,
+        );
+    }
+    if rows.iter().any(|row| !row.note.is_empty()) {
+        text.push('\n');
+    }
+    for row in rows.iter().filter(|row| !row.note.is_empty()) {
+        let _ = writeln!(
+            text,
+            "- *{}*, against {}: {}",
+            row.what, row.against, row.note
+        );
     }
 }
 

@@ -1,0 +1,238 @@
+//! LangBot's published client on us and on the seed's own runtime.
+//!
+//! Comes in: our binary, and which rows. Goes out: those rows, against the seed with nsjail and with
+//! docker. Never here: a client of our own; `tests/langbot/bench/client.py` drives the real one.
+
+mod docker;
+mod nsjail;
+mod sides;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use super::Effort;
+use super::sample::Samples;
+use super::seed;
+use super::table::{Measured, Row};
+use crate::run::workspace_root;
+use sides::{Side, Sides};
+
+/// Every row's name starts like this; alone it means all of them.
+pub(super) const PREFIX: &str = "langbot";
+
+/// What stands above the table of these rows.
+pub(super) const ABOUT: &str = "\
+The same requests through the client that LangBot ships (`langbot-plugin` 0.4.2, Python), on Boxwood and \
+on the seed's own runtime of that package, with its nsjail and its docker backend. All three run side by \
+side and take turns, in an order shuffled anew each round; every session mounts a workspace of the host's, \
+as LangBot's do. Times are what the client's caller waits, so each holds the client's own time: the \
+`__ping` row is that floor, to be subtracted by whoever wants the runtimes alone.";
+
+struct Topic {
+    name: &'static str,
+    /// What the client script calls it.
+    script: &'static str,
+    what: &'static str,
+    against: &'static [Side],
+    note: &'static str,
+}
+
+const TOPICS: [Topic; 5] = [
+    Topic {
+        name: "langbot-ping",
+        script: "ping",
+        what: "`__ping`, the floor of the client itself",
+        // No backend takes part in it.
+        against: &[Side::Nsjail],
+        note: "",
+    },
+    Topic {
+        name: "langbot-exec",
+        script: "exec",
+        what: "warm exec of `true`",
+        against: &Side::SEED,
+        note: "the seed's nsjail backend starts a new jail for each exec, with resource limits by rlimit \
+               where the host has no cgroup v2; its docker backend runs `docker inspect` and `docker exec`",
+    },
+    Topic {
+        name: "langbot-create",
+        script: "create",
+        what: "create + first exec + delete, 60 ms apart",
+        against: &Side::SEED,
+        note: "for the seed's nsjail backend a session is a directory, and no process until the exec",
+    },
+    Topic {
+        name: "langbot-relay",
+        script: "relay",
+        what: "relay round trip, one line through `cat`",
+        against: &Side::SEED,
+        note: "",
+    },
+    Topic {
+        name: "langbot-at-once",
+        script: "at-once",
+        what: "32 sessions, `true` in all at once, until the last answer",
+        against: &Side::SEED,
+        note: "one connection, 32 requests in flight",
+    },
+];
+
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    TOPICS.iter().map(|topic| topic.name)
+}
+
+/// The rows whose names `wanted` likes.
+pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool) -> Vec<Row> {
+    let topics: Vec<_> = TOPICS.iter().filter(|topic| wanted(topic.name)).collect();
+    if topics.is_empty() {
+        return Vec::new();
+    }
+    let sides = Sides::start(binary);
+    let results = drive(&sides, &topics, effort).map_err(|error| format!("{error:#}"));
+    let mut rows = Vec::new();
+    for topic in topics {
+        for side in topic.against {
+            let result = results
+                .as_ref()
+                .map_err(Clone::clone)
+                .and_then(|results| compare(&sides, results, topic, *side))
+                .unwrap_or_else(|why| Measured::Unknown { why });
+            rows.push(Row {
+                what: topic.what,
+                against: match side {
+                    Side::Docker => "the seed with docker",
+                    _ if topic.against.len() == 1 => "the seed's runtime",
+                    _ => "the seed with nsjail",
+                },
+                at_most: 1.0,
+                result,
+                note: String::new(),
+            });
+        }
+        // Once for the topic: it says the same about each of its rows.
+        if let Some(row) = rows.last_mut() {
+            topic.note.clone_into(&mut row.note);
+        }
+    }
+    rows
+}
+
+/// Per side and topic, what the script measured or why it could not.
+type Results = BTreeMap<String, BTreeMap<String, Outcome>>;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    Seconds(Vec<f64>),
+    Error(String),
+}
+
+fn drive(sides: &Sides, topics: &[&Topic], effort: Effort) -> Result<Results> {
+    let directory = tempfile::tempdir()?;
+    let mut command = Command::new(seed::environment()?.join("bin/python"));
+    command
+        .arg(workspace_root().join("tests/langbot/bench/client.py"))
+        // The client keeps files where it runs, and the workspaces are made there.
+        .current_dir(directory.path())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    for side in Side::ALL {
+        if let Ok(address) = sides.address(side) {
+            command.args(["--side", &format!("{}={address}", side.name())]);
+        }
+    }
+    for topic in topics {
+        command.args(["--row", topic.script]);
+    }
+    if matches!(effort, Effort::Quick) {
+        command.args(["--divisor", "10"]);
+    }
+    let output = command
+        .output()
+        .context("LangBot's client could not be started")?;
+    ensure!(
+        output.status.success(),
+        "LangBot's client failed: {}",
+        output.status
+    );
+    serde_json::from_slice(&output.stdout).context("the client's results could not be read")
+}
+
+fn compare(
+    sides: &Sides,
+    results: &Results,
+    topic: &Topic,
+    theirs: Side,
+) -> Result<Measured, String> {
+    for side in [Side::Ours, theirs] {
+        sides
+            .address(side)
+            .map_err(|why| format!("{} does not run here: {why}", side.name()))?;
+    }
+    Ok(Measured::times(
+        &samples(results, topic, Side::Ours)?,
+        &samples(results, topic, theirs)?,
+    ))
+}
+
+fn samples(results: &Results, topic: &Topic, side: Side) -> Result<Samples, String> {
+    let outcome = results
+        .get(side.name())
+        .and_then(|rows| rows.get(topic.script));
+    match outcome {
+        Some(Outcome::Seconds(seconds)) => Ok(seconds
+            .iter()
+            .map(|seconds| Duration::from_secs_f64(seconds.max(0.0)))
+            .collect::<Vec<_>>()
+            .into()),
+        Some(Outcome::Error(why)) => Err(format!("{}: {why}", side.name())),
+        None => Err(format!("{}: the client says nothing", side.name())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESULTS: &str = r#"{
+        "boxwood": {"exec": {"seconds": [0.001, 0.002, 0.003]}},
+        "nsjail": {"exec": {"seconds": [0.010, 0.020, 0.030]}},
+        "docker": {"exec": {"error": "BoxError: no such image"}}
+    }"#;
+
+    fn exec() -> &'static Topic {
+        &TOPICS[1]
+    }
+
+    #[test]
+    fn a_side_that_failed_says_so_in_its_row() {
+        let results: Results = serde_json::from_str(RESULTS).expect("the script's form");
+        let ours = samples(&results, exec(), Side::Ours).expect("measured");
+        assert_eq!(ours.median(), Duration::from_millis(2));
+        let Err(why) = samples(&results, exec(), Side::Docker) else {
+            panic!("docker failed");
+        };
+        assert_eq!(why, "docker: BoxError: no such image");
+    }
+
+    #[test]
+    fn a_side_that_does_not_run_here_says_so_in_its_row() {
+        let results: Results = serde_json::from_str(RESULTS).expect("the script's form");
+        let sides = Sides::none_runs("no engine");
+        let Err(why) = compare(&sides, &results, exec(), Side::Nsjail) else {
+            panic!("nothing runs");
+        };
+        assert_eq!(why, "boxwood does not run here: no engine");
+    }
+
+    #[test]
+    fn every_row_is_known_by_the_prefix() {
+        assert!(names().all(|name| name.starts_with(PREFIX)));
+    }
+}

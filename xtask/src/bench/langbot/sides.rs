@@ -1,0 +1,179 @@
+//! The runtimes that LangBot's client is measured with.
+//!
+//! Comes in: our binary. Goes out: the sides that run here, and for each that does not, why. Never
+//! here: measuring.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use super::super::daemon::Daemon;
+use super::super::seed::SeedRuntime;
+use super::docker::{self, Docker};
+use super::nsjail;
+use crate::run::is_root;
+
+pub(super) struct Sides {
+    ours: Result<Daemon>,
+    nsjail: Result<NsjailSide>,
+    docker: Result<DockerSide>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Ours,
+    Nsjail,
+    Docker,
+}
+
+impl Side {
+    pub(super) const ALL: [Self; 3] = [Self::Ours, Self::Nsjail, Self::Docker];
+    pub(super) const SEED: [Self; 2] = [Self::Nsjail, Self::Docker];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "boxwood",
+            Self::Nsjail => "nsjail",
+            Self::Docker => "docker",
+        }
+    }
+}
+
+impl Sides {
+    pub(super) fn start(binary: &Path) -> Self {
+        let sides = Self {
+            ours: Daemon::start(binary),
+            nsjail: NsjailSide::start(),
+            docker: DockerSide::start(),
+        };
+        for side in Side::ALL {
+            if let Err(why) = sides.address(side) {
+                eprintln!("warning: the {} side does not run here: {why}", side.name());
+            }
+        }
+        sides
+    }
+
+    #[cfg(test)]
+    pub(super) fn none_runs(why: &'static str) -> Self {
+        Self {
+            ours: Err(anyhow::anyhow!(why)),
+            nsjail: Err(anyhow::anyhow!(why)),
+            docker: Err(anyhow::anyhow!(why)),
+        }
+    }
+
+    /// Where a side listens, or in words why it does not.
+    pub(super) fn address(&self, side: Side) -> Result<SocketAddr, String> {
+        let address = match side {
+            Side::Ours => self.ours.as_ref().map(Daemon::address),
+            Side::Nsjail => self.nsjail.as_ref().map(|side| side.runtime.address()),
+            Side::Docker => self.docker.as_ref().map(|side| side.runtime.address()),
+        };
+        address.map_err(|error| format!("{error:#}"))
+    }
+}
+
+/// Where the seed's nsjail backend keeps its sessions; it cannot be told another place.
+const NSJAIL_SESSIONS: &str = "/tmp/langbot-box-nsjail";
+
+/// Gives the program a session directory that nobody else sees, then becomes it.
+const OWN_SESSIONS: &str = r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#;
+
+struct NsjailSide {
+    // Ends before the directories go.
+    runtime: SeedRuntime,
+    _sessions: TempDir,
+    _mount_point: MountPoint,
+}
+
+impl NsjailSide {
+    fn start() -> Result<Self> {
+        ensure!(
+            is_root(),
+            "the seed's nsjail backend is measured as root only"
+        );
+        let programs = nsjail::install()?;
+        // At its start the backend deletes every session directory that is not its own, so on the
+        // shared place it would break another runtime on this machine.
+        let mount_point = MountPoint::make(NSJAIL_SESSIONS)?;
+        let sessions = tempfile::tempdir()?;
+        let runtime = SeedRuntime::start_with(|program| {
+            let mut command = Command::new("unshare");
+            command
+                .args(["--mount", "sh", "-c", OWN_SESSIONS, "sh"])
+                .arg(sessions.path())
+                .arg(NSJAIL_SESSIONS)
+                .arg(program)
+                .env("PATH", format!("{}:{}", programs.display(), docker::PATH));
+            choose(&mut command, Side::Nsjail);
+            command
+        })
+        .context("the seed's runtime could not be started with nsjail")?;
+        Ok(Self {
+            runtime,
+            _sessions: sessions,
+            _mount_point: mount_point,
+        })
+    }
+}
+
+struct DockerSide {
+    // Ends before the daemon it uses.
+    runtime: SeedRuntime,
+    _docker: Docker,
+}
+
+impl DockerSide {
+    fn start() -> Result<Self> {
+        let docker = Docker::start().context("docker could not be started")?;
+        let runtime = SeedRuntime::start_with(|program| {
+            let mut command = Command::new(program);
+            docker.environment(&mut command);
+            choose(&mut command, Side::Docker);
+            command
+        })
+        .context("the seed's runtime could not be started with docker")?;
+        Ok(Self {
+            runtime,
+            _docker: docker,
+        })
+    }
+}
+
+/// Without this the seed takes the first backend it finds.
+fn choose(command: &mut Command, side: Side) {
+    command.env(
+        "LANGBOT_BOX_CONFIG",
+        format!(r#"{{"backend":"{}"}}"#, side.name()),
+    );
+}
+
+/// A directory to mount on, removed again if it was not there before.
+struct MountPoint {
+    path: &'static str,
+    made: bool,
+}
+
+impl MountPoint {
+    fn make(path: &'static str) -> Result<Self> {
+        let made = !Path::new(path).exists();
+        if made {
+            fs::create_dir(path).with_context(|| format!("`{path}` could not be made"))?;
+        }
+        Ok(Self { path, made })
+    }
+}
+
+impl Drop for MountPoint {
+    fn drop(&mut self) {
+        if self.made {
+            // Somebody else may have put something there meanwhile; then it is theirs.
+            let _ = fs::remove_dir(self.path);
+        }
+    }
+}
