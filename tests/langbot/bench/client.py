@@ -1,8 +1,9 @@
 """Times LangBot's published Box client against several runtimes, taking turns.
 
 Comes in: the runtimes (`--side NAME=HOST:PORT`), the rows to measure and how often. Goes out: one
-JSON object on stdout, `{side: {row: {"seconds": [...]} or {"error": "..."}}}`. Never here: starting
-a runtime, or judging a number.
+JSON object on stdout, `{side: {row: {"times": {"whole": [...], "client": [...]}} or {"error": "..."}}}`,
+in seconds: what a caller waits, and how much of it this process was computing. Never here: starting a
+runtime, or judging a number.
 
 The sides take turns within one loop, in an order that is shuffled anew each round, so that a busy
 neighbour, and whatever one side still tidies up after its turn, hits all of them alike.
@@ -229,7 +230,7 @@ async def measure(name: str, sides: list[Side], divisor: int, results: dict) -> 
             taking_part[side.name] = side
         except Exception as error:
             results[side.name][name] = {'error': words(error)}
-    seconds: dict[str, list[float]] = {side.name: [] for side in sides}
+    times = {side.name: {'whole': [], 'client': []} for side in sides}
     order = list(taking_part)
     shuffle = random.Random(name).shuffle
     rounds = max(row.rounds // divisor, 5)
@@ -240,7 +241,7 @@ async def measure(name: str, sides: list[Side], divisor: int, results: dict) -> 
             if side_name not in taking_part:
                 continue
             await asyncio.sleep(row.settle)
-            started = time.perf_counter()
+            computed, started = time.process_time(), time.perf_counter()
             try:
                 await row.once(taking_part[side_name])
             except Exception as error:
@@ -248,9 +249,10 @@ async def measure(name: str, sides: list[Side], divisor: int, results: dict) -> 
                 del taking_part[side_name]
                 continue
             if number >= warm_up:
-                seconds[side_name].append(time.perf_counter() - started)
-    for side_name, side in taking_part.items():
-        results[side_name][name] = {'seconds': seconds[side_name]}
+                times[side_name]['whole'].append(time.perf_counter() - started)
+                times[side_name]['client'].append(time.process_time() - computed)
+    for side_name in taking_part:
+        results[side_name][name] = {'times': times[side_name]}
     for side in sides:
         try:
             await row.finish(side)

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use super::Effort;
 use super::sample::Samples;
 use super::seed;
-use super::table::{Measured, Row};
+use super::table::{Measured, Row, micros, time_text};
 use crate::run::workspace_root;
 use sides::{Side, Sides};
 
@@ -31,7 +31,8 @@ The same requests through the client that LangBot ships (`langbot-plugin` 0.4.2,
 on the seed's own runtime of that package, with its nsjail and its docker backend. All three run side by \
 side and take turns, in an order shuffled anew each round; every session mounts a workspace of the host's, \
 as LangBot's do. Times are what the client's caller waits, so each holds the client's own time: the \
-`__ping` row is that floor, to be subtracted by whoever wants the runtimes alone.";
+`__ping` row is its floor, to be subtracted by whoever wants the runtimes alone, and the notes say for how \
+long the client was computing.";
 
 struct Topic {
     name: &'static str,
@@ -116,7 +117,7 @@ pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool)
         }
         // Once for the topic: it says the same about each of its rows.
         if let Some(row) = rows.last_mut() {
-            topic.note.clone_into(&mut row.note);
+            row.note = note(topic, results.as_ref().ok());
         }
     }
     rows
@@ -128,8 +129,17 @@ type Results = BTreeMap<String, BTreeMap<String, Outcome>>;
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Outcome {
-    Seconds(Vec<f64>),
+    Times(Times),
     Error(String),
+}
+
+/// In seconds.
+#[derive(Deserialize)]
+struct Times {
+    /// What the client's caller waits.
+    whole: Vec<f64>,
+    /// How much of that the client's process was computing.
+    client: Vec<f64>,
 }
 
 fn drive(sides: &Sides, topics: &[&Topic], effort: Effort) -> Result<Results> {
@@ -176,24 +186,43 @@ fn compare(
             .map_err(|why| format!("{} does not run here: {why}", side.name()))?;
     }
     Ok(Measured::times(
-        &samples(results, topic, Side::Ours)?,
-        &samples(results, topic, theirs)?,
+        &samples(&times(results, topic, Side::Ours)?.whole),
+        &samples(&times(results, topic, theirs)?.whole),
     ))
 }
 
-fn samples(results: &Results, topic: &Topic, side: Side) -> Result<Samples, String> {
+fn times<'a>(results: &'a Results, topic: &Topic, side: Side) -> Result<&'a Times, String> {
     let outcome = results
         .get(side.name())
         .and_then(|rows| rows.get(topic.script));
     match outcome {
-        Some(Outcome::Seconds(seconds)) => Ok(seconds
-            .iter()
-            .map(|seconds| Duration::from_secs_f64(seconds.max(0.0)))
-            .collect::<Vec<_>>()
-            .into()),
+        Some(Outcome::Times(times)) => Ok(times),
         Some(Outcome::Error(why)) => Err(format!("{}: {why}", side.name())),
         None => Err(format!("{}: the client says nothing", side.name())),
     }
+}
+
+fn samples(seconds: &[f64]) -> Samples {
+    let times = seconds
+        .iter()
+        .map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
+    times.collect::<Vec<_>>().into()
+}
+
+/// What a reader must know to judge a topic's rows.
+fn note(topic: &Topic, results: Option<&Results>) -> String {
+    let client = results
+        .and_then(|results| times(results, topic, Side::Ours).ok())
+        .map(|times| {
+            let median = time_text(micros(samples(&times.client).median()));
+            format!("of our median the client itself computes for {median}")
+        });
+    let parts: Vec<_> = [Some(topic.note.to_owned()), client]
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty())
+        .collect();
+    parts.join("; ")
 }
 
 #[cfg(test)]
@@ -201,8 +230,8 @@ mod tests {
     use super::*;
 
     const RESULTS: &str = r#"{
-        "boxwood": {"exec": {"seconds": [0.001, 0.002, 0.003]}},
-        "nsjail": {"exec": {"seconds": [0.010, 0.020, 0.030]}},
+        "boxwood": {"exec": {"times": {"whole": [0.001, 0.002, 0.003], "client": [0, 0.0004, 1]}}},
+        "nsjail": {"exec": {"times": {"whole": [0.010], "client": [0.001]}}},
         "docker": {"exec": {"error": "BoxError: no such image"}}
     }"#;
 
@@ -213,9 +242,9 @@ mod tests {
     #[test]
     fn a_side_that_failed_says_so_in_its_row() {
         let results: Results = serde_json::from_str(RESULTS).expect("the script's form");
-        let ours = samples(&results, exec(), Side::Ours).expect("measured");
-        assert_eq!(ours.median(), Duration::from_millis(2));
-        let Err(why) = samples(&results, exec(), Side::Docker) else {
+        let ours = times(&results, exec(), Side::Ours).expect("measured");
+        assert_eq!(samples(&ours.whole).median(), Duration::from_millis(2));
+        let Err(why) = times(&results, exec(), Side::Docker) else {
             panic!("docker failed");
         };
         assert_eq!(why, "docker: BoxError: no such image");
@@ -229,6 +258,16 @@ mod tests {
             panic!("nothing runs");
         };
         assert_eq!(why, "boxwood does not run here: no engine");
+    }
+
+    #[test]
+    fn the_clients_own_share_stands_in_the_note() {
+        let results: Results = serde_json::from_str(RESULTS).expect("the script's form");
+        let note = note(exec(), Some(&results));
+        assert!(
+            note.ends_with("the client itself computes for 400 µs"),
+            "{note}"
+        );
     }
 
     #[test]
