@@ -106,6 +106,7 @@ impl Backend for NativeBackend {
             files: true,
             network: true,
             host_mounts: true,
+            live_mounts: false,
             mechanisms: Mechanism::ALL
                 .into_iter()
                 .filter(|&mechanism| mechanism != Mechanism::KernelBoundary)

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use boxwood_api::IsolationLabel;
 use boxwood_backend::{
-    BoxFuture, Exit, FileAnswer, FileCall, FileError, Process, Sandbox, SpawnError, SpawnRequest,
-    StopError,
+    BoxFuture, Exit, FileAnswer, FileCall, FileError, MountError, Process, Sandbox, SpawnError,
+    SpawnRequest, StopError,
 };
 use boxwood_init::{Channel, ChannelError, FromInit, KillScope, Program, Spawn, ToInit};
 use rustix::io::Errno;
@@ -383,6 +383,13 @@ impl Sandbox for NativeSandbox {
 
     fn file(&self, call: FileCall) -> BoxFuture<'_, Result<FileAnswer, FileError>> {
         Box::pin(files::call(self, call))
+    }
+
+    fn mount<'a>(
+        &'a self,
+        _mount: &'a boxwood_policy::AdmittedMount,
+    ) -> BoxFuture<'a, Result<(), MountError>> {
+        Box::pin(async { Err(MountError::Unsupported) })
     }
 
     fn is_alive(&self) -> bool {

@@ -84,6 +84,31 @@ pub enum ControlError {
     Io(#[source] io::Error),
 }
 
+/// A mount that did not join a running box. The box lives on without it.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    #[error("the box is gone")]
+    Gone,
+    #[error("this backend cannot add mounts to a running box")]
+    Unsupported,
+    #[error("`{mount_path}` could not be mounted in the running box: {step}")]
+    Step {
+        mount_path: String,
+        step: String,
+        source: io::Error,
+    },
+}
+
+impl MountError {
+    /// A place that cannot be mounted on is the caller's to change.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Gone => ErrorCode::SessionGone,
+            Self::Unsupported | Self::Step { .. } => ErrorCode::ValidationError,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFault {
     NotFound,

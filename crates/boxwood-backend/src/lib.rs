@@ -13,11 +13,11 @@ pub mod suite;
 use std::sync::Arc;
 
 use boxwood_api::{IsolationLabel, Mechanism};
-use boxwood_policy::AdmittedSpec;
+use boxwood_policy::{AdmittedMount, AdmittedSpec};
 pub use futures_util::future::BoxFuture;
 
 pub use error::{
-    ControlError, FileError, FileFault, ProbeError, SpawnError, StartError, StopError,
+    ControlError, FileError, FileFault, MountError, ProbeError, SpawnError, StartError, StopError,
 };
 pub use file::{FileAnswer, FileCall, OpenFor};
 pub use process::{
@@ -36,6 +36,8 @@ pub struct Capabilities {
     pub files: bool,
     pub network: bool,
     pub host_mounts: bool,
+    /// Whether [`Sandbox::mount`] works: a mount may join a box that is running.
+    pub live_mounts: bool,
     pub mechanisms: Vec<Mechanism>,
 }
 
@@ -99,6 +101,11 @@ pub trait Sandbox: Send + Sync {
     fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Process, SpawnError>>;
     /// One operation on the box's files, done inside the box with the commands' own rights.
     fn file(&self, call: FileCall) -> BoxFuture<'_, Result<FileAnswer, FileError>>;
+    /// Adds a mount to the running box, for every process in it, and over whatever is mounted at
+    /// its place. An error leaves the box as it was (directories on the way to the place may have
+    /// been made). Carried on when the future is dropped. A backend whose [`Capabilities`] have no
+    /// `live_mounts` answers [`MountError::Unsupported`].
+    fn mount<'a>(&'a self, mount: &'a AdmittedMount) -> BoxFuture<'a, Result<(), MountError>>;
     fn is_alive(&self) -> bool;
     /// Resolves when the box is dead, however that came about.
     fn gone(&self) -> BoxFuture<'_, ()>;

@@ -5,7 +5,7 @@
 //! timeout).
 
 use boxwood_api::{MountMode, Network};
-use boxwood_policy::{AdmittedMount, AdmittedSpec, SpecField};
+use boxwood_policy::{AdmittedMount, AdmittedSpec, Joining, SpecField};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
@@ -17,7 +17,8 @@ pub(crate) struct Difference {
 /// Compares only what the caller named: a request that names nothing but a command fits any session.
 pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> Option<Difference> {
     let (limits, wanted) = (living.limits(), asked.limits());
-    let checks: [(SpecField, &'static str, bool, String); 13] = [
+    let (mounts, wanted_mounts) = (made_with(living), made_with(asked));
+    let checks: [(SpecField, &'static str, bool, String); 14] = [
         (
             SpecField::Network,
             "network",
@@ -28,6 +29,12 @@ pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> O
             SpecField::Image,
             "image",
             living.image() == asked.image(),
+            living.image_text().to_owned(),
+        ),
+        (
+            SpecField::ImageText,
+            "image",
+            living.image_text() == asked.image_text(),
             living.image_text().to_owned(),
         ),
         (
@@ -94,8 +101,8 @@ pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> O
         (
             SpecField::ExtraMounts,
             "extra_mounts",
-            same_mounts(living.extra_mounts(), asked.extra_mounts()),
-            mounts_text(living.extra_mounts()),
+            same_mounts(&mounts, &wanted_mounts),
+            mounts_text(&mounts),
         ),
     ];
     checks
@@ -104,7 +111,15 @@ pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> O
         .map(|(_, field, _, value)| Difference { field, value })
 }
 
-fn same_mounts(living: &[AdmittedMount], asked: &[AdmittedMount]) -> bool {
+/// What makes the box the one it is; mounts that may join it come later or not at all.
+fn made_with(spec: &AdmittedSpec) -> Vec<&AdmittedMount> {
+    spec.extra_mounts()
+        .iter()
+        .filter(|mount| mount.joining() == Joining::WhenMade)
+        .collect()
+}
+
+fn same_mounts(living: &[&AdmittedMount], asked: &[&AdmittedMount]) -> bool {
     living.len() == asked.len()
         && living.iter().zip(asked).all(|(one, other)| {
             one.mount_path() == other.mount_path()
@@ -114,7 +129,7 @@ fn same_mounts(living: &[AdmittedMount], asked: &[AdmittedMount]) -> bool {
 }
 
 /// Places inside the box only: where they come from on the host is not everybody's business.
-fn mounts_text(mounts: &[AdmittedMount]) -> String {
+fn mounts_text(mounts: &[&AdmittedMount]) -> String {
     let places: Vec<_> = mounts
         .iter()
         .map(|mount| format!("{}:{}", mount.mount_path(), mode_word(mount.mode())))

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use boxwood_api::{ErrorCode, ProcessId, SessionId};
-use boxwood_backend::{ControlError, FileError, FileFault, SpawnError, StartError, StopError};
+use boxwood_backend::{
+    ControlError, FileError, FileFault, MountError, SpawnError, StartError, StopError,
+};
 
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -43,6 +45,12 @@ pub enum SessionError {
         session: SessionId,
         source: Arc<SpawnError>,
     },
+    /// The session lives on without it.
+    #[error("session {session}: {}", with_cause(.source))]
+    Mount {
+        session: SessionId,
+        source: Arc<MountError>,
+    },
     #[error("{source}")]
     Control { source: Arc<ControlError> },
     #[error("{source}")]
@@ -72,6 +80,14 @@ pub enum SessionError {
     /// A bug of ours or of a backend, caught before it could hang a caller.
     #[error("an internal step failed: {step}")]
     Internal { step: &'static str },
+}
+
+/// The kernel's own word belongs to the message: it is what the caller can do something about.
+fn with_cause(error: &MountError) -> String {
+    match error {
+        MountError::Step { source, .. } => format!("{error}: {source}"),
+        MountError::Gone | MountError::Unsupported => error.to_string(),
+    }
 }
 
 const STOP_SOME: &str = "stop background processes of the session, or raise pids_limit";
@@ -104,6 +120,7 @@ impl SessionError {
             Self::Invalid { .. } | Self::InputClosed => ErrorCode::ValidationError,
             Self::Start { source } => source.code(),
             Self::Spawn { source, .. } => spawn_code(source),
+            Self::Mount { source, .. } => source.code(),
             Self::Control { source } => control_code(source),
             Self::File { source } => file_code(source),
             Self::ProcessNotFound { .. } => ErrorCode::ManagedProcessNotFound,
@@ -141,6 +158,18 @@ impl SessionError {
                 session: session.clone(),
             },
             source => Self::Spawn {
+                session: session.clone(),
+                source: Arc::new(source),
+            },
+        }
+    }
+
+    pub(crate) fn mount(session: &SessionId, source: MountError) -> Self {
+        match source {
+            MountError::Gone => Self::Gone {
+                session: session.clone(),
+            },
+            source => Self::Mount {
                 session: session.clone(),
                 source: Arc::new(source),
             },

@@ -23,6 +23,7 @@ use crate::availability::Availability;
 use crate::compat::first_difference;
 use crate::events::Events;
 use crate::managed::Seats;
+use crate::mounts::Brought;
 use crate::session::{Ending, Lease, Session};
 use crate::slot::{Close, Settle, Settled, Slot, Started, settled};
 use crate::{SessionError, Settings};
@@ -45,8 +46,11 @@ pub(crate) struct Registry {
 }
 
 /// What looking up an id came to.
-enum Found {
+pub(crate) enum Found {
+    /// Of a session that fits; mounts that the request brings along may still have to join.
     Lease(Lease),
+    /// The session goes, and is made again like this when that is settled.
+    Remake(Settled, Arc<AdmittedSpec>),
     /// Worth another look when this is settled; its error is the caller's too.
     Share(Settled),
     /// Worth another look when this is settled, however it ends.
@@ -74,9 +78,27 @@ impl Registry {
         self: &Arc<Self>,
         spec: &Arc<AdmittedSpec>,
     ) -> Result<Lease, SessionError> {
+        let brought = Arc::new(Brought::by(spec));
+        let mut start_as = Arc::clone(spec);
+        let mut retried = false;
         loop {
-            match self.look_up_or_start(spec)? {
-                Found::Lease(lease) => return Ok(lease),
+            match self.look_up_or_start(spec, &brought, &start_as)? {
+                Found::Lease(lease) => {
+                    let session = Arc::clone(&lease.session);
+                    match self.join_mounts(lease, spec, &brought).await {
+                        Err(SessionError::Gone { .. }) if !retried => {
+                            retried = true;
+                            // Its errors belong to the session that was.
+                            let _ = settled(self.close_dead(&session)).await;
+                        }
+                        outcome => return outcome,
+                    }
+                }
+                Found::Remake(closed, spec) => {
+                    start_as = spec;
+                    // A box that was not removed cleanly was logged as such, and its name is free.
+                    let _ = settled(closed).await;
+                }
                 Found::Share(step) => settled(step).await?,
                 Found::Wait(step) => {
                     // Its errors belong to others.
@@ -86,7 +108,14 @@ impl Registry {
         }
     }
 
-    fn look_up_or_start(self: &Arc<Self>, spec: &Arc<AdmittedSpec>) -> Result<Found, SessionError> {
+    /// A missing session is started as `start_as`, which is `spec` unless it had to go for mounts
+    /// that `spec` brought.
+    fn look_up_or_start(
+        self: &Arc<Self>,
+        spec: &Arc<AdmittedSpec>,
+        brought: &Brought,
+        start_as: &Arc<AdmittedSpec>,
+    ) -> Result<Found, SessionError> {
         let id = spec.session();
         let mut slots = lock(&self.slots);
         if self.shutting_down.load(Ordering::Acquire) {
@@ -99,7 +128,18 @@ impl Registry {
                 Ok(Found::Wait(self.close_dead(&dead)))
             }
             Some(Slot::Ready { session }) => match first_difference(&session.spec, spec) {
-                None => Ok(Found::Lease(Lease::new(session))),
+                None if self.has_or_takes(session, spec, brought) => {
+                    Ok(Found::Lease(Lease::new(session)))
+                }
+                None if session.is_idle() => {
+                    let session = Arc::clone(session);
+                    drop(slots);
+                    Ok(self.remake(&session, spec, brought))
+                }
+                None => {
+                    tracing::info!(session = %id, "a running box keeps the mounts it has");
+                    Ok(Found::Lease(Lease::new(session)))
+                }
                 Some(difference) => Err(SessionError::Conflict {
                     session: id.clone(),
                     field: difference.field,
@@ -131,14 +171,14 @@ impl Registry {
                 slots.insert(
                     id.clone(),
                     Slot::Starting {
-                        spec: Arc::clone(spec),
+                        spec: Arc::clone(start_as),
                         started: started.clone(),
                         close_after: None,
                     },
                 );
                 drop(slots);
                 let registry = Arc::clone(self);
-                tokio::spawn(registry.start(Arc::clone(spec), settle));
+                tokio::spawn(registry.start(Arc::clone(start_as), settle));
                 Ok(Found::Share(started))
             }
         }
@@ -293,7 +333,12 @@ impl Registry {
     /// Gets a dead session out of the way; what comes back settles when it is.
     fn close_dead(self: &Arc<Self>, session: &Arc<Session>) -> Settled {
         self.close_if(session, Ending::Died, "its box died", |_| true);
-        match lock(&self.slots).get(&session.id) {
+        self.closing(&session.id)
+    }
+
+    /// Settles when the removal that is under way, if any, is over.
+    pub(crate) fn closing(&self, id: &SessionId) -> Settled {
+        match lock(&self.slots).get(id) {
             Some(Slot::Closing { closed }) => closed.clone(),
             Some(_) | None => watch::channel(Some(Ok(()))).1,
         }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::activity::{Activity, Running};
 use crate::events::Events;
 use crate::managed::ProcessTable;
+use crate::mounts::Mounts;
 use crate::reason::Asked;
 
 /// Why a session came to its end.
@@ -28,7 +29,9 @@ pub(crate) enum Ending {
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) incarnation: u64,
+    /// What it was made from; `mounts` are those it has now.
     pub(crate) spec: Arc<AdmittedSpec>,
+    pub(crate) mounts: Mounts,
     pub(crate) sandbox: Arc<dyn Sandbox>,
     pub(crate) backend_name: &'static str,
     pub(crate) activity: Arc<Activity>,
@@ -49,6 +52,7 @@ impl Session {
         Self {
             id: spec.session().clone(),
             incarnation,
+            mounts: Mounts::new(&spec),
             spec,
             sandbox,
             backend_name,
@@ -86,8 +90,9 @@ impl Session {
     pub(crate) fn info(&self) -> SessionInfo {
         let spec = &*self.spec;
         let limits = spec.limits();
-        let extra_mounts = spec
-            .extra_mounts()
+        let extra_mounts = self
+            .mounts
+            .present()
             .iter()
             .map(|mount| MountSpec {
                 host_path: mount.source().given.clone(),

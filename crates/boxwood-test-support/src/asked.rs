@@ -30,12 +30,29 @@ pub fn admission(
     cmd: &str,
     change: impl FnOnce(&mut SpecRequest),
 ) -> Result<Admission, AskedError> {
+    admission_for(Origin::Operator, &[], session, cmd, change)
+}
+
+/// The same for whoever asks. `skills` are directories; each skill is called as its directory is,
+/// and asked for.
+pub fn admission_for(
+    origin: Origin,
+    skills: &[&Path],
+    session: &str,
+    cmd: &str,
+    change: impl FnOnce(&mut SpecRequest),
+) -> Result<Admission, AskedError> {
     let mut request = SpecRequest {
         session_id: Some(SessionId::new(session)?),
         cmd: cmd.to_owned(),
         ..SpecRequest::default()
     };
     change(&mut request);
+    let skills = skills
+        .iter()
+        .map(|directory| open_skill(directory))
+        .collect::<Result<Vec<_>, _>>()?;
+    request.skills = skills.iter().map(|skill| skill.given.clone()).collect();
     let facts = Facts {
         host_path: request.host_path.as_deref().map(open).transpose()?,
         extra_mounts: request
@@ -43,14 +60,17 @@ pub fn admission(
             .iter()
             .map(|mount| open(&mount.host_path))
             .collect::<Result<_, _>>()?,
-        skills: Vec::new(),
+        skills,
     };
-    Ok(admit(
-        &request,
-        Origin::Operator,
-        &facts,
-        &PolicyRules::default(),
-    )?)
+    Ok(admit(&request, origin, &facts, &PolicyRules::default())?)
+}
+
+fn open_skill(directory: &Path) -> Result<OpenedPath, AskedError> {
+    let name = directory.file_name().unwrap_or_default();
+    Ok(OpenedPath {
+        given: name.to_string_lossy().into_owned(),
+        ..open(&directory.display().to_string())?
+    })
 }
 
 fn open(path: &str) -> Result<OpenedPath, AskedError> {

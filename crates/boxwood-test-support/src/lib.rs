@@ -7,7 +7,7 @@
 mod asked;
 mod fake;
 
-pub use asked::{AskedError, admission};
+pub use asked::{AskedError, admission, admission_for};
 pub use fake::{FakeBackend, FakeSandbox};
 
 #[cfg(feature = "daemon")]

@@ -4,6 +4,7 @@ mod commands;
 mod creation;
 mod endings;
 mod live;
+mod mounts;
 mod processes;
 mod relay;
 

@@ -14,7 +14,7 @@ mod sandbox;
 mod terminal;
 mod tree;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -47,6 +47,17 @@ pub struct FakeBackend {
     starts: AtomicUsize,
     boxes: Mutex<Vec<Weak<FakeSandbox>>>,
     shut_down: AtomicUsize,
+    live_mounts: AtomicBool,
+    mounting: Arc<Mounting>,
+}
+
+/// How its boxes take mounts while they live, and how often they did.
+#[derive(Default)]
+pub(crate) struct Mounting {
+    count: AtomicUsize,
+    delay: Mutex<Duration>,
+    /// With this text, once.
+    failure: Mutex<Option<String>>,
 }
 
 impl Default for FakeBackend {
@@ -58,6 +69,8 @@ impl Default for FakeBackend {
             starts: AtomicUsize::new(0),
             boxes: Mutex::default(),
             shut_down: AtomicUsize::new(0),
+            live_mounts: AtomicBool::new(true),
+            mounting: Arc::default(),
         }
     }
 }
@@ -86,6 +99,24 @@ impl FakeBackend {
 
     pub fn panic_in_next_start(&self) {
         *lock(&self.next_start) = NextStart::Panics;
+    }
+
+    /// Is a backend whose boxes have the mounts they were made with, and no others.
+    pub fn forbid_live_mounts(&self) {
+        self.live_mounts.store(false, Ordering::Release);
+    }
+
+    pub fn delay_mounts(&self, delay: Duration) {
+        *lock(&self.mounting.delay) = delay;
+    }
+
+    pub fn fail_next_mount(&self, why: &str) {
+        *lock(&self.mounting.failure) = Some(why.to_owned());
+    }
+
+    /// How many mounts have joined boxes that lived.
+    pub fn live_mounts(&self) -> usize {
+        self.mounting.count.load(Ordering::Acquire)
     }
 
     /// How many starts have begun.
@@ -135,6 +166,7 @@ impl Backend for FakeBackend {
             files: true,
             network: true,
             host_mounts: true,
+            live_mounts: self.live_mounts.load(Ordering::Acquire),
             mechanisms: Vec::new(),
         }
     }
@@ -183,10 +215,13 @@ impl Backend for FakeBackend {
                 });
             }
             let number = BOXES.fetch_add(1, Ordering::Relaxed);
-            let sandbox = FakeSandbox::create(spec, number).map_err(|source| StartError::Step {
-                step: "making the box's directories".to_owned(),
-                source,
-            })?;
+            let mounting = self.live_mounts.load(Ordering::Acquire);
+            let mounting = mounting.then(|| Arc::clone(&self.mounting));
+            let sandbox =
+                FakeSandbox::create(spec, number, mounting).map_err(|source| StartError::Step {
+                    step: "making the box's directories".to_owned(),
+                    source,
+                })?;
             let sandbox = Arc::new(sandbox);
             let mut boxes = lock(&self.boxes);
             boxes.retain(|known| known.strong_count() > 0);

@@ -3,24 +3,24 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use boxwood_api::{IsolationLabel, Mechanism, MissingMechanism, NetworkIsolation, SessionId};
 use boxwood_backend::{
-    BoxFuture, FileAnswer, FileCall, FileError, Process, Sandbox, SpawnError, SpawnRequest,
-    StopError,
+    BoxFuture, FileAnswer, FileCall, FileError, MountError, Process, Sandbox, SpawnError,
+    SpawnRequest, StopError,
 };
-use boxwood_policy::AdmittedSpec;
+use boxwood_policy::{AdmittedMount, AdmittedSpec};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-use super::{files, lock, program, tree};
+use super::{Mounting, files, lock, program, tree};
 
 /// Where a path inside the box is on the host.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    /// Absolute, inside the box, without a slash at its end; empty for the root.
+    /// Absolute, inside the box, without a slash at its end.
     pub(super) inside: String,
     pub(super) outside: PathBuf,
 }
@@ -30,37 +30,37 @@ pub struct FakeSandbox {
     session: SessionId,
     label: IsolationLabel,
     root: Mutex<Option<TempDir>>,
-    /// Longest first; the root is the last.
-    places: Vec<Place>,
+    root_path: PathBuf,
+    /// Longest first, and among equals the latest.
+    places: Mutex<Vec<Place>>,
+    /// `None`: takes no mounts while it lives.
+    mounting: Option<Arc<Mounting>>,
     programs: AtomicU64,
     alive: watch::Sender<bool>,
 }
 
 impl FakeSandbox {
-    pub(super) fn create(spec: &AdmittedSpec, number: u64) -> io::Result<Self> {
+    pub(super) fn create(
+        spec: &AdmittedSpec,
+        number: u64,
+        mounting: Option<Arc<Mounting>>,
+    ) -> io::Result<Self> {
         let root = tempfile::Builder::new().prefix("boxwood-fake-").tempdir()?;
         for directory in ["tmp", "home/box"] {
             fs::create_dir_all(root.path().join(directory))?;
         }
         fs::create_dir_all(root.path().join(spec.mount_path().trim_start_matches('/')))?;
         let mounts = spec.workspace().into_iter().chain(spec.extra_mounts());
-        let mut places: Vec<_> = mounts
-            .map(|mount| Place {
-                inside: mount.mount_path().trim_end_matches('/').to_owned(),
-                outside: mount.source().real_path.clone(),
-            })
-            .collect();
+        let mut places: Vec<_> = mounts.map(place_of).collect();
         places.sort_by_key(|place| std::cmp::Reverse(place.inside.len()));
-        places.push(Place {
-            inside: String::new(),
-            outside: root.path().to_owned(),
-        });
         Ok(Self {
             id: format!("fake-{}-{number}", std::process::id()),
             session: spec.session().clone(),
             label: label(),
+            root_path: root.path().to_owned(),
             root: Mutex::new(Some(root)),
-            places,
+            places: Mutex::new(places),
+            mounting,
             programs: AtomicU64::new(1),
             alive: watch::Sender::new(true),
         })
@@ -72,9 +72,7 @@ impl FakeSandbox {
 
     /// Where `/` of the box is on the host, for tests that look behind the curtain.
     pub fn root(&self) -> &Path {
-        self.places
-            .last()
-            .map_or(Path::new("/"), |place| place.outside.as_path())
+        &self.root_path
     }
 
     /// Ends the box as a crash would.
@@ -89,15 +87,41 @@ impl FakeSandbox {
     }
 
     /// The place that holds a path, and the rest of the path below it.
-    pub(super) fn locate<'a>(&self, path: &'a str) -> (&Path, &'a str) {
-        for place in &self.places {
+    pub(super) fn locate<'a>(&self, path: &'a str) -> (PathBuf, &'a str) {
+        for place in &*lock(&self.places) {
             if let Some(rest) = path.strip_prefix(&place.inside)
                 && (rest.is_empty() || rest.starts_with('/'))
             {
-                return (&place.outside, rest.trim_start_matches('/'));
+                return (place.outside.clone(), rest.trim_start_matches('/'));
             }
         }
-        (self.root(), path.trim_start_matches('/'))
+        (self.root_path.clone(), path.trim_start_matches('/'))
+    }
+
+    async fn join(&self, mount: &AdmittedMount) -> Result<(), MountError> {
+        let Some(mounting) = &self.mounting else {
+            return Err(MountError::Unsupported);
+        };
+        let delay = *lock(&mounting.delay);
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        if !self.is_alive() {
+            return Err(MountError::Gone);
+        }
+        if let Some(why) = lock(&mounting.failure).take() {
+            return Err(MountError::Step {
+                mount_path: mount.mount_path().to_owned(),
+                step: "the test asked for it".to_owned(),
+                source: io::Error::other(why),
+            });
+        }
+        mounting.count.fetch_add(1, Ordering::AcqRel);
+        let mut places = lock(&self.places);
+        places.insert(0, place_of(mount));
+        // Stable, so of two at one place the later one is found.
+        places.sort_by_key(|place| std::cmp::Reverse(place.inside.len()));
+        Ok(())
     }
 
     async fn tear_down(&self) -> Result<(), StopError> {
@@ -116,6 +140,13 @@ impl FakeSandbox {
             Ok(outcome) => outcome.map_err(failed),
             Err(error) => Err(failed(io::Error::other(error))),
         }
+    }
+}
+
+fn place_of(mount: &AdmittedMount) -> Place {
+    Place {
+        inside: mount.mount_path().trim_end_matches('/').to_owned(),
+        outside: mount.source().real_path.clone(),
     }
 }
 
@@ -169,6 +200,10 @@ impl Sandbox for FakeSandbox {
             }
             files::answer(self, call)
         })
+    }
+
+    fn mount<'a>(&'a self, mount: &'a AdmittedMount) -> BoxFuture<'a, Result<(), MountError>> {
+        Box::pin(self.join(mount))
     }
 
     fn is_alive(&self) -> bool {
