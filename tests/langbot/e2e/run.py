@@ -1,0 +1,106 @@
+"""Boots a real LangBot against a box runtime and uses it as people do.
+
+Comes in: the programs, a directory to work in, a directory for logs. Goes out: one line per step,
+and an exit status; the logs' ends when a step failed. Never here: the steps.
+
+`cargo xtask e2e-langbot` calls this. With `--seed-python` the seed's own runtime takes Boxwood's
+place, which tells whether a failure is Boxwood's or the step's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import pathlib
+import signal
+import sys
+import time
+import traceback
+
+import steps_chat
+import steps_mcp
+import steps_skills
+from programs import ProgramFailed, processes_that_know
+from stage import Places, Stage
+
+STEPS = [*steps_chat.STEPS, *steps_skills.STEPS, *steps_mcp.STEPS]
+LOG_TAIL_LINES = 80
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    runtime = parser.add_mutually_exclusive_group(required=True)
+    runtime.add_argument('--boxwood', type=pathlib.Path, help='the `boxwood` program')
+    runtime.add_argument('--seed-python', type=pathlib.Path, help='a Python with the seed runtime')
+    parser.add_argument('--langbot-python', type=pathlib.Path, default=pathlib.Path(sys.executable))
+    parser.add_argument('--work', type=pathlib.Path, required=True, help='an empty directory')
+    parser.add_argument('--logs', type=pathlib.Path, required=True)
+    places = Places(**vars(parser.parse_args()))
+    places.logs.mkdir(parents=True, exist_ok=True)
+    for old in places.logs.glob('*.log'):
+        old.unlink()
+    # An ordinary end for the daemons too when somebody stops this from outside.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    return 0 if asyncio.run(run(places)) else 1
+
+
+async def run(places: Places) -> bool:
+    stage = Stage(places)
+    passed = 0
+    started = time.monotonic()
+    try:
+        for step in [boot, *STEPS]:
+            step_started = time.monotonic()
+            try:
+                await step(stage)
+            except Exception as error:
+                print(f'FAILED {step.__name__}: {error}', flush=True)
+                if not isinstance(error, (AssertionError, ProgramFailed)):
+                    traceback.print_exc()
+                show_logs(places.logs)
+                return False
+            passed += 1
+            print(f'ok     {step.__name__:<32} {time.monotonic() - step_started:6.1f} s', flush=True)
+        status = await tidy_up(stage)
+        if status is not None:
+            print(f'FAILED nothing_is_left_behind: {status}', flush=True)
+            show_logs(places.logs)
+            return False
+        print('ok     nothing_is_left_behind', flush=True)
+        print(f'{passed + 1} steps passed in {time.monotonic() - started:.0f} s', flush=True)
+        return True
+    finally:
+        await stage.tear_down()
+
+
+async def boot(stage: Stage) -> None:
+    """A fresh data directory, the runtime, LangBot, a first user, a model and a chat."""
+    await stage.set_up()
+
+
+async def tidy_up(stage: Stage) -> str | None:
+    """Ends both programs; what is wrong afterwards."""
+    await stage.chat.close()
+    stage.langbot_program.stop(patience_sec=10)
+    status = stage.runtime.stop()
+    if stage.on_boxwood and status != 0:
+        return f'the daemon ended with status {status}'
+    left = processes_that_know(stage.places.work, but_not=[os.getpid(), os.getppid()])
+    if left and stage.on_boxwood:
+        return 'processes: ' + '; '.join(left)
+    mounts = pathlib.Path('/proc/self/mountinfo').read_text()
+    if stage.places.work.name in mounts:
+        return f'mounts below {stage.places.work}'
+    return None
+
+
+def show_logs(logs: pathlib.Path) -> None:
+    for log in sorted(logs.glob('*.log')):
+        lines = log.read_text(errors='replace').splitlines()
+        print(f'\n── the end of {log} ──')
+        print('\n'.join(lines[-LOG_TAIL_LINES:]), flush=True)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""A real `boxwood serve` for a suite.
+
+Comes in: an empty directory. Goes out: a daemon that answers, and its end. Never here: a client.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+from pathlib import Path
+
+from . import processes
+
+#: What may run below an idle daemon: the spawner, and boxes that nobody uses yet.
+IDLE = {'boxwood-spawn', 'boxwood-init'}
+
+_READY = 'listening on http://'
+
+
+def program() -> str:
+    """The binary under test; `cargo xtask test` names it, else the debug build is meant."""
+    named = os.environ.get('BOXWOOD_BIN')
+    if named:
+        return named
+    return str(Path(__file__).resolve().parents[3] / 'target' / 'debug' / 'boxwood')
+
+
+def arguments(state_dir: Path, port: int) -> list[str]:
+    """Of `boxwood`, for a daemon that reads nobody's configuration."""
+    return [
+        'serve',
+        '--listen',
+        f'127.0.0.1:{port}',
+        '--config',
+        '/dev/null',
+        '--state-dir',
+        str(state_dir),
+    ]
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """Ours, without what would configure a daemon behind the test's back."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(('BOXWOOD_', 'LANGBOT_', 'BOX__'))
+    }
+    return kept | extra
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return probe.getsockname()[1]
+
+
+class Daemon:
+    """A daemon that listens on a free port of 127.0.0.1, with `place` as its working directory."""
+
+    def __init__(self, place: Path, *extra: str, env: dict[str, str] | None = None):
+        self.place = place
+        self.state_dir = place / 'state'
+        self.process = subprocess.Popen(
+            [program(), *arguments(self.state_dir, 0), *extra],
+            cwd=place,
+            env=environment(**(env or {})),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=(place / 'daemon.log').open('ab'),
+            text=True,
+        )
+        try:
+            self.address = self._wait_until_ready()
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def log(self) -> str:
+        return (self.place / 'daemon.log').read_text(errors='replace')
+
+    def stop(self) -> None:
+        """As an init system would, and everything must be gone afterwards."""
+        family = processes.descendants(self.pid)
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        processes.assert_gone(family)
+        assert code == 0, f'the daemon ended with {code}:\n{self.log()}'
+
+    def _wait_until_ready(self) -> str:
+        stdout = self.process.stdout
+        assert stdout is not None
+        watchdog = threading.Timer(30, self.process.kill)
+        watchdog.start()
+        try:
+            for line in stdout:
+                if _READY in line:
+                    return line.split(_READY, 1)[1].split()[0].rstrip('/')
+        finally:
+            watchdog.cancel()
+        raise AssertionError(f'the daemon ended without being ready:\n{self.log()}')

@@ -1,0 +1,73 @@
+"""Which processes belong to a daemon, and whether they are gone.
+
+Comes in: a pid. Goes out: its descendants, or an assertion that names the ones left. Never here:
+how the daemon was started.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    #: Clock ticks since boot: with the pid it names one process for ever, a reused pid differs.
+    started: int
+    name: str
+
+    def is_alive(self) -> bool:
+        now = _read(self.pid)
+        return now is not None and now[1].started == self.started
+
+
+def descendants(ancestor: int) -> set[Process]:
+    """Every living process below `ancestor`, without itself."""
+    children: dict[int, list[Process]] = {}
+    for entry in os.listdir('/proc'):
+        if entry.isdigit() and (found := _read(int(entry))) is not None:
+            parent, process = found
+            children.setdefault(parent, []).append(process)
+    below: set[Process] = set()
+    waiting = [ancestor]
+    while waiting:
+        for process in children.get(waiting.pop(), []):
+            below.add(process)
+            waiting.append(process.pid)
+    return below
+
+
+def assert_only(ancestor: int, allowed: set[str], within: float = 5.0) -> None:
+    """Nothing runs below `ancestor` but processes of these names, at once or soon."""
+    deadline = time.monotonic() + within
+    while strangers := {p for p in descendants(ancestor) if p.name not in allowed}:
+        assert time.monotonic() < deadline, f'still running in boxes: {_told(strangers)}'
+        time.sleep(0.05)
+
+
+def assert_gone(processes: set[Process], within: float = 5.0) -> None:
+    deadline = time.monotonic() + within
+    while left := {p for p in processes if p.is_alive()}:
+        assert time.monotonic() < deadline, f'outlived their daemon: {_told(left)}'
+        time.sleep(0.05)
+
+
+def _told(processes: set[Process]) -> str:
+    return ', '.join(sorted(f'{p.name} ({p.pid})' for p in processes))
+
+
+def _read(pid: int) -> tuple[int, Process] | None:
+    """The parent and the process; none if it is gone or only a zombie."""
+    try:
+        stat = Path(f'/proc/{pid}/stat').read_text(errors='replace')
+    except OSError:
+        return None
+    # The name is in brackets and may itself hold brackets and spaces.
+    name = stat[stat.index('(') + 1 : stat.rindex(')')]
+    fields = stat[stat.rindex(')') + 2 :].split()
+    if fields[0] in ('Z', 'X'):
+        return None
+    return int(fields[1]), Process(pid=pid, started=int(fields[19]), name=name)
