@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,17 +29,25 @@ pub(super) struct SeedRuntime {
 
 impl SeedRuntime {
     pub(super) fn start() -> Result<Self> {
-        Self::start_with(|program| Command::new(program))
+        Self::start_behind(|_| ())
     }
 
-    /// `command` makes the command that runs the given program; where to listen is added to it.
-    pub(super) fn start_with(command: impl FnOnce(&Path) -> Command) -> Result<Self> {
+    /// `prepare` gives the command its environment and the words that stand before the program.
+    pub(super) fn start_behind(prepare: impl FnOnce(&mut Command)) -> Result<Self> {
         let program = environment()?.join("bin/lbp");
         let directory = tempfile::tempdir()?;
         let log = directory.path().join("log");
         let log_file = File::create(&log)?;
         let address = free_address()?;
-        let child = command(&program)
+        // Whatever happens to us, it does not stay behind. A shell starts its background jobs with
+        // SIGINT ignored, and Python leaves that as it finds it.
+        let mut command = Command::new("env");
+        command
+            .args(["--default-signal=INT", "setpriv"])
+            .args(["--pdeathsig", "INT"]);
+        prepare(&mut command);
+        let child = command
+            .arg(program)
             .args(["box", "--host", "127.0.0.1"])
             .args(["--ws-control-port", &address.port().to_string()])
             .current_dir(directory.path())

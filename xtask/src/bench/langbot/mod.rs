@@ -144,8 +144,11 @@ struct Times {
 
 fn drive(sides: &Sides, topics: &[&Topic], effort: Effort) -> Result<Results> {
     let directory = tempfile::tempdir()?;
-    let mut command = Command::new(seed::environment()?.join("bin/python"));
+    // As long as it is connected, the seed's runtime waits for it to leave before it ends.
+    let mut command = Command::new("setpriv");
     command
+        .args(["--pdeathsig", "KILL"])
+        .arg(seed::environment()?.join("bin/python"))
         .arg(workspace_root().join("tests/langbot/bench/client.py"))
         // The client keeps files where it runs, and the workspaces are made there.
         .current_dir(directory.path())

@@ -102,16 +102,13 @@ impl NsjailSide {
         // shared place it would break another runtime on this machine.
         let mount_point = MountPoint::make(NSJAIL_SESSIONS)?;
         let sessions = tempfile::tempdir()?;
-        let runtime = SeedRuntime::start_with(|program| {
-            let mut command = Command::new("unshare");
+        let runtime = SeedRuntime::start_behind(|command| {
             command
-                .args(["--mount", "sh", "-c", OWN_SESSIONS, "sh"])
+                .args(["unshare", "--mount", "sh", "-c", OWN_SESSIONS, "sh"])
                 .arg(sessions.path())
                 .arg(NSJAIL_SESSIONS)
-                .arg(program)
                 .env("PATH", format!("{}:{}", programs.display(), docker::PATH));
-            choose(&mut command, Side::Nsjail);
-            command
+            choose(command, Side::Nsjail);
         })
         .context("the seed's runtime could not be started with nsjail")?;
         Ok(Self {
@@ -131,11 +128,9 @@ struct DockerSide {
 impl DockerSide {
     fn start() -> Result<Self> {
         let docker = Docker::start().context("docker could not be started")?;
-        let runtime = SeedRuntime::start_with(|program| {
-            let mut command = Command::new(program);
-            docker.environment(&mut command);
-            choose(&mut command, Side::Docker);
-            command
+        let runtime = SeedRuntime::start_behind(|command| {
+            docker.environment(command);
+            choose(command, Side::Docker);
         })
         .context("the seed's runtime could not be started with docker")?;
         Ok(Self {
