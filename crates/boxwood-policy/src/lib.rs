@@ -25,7 +25,7 @@ pub use asked::SpecField;
 pub use denial::Denial;
 pub use image::HOST_IMAGE;
 pub use label::{check_label, check_required};
-pub use mounts::BLOCKED;
+pub use mounts::{BLOCKED, check_place};
 pub use origin::Origin;
 pub use path::{normalize, normalize_text};
 pub use profile::{DEFAULT_TMP_MB, Maxima, Profile};

@@ -140,3 +140,23 @@ pub(crate) fn within_roots(
             .collect(),
     })
 }
+
+/// Judges a directory in which the daemon itself is to work on a caller's behalf: a workspace that
+/// has to be made, the place of a platform's skills. `real` is the path with every symlink resolved.
+pub fn check_place(
+    field: &str,
+    given: &str,
+    real: &Path,
+    origin: Origin,
+    rules: &PolicyRules,
+) -> Result<(), Denial> {
+    let Some(real) = normalize(real) else {
+        return Err(blocked(field, given));
+    };
+    let lexical = normalize(Path::new(given.trim()));
+    let both = || lexical.iter().chain([&real]);
+    if both().any(|path| is_blocked(path, origin, rules)) {
+        return Err(blocked(field, given));
+    }
+    within_roots(field, &real.to_string_lossy(), None, origin, rules)
+}

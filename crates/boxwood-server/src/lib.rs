@@ -12,6 +12,7 @@ mod langbot;
 mod listen;
 mod places;
 mod serve;
+mod skill_store;
 mod wiring;
 
 pub use auth::{NewToken, TokenError, TokenInfo, Tokens};
@@ -19,5 +20,6 @@ pub use config::{Config, ConfigError, Flags};
 pub use facts::gather as gather_facts;
 pub use http::openapi_json;
 pub use places::PlaceError;
-pub use serve::{ServeError, Stop, rules, serve, serve_until};
+pub use serve::{ServeError, Stop, rules, serve, serve_stdio, serve_until, skills_root};
+pub use skill_store::skill_store;
 pub use wiring::{LaunchError, PoolUse, launch};

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +19,10 @@ use tokio::sync::watch;
 use crate::auth::{Tokens, Trust};
 use crate::config::Config;
 use crate::http::{App, router};
+use crate::langbot::{self, LangBot};
 use crate::listen::{Connections, UnixSocket};
 use crate::places::{PlaceError, StateLock, private_dir};
+use crate::skill_store::skill_store;
 
 /// For every WebSocket to be closed once what it was about is gone.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -77,6 +80,24 @@ pub async fn serve(
     serve_until(config, backend, on_ready, stop).await
 }
 
+/// The same for a LangBot that started the daemon itself: it speaks over standard input and output,
+/// and the daemon ends when it hangs up.
+pub async fn serve_stdio(
+    config: Config,
+    backend: Arc<dyn Backend>,
+    on_ready: impl FnOnce(SocketAddr),
+) -> Result<(), ServeError> {
+    let stop = StopSignals::new().map_err(|source| ServeError::Signals { source })?;
+    run(config, backend, on_ready, stop, Parent::OnStdio).await
+}
+
+/// Whether whoever started the daemon talks to it over its standard input and output.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parent {
+    Elsewhere,
+    OnStdio,
+}
+
 /// Tells when to stop. Each call of `next` waits for one more request to do so.
 pub trait Stop {
     fn next(&mut self) -> impl Future<Output = ()> + Send;
@@ -110,7 +131,17 @@ pub async fn serve_until(
     config: Config,
     backend: Arc<dyn Backend>,
     on_ready: impl FnOnce(SocketAddr),
+    stop: impl Stop,
+) -> Result<(), ServeError> {
+    run(config, backend, on_ready, stop, Parent::Elsewhere).await
+}
+
+async fn run(
+    config: Config,
+    backend: Arc<dyn Backend>,
+    on_ready: impl FnOnce(SocketAddr),
     mut stop: impl Stop,
+    parent: Parent,
 ) -> Result<(), ServeError> {
     let _lock = StateLock::take(&config.state_dir)?;
     private_dir(&config.run_dir).map_err(|source| PlaceError::Create {
@@ -144,20 +175,31 @@ pub async fn serve_until(
         backend,
         rules,
         Tokens::new(&config.state_dir),
+        skill_store(&config),
+        LangBot::new(&config),
         config.http.clone(),
         is_stopping,
     ));
+    app.langbot.begin(&app).await;
     let trust = Trust::new(
         rustix::process::geteuid().as_raw(),
         &config.auth.trusted_uids,
-    );
+    )
+    .with_langbot_peers(&config.langbot.trusted_peers);
     let connections = Connections::new(Arc::clone(&app), router(Arc::clone(&app)), trust);
     let accepting = connections.accept(tcp, unix);
     on_ready(address);
     tracing::info!(%address, backend = app.backend.name(), "ready");
 
+    let parent_left = async {
+        match parent {
+            Parent::OnStdio => langbot::stdio::converse(Arc::clone(&app)).await,
+            Parent::Elsewhere => std::future::pending().await,
+        }
+    };
     tokio::select! {
         () = accepting => {}
+        () = parent_left => {}
         () = stop.next() => {}
     }
     tracing::info!("stopping: no new connections, waiting for running requests");
@@ -204,7 +246,21 @@ pub fn rules(config: &Config) -> Result<PolicyRules, RulesError> {
         list.extend(real);
         list.dedup();
     }
-    PolicyRules::new(&policy, own.filter(|path| path.is_absolute()))
+    let platform_roots = config.langbot.allowed_roots.as_ref().map(|roots| {
+        let real = roots.iter().filter_map(|root| root.canonicalize().ok());
+        roots.iter().cloned().chain(real).collect()
+    });
+    let skills = skills_root(config);
+    let skills_real = skills.canonicalize().unwrap_or_else(|_| skills.clone());
+    PolicyRules::new(&policy, own.filter(|path| path.is_absolute()))?
+        .with_platform_roots(platform_roots)?
+        .with_skills_dir(skills, skills_real)
+}
+
+/// Where skills are unless LangBot keeps them elsewhere.
+pub fn skills_root(config: &Config) -> PathBuf {
+    let root = config.skills.root.clone();
+    root.unwrap_or_else(|| config.state_dir.join("skills"))
 }
 
 fn bind_unix(config: &Config) -> Result<Option<UnixSocket>, ServeError> {

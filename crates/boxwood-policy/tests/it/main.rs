@@ -5,6 +5,7 @@ mod configuration;
 mod joining;
 mod label;
 mod mounts;
+mod place;
 mod profiles;
 mod properties;
 mod wish;

@@ -4,12 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 
 use boxwood_sys::sock_diag::tcp_peer_uid;
 
+use crate::config::PeerNetwork;
+
 /// What a connection is known to be, for as long as it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) transport: Transport,
     /// No token needed.
     pub(crate) trusted: bool,
+    /// No token needed on LangBot's own routes.
+    pub(crate) langbot: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +29,7 @@ pub(crate) enum Transport {
 #[derive(Clone, Debug)]
 pub(crate) struct Trust {
     uids: Vec<u32>,
+    langbot_peers: Vec<PeerNetwork>,
 }
 
 impl Trust {
@@ -38,7 +43,16 @@ impl Trust {
             uids.push(own_uid);
         }
         uids.extend(listed);
-        Self { uids }
+        Self {
+            uids,
+            langbot_peers: Vec::new(),
+        }
+    }
+
+    /// Also trusts these addresses, on LangBot's routes only.
+    pub(crate) fn with_langbot_peers(mut self, peers: &[PeerNetwork]) -> Self {
+        self.langbot_peers = peers.to_vec();
+        self
     }
 
     fn has(&self, uid: u32) -> bool {
@@ -59,6 +73,10 @@ impl Trust {
         Peer {
             transport: Transport::Tcp { local: local_ip },
             trusted,
+            langbot: self
+                .langbot_peers
+                .iter()
+                .any(|network| network.contains(peer.ip())),
         }
     }
 
@@ -66,6 +84,7 @@ impl Trust {
         Peer {
             transport: Transport::Unix,
             trusted: uid.is_some_and(|uid| self.has(uid)),
+            langbot: false,
         }
     }
 }
@@ -94,11 +113,15 @@ mod tests {
         let me = rustix::process::geteuid().as_raw();
         assert!(judge(&Trust::new(me, &[]), "127.0.0.1:0"));
         assert!(judge(&Trust::new(me, &[]), "[::1]:0"));
-        let nobody_here = Trust { uids: vec![4242] };
+        let nobody_here = Trust {
+            uids: vec![4242],
+            langbot_peers: Vec::new(),
+        };
         assert!(!judge(&nobody_here, "127.0.0.1:0"));
         assert!(judge(
             &Trust {
-                uids: vec![4242, me]
+                uids: vec![4242, me],
+                langbot_peers: Vec::new(),
             },
             "127.0.0.1:0"
         ));

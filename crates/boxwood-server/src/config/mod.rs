@@ -4,8 +4,13 @@
 //! is known, or an error that names the file or variable and the key. Never here: acting on it.
 
 mod load;
+mod peers;
 mod places;
 mod tree;
 
 pub use load::{ConfigError, Flags, load, load_from};
-pub use tree::{AuthConfig, Config, HttpConfig, LogConfig, LogFormat, SessionConfig};
+pub use peers::PeerNetwork;
+pub use tree::{
+    AuthConfig, Config, HttpConfig, LangBotConfig, LogConfig, LogFormat, SessionConfig,
+    SkillsConfig,
+};

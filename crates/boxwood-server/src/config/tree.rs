@@ -10,6 +10,7 @@ use boxwood_policy::{Maxima, MountsConfig, NetworkConfig, PolicyConfig, ProfileC
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::load::ConfigError;
+use super::peers::PeerNetwork;
 use super::places::Places;
 
 /// Everything the daemon was told, with every default filled in.
@@ -19,12 +20,16 @@ pub struct Config {
     pub state_dir: PathBuf,
     pub run_dir: PathBuf,
     pub backend: String,
+    /// Whether the operator chose the backend; then nobody else does.
+    pub backend_chosen: bool,
     pub session: SessionConfig,
     pub http: HttpConfig,
     pub auth: AuthConfig,
     /// Profiles, mounts, images, limits, network: what judgement goes by.
     pub policy: PolicyConfig,
     pub native: NativeConfig,
+    pub skills: SkillsConfig,
+    pub langbot: LangBotConfig,
     pub log: LogConfig,
 }
 
@@ -47,6 +52,8 @@ pub(super) struct Tree {
     limits: Maxima,
     network: NetworkConfig,
     native: NativeConfig,
+    skills: SkillsConfig,
+    langbot: LangBotConfig,
     log: LogConfig,
 }
 
@@ -71,6 +78,7 @@ impl Tree {
             listen: self.listen.unwrap_or_default().0,
             state_dir: absolute(state_dir)?,
             run_dir: absolute(run_dir)?,
+            backend_chosen: self.backend.is_some(),
             backend: self.backend.unwrap_or_else(|| "native".to_owned()),
             session: self.session,
             http: self.http,
@@ -84,6 +92,11 @@ impl Tree {
                 network: self.network,
             },
             native: self.native,
+            skills: SkillsConfig {
+                root: self.skills.root.map(absolute).transpose()?,
+                ..self.skills
+            },
+            langbot: self.langbot,
             log: self.log,
         })
     }
@@ -101,6 +114,31 @@ impl Default for NativeConfig {
     fn default() -> Self {
         Self { pool_size: 4 }
     }
+}
+
+/// The skill store.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SkillsConfig {
+    /// Where the packages are; `state_dir/skills` when left out. When it is given, LangBot cannot
+    /// move it.
+    pub root: Option<PathBuf>,
+    pub limits: boxwood_skills::Limits,
+}
+
+/// What concerns LangBot alone.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LangBotConfig {
+    /// Where relative paths of its `box:` section start; the daemon's working directory when left
+    /// out.
+    pub root: Option<PathBuf>,
+    /// Caps what it may mount and where its skills may be. When left out, anything that is not
+    /// blocked: LangBot keeps a list of its own.
+    pub allowed_roots: Option<Vec<PathBuf>>,
+    /// Addresses or networks whose connections need no token on LangBot's own routes, because its
+    /// client of June cannot send one.
+    pub trusted_peers: Vec<PeerNetwork>,
 }
 
 /// Relative directories are meant from where the daemon is started, and only there.

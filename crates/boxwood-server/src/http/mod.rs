@@ -17,7 +17,12 @@ mod processes;
 mod range;
 mod relay;
 mod sessions;
-mod socket;
+mod skill_archives;
+mod skill_body;
+mod skill_error;
+mod skill_files;
+mod skills;
+pub(crate) mod socket;
 mod transfer;
 mod utf8;
 
@@ -28,10 +33,13 @@ use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::any;
+use axum::routing::get;
 use boxwood_api::{ErrorCode, ExecInput, SessionId};
 use boxwood_backend::Backend;
 use boxwood_policy::PolicyRules;
 use boxwood_session::{FileAnswer, FileCall, Sessions};
+use boxwood_skills::SkillStore;
 use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -43,6 +51,7 @@ use utoipa_axum::routes;
 
 use crate::auth::Tokens;
 use crate::config::HttpConfig;
+use crate::langbot::{self, LangBot};
 use error::ApiError;
 use guard::RequestIds;
 pub(crate) use metrics::Metrics;
@@ -53,12 +62,15 @@ pub(crate) struct App {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) rules: PolicyRules,
     pub(crate) tokens: Tokens,
+    pub(crate) skills: SkillStore,
+    pub(crate) langbot: LangBot,
     pub(crate) http: HttpConfig,
     pub(crate) metrics: Metrics,
     /// True once the daemon has been told to stop.
     pub(crate) stopping: watch::Receiver<bool>,
     /// One permit per open WebSocket.
     sockets: Arc<Semaphore>,
+    skill_door: Arc<skill_body::Door>,
     request_ids: RequestIds,
     /// Written when somebody asks for it: few do, and it is large.
     openapi: OnceLock<Bytes>,
@@ -70,6 +82,8 @@ impl App {
         backend: Arc<dyn Backend>,
         rules: PolicyRules,
         tokens: Tokens,
+        skills: SkillStore,
+        langbot: LangBot,
         http: HttpConfig,
         stopping: watch::Receiver<bool>,
     ) -> Self {
@@ -79,10 +93,13 @@ impl App {
             backend,
             rules,
             tokens,
+            skills,
+            langbot,
             http,
             metrics: Metrics::default(),
             stopping,
             sockets,
+            skill_door: Arc::default(),
             request_ids: RequestIds::new(),
             openapi: OnceLock::new(),
         }
@@ -98,7 +115,7 @@ impl App {
         within(PATIENCE, self.sessions.file(id, call)).await
     }
 
-    fn ping_every(&self) -> Duration {
+    pub(crate) fn ping_every(&self) -> Duration {
         Duration::from_secs(self.http.ping_sec.get())
     }
 
@@ -144,6 +161,7 @@ async fn within<T, E: Into<ApiError>>(
 pub(crate) fn router(app: Arc<App>) -> Router {
     let (router, _) = routes().split_for_parts();
     router
+        .route("/rpc/ws", any(langbot::ws::connect))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         // The last layer is the outermost: account, catch panics, admit, route.
@@ -194,11 +212,34 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(files::stat))
         .routes(routes!(files::mkdir))
         .routes(routes!(files::rename))
+        .routes(routes!(skills::list, skills::create))
+        .routes(routes!(skills::detail, skills::update, skills::delete))
+        .routes(routes!(skill_files::list))
+        .routes(routes!(
+            skill_files::read,
+            skill_files::write,
+            skill_files::remove
+        ))
+        .routes(routes!(skill_files::rename))
+        .routes(routes!(skill_archives::export))
+        .routes(routes!(skill_archives::install))
+        // The one fixed word among the names: a skill may have it as well.
+        .route(
+            &format!("/v1/skills/{}", skills::INSTALL),
+            get(skills::detail)
+                .patch(skills::update)
+                .delete(skills::delete),
+        )
 }
 
 /// The document that `/openapi.json` serves.
 pub fn openapi_json() -> String {
-    let (_, document) = routes().split_for_parts();
+    let (_, mut document) = routes().split_for_parts();
+    // What the router calls a path of many parts, the document cannot say.
+    document.paths.paths = std::mem::take(&mut document.paths.paths)
+        .into_iter()
+        .map(|(path, item)| (path.replace("{*", "{"), item))
+        .collect();
     document.to_json().unwrap_or_else(|error| {
         tracing::error!(%error, "the OpenAPI document could not be written");
         "{}".to_owned()
@@ -209,7 +250,7 @@ pub fn openapi_json() -> String {
 #[openapi(
     info(
         title = "Boxwood",
-        description = "Sandboxes for AI agents: sessions, commands, managed processes, files.",
+        description = "Sandboxes for AI agents: sessions, commands, managed processes, files, skills.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     components(schemas(ExecInput)),

@@ -25,7 +25,7 @@ const READ_BYTES: usize = 8 * 1024;
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// The permit is held for as long as the socket is open.
-pub(super) fn accept(
+pub(crate) fn accept(
     app: &App,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> ApiResult<(WebSocketUpgrade, OwnedSemaphorePermit)> {
@@ -48,7 +48,7 @@ pub(super) fn accept(
 
 /// Ends a socket with code 1000 and no words. Reads on until the other side agrees, because a
 /// socket closed with unread data takes the last frames down with it.
-pub(super) async fn close(
+pub(crate) async fn close(
     mut sink: SplitSink<WebSocket, Message>,
     mut stream: SplitStream<WebSocket>,
 ) {
@@ -66,14 +66,14 @@ pub(super) async fn close(
 }
 
 /// Tells when to ping, and hands out ears.
-pub(super) struct Heartbeat {
+pub(crate) struct Heartbeat {
     ticks: Interval,
     heard: Heard,
 }
 
 impl Heartbeat {
     /// With so much time between two pings.
-    pub(super) fn new(every: Duration) -> Self {
+    pub(crate) fn new(every: Duration) -> Self {
         let mut ticks = interval_at(Instant::now() + every, every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
@@ -87,31 +87,31 @@ impl Heartbeat {
     }
 
     /// Resolves when it is time for a ping.
-    pub(super) async fn tick(&mut self) {
+    pub(crate) async fn tick(&mut self) {
         self.ticks.tick().await;
     }
 
-    pub(super) fn heard(&self) -> Heard {
+    pub(crate) fn heard(&self) -> Heard {
         self.heard.clone()
     }
 }
 
 /// When the other side was last heard of. Any frame counts.
 #[derive(Clone)]
-pub(super) struct Heard {
+pub(crate) struct Heard {
     every: Duration,
     start: Instant,
     last_ms: Arc<AtomicU64>,
 }
 
 impl Heard {
-    pub(super) fn now(&self) {
+    pub(crate) fn now(&self) {
         let since = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_ms.store(since, Ordering::Relaxed);
     }
 
     /// Does something during which the other side cannot be heard, and must not be thought dead.
-    pub(super) async fn while_deaf<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn while_deaf<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
@@ -127,7 +127,7 @@ impl Heard {
     }
 
     /// Resolves when nothing was heard for two pings.
-    pub(super) async fn silence(&self) {
+    pub(crate) async fn silence(&self) {
         loop {
             let last = self.start + Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
             let until = last + 2 * self.every;

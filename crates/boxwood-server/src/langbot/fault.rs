@@ -8,6 +8,7 @@ use std::fmt;
 use boxwood_api::ErrorCode;
 use boxwood_policy::Denial;
 use boxwood_session::SessionError;
+use boxwood_skills::SkillError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -98,6 +99,12 @@ impl From<SessionError> for Fault {
             other => with_hint(other.to_string(), other.hint()),
         };
         Self::new(class_of(error.code()), text)
+    }
+}
+
+impl From<SkillError> for Fault {
+    fn from(error: SkillError) -> Self {
+        Self::new(class_of(error.code()), error.to_string())
     }
 }
 

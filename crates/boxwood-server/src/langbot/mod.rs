@@ -4,9 +4,29 @@
 //! the answers those clients expect. Never here: sessions, skills, policy; this is a translation onto
 //! a few of their calls, and nothing further inside knows who spoke.
 
+mod answers;
+mod assembly;
+mod calls;
+mod config;
+mod conversation;
+mod data;
 mod era;
 mod fault;
+mod fit;
+mod june;
+mod lines;
 mod pydantic;
+mod reply;
+mod scanner;
+mod speaker;
+mod state;
+pub(crate) mod stdio;
+mod today;
+mod transfers;
+mod workspace;
+pub(crate) mod ws;
 
 pub(crate) use era::Era;
 pub(crate) use fault::Fault;
+pub(crate) use speaker::Speaker;
+pub(crate) use state::LangBot;

@@ -19,6 +19,7 @@ Examples:
   boxwood serve
   boxwood serve --listen 127.0.0.1:0 --state-dir /tmp/b     A second daemon on a free port
   boxwood serve --config /etc/boxwood/config.toml
+  boxwood serve --stdio                                     As the child of a LangBot
 
 Prints one line on stdout when it accepts connections:
   boxwood: listening on http://127.0.0.1:5410 (native backend)
@@ -69,6 +70,13 @@ pub(crate) struct Args {
         hide_env_values = true
     )]
     config: Option<PathBuf>,
+
+    /// Speak LangBot's action RPC on stdin and stdout, and end with stdin
+    ///
+    /// For a LangBot that starts its own runtime. Everything else, the relay above all, is served on
+    /// the port as always; the line for scripts goes to stderr.
+    #[arg(long)]
+    stdio: bool,
 }
 
 #[derive(Serialize)]
@@ -91,25 +99,32 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<()> {
     let backend = backend::launch(&config, boxwood_server::PoolUse::Ahead)?;
     let name = backend.name();
     let runtime = crate::runtime::for_boxes()?;
-    runtime.block_on(boxwood_server::serve(
-        Config::clone(&config),
-        Arc::clone(&backend),
-        |address| ready(address, name, output),
-    ))?;
+    let (config, backend) = (Config::clone(&config), Arc::clone(&backend));
+    if args.stdio {
+        let on_ready = |address| eprintln!("{}", sentence(address, name));
+        runtime.block_on(boxwood_server::serve_stdio(config, backend, on_ready))?;
+    } else {
+        let on_ready = |address| ready(address, name, output);
+        runtime.block_on(boxwood_server::serve(config, backend, on_ready))?;
+    }
     Ok(())
 }
 
 /// The one line scripts wait for. Nobody reading it is no reason to stop.
 fn ready(address: SocketAddr, backend: &'static str, output: Output) {
-    let url = format!("http://{address}");
     if output.is_json() {
+        let url = format!("http://{address}");
         let pid = std::process::id();
         let _ = Output::json_line(&Ready { url, backend, pid });
     } else {
         let mut stdout = std::io::stdout().lock();
-        let _ = writeln!(stdout, "boxwood: listening on {url} ({backend} backend)");
+        let _ = writeln!(stdout, "{}", sentence(address, backend));
         let _ = stdout.flush();
     }
+}
+
+fn sentence(address: SocketAddr, backend: &str) -> String {
+    format!("boxwood: listening on http://{address} ({backend} backend)")
 }
 
 fn start_log(log: &LogConfig) -> Outcome<()> {

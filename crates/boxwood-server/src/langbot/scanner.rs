@@ -1,0 +1,290 @@
+//! Follows JSON as it arrives, byte by byte.
+//!
+//! Comes in: pieces of text. Goes out: whether what came so far is a whole object, may become one, or
+//! cannot any more. Never here: values; a whole object is parsed once, when it is there. Parsing anew
+//! with every piece would cost the square of the message's length.
+
+/// As deep as `serde_json` goes.
+const MAX_DEPTH: usize = 127;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// More is needed.
+    Open,
+    /// A whole object, ended at this many bytes of the last piece.
+    Whole(usize),
+    /// No continuation makes this an object.
+    Broken,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Container {
+    Object,
+    Array,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expects {
+    Start,
+    FirstKeyOrEnd,
+    Key,
+    Colon,
+    Value,
+    FirstValueOrEnd,
+    CommaOrEnd,
+    /// Inside a string; whether it is a key.
+    Text {
+        key: bool,
+    },
+    Escape {
+        key: bool,
+    },
+    Hex {
+        key: bool,
+        left: u8,
+    },
+    /// The rest of `true`, `NaN` and the like.
+    Word(&'static [u8]),
+    Minus,
+    Zero,
+    Integer,
+    Point,
+    Fraction,
+    Exponent,
+    ExponentSign,
+    ExponentDigits,
+}
+
+#[derive(Debug)]
+pub(super) struct Scanner {
+    within: Vec<Container>,
+    expects: Expects,
+}
+
+impl Default for Scanner {
+    fn default() -> Self {
+        Self {
+            within: Vec::new(),
+            expects: Expects::Start,
+        }
+    }
+}
+
+impl Scanner {
+    pub(super) fn push(&mut self, piece: &str) -> Progress {
+        for (at, byte) in piece.bytes().enumerate() {
+            match self.step(byte) {
+                Some(false) => {}
+                Some(true) => return Progress::Whole(at + 1),
+                None => return Progress::Broken,
+            }
+        }
+        Progress::Open
+    }
+
+    /// Whether the object is whole; `None` when it is broken.
+    fn step(&mut self, byte: u8) -> Option<bool> {
+        use Expects as E;
+        let space = matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+        self.expects = match (self.expects, byte) {
+            (E::Start, b'{') => return self.open(Container::Object),
+            (
+                E::Start
+                | E::FirstKeyOrEnd
+                | E::Key
+                | E::Colon
+                | E::Value
+                | E::FirstValueOrEnd
+                | E::CommaOrEnd,
+                _,
+            ) if space => self.expects,
+            (E::FirstKeyOrEnd | E::Key, b'"') => E::Text { key: true },
+            (E::FirstKeyOrEnd | E::CommaOrEnd, b'}') => return self.close(Container::Object),
+            (E::Colon, b':') => E::Value,
+            (E::FirstValueOrEnd | E::CommaOrEnd, b']') => return self.close(Container::Array),
+            (E::CommaOrEnd, b',') => match self.within.last()? {
+                Container::Object => E::Key,
+                Container::Array => E::Value,
+            },
+            (E::Value | E::FirstValueOrEnd, _) => return self.begin_value(byte),
+            (E::Text { key: true }, b'"') => E::Colon,
+            (E::Text { key: false }, b'"') => E::CommaOrEnd,
+            (E::Text { key }, b'\\') => E::Escape { key },
+            (E::Text { key }, 0x20..) => E::Text { key },
+            (E::Escape { key }, b'u') => E::Hex { key, left: 4 },
+            (E::Escape { key }, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                E::Text { key }
+            }
+            (E::Hex { key, left }, _) if byte.is_ascii_hexdigit() => match left {
+                1 => E::Text { key },
+                _ => E::Hex {
+                    key,
+                    left: left - 1,
+                },
+            },
+            (E::Word(rest), _) if rest.first() == Some(&byte) => match &rest[1..] {
+                [] => E::CommaOrEnd,
+                rest => E::Word(rest),
+            },
+            (E::Minus, b'I') => E::Word(b"nfinity"),
+            (E::Minus, b'0') => E::Zero,
+            (E::Minus, b'1'..=b'9') | (E::Integer, b'0'..=b'9') => E::Integer,
+            (E::Zero | E::Integer, b'.') => E::Point,
+            (E::Point | E::Fraction, b'0'..=b'9') => E::Fraction,
+            (E::Zero | E::Integer | E::Fraction, b'e' | b'E') => E::Exponent,
+            (E::Exponent, b'+' | b'-') => E::ExponentSign,
+            (E::Exponent | E::ExponentSign | E::ExponentDigits, b'0'..=b'9') => E::ExponentDigits,
+            // A number has no end of its own.
+            (E::Zero | E::Integer | E::Fraction | E::ExponentDigits, _) => {
+                self.expects = E::CommaOrEnd;
+                return self.step(byte);
+            }
+            _ => return None,
+        };
+        Some(false)
+    }
+
+    fn begin_value(&mut self, byte: u8) -> Option<bool> {
+        self.expects = match byte {
+            b'{' => return self.open(Container::Object),
+            b'[' => return self.open(Container::Array),
+            b'"' => Expects::Text { key: false },
+            b't' => Expects::Word(b"rue"),
+            b'f' => Expects::Word(b"alse"),
+            b'n' => Expects::Word(b"ull"),
+            // Python writes these, and reads them.
+            b'N' => Expects::Word(b"aN"),
+            b'I' => Expects::Word(b"nfinity"),
+            b'-' => Expects::Minus,
+            b'0' => Expects::Zero,
+            b'1'..=b'9' => Expects::Integer,
+            _ => return None,
+        };
+        Some(false)
+    }
+
+    fn open(&mut self, container: Container) -> Option<bool> {
+        if self.within.len() >= MAX_DEPTH {
+            return None;
+        }
+        self.within.push(container);
+        self.expects = match container {
+            Container::Object => Expects::FirstKeyOrEnd,
+            Container::Array => Expects::FirstValueOrEnd,
+        };
+        Some(false)
+    }
+
+    fn close(&mut self, container: Container) -> Option<bool> {
+        if self.within.pop() != Some(container) {
+            return None;
+        }
+        self.expects = Expects::CommaOrEnd;
+        Some(self.within.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(text: &str) -> Progress {
+        Scanner::default().push(text)
+    }
+
+    #[test]
+    fn a_whole_object_ends_where_it_ends() {
+        for text in [
+            "{}",
+            " {\"a\": [1, -0.5e+3, true, false, null, \"x\\u00e9\\n\", {}, []]}",
+            "{\"a\":{\"b\":{}},\"c\":0}",
+            "{\"a\":NaN,\"b\":-Infinity,\"c\":Infinity}",
+        ] {
+            assert_eq!(whole(text), Progress::Whole(text.len()), "{text}");
+            assert_eq!(whole(&format!("{text}xyz")), Progress::Whole(text.len()));
+        }
+    }
+
+    #[test]
+    fn every_cut_of_a_message_leaves_it_open() {
+        let text = "{\"seq_id\": 12, \"a\\\"b\": [\"\\u0041\", 1.5e3, {\"x\": null}], \"é\": true}";
+        for at in (0..text.len()).filter(|at| text.is_char_boundary(*at)) {
+            let mut scanner = Scanner::default();
+            assert_eq!(scanner.push(&text[..at]), Progress::Open, "{at}");
+            assert_eq!(scanner.push(&text[at..]), Progress::Whole(text.len() - at));
+        }
+    }
+
+    #[test]
+    fn what_no_continuation_can_save_is_broken() {
+        for text in [
+            "x",
+            "[",
+            "\"",
+            "{]",
+            "{,",
+            "{1:",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "{\"a\":01}",
+            "{\"a\":+1}",
+            "{\"a\":.5}",
+            "{\"a\":1.}",
+            "{\"a\":tru }",
+            "{\"a\":\"\n",
+            "{\"a\":\"\\x",
+            "{\"a\":[1}",
+            "{\"a\":1]",
+            "{\"a\":--1",
+            "{\"a\":1e}",
+        ] {
+            assert_eq!(whole(text), Progress::Broken, "{text}");
+        }
+        let deep = format!("{{\"a\":{}", "[".repeat(MAX_DEPTH + 1));
+        assert_eq!(whole(&deep), Progress::Broken);
+    }
+
+    /// The two must agree, or a message could be held back for ever.
+    #[test]
+    fn mutated_objects_are_judged_as_the_parser_judges_them() {
+        let seed = "{\"seq_id\": 12, \"d\": [\"\\u0041\", -1.5e3, {\"x\": null, \"y\": false}], \"z\": \"q\"}";
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = move |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % below as u64).unwrap_or(0)
+        };
+        let alphabet = b"{}[]\",:\\ue+-.0123456789 tfn\nrulasxA";
+        for _ in 0..20_000 {
+            let mut bytes = seed.as_bytes().to_vec();
+            for _ in 0..=random(3) {
+                let at = random(bytes.len());
+                match random(3) {
+                    0 => bytes[at] = alphabet[random(alphabet.len())],
+                    1 => drop(bytes.remove(at)),
+                    _ => bytes.insert(at, alphabet[random(alphabet.len())]),
+                }
+            }
+            let text = String::from_utf8(bytes).expect("all ASCII");
+            let parsed = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&text);
+            match whole(&text) {
+                Progress::Whole(end) if text[end..].trim().is_empty() => {
+                    // Numbers out of range and lone surrogates are well formed all the same.
+                    if let Err(error) = parsed {
+                        let words = error.to_string();
+                        assert!(
+                            words.contains("out of range")
+                                || words.contains("surrogate")
+                                || words.contains("hex escape"),
+                            "{text}: {words}"
+                        );
+                    }
+                }
+                Progress::Open => assert!(parsed.is_err_and(|e| e.is_eof()), "{text}"),
+                Progress::Broken | Progress::Whole(_) => assert!(parsed.is_err(), "{text}"),
+            }
+        }
+    }
+}

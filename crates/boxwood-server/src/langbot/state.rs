@@ -1,0 +1,144 @@
+//! What the dialects remember between two requests, for all connections together.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use boxwood_api::BackendInfo;
+use boxwood_policy::{Origin, PolicyRules, check_place};
+use boxwood_skills::SkillStore;
+use serde_json::{Map, Value};
+
+use super::config::BoxSection;
+use super::transfers::Transfers;
+use super::{Fault, today};
+use crate::config::Config;
+use crate::http::App;
+
+pub(crate) struct LangBot {
+    section: Mutex<BoxSection>,
+    /// Whether the backend LangBot asks for counts.
+    backend_is_open: bool,
+    /// Whether LangBot says where skills are.
+    skills_are_movable: bool,
+    /// Where its relative paths start.
+    root: PathBuf,
+    pub(super) transfers: Transfers,
+    pub(super) today: today::State,
+}
+
+impl LangBot {
+    pub(crate) fn new(config: &Config) -> Self {
+        let max_zip_bytes = usize::try_from(config.skills.limits.max_zip_bytes);
+        Self {
+            section: Mutex::new(BoxSection::from_environment()),
+            backend_is_open: !config.backend_chosen,
+            skills_are_movable: config.skills.root.is_none(),
+            root: config
+                .langbot
+                .root
+                .clone()
+                .unwrap_or_else(working_directory),
+            transfers: Transfers::new(max_zip_bytes.unwrap_or(usize::MAX / 4)),
+            today: today::State::default(),
+        }
+    }
+
+    /// Applies what the environment said. Nothing in it keeps the daemon from starting.
+    pub(crate) async fn begin(&self, app: &App) {
+        if let Err(fault) = self.configure(Map::new(), app).await {
+            tracing::warn!(%fault, "LangBot's configuration in the environment cannot be used");
+        }
+    }
+
+    /// Takes LangBot's configuration, whole or in part.
+    pub(super) async fn configure(
+        &self,
+        update: Map<String, Value>,
+        app: &App,
+    ) -> Result<(), Fault> {
+        let skills_root = {
+            let mut section = self.section();
+            section.merge(update);
+            section.skills_root(&self.root)
+        };
+        match skills_root {
+            Some(root) if self.skills_are_movable => {
+                move_skills(root, &app.skills, &app.rules).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn section(&self) -> std::sync::MutexGuard<'_, BoxSection> {
+        self.section.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The backend as the clients see it. What LangBot asked for and we do not have is none, unless
+    /// boxes live: those stay where they are.
+    pub(super) fn backend(&self, app: &App) -> BackendInfo {
+        let status = app.sessions.status();
+        if self.is_ours(app) || status.active_sessions > 0 {
+            status.backend
+        } else {
+            BackendInfo {
+                name: None,
+                available: false,
+            }
+        }
+    }
+
+    pub(super) fn require_backend(&self, app: &App) -> Result<(), Fault> {
+        if self.is_ours(app) || app.sessions.status().active_sessions > 0 {
+            return Ok(());
+        }
+        let asked = self.section().backend().to_owned();
+        Err(Fault::new(
+            "BoxBackendUnavailableError",
+            format!(
+                "LangBot Box backend unavailable. This Boxwood runs `{}` and LangBot asks for `{asked}`: \
+                 set `box.backend` to `local` in LangBot's config.yaml",
+                app.backend.name()
+            ),
+        ))
+    }
+
+    fn is_ours(&self, app: &App) -> bool {
+        if !self.backend_is_open {
+            return true;
+        }
+        let section = self.section();
+        matches!(section.backend(), "" | "local") || section.backend() == app.backend.name()
+    }
+}
+
+/// Refused where the platform could not mount it either: skills are written by the daemon, with all
+/// its rights.
+async fn move_skills(root: PathBuf, store: &SkillStore, rules: &PolicyRules) -> Result<(), Fault> {
+    if root == store.root() {
+        return Ok(());
+    }
+    let wanted = root.clone();
+    let real = tokio::task::spawn_blocking(move || real_path(&wanted))
+        .await
+        .unwrap_or_else(|_| root.clone());
+    let given = root.display().to_string();
+    check_place("skills_root", &given, &real, Origin::LangBotPlatform, rules)?;
+    tracing::info!(root = %root.display(), "skills are where LangBot keeps them");
+    store.set_root(root);
+    Ok(())
+}
+
+/// With the symlinks of what exists of it resolved.
+fn real_path(path: &Path) -> PathBuf {
+    for ancestor in path.ancestors() {
+        if let Ok(real) = ancestor.canonicalize() {
+            let rest = path.strip_prefix(ancestor).unwrap_or(Path::new(""));
+            return real.join(rest);
+        }
+    }
+    path.to_owned()
+}
+
+fn working_directory() -> PathBuf {
+    std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"))
+}

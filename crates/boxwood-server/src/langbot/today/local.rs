@@ -1,0 +1,265 @@
+//! The platform's own directories on this machine: `box.local`.
+//!
+//! Comes in: that part of the section. Goes out: where workspaces are kept, and below which
+//! directories. Never here: whether a box may see them; that is judged with every request.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::grants::denied;
+use super::tenancy::Workspace;
+use crate::langbot::Fault;
+
+/// Paths as they were written; where they really are is looked up when it matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Local {
+    default_workspace: Option<PathBuf>,
+    allowed_roots: Vec<PathBuf>,
+}
+
+impl Local {
+    /// `root` is where relative paths start.
+    pub(crate) fn read(part: Option<&Map<String, Value>>, root: &Path) -> Self {
+        let Some(part) = part else {
+            return Self::default();
+        };
+        let text = |key: &str| {
+            let text = part.get(key)?.as_str()?.trim();
+            (!text.is_empty()).then(|| text.to_owned())
+        };
+        let host_root = text("host_root").map(|path| root.join(path));
+        let default_workspace = match (text("default_workspace"), &host_root) {
+            (Some(path), Some(host_root)) => Some(host_root.join(path)),
+            (Some(path), None) => Some(root.join(path)),
+            (None, Some(host_root)) => Some(host_root.join("default")),
+            (None, None) => None,
+        };
+        let named: Vec<&str> = match part.get("allowed_mount_roots") {
+            Some(Value::String(text)) => text.split(',').collect(),
+            Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        };
+        let mut allowed_roots: Vec<PathBuf> = named
+            .into_iter()
+            .map(str::trim)
+            .filter(|path| !path.is_empty())
+            .map(|path| root.join(path))
+            .collect();
+        if allowed_roots.is_empty() {
+            allowed_roots.extend(host_root);
+        }
+        Self {
+            default_workspace,
+            allowed_roots,
+        }
+    }
+
+    /// Where the allowed roots really are. Touches the disk.
+    pub(crate) fn real_roots(&self) -> Vec<PathBuf> {
+        self.allowed_roots.iter().map(|path| real(path)).collect()
+    }
+
+    /// Makes the default workspace when it is missing and may be made. Touches the disk.
+    pub(crate) fn ensure_default_workspace(&self) -> Result<(), Fault> {
+        let Some(given) = &self.default_workspace else {
+            return Ok(());
+        };
+        let path = real(given);
+        if path.is_dir() {
+            return Ok(());
+        }
+        let refuse = |why: &str| {
+            Err(Fault::validation(format!(
+                "box.local.default_workspace {why}"
+            )))
+        };
+        if path.symlink_metadata().is_ok() {
+            return refuse("must point to a directory on the Box runtime host");
+        }
+        let roots = self.real_roots();
+        if roots.is_empty() {
+            return refuse("cannot be created because no allowed_mount_roots are configured");
+        }
+        if !roots.iter().any(|root| path.starts_with(root)) {
+            let roots: Vec<_> = roots.iter().map(|it| it.display().to_string()).collect();
+            return refuse(&format!(
+                "is outside allowed_mount_roots: {}",
+                roots.join(", ")
+            ));
+        }
+        std::fs::create_dir_all(&path).or_else(|error| {
+            tracing::warn!(path = %path.display(), %error, "the default workspace cannot be made");
+            refuse("cannot be created on the Box runtime host")
+        })
+    }
+
+    /// The directory below which managed workspaces are. Touches the disk.
+    pub(crate) fn managed_root(&self) -> Result<PathBuf, Fault> {
+        let given = self.default_workspace.as_ref().ok_or_else(|| {
+            not_ready("Managed sandbox admission requires box.local.default_workspace")
+        })?;
+        let path = real(given);
+        if !self.real_roots().iter().any(|root| path.starts_with(root)) {
+            return Err(not_ready(
+                "Managed sandbox workspace is outside box.local.allowed_mount_roots",
+            ));
+        }
+        if !path.is_dir() {
+            return Err(not_ready(
+                "Managed sandbox workspace path is not a directory",
+            ));
+        }
+        use rustix::fs::{Access, access};
+        if access(&path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
+            return Err(not_ready("Managed sandbox workspace path is not writable"));
+        }
+        Ok(path)
+    }
+
+    /// Where one workspace's files are, or would be. Touches the disk.
+    pub(crate) fn workspace_path(&self, workspace: Workspace) -> Result<PathBuf, Fault> {
+        let root = self.managed_root()?;
+        let tenants = real(&root.join("tenants"));
+        if !tenants.starts_with(&root) {
+            return Err(denied(
+                "Managed sandbox tenant directory escapes the configured workspace",
+            ));
+        }
+        Ok(tenants.join(workspace.namespace()))
+    }
+
+    /// The same, made when it is missing.
+    pub(crate) fn make_workspace(&self, workspace: Workspace) -> Result<PathBuf, Fault> {
+        let path = self.workspace_path(workspace)?;
+        let tenants = path.parent().unwrap_or(&path).to_owned();
+        let made = std::fs::create_dir_all(&path);
+        // Looked at after it was made: a link that leads elsewhere is found out, whoever put it there.
+        if real(&path) != path || !path.starts_with(&tenants) {
+            return Err(denied(
+                "Managed sandbox Workspace path escapes its tenant directory",
+            ));
+        }
+        made.map_err(|error| {
+            tracing::warn!(path = %path.display(), %error, "a workspace cannot be made");
+            not_ready("Managed sandbox Workspace directory cannot be created")
+        })?;
+        Ok(path)
+    }
+}
+
+pub(crate) fn not_ready(text: &str) -> Fault {
+    Fault::new("BoxReadinessError", text)
+}
+
+/// Where a path leads, as far as it exists; what does not exist is taken as it is written.
+pub(crate) fn real(path: &Path) -> PathBuf {
+    let mut missing = Vec::new();
+    let mut existing = path;
+    loop {
+        if let Ok(found) = existing.canonicalize() {
+            let mut whole = found;
+            for part in missing.iter().rev() {
+                match part {
+                    std::path::Component::ParentDir => {
+                        whole.pop();
+                    }
+                    std::path::Component::CurDir => {}
+                    other => whole.push(other),
+                }
+            }
+            return whole;
+        }
+        let (Some(last), Some(parent)) = (existing.components().next_back(), existing.parent())
+        else {
+            return path.to_owned();
+        };
+        missing.push(last);
+        existing = parent;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn local(part: Value, root: &Path) -> Local {
+        Local::read(part.as_object(), root)
+    }
+
+    #[test]
+    fn directories_are_found_as_the_platform_means_them() {
+        let root = Path::new("/srv");
+        let check = |part: Value, workspace: Option<&str>, roots: &[&str]| {
+            let got = local(part.clone(), root);
+            assert_eq!(got.default_workspace.as_deref(), workspace.map(Path::new), "{part}");
+            let expected: Vec<_> = roots.iter().map(PathBuf::from).collect();
+            assert_eq!(got.allowed_roots, expected, "{part}");
+        };
+        check(json!({}), None, &[]);
+        check(json!({"host_root": " "}), None, &[]);
+        check(json!({"host_root": "box"}), Some("/srv/box/default"), &["/srv/box"]);
+        check(
+            json!({"host_root": "/b", "default_workspace": "w", "allowed_mount_roots": "/a, ,c"}),
+            Some("/b/w"),
+            &["/a", "/srv/c"],
+        );
+        check(
+            json!({"default_workspace": "/x", "allowed_mount_roots": ["/x", "", 7]}),
+            Some("/x"),
+            &["/x"],
+        );
+    }
+
+    #[test]
+    fn a_default_workspace_is_made_only_where_it_may_be() {
+        let dir = tempfile::tempdir().expect("directory");
+        let root = dir.path().canonicalize().expect("real");
+        let good = local(json!({"host_root": "box"}), &root);
+        assert!(good.managed_root().is_err());
+        good.ensure_default_workspace().expect("made");
+        assert_eq!(good.managed_root().expect("ready"), root.join("box/default"));
+        let outside = local(
+            json!({"host_root": "box", "default_workspace": "../other"}),
+            &root,
+        );
+        let fault = outside.ensure_default_workspace().expect_err("outside");
+        assert!(fault.message().contains("is outside allowed_mount_roots"), "{fault}");
+        assert!(!root.join("other").exists());
+        std::fs::write(root.join("file"), "").expect("file");
+        let file = local(json!({"host_root": ".", "default_workspace": "file"}), &root);
+        assert!(file.ensure_default_workspace().is_err());
+    }
+
+    #[test]
+    fn a_workspace_that_leads_elsewhere_is_refused() {
+        let dir = tempfile::tempdir().expect("directory");
+        let root = dir.path().canonicalize().expect("real");
+        let local = local(json!({"host_root": "box"}), &root);
+        local.ensure_default_workspace().expect("made");
+        let workspace = Workspace::new("platform", "w");
+        let path = local.make_workspace(workspace).expect("made");
+        assert!(path.is_dir() && path.starts_with(root.join("box/default/tenants")));
+        std::fs::remove_dir(&path).expect("removed");
+        std::os::unix::fs::symlink(&root, &path).expect("link");
+        let fault = local.make_workspace(workspace).expect_err("escapes");
+        assert_eq!(fault.class(), "BoxAdmissionError");
+        let tenants = root.join("box/default/tenants");
+        std::fs::remove_dir_all(&tenants).expect("removed");
+        std::os::unix::fs::symlink("/tmp", &tenants).expect("link");
+        let fault = local.make_workspace(workspace).expect_err("escapes");
+        assert_eq!(fault.class(), "BoxAdmissionError");
+    }
+
+    #[test]
+    fn what_does_not_exist_is_taken_as_written() {
+        let dir = tempfile::tempdir().expect("directory");
+        let root = dir.path().canonicalize().expect("real");
+        let link = root.join("link");
+        std::os::unix::fs::symlink(&root, &link).expect("link");
+        assert_eq!(real(&link.join("a/../b")), root.join("b"));
+        assert_eq!(real(Path::new("/nonexistent/x")), Path::new("/nonexistent/x"));
+    }
+}

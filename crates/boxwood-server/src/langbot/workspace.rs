@@ -1,0 +1,123 @@
+//! Makes a workspace that LangBot names and nobody made yet.
+//!
+//! A platform on another machine, or in another container, cannot make directories where the boxes
+//! are; the engines it knew made them for it. Only a writable workspace is made, only where policy
+//! would let it be mounted, and by its owner alone to be entered.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use boxwood_api::{MountMode, SpecRequest};
+use boxwood_policy::{Origin, PolicyRules, check_place};
+
+use super::Fault;
+
+const FIELD: &str = "host_path";
+
+pub(super) async fn prepare(request: &SpecRequest, rules: &PolicyRules) -> Result<(), Fault> {
+    let Some(given) = request.host_path.as_deref().map(str::trim) else {
+        return Ok(());
+    };
+    if request.host_path_mode.unwrap_or_default() != MountMode::Rw {
+        return Ok(());
+    }
+    let path = PathBuf::from(given);
+    // A slow or dead mount must not hold the others up.
+    let missing = tokio::task::spawn_blocking(move || missing_directory(&path))
+        .await
+        .unwrap_or(None);
+    let Some(missing) = missing else {
+        return Ok(());
+    };
+    check_place(FIELD, given, &missing, Origin::LangBotPlatform, rules)?;
+    let made = tokio::task::spawn_blocking(move || make(&missing)).await;
+    match made {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Fault::validation(format!(
+            "{FIELD} {given} does not exist and could not be made: {error}"
+        ))),
+        Err(_) => Err(Fault::new("BoxError", "making the workspace failed")),
+    }
+}
+
+/// The path with the symlinks of what exists of it resolved. `None` when all of it exists, or when
+/// it is not a path that could be made.
+fn missing_directory(path: &Path) -> Option<PathBuf> {
+    let plain = |component| matches!(component, Component::RootDir | Component::Normal(_));
+    if !path.is_absolute() || !path.components().all(plain) || path.as_os_str().len() > 4096 {
+        return None;
+    }
+    if path.symlink_metadata().is_ok() {
+        return None;
+    }
+    let existing = path
+        .ancestors()
+        .find(|ancestor| ancestor.symlink_metadata().is_ok())?;
+    let rest = path.strip_prefix(existing).ok()?;
+    Some(existing.canonicalize().ok()?.join(rest))
+}
+
+/// What is made meanwhile by somebody else is as good. What it is then, the facts will tell.
+fn make(directory: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rw(path: &Path) -> SpecRequest {
+        SpecRequest {
+            host_path: Some(path.display().to_string()),
+            host_path_mode: Some(MountMode::Rw),
+            ..SpecRequest::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_missing_workspace_is_made_where_it_may_be() {
+        let home = tempfile::tempdir().expect("a directory");
+        let wanted = home.path().join("a/b");
+        let rules = PolicyRules::default();
+        prepare(&rw(&wanted), &rules).await.expect("made");
+        assert!(wanted.is_dir());
+        prepare(&rw(&wanted), &rules).await.expect("there already");
+
+        let read_only = home.path().join("ro");
+        let request = SpecRequest {
+            host_path_mode: Some(MountMode::Ro),
+            ..rw(&read_only)
+        };
+        prepare(&request, &rules).await.expect("left alone");
+        assert!(!read_only.exists());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_made_where_nothing_may_be_mounted() {
+        let home = tempfile::tempdir().expect("a directory");
+        let rules = PolicyRules {
+            blocked: vec![home.path().join("own")],
+            ..PolicyRules::default()
+        };
+        let wanted = home.path().join("own/x");
+        assert!(prepare(&rw(&wanted), &rules).await.is_err());
+        std::os::unix::fs::symlink(home.path().join("own"), home.path().join("link"))
+            .expect("link");
+        std::fs::create_dir(home.path().join("own")).expect("directory");
+        assert!(
+            prepare(&rw(&home.path().join("link/x")), &rules)
+                .await
+                .is_err()
+        );
+        assert!(!home.path().join("own/x").exists());
+
+        let file = home.path().join("file");
+        std::fs::write(&file, "").expect("file");
+        assert!(prepare(&rw(&file.join("x")), &rules).await.is_err());
+    }
+}
