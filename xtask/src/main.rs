@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod e2e_langbot;
 mod run;
 mod test;
 mod tidy;
@@ -30,6 +31,8 @@ enum Verb {
     Test(test::Args),
     /// Measure what we promise, as ratios against something real in the same run
     Bench(bench::Args),
+    /// Boot a real LangBot against Boxwood and use it as people do (slow)
+    E2eLangbot(e2e_langbot::Args),
     /// The house rules that no other tool checks
     Tidy,
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Test(args) => test::run(&args),
         Verb::Bench(args) => bench::run(&args),
+        Verb::E2eLangbot(args) => e2e_langbot::run(&args),
         Verb::Tidy => tidy::run(),
     };
     match result {
