@@ -47,7 +47,7 @@ pub use session::{DeletedSession, SessionDetail, SessionInfo};
 pub use skill::{
     CreateSkillRequest, DeletedSkill, MoveSkillFileRequest, MovedSkillFile, PlannedSkill,
     SkillDetail, SkillFile, SkillFileList, SkillInfo, SkillIntake, SkillList, SkillProblem,
-    UpdateSkillRequest, WrittenSkillFile,
+    SkillWarning, UpdateSkillRequest, WrittenSkillFile,
 };
 pub use spec::{DEFAULT_IMAGES, DEFAULT_MOUNT_PATH, MountMode, MountSpec, Network, SpecRequest};
 pub use spec_rules::{MAX_COMMAND_BYTES, MAX_MOUNTS, MAX_SKILLS};

@@ -13,14 +13,22 @@ pub struct SkillInfo {
     pub name: String,
     pub display_name: String,
     pub description: String,
-    /// When the package came into the store.
+    /// When its entry file was last put in place.
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
-    /// When its entry file last changed.
+    /// When the contents of its entry file last changed.
     #[schema(value_type = String, format = DateTime)]
     pub updated_at: Timestamp,
     /// Where the skill departs from the Agent Skills rules. It works all the same.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<SkillWarning>,
+}
+
+/// One departure from the rules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SkillWarning {
+    /// Stable, such as `name_missing`.
+    pub code: String,
+    pub message: String,
 }
 
 /// One skill with its instructions.
@@ -89,6 +97,8 @@ pub struct SkillFile {
     pub is_dir: bool,
     /// Of a file; directories have none.
     pub size: Option<u64>,
+    pub is_symlink: bool,
+    pub executable: bool,
 }
 
 /// One directory of a package, sorted by name.
@@ -129,12 +139,10 @@ pub struct PlannedSkill {
     pub name: String,
     pub display_name: String,
     pub description: String,
-    /// Where in the archive it is; empty for the archive's own top. This is what `source_path`
+    /// Its directory in the archive; empty for the archive's own top. This is what `source_path`
     /// selects by.
     pub source_path: String,
-    /// The directory it would get in the store.
-    pub target: String,
-    pub warnings: Vec<String>,
+    pub warnings: Vec<SkillWarning>,
 }
 
 /// What an archive holds, and what came of it.

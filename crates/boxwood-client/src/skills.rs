@@ -27,7 +27,7 @@ fn file(name: &str, path: &str) -> Target {
 #[derive(Clone, Debug, Default)]
 pub struct SkillArchive {
     pub bytes: Bytes,
-    /// What the archive is called; the store's directory is named after it.
+    /// What the archive is called; a skill at its top that has no name is called so as well.
     pub filename: String,
     /// Where in the archive to look.
     pub source_subdir: Option<String>,
@@ -35,6 +35,8 @@ pub struct SkillArchive {
     pub source_paths: Vec<String>,
     /// Put behind the name of the directory.
     pub target_suffix: Option<String>,
+    /// What the skill shall be called, whatever it says itself. For one skill.
+    pub name: Option<String>,
 }
 
 impl SkillArchive {
@@ -48,6 +50,9 @@ impl SkillArchive {
         }
         if let Some(suffix) = &self.target_suffix {
             target = target.query("target_suffix", suffix);
+        }
+        if let Some(name) = &self.name {
+            target = target.query("name", name);
         }
         target
     }

@@ -96,6 +96,7 @@ pub(crate) enum Verb {
     Rm(verbs::rm::Args),
     Events(verbs::events::Args),
     Profiles(verbs::profiles::Args),
+    Skill(verbs::skill::Args),
     #[cfg(target_os = "linux")]
     Serve(verbs::serve::Args),
     Doctor(verbs::doctor::Args),

@@ -63,6 +63,7 @@ fn dispatch(verb: Verb, global: &Global, output: Output) -> Outcome<u8> {
         #[cfg(target_os = "linux")]
         Verb::Doctor(args) if global.url.is_none() => verbs::doctor::here(&args, output),
         Verb::Completion(args) => done(verbs::completion::main(&args)),
+        Verb::Skill(args) if args.is_local() => verbs::skill::here(&args, output),
         verb => {
             let runtime = runtime::for_client()?;
             let ended = runtime.block_on(async {
@@ -98,6 +99,7 @@ async fn ask(verb: Verb, client: &Client, output: Output) -> Outcome<u8> {
         Verb::Rm(args) => done(verbs::rm::main(&args, client, output).await),
         Verb::Events(args) => done(verbs::events::main(&args, client, output).await),
         Verb::Profiles(args) => done(verbs::profiles::main(&args, client, output).await),
+        Verb::Skill(args) => verbs::skill::main(&args, client, output).await,
         Verb::Doctor(args) => verbs::doctor::there(&args, client, output).await,
         Verb::Completion(args) => done(verbs::completion::main(&args)),
         #[cfg(target_os = "linux")]

@@ -119,7 +119,7 @@ async fn read(request: Request, limit: usize, timeout: Duration) -> ApiResult<By
 
 /// Reads on for a while before refusing: an answer sent while the caller still writes is lost with
 /// the connection, and the caller would learn nothing but "reset".
-async fn discard(body: Body) {
+pub(crate) async fn discard(body: Body) {
     discard_up_to(body, 64 * 1024 * 1024, Duration::from_secs(5)).await;
 }
 

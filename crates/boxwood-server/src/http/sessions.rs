@@ -96,7 +96,7 @@ pub(super) async fn judge(
     request.session_id = Some(id);
     // Before any path is opened: a request that makes no sense gets no look at the file system.
     request.validate()?;
-    let facts = facts::gather(&request).await;
+    let facts = facts::gather(&request, &app.skills).await;
     Ok(boxwood_policy::admit(
         &request,
         Origin::Client,

@@ -6,8 +6,10 @@
 
 mod into_box;
 mod out_of_box;
+mod partial;
 mod progress;
 
 pub(crate) use into_box::into_box;
 pub(crate) use out_of_box::out_of_box;
+pub(crate) use partial::Partial;
 pub(crate) use progress::Progress;

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use boxwood_api::{FileEntry, FileKind, SessionId};
 use boxwood_client::Client;
-use tokio::io::AsyncWriteExt as _;
 
 use super::Progress;
+use super::partial::{Partial, unwritable};
 use crate::failure::{Failure, Outcome};
 
 struct Pending {
@@ -75,10 +75,6 @@ fn is_plain(name: &str) -> bool {
         && !name.contains(['/', '\\', '\0', char::REPLACEMENT_CHARACTER])
 }
 
-fn unwritable(path: &Path, error: io::Error) -> Failure {
-    Failure::local(format!("`{}` could not be written", path.display()), error)
-}
-
 struct Download<'a> {
     client: &'a Client,
     session: &'a SessionId,
@@ -126,11 +122,7 @@ impl Download<'_> {
         let mut partial = Partial::beside(to)?;
         let mut download = self.client.read_file(self.session, from).await?;
         while let Some(bytes) = download.chunk().await? {
-            partial
-                .file
-                .write_all(&bytes)
-                .await
-                .map_err(|error| unwritable(to, error))?;
+            partial.write(to, &bytes).await?;
             self.progress.add_bytes(bytes.len());
         }
         partial.settle(to, entry.mode).await?;
@@ -160,68 +152,6 @@ fn make_directory(path: &Path, is_top: bool) -> Outcome<()> {
         }
         Err(error) => Err(unwritable(path, error)),
     }
-}
-
-/// A file on its way. Removed again unless it arrives.
-struct Partial {
-    path: PathBuf,
-    file: tokio::fs::File,
-    arrived: bool,
-}
-
-impl Partial {
-    fn beside(target: &Path) -> Outcome<Self> {
-        let mut nonce = [0; 8];
-        getrandom::fill(&mut nonce)
-            .map_err(|error| unwritable(target, io::Error::other(error.to_string())))?;
-        let name = format!(".boxwood-{:016x}.part", u64::from_le_bytes(nonce));
-        let path = target.parent().unwrap_or(Path::new("")).join(name);
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options
-            .open(&path)
-            .map_err(|error| unwritable(target, error))?;
-        Ok(Self {
-            path,
-            file: file.into(),
-            arrived: false,
-        })
-    }
-
-    async fn settle(mut self, target: &Path, mode: u32) -> Outcome<()> {
-        let settle = async {
-            self.file.flush().await?;
-            set_mode(&self.file, mode).await?;
-            fs::rename(&self.path, target)
-        };
-        settle.await.map_err(|error| unwritable(target, error))?;
-        self.arrived = true;
-        Ok(())
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        if !self.arrived {
-            // Already on the way out with an error; a file that cannot be removed adds nothing.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Without setuid, setgid and sticky: a box must not make such a file here.
-#[cfg(unix)]
-async fn set_mode(file: &tokio::fs::File, mode: u32) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    file.set_permissions(fs::Permissions::from_mode(mode & 0o777))
-        .await
-}
-
-#[cfg(not(unix))]
-async fn set_mode(_: &tokio::fs::File, _: u32) -> io::Result<()> {
-    Ok(())
 }
 
 #[cfg(test)]

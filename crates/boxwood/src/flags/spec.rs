@@ -32,6 +32,12 @@ pub(crate) struct BoxFlags {
     #[arg(long, value_name = "DIR[:ro]")]
     pub(crate) workspace: Option<Workspace>,
 
+    /// Skill of the store to have under /workspace/.skills, read-only; repeatable
+    ///
+    /// Also in a session that exists: the skill appears in its box while it runs.
+    #[arg(long = "skill", value_name = "NAME")]
+    pub(crate) skills: Vec<String>,
+
     /// Root file system, by the name the operator gave it; the host's own when left out
     #[arg(long, value_name = "NAME")]
     pub(crate) image: Option<String>,
@@ -149,6 +155,7 @@ impl BoxFlags {
             request.host_path = Some(workspace.host_path.clone());
             request.host_path_mode = Some(workspace.mode);
         }
+        request.skills.clone_from(&self.skills);
         request.image.clone_from(&self.image);
         request.memory_mb = self.memory.map(|size| size.0);
         request.cpus = self.cpus;

@@ -19,6 +19,7 @@ pub(crate) mod run;
 #[cfg(target_os = "linux")]
 pub(crate) mod serve;
 pub(crate) mod sh;
+pub(crate) mod skill;
 pub(crate) mod start;
 pub(crate) mod stop;
 #[cfg(target_os = "linux")]

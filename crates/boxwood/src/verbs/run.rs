@@ -9,6 +9,7 @@ use boxwood_backend::Backend;
 use boxwood_policy::{Admission, Origin, PolicyRules, ProfileConfig, admit};
 use boxwood_server::{Config, Flags, config};
 use boxwood_session::{Sessions, Settings, Stdio};
+use boxwood_skills::SkillStore;
 
 use super::print_notices;
 use crate::backend;
@@ -89,9 +90,10 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<u8> {
         ..Flags::default()
     })?;
     let rules = rules(&config)?;
+    let store = boxwood_server::skill_store(&config);
     let backend = backend::launch(&config, boxwood_server::PoolUse::OnDemand)?;
     let runtime = crate::runtime::for_boxes()?;
-    let ended = runtime.block_on(box_and_all(args, backend, &rules, how, output));
+    let ended = runtime.block_on(box_and_all(args, backend, &rules, &store, how, output));
     // A stuck write to our stdout must not keep us here.
     runtime.shutdown_background();
     ended
@@ -124,10 +126,11 @@ async fn box_and_all(
     args: &Args,
     backend: Arc<dyn Backend>,
     rules: &PolicyRules,
+    store: &SkillStore,
     how: Connect,
     output: Output,
 ) -> Outcome<u8> {
-    let admission = judge(args, rules, how, output).await?;
+    let admission = judge(args, rules, store, how, output).await?;
     print_notices(admission.exec.notices());
     let sessions = Sessions::new(
         backend,
@@ -149,6 +152,7 @@ async fn box_and_all(
 async fn judge(
     args: &Args,
     rules: &PolicyRules,
+    store: &SkillStore,
     how: Connect,
     output: Output,
 ) -> Outcome<Admission> {
@@ -167,7 +171,7 @@ async fn judge(
     if how == Connect::Terminal {
         super::pass_term(&mut request);
     }
-    let facts = boxwood_server::gather_facts(&request).await;
+    let facts = boxwood_server::gather_facts(&request, store).await;
     Ok(admit(&request, Origin::Operator, &facts, rules)?)
 }
 

@@ -1,0 +1,244 @@
+//! Routes about skills: what there is, and making, changing and removing one.
+//!
+//! Comes in: names and texts. Goes out: skills. Never here: the files of a package
+//! ([`super::skill_files`]), archives ([`super::skill_archives`]), and directories of the host: who
+//! has those can pack them.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, RawPathParams, State};
+use axum::http::request::Parts;
+use axum::response::Response;
+use boxwood_api::{
+    CreateSkillRequest, DeletedSkill, ErrorBody, SkillDetail, SkillInfo, SkillList, SkillProblem,
+    SkillWarning, UpdateSkillRequest,
+};
+use boxwood_skills::{NewSkill, Problem, Skill, SkillError, SkillPatch, SkillStore, Warning};
+
+use super::error::{ApiError, ApiResult};
+use super::json::{self, JsonBody};
+use super::skill_error::refusal;
+use super::{App, PATIENCE, within};
+
+#[utoipa::path(get, path = "/v1/skills", tag = "skills",
+    responses((status = 200, description = "All skills, and what cannot be read as one", body = SkillList)))]
+pub(super) async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
+    let list = in_store(&app, |store| {
+        let skills = store.list()?;
+        let problems = store.problems()?;
+        Ok(SkillList {
+            skills: skills.iter().map(|skill| info(store, skill)).collect(),
+            problems: problems.iter().map(|found| problem(store, found)).collect(),
+        })
+    })
+    .await?;
+    Ok(json::ok(&list))
+}
+
+#[utoipa::path(post, path = "/v1/skills", tag = "skills",
+    request_body = CreateSkillRequest,
+    responses(
+        (status = 201, description = "The skill", body = SkillDetail),
+        (status = 400, body = ErrorBody, description = "The name makes no sense"),
+        (status = 409, body = ErrorBody, description = "There is one of that name")))]
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    JsonBody(request): JsonBody<CreateSkillRequest>,
+) -> ApiResult<Response> {
+    let detail = in_store(&app, move |store| {
+        let new = NewSkill {
+            name: request.name,
+            display_name: request.display_name,
+            description: request.description,
+            instructions: request.instructions,
+            package_root: None,
+        };
+        store.create(&new).map(|skill| detail_of(store, skill))
+    })
+    .await?;
+    Ok(json::created(&detail))
+}
+
+#[utoipa::path(get, path = "/v1/skills/{name}", tag = "skills",
+    params(("name" = String, Path,)),
+    responses(
+        (status = 200, description = "The skill with its instructions", body = SkillDetail),
+        (status = 404, body = ErrorBody, description = "No such skill")))]
+pub(super) async fn detail(
+    State(app): State<Arc<App>>,
+    InSkill(name): InSkill,
+) -> ApiResult<Response> {
+    let detail = in_store(&app, move |store| {
+        let found = store.get(&name)?.ok_or(SkillError::NotFound { name })?;
+        Ok(detail_of(store, found))
+    })
+    .await?;
+    Ok(json::ok(&detail))
+}
+
+#[utoipa::path(patch, path = "/v1/skills/{name}", tag = "skills",
+    params(("name" = String, Path,)),
+    request_body = UpdateSkillRequest,
+    responses(
+        (status = 200, description = "The skill as it is now", body = SkillDetail),
+        (status = 404, body = ErrorBody, description = "No such skill")))]
+pub(super) async fn update(
+    State(app): State<Arc<App>>,
+    InSkill(name): InSkill,
+    JsonBody(request): JsonBody<UpdateSkillRequest>,
+) -> ApiResult<Response> {
+    let detail = in_store(&app, move |store| {
+        let patch = SkillPatch {
+            display_name: request.display_name,
+            description: request.description,
+            instructions: request.instructions,
+            ..SkillPatch::default()
+        };
+        store
+            .update(&name, &patch)
+            .map(|skill| detail_of(store, skill))
+    })
+    .await?;
+    Ok(json::ok(&detail))
+}
+
+#[utoipa::path(delete, path = "/v1/skills/{name}", tag = "skills",
+    params(("name" = String, Path,)),
+    responses(
+        (status = 200, description = "The package is gone", body = DeletedSkill),
+        (status = 404, body = ErrorBody, description = "No such skill")))]
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    InSkill(name): InSkill,
+) -> ApiResult<Response> {
+    let deleted = in_store(&app, move |store| {
+        store.delete(&name)?;
+        Ok(DeletedSkill { deleted: name })
+    })
+    .await?;
+    Ok(json::ok(&deleted))
+}
+
+/// The skill in the path. Any text: what the store does not know is not found.
+pub(super) struct InSkill(pub(super) String);
+
+/// The skill and the file in the path.
+pub(super) struct InSkillFile(pub(super) String, pub(super) String);
+
+/// The one route below `/v1/skills/` that has a name of its own, which a skill may have as well.
+pub(super) const INSTALL: &str = "install";
+
+impl<S: Send + Sync> FromRequestParts<S> for InSkill {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        InSkillFile::from_request_parts(parts, state)
+            .await
+            .map(|InSkillFile(name, _)| Self(name))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for InSkillFile {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let params = RawPathParams::from_request_parts(parts, state)
+            .await
+            .map_err(|_| ApiError::validation("the path is not valid UTF-8 once decoded"))?;
+        let find = |wanted: &str| {
+            params
+                .iter()
+                .find(|(name, _)| *name == wanted)
+                .map(|(_, value)| value.to_owned())
+        };
+        Ok(Self(
+            find("name").unwrap_or_else(|| INSTALL.to_owned()),
+            find("path").unwrap_or_default(),
+        ))
+    }
+}
+
+/// Asks the store, away from the event loop: every answer comes from a disk.
+pub(super) async fn in_store<T: Send + 'static>(
+    app: &App,
+    ask: impl FnOnce(&SkillStore) -> Result<T, SkillError> + Send + 'static,
+) -> ApiResult<T> {
+    blocking(app, move |store| {
+        ask(store).map_err(|error| refusal(&error))
+    })
+    .await
+}
+
+/// The same for what has refusals of its own.
+pub(super) async fn blocking<T: Send + 'static>(
+    app: &App,
+    ask: impl FnOnce(&SkillStore) -> ApiResult<T> + Send + 'static,
+) -> ApiResult<T> {
+    let store = app.skills.clone();
+    let work = tokio::task::spawn_blocking(move || ask(&store));
+    let flat = async move {
+        work.await
+            .map_err(|error| ApiError::internal("the skill store made a mistake", &error))?
+    };
+    within(PATIENCE, flat).await
+}
+
+pub(super) fn info(store: &SkillStore, skill: &Skill) -> SkillInfo {
+    SkillInfo {
+        name: skill.name.clone(),
+        display_name: skill.display_name.clone(),
+        description: skill.description.clone(),
+        created_at: skill.created_at,
+        updated_at: skill.updated_at,
+        warnings: warnings(store, &skill.warnings),
+    }
+}
+
+fn detail_of(store: &SkillStore, skill: Skill) -> SkillDetail {
+    SkillDetail {
+        skill: info(store, &skill),
+        instructions: skill.instructions,
+        entry_file: skill.entry_file,
+    }
+}
+
+pub(super) fn warnings(store: &SkillStore, warnings: &[Warning]) -> Vec<SkillWarning> {
+    warnings
+        .iter()
+        .map(|warning| SkillWarning {
+            code: warning.code().to_owned(),
+            message: match warning {
+                Warning::NameShared { other } => {
+                    let other = below(store, other);
+                    format!("another skill has the same name: {other}")
+                }
+                other => other.to_string(),
+            },
+        })
+        .collect()
+}
+
+fn problem(store: &SkillStore, problem: &Problem) -> SkillProblem {
+    SkillProblem {
+        path: below(store, &problem.path),
+        message: problem.reason.clone(),
+    }
+}
+
+/// A place in the store, without where the store is: that is the operator's affair.
+pub(super) fn below(store: &SkillStore, path: &std::path::Path) -> String {
+    let root = store.root();
+    let relative = path
+        .strip_prefix(&root)
+        .ok()
+        .or_else(|| {
+            let real = root.canonicalize().ok()?;
+            path.strip_prefix(real).ok()
+        })
+        .filter(|rest| !rest.as_os_str().is_empty());
+    relative
+        .or_else(|| path.file_name().map(std::path::Path::new))
+        .unwrap_or(std::path::Path::new("."))
+        .to_string_lossy()
+        .into_owned()
+}

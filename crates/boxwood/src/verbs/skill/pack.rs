@@ -1,0 +1,205 @@
+//! A directory of this machine as a zip archive: the daemon may be on another one.
+//!
+//! Comes in: a directory. Goes out: the archive in memory, with the directory's name at its top.
+//! Never here: what may be in a skill; the store judges that, of every archive alike.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Cursor, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+use crate::copy::Progress;
+use crate::failure::{Failure, Outcome};
+use crate::flags::size_text;
+
+/// Enough for anything that is a skill; somebody's whole home directory is not.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// How deep the store looks for skills below a directory.
+const SEARCH_DEPTH: usize = 2;
+
+const ENTRY_FILES: [&str; 2] = ["SKILL.md", "skill.md"];
+
+/// Packs a directory. Symbolic links and special files are left out, with a line on stderr.
+pub(super) fn pack(directory: &Path, name: &str, progress: &Progress) -> Outcome<Vec<u8>> {
+    if !has_skill(directory, SEARCH_DEPTH) {
+        return Err(
+            Failure::usage(format!("there is no SKILL.md in `{}`", directory.display()))
+                .hint("a skill is a directory with a SKILL.md in it"),
+        );
+    }
+    let mut packing = Packing {
+        zip: ZipWriter::new(Cursor::new(Vec::new())),
+        bytes: 0,
+        progress,
+    };
+    packing.tree(directory.to_owned(), name.to_owned())?;
+    let packed = packing.zip.finish().map_err(unpackable)?;
+    Ok(packed.into_inner())
+}
+
+/// Looked for here as well, before anything large and wrong is packed and sent.
+fn has_skill(directory: &Path, depth: usize) -> bool {
+    if ENTRY_FILES
+        .iter()
+        .any(|name| directory.join(name).is_file())
+    {
+        return true;
+    }
+    let Some(deeper) = depth.checked_sub(1) else {
+        return false;
+    };
+    let Ok(entries) = fs::read_dir(directory) else {
+        return false;
+    };
+    entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .any(|entry| has_skill(&entry.path(), deeper))
+}
+
+struct Packing<'a> {
+    zip: ZipWriter<Cursor<Vec<u8>>>,
+    bytes: u64,
+    progress: &'a Progress,
+}
+
+impl Packing<'_> {
+    fn tree(&mut self, from: PathBuf, to: String) -> Outcome<()> {
+        let mut pending = vec![(from, to)];
+        while let Some((from, to)) = pending.pop() {
+            let unreadable = |error| unreadable(&from, error);
+            let mut entries = fs::read_dir(&from)
+                .map_err(unreadable)?
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(unreadable)?;
+            // The same directory makes the same archive.
+            entries.sort_by_key(fs::DirEntry::file_name);
+            let options = SimpleFileOptions::default().unix_permissions(0o755);
+            self.zip
+                .add_directory(format!("{to}/"), options)
+                .map_err(unpackable)?;
+            for entry in entries {
+                let path = entry.path();
+                let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
+                    self.skip(&path, "its name is not UTF-8");
+                    continue;
+                };
+                // Of the entry itself: a link in the tree is not followed.
+                let metadata = entry
+                    .metadata()
+                    .map_err(|error| self::unreadable(&path, error))?;
+                let to = format!("{to}/{name}");
+                if metadata.is_dir() {
+                    // History is not part of a skill, and often larger than it.
+                    if name != ".git" {
+                        pending.push((path, to));
+                    }
+                } else if metadata.is_file() {
+                    self.file(&path, to, &metadata)?;
+                } else if metadata.is_symlink() {
+                    self.skip(&path, "it is a symbolic link");
+                } else {
+                    self.skip(&path, "it is not a regular file");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, from: &Path, to: String, metadata: &Metadata) -> Outcome<()> {
+        let mode = if is_executable(metadata) {
+            0o755
+        } else {
+            0o644
+        };
+        let options = SimpleFileOptions::default().unix_permissions(mode);
+        self.zip.start_file(to, options).map_err(unpackable)?;
+        let mut file = File::open(from).map_err(|error| unreadable(from, error))?;
+        let mut piece = vec![0; 64 * 1024];
+        loop {
+            let count = file
+                .read(&mut piece)
+                .map_err(|error| unreadable(from, error))?;
+            if count == 0 {
+                break;
+            }
+            self.bytes += count as u64;
+            if self.bytes > MOST_BYTES {
+                return Err(Failure::usage(format!(
+                    "there are more than {} in it",
+                    size_text(MOST_BYTES)
+                ))
+                .hint("a skill holds instructions and scripts; mount large data with `-v`"));
+            }
+            self.zip
+                .write_all(&piece[..count])
+                .map_err(|error| Failure::local("the archive could not be made", error))?;
+            self.progress.add_bytes(count);
+        }
+        self.progress.file_done();
+        Ok(())
+    }
+
+    fn skip(&self, path: &Path, why: &str) {
+        self.progress.skip(&path.to_string_lossy(), why);
+    }
+}
+
+#[cfg(unix)]
+fn is_executable(metadata: &Metadata) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    metadata.permissions().mode() & 0o111 != 0
+}
+
+#[cfg(not(unix))]
+fn is_executable(_: &Metadata) -> bool {
+    false
+}
+
+fn unreadable(path: &Path, error: io::Error) -> Failure {
+    Failure::local(format!("`{}` could not be read", path.display()), error)
+}
+
+fn unpackable(error: zip::result::ZipError) -> Failure {
+    Failure::local("the archive could not be made", io::Error::other(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_has_the_files_and_nothing_that_leads_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let skill = dir.path().join("pdf");
+        fs::create_dir_all(skill.join("scripts")).unwrap();
+        fs::create_dir_all(skill.join(".git")).unwrap();
+        fs::write(skill.join("SKILL.md"), "x").unwrap();
+        fs::write(skill.join("scripts/run.py"), "y").unwrap();
+        fs::write(skill.join(".git/config"), "secret").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", skill.join("link")).unwrap();
+        let packed = pack(&skill, "pdf", &Progress::new()).unwrap();
+        let mut archive = zip::ZipArchive::new(Cursor::new(packed)).unwrap();
+        let mut names: Vec<String> = (0..archive.len())
+            .map(|index| archive.by_index(index).unwrap().name().to_owned())
+            .collect();
+        names.sort();
+        assert_eq!(
+            names,
+            ["pdf/", "pdf/SKILL.md", "pdf/scripts/", "pdf/scripts/run.py"]
+        );
+    }
+
+    #[test]
+    fn a_directory_without_a_skill_is_not_packed() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("a/b/c")).unwrap();
+        fs::write(dir.path().join("a/b/c/SKILL.md"), "too deep").unwrap();
+        assert!(pack(dir.path(), "x", &Progress::new()).is_err());
+        fs::write(dir.path().join("a/b/SKILL.md"), "found").unwrap();
+        assert!(pack(dir.path(), "x", &Progress::new()).is_ok());
+    }
+}
