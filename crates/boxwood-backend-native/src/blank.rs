@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use boxwood_init::{Channel, ToSpawner};
 use boxwood_policy::BoxUser;
@@ -14,6 +14,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::Shared;
 use crate::cgroup::Group;
+use crate::live_mount::Doors;
 use crate::mapping::BoxIds;
 use crate::net::{NetLease, PastaLease};
 use crate::spawner::Born;
@@ -36,6 +37,7 @@ pub(crate) struct Remains {
     pub(crate) group: Option<Group>,
     pub(crate) ids: BoxIds,
     pub(crate) way_out: std::sync::Mutex<Option<WayOut>>,
+    doors: std::sync::Mutex<Option<Arc<Doors>>>,
 }
 
 pub(crate) struct Blank {
@@ -84,7 +86,13 @@ impl Blank {
             group: None,
             ids,
             way_out: std::sync::Mutex::default(),
+            doors: std::sync::Mutex::default(),
         };
+        // Before the maps: they let init become another, and then only root may look at it.
+        // Where even that is forbidden boxes work, and take no mounts later.
+        let doors = Doors::open(remains.init)
+            .inspect_err(|error| tracing::debug!(%error, "a box's namespaces stay closed"));
+        remains.doors = std::sync::Mutex::new(doors.ok().map(Arc::new));
         shared.mapping.write(pid, &remains.ids)?;
         if shared.cgroups.any() {
             let group = Group::create(&shared.cgroups, &remains.name, remains.ids.init_uid)?;
@@ -121,14 +129,23 @@ impl Remains {
         }
     }
 
+    /// The box's namespaces, while there is a box.
+    pub(crate) fn doors(&self) -> Option<Arc<Doors>> {
+        let doors = self.doors.lock();
+        doors.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Kills the box and removes every trace of it.
     pub(crate) async fn clear(&self) -> io::Result<()> {
         self.kill();
         self.dead().await;
+        // With them go its mounts.
+        let doors = self.doors.lock();
+        drop(doors.unwrap_or_else(PoisonError::into_inner).take());
         let way_out = self
             .way_out
             .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(way_out) = way_out {
             tokio::task::spawn_blocking(move || way_out.release())

@@ -13,6 +13,7 @@ mod files;
 mod idmap;
 mod instance;
 mod label;
+mod live_mount;
 mod mapping;
 mod net;
 mod plan;
@@ -106,7 +107,7 @@ impl Backend for NativeBackend {
             files: true,
             network: true,
             host_mounts: true,
-            live_mounts: false,
+            live_mounts: true,
             mechanisms: Mechanism::ALL
                 .into_iter()
                 .filter(|&mechanism| mechanism != Mechanism::KernelBoundary)

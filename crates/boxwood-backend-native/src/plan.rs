@@ -181,7 +181,7 @@ fn image_source(
     Ok(MountSource::Detached { fd: fds.len() - 1 })
 }
 
-fn mount_plan(
+pub(crate) fn mount_plan(
     shared: &Shared,
     mount: &AdmittedMount,
     remains: &Remains,

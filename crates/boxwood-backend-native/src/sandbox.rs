@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use boxwood_api::IsolationLabel;
@@ -16,6 +16,7 @@ use boxwood_backend::{
     SpawnRequest, StopError,
 };
 use boxwood_init::{Channel, ChannelError, FromInit, KillScope, Program, Spawn, ToInit};
+use boxwood_policy::AdmittedMount;
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
@@ -26,7 +27,7 @@ use crate::cgroup::{Counters, ExecGroup};
 use crate::process::{self, Control};
 use crate::spawner::into_io;
 use crate::watched::watch;
-use crate::{Shared, files, streams};
+use crate::{Shared, files, live_mount, streams};
 
 pub(crate) struct NativeSandbox {
     remains: Arc<Remains>,
@@ -37,6 +38,12 @@ pub(crate) struct NativeSandbox {
     stopping: tokio::sync::Mutex<bool>,
     busy: Busy,
     pulse: Arc<Pulse>,
+    /// Where Landlock lets commands write; empty without it.
+    fence: Vec<String>,
+    /// The backend outlives its boxes, and nobody but a new mount needs it.
+    shared: Weak<Shared>,
+    /// Held while a mount joins.
+    mounting: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The channel to init and everybody who waits on it.
@@ -247,7 +254,8 @@ impl NativeSandbox {
         remains: Remains,
         label: IsolationLabel,
         link: Arc<Link>,
-        shared: &Shared,
+        fence: Vec<String>,
+        shared: &Arc<Shared>,
     ) -> Self {
         let remains = Arc::new(remains);
         let (tell_gone, gone) = watch::channel(false);
@@ -261,7 +269,37 @@ impl NativeSandbox {
             stopping: tokio::sync::Mutex::new(false),
             busy: shared.busy.clone(),
             pulse: Arc::clone(&shared.pulse),
+            fence,
+            shared: Arc::downgrade(shared),
+            mounting: Arc::default(),
         }
+    }
+
+    /// In a task of its own: a caller that goes away half-way leaves a mount, not half of one.
+    async fn join(&self, mount: &AdmittedMount) -> Result<(), MountError> {
+        live_mount::check_fence(&self.fence, mount)?;
+        let shared = self.shared.upgrade().ok_or(MountError::Gone)?;
+        if !self.is_running() {
+            return Err(MountError::Gone);
+        }
+        self.pulse.beat();
+        let (remains, mount) = (Arc::clone(&self.remains), mount.clone());
+        let (mounting, busy) = (Arc::clone(&self.mounting), self.busy.enter());
+        let joining = tokio::spawn(async move {
+            let _alone = mounting.lock().await;
+            let wanted = mount.clone();
+            let work = move || live_mount::mount(&shared, &remains, &wanted);
+            let outcome = tokio::task::spawn_blocking(work).await;
+            drop(busy);
+            outcome.unwrap_or_else(|error| {
+                Err(live_mount::failed(
+                    &mount,
+                    "run the mounter",
+                    io::Error::other(error),
+                ))
+            })
+        });
+        joining.await.unwrap_or(Err(MountError::Gone))
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -385,11 +423,8 @@ impl Sandbox for NativeSandbox {
         Box::pin(files::call(self, call))
     }
 
-    fn mount<'a>(
-        &'a self,
-        _mount: &'a boxwood_policy::AdmittedMount,
-    ) -> BoxFuture<'a, Result<(), MountError>> {
-        Box::pin(async { Err(MountError::Unsupported) })
+    fn mount<'a>(&'a self, mount: &'a AdmittedMount) -> BoxFuture<'a, Result<(), MountError>> {
+        Box::pin(self.join(mount))
     }
 
     fn is_alive(&self) -> bool {
@@ -410,6 +445,9 @@ impl Sandbox for NativeSandbox {
             if *stopped {
                 return Ok(());
             }
+            self.remains.kill();
+            // A mount under way notices, and lets go of the box's namespaces.
+            let _quiet = self.mounting.lock().await;
             let cleared = self.remains.clear().await;
             // Whoever asks something of it from now on is told that it is gone.
             let _ = self.gone.clone().wait_for(|gone| *gone).await;

@@ -27,13 +27,19 @@ pub(crate) async fn start(
 ) -> Result<Arc<NativeSandbox>, StartError> {
     let (remains, channel) = blank(&shared, &spec).await?;
     match carry_out(&shared, &spec, &remains, channel).await {
-        Ok((link, landlock)) => {
+        Ok(Ready {
+            link,
+            landlock,
+            fence,
+        }) => {
             let label = label::label(&shared, &spec, landlock);
             if let Err(denial) = boxwood_policy::check_label(&spec, &label) {
                 clear(&remains).await;
                 return Err(missing(&denial));
             }
-            Ok(Arc::new(NativeSandbox::new(remains, label, link, &shared)))
+            Ok(Arc::new(NativeSandbox::new(
+                remains, label, link, fence, &shared,
+            )))
         }
         Err(error) => {
             clear(&remains).await;
@@ -98,12 +104,20 @@ fn blocked(source: io::Error) -> StartError {
     }
 }
 
+/// What a box that has begun is known by.
+struct Ready {
+    link: Arc<Link>,
+    landlock: bool,
+    /// Where Landlock lets commands write; empty without it.
+    fence: Vec<String>,
+}
+
 async fn carry_out(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
     remains: &Remains,
     channel: boxwood_init::Channel,
-) -> Result<(Arc<Link>, bool), StartError> {
+) -> Result<Ready, StartError> {
     if let Some(group) = &remains.group {
         group
             .limit(&spec.limits())
@@ -115,6 +129,7 @@ async fn carry_out(
     };
     // A few short system calls per mount: not worth another thread.
     let Drawn { plan, fds } = plan::draw(shared, spec, remains, network)?;
+    let fence = plan.writable_places();
     let link = Link::new(channel).map_err(step("open its channel"))?;
     let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     link.send(&ToInit::Plan(Box::new(plan)), &borrowed)
@@ -122,7 +137,11 @@ async fn carry_out(
         .map_err(step("send its plan"))?;
     let answer = tokio::time::timeout(DEADLINE, link.receive()).await;
     match answer {
-        Ok(Ok((FromInit::Ready { landlock, .. }, _))) => Ok((link, landlock)),
+        Ok(Ok((FromInit::Ready { landlock, .. }, _))) => Ok(Ready {
+            link,
+            landlock,
+            fence: if landlock { fence } else { Vec::new() },
+        }),
         Ok(Ok((FromInit::PlanFailed { step, errno }, _))) => Err(StartError::Step {
             step,
             source: io::Error::from_raw_os_error(errno),

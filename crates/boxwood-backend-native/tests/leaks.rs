@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use boxwood_api::Network;
+use boxwood_api::{MountMode, Network};
 use boxwood_backend::Backend;
 use boxwood_backend::suite::{Bench, Footprint, Host, Wish, settle};
 use libtest_mimic::Trial;
@@ -94,6 +94,9 @@ async fn one(bench: &Bench, number: usize) -> anyhow::Result<()> {
         .await?;
     ensure!(said == "42\n", "box {number} said {said:?}");
     held.write("/workspace/file", b"x").await?;
+    let joining = bench.host_dir("joining")?;
+    held.join(&joining, "/workspace/.skills/one", MountMode::Ro)
+        .await?;
     held.stop()
         .await
         .with_context(|| format!("stopping box {number}"))

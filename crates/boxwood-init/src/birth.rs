@@ -63,7 +63,7 @@ fn carry_out(plan: &Plan, fds: Vec<OwnedFd>) -> Result<Locked, StepError> {
 
 /// Takes the namespace's uid 0, which owns the mounts to come. With a single uid there is nobody
 /// else to be, and the capabilities are there already.
-fn become_root(identity: &Identity) -> Result<(), StepError> {
+pub(crate) fn become_root(identity: &Identity) -> Result<(), StepError> {
     if identity.single_uid {
         return Ok(());
     }

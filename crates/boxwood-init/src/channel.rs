@@ -15,8 +15,9 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Most descriptors that one message may carry (64 mounts, the workspace, the root, and spare).
-pub const MAX_FDS: usize = 80;
+/// Most descriptors that one message may carry (64 mounts, 64 skills, the workspace, the root, and
+/// spare). The kernel takes 253.
+pub const MAX_FDS: usize = 144;
 
 /// Larger bodies travel in a memfd: a packet has to fit the socket's send buffer.
 const INLINE_LIMIT: usize = 48 * 1024;

@@ -10,8 +10,8 @@ mod plan;
 
 pub use channel::{Channel, ChannelError, MAX_FDS};
 pub use message::{
-    FileFailure, FileReply, FileRequest, FileStat, FromInit, FromSpawner, KillScope, Program,
-    Spawn, StdioPlan, ToInit, ToSpawner,
+    FileFailure, FileReply, FileRequest, FileStat, FromInit, FromMounter, FromSpawner, KillScope,
+    MountOrder, Program, Spawn, StdioPlan, ToInit, ToSpawner,
 };
 pub use plan::{Identity, InsideInterface, InsideNetwork, MountPlan, MountSource, Plan, RootPlan};
 

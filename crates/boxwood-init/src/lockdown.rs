@@ -98,24 +98,7 @@ fn capabilities(identity: &Identity) -> Result<(), StepError> {
 fn landlock(plan: &Plan) -> Result<bool, StepError> {
     let abi = ABI::V6;
     let write = AccessFs::from_write(abi);
-    let mut places: Vec<String> = [
-        "/tmp",
-        "/dev",
-        "/proc",
-        "/home",
-        "/root",
-        "/opt",
-        "/usr/local",
-    ]
-    .map(String::from)
-    .into();
-    places.push(plan.workspace_path.clone());
-    places.extend(plan.mounts.iter().map(|mount| mount.target.clone()));
-    let whole_root = matches!(plan.root, boxwood_init::RootPlan::Directory(_));
-    if whole_root && !plan.read_only_root {
-        places.push("/".to_owned());
-    }
-    fence(write, &places).map_err(|error| StepError {
+    fence(write, &plan.writable_places()).map_err(|error| StepError {
         step: format!("fence the box with Landlock: {error}"),
         errno: libc::EPERM,
     })

@@ -9,6 +9,7 @@ mod command;
 mod denials;
 mod files;
 mod lockdown;
+mod mounter;
 mod places;
 mod root;
 mod serve;

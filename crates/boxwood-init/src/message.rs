@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Plan;
+use crate::plan::{Identity, MountPlan, Plan};
 
 /// Daemon to spawner. With `Blank` comes one descriptor: init's end of its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,25 @@ pub enum ToSpawner {
     /// A process in a new user namespace and nothing else, that waits to be killed: its namespace
     /// is wanted for the owner translation of a mount. The descriptor it gets is a pipe or socket.
     UserNamespace,
+    /// A process in the spawner's own namespaces that waits for a [`MountOrder`]. The descriptor is
+    /// its end of a channel.
+    Mounter,
+}
+
+/// Daemon to mounter, once: one mount for a box that is running. Descriptors by place.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MountOrder {
+    pub identity: Identity,
+    pub mount: MountPlan,
+    pub user_namespace: usize,
+    pub mount_namespace: usize,
+}
+
+/// Mounter to daemon, its only word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromMounter {
+    Done,
+    Failed { step: String, errno: i32 },
 }
 
 /// Spawner to daemon, with a pidfd beside `Born`.

@@ -31,6 +31,30 @@ pub struct Plan {
     pub environment: Vec<(String, String)>,
 }
 
+impl Plan {
+    /// Where commands may write, as far as Landlock is concerned: below the files that are at these
+    /// places when the box begins, and below what is mounted there later.
+    pub fn writable_places(&self) -> Vec<String> {
+        let mut places: Vec<String> = [
+            "/tmp",
+            "/dev",
+            "/proc",
+            "/home",
+            "/root",
+            "/opt",
+            "/usr/local",
+        ]
+        .map(String::from)
+        .into();
+        places.push(self.workspace_path.clone());
+        places.extend(self.mounts.iter().map(|mount| mount.target.clone()));
+        if matches!(self.root, RootPlan::Directory(_)) && !self.read_only_root {
+            places.push("/".to_owned());
+        }
+        places
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum RootPlan {
     /// The host's system directories, read-only.

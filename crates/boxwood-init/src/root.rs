@@ -9,6 +9,7 @@
 mod collect;
 mod etc;
 mod furnish;
+mod target;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -24,18 +25,25 @@ use rustix::mount::{
 use crate::places;
 use crate::step::{Step, StepError};
 use collect::Collected;
+pub(crate) use collect::bind;
+pub(crate) use target::put_over;
 
 pub(crate) fn build(plan: &Plan, fds: &[OwnedFd]) -> Result<(), StepError> {
-    // The namespace's copies receive the host's mount events. Until now that was good, a waiting box
-    // must not hold on to what the host unmounts; what is taken along from here stays as it is.
+    // Until now propagation was good, a waiting box must not hold on to what the host unmounts; what
+    // is taken along from here stays as it is.
+    cut_propagation()?;
+    let collected = Collected::from_host(plan, fds)?;
+    enter_new_root(plan, &collected)?;
+    furnish::furnish(plan, &collected)
+}
+
+/// A new namespace's copies receive the host's mount events; from here on they do not.
+pub(crate) fn cut_propagation() -> Result<(), StepError> {
     mount_change(
         "/",
         MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
     )
-    .step("cut mount propagation")?;
-    let collected = Collected::from_host(plan, fds)?;
-    enter_new_root(plan, &collected)?;
-    furnish::furnish(plan, &collected)
+    .step("cut mount propagation")
 }
 
 /// Pivots into an empty root (or the image under a writable layer) and lets go of the host's.

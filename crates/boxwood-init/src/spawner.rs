@@ -1,7 +1,8 @@
 //! The spawner: forks blank boxes on request.
 //!
 //! Comes in: requests from the daemon on standard input. Goes out: pids with pidfds. Never here: a
-//! thread, a mount, a decision. It lives in the host's namespaces and does nothing there.
+//! thread, a mount, a decision, a wait for anybody but the daemon. It lives in the host's namespaces
+//! and does nothing there.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,7 +16,7 @@ use rustix::thread::{
     CapabilitiesSecureBits, Uid, set_capabilities_secure_bits, set_thread_res_uid,
 };
 
-use crate::birth;
+use crate::{birth, mounter};
 
 const BOX_NAMESPACES: u64 =
     flags::NEWUSER | flags::NEWNS | flags::NEWPID | flags::NEWNET | flags::NEWIPC | flags::NEWUTS;
@@ -42,6 +43,7 @@ pub(crate) fn run() -> ! {
         let flags = match request {
             ToSpawner::Blank { .. } => BOX_NAMESPACES,
             ToSpawner::UserNamespace => flags::NEWUSER,
+            ToSpawner::Mounter => 0,
         };
         match fork_as(request, flags) {
             Ok(Forked::Child) => {
@@ -49,6 +51,7 @@ pub(crate) fn run() -> ! {
                 match request {
                     ToSpawner::Blank { .. } => birth::be_born(&Channel::from(inner)),
                     ToSpawner::UserNamespace => wait_for_end(inner),
+                    ToSpawner::Mounter => mounter::run(&Channel::from(inner)),
                 }
             }
             Ok(Forked::Parent { pid, pidfd }) => {

@@ -73,6 +73,24 @@ impl Sessions {
         }
     }
 
+    /// Like [`Sessions::exec`], in a session that is there already. None is made.
+    pub async fn exec_existing(&self, admission: Admission) -> Result<ExecResult, SessionError> {
+        let Admission { spec, exec } = admission;
+        if exec.cmd().trim().is_empty() {
+            return Err(empty_command());
+        }
+        let lease = self.registry.existing(spec.session()).await?;
+        let session = Arc::clone(&lease.session);
+        let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
+        let record = ExecRecord::begin(exec_id, lease);
+        let capture_bytes = self.registry.settings.capture_bytes;
+        let done = exec::run(record, &exec, capture_bytes).await?;
+        if done.unkillable {
+            self.close_unkillable(&session);
+        }
+        Ok(done.result)
+    }
+
     /// Like [`Sessions::exec`], with input and output while it runs.
     pub async fn stream(
         &self,

@@ -16,26 +16,44 @@ pub enum Depth {
 
 /// Sets attributes on the mount that `mount` (an `O_PATH` or detached-mount descriptor) names.
 pub fn set_attributes(mount: BorrowedFd<'_>, set: u64, depth: Depth) -> io::Result<()> {
-    change(mount, set, 0, None, depth)
+    let what = Change {
+        set,
+        ..Change::default()
+    };
+    change(mount, what, None, depth)
+}
+
+/// Takes attributes away again.
+pub fn clear_attributes(mount: BorrowedFd<'_>, clear: u64, depth: Depth) -> io::Result<()> {
+    let what = Change {
+        clear,
+        ..Change::default()
+    };
+    change(mount, what, None, depth)
 }
 
 /// Translates owners on a detached mount by the maps of `user_namespace`, and makes it private: a
 /// clone of a shared mount is its peer, and what is mounted below one appears below the other, in
 /// both directions.
 pub fn set_idmap(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
-    change(
-        mount,
-        libc::MOUNT_ATTR_IDMAP,
-        libc::MS_PRIVATE,
-        Some(user_namespace),
-        Depth::One,
-    )
+    let what = Change {
+        set: libc::MOUNT_ATTR_IDMAP,
+        propagation: libc::MS_PRIVATE,
+        ..Change::default()
+    };
+    change(mount, what, Some(user_namespace), Depth::One)
+}
+
+#[derive(Clone, Copy, Default)]
+struct Change {
+    set: u64,
+    clear: u64,
+    propagation: u64,
 }
 
 fn change(
     mount: BorrowedFd<'_>,
-    set: u64,
-    propagation: u64,
+    what: Change,
     user_namespace: Option<BorrowedFd<'_>>,
     depth: Depth,
 ) -> io::Result<()> {
@@ -44,9 +62,9 @@ fn change(
         None => 0,
     };
     let attr = libc::mount_attr {
-        attr_set: set,
-        attr_clr: 0,
-        propagation,
+        attr_set: what.set,
+        attr_clr: what.clear,
+        propagation: what.propagation,
         userns_fd,
     };
     let recursive = match depth {

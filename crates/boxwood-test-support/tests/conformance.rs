@@ -10,7 +10,14 @@ use boxwood_backend::suite::{Absence, Bench, Host, Privilege, conformance, run_c
 use boxwood_test_support::FakeBackend;
 
 /// Behaviour without walls.
-const GROUPS: [&str; 5] = ["exec", "streams", "terminal", "kill", "files"];
+const GROUPS: [&str; 6] = [
+    "exec",
+    "streams",
+    "terminal",
+    "kill",
+    "files",
+    "live_mounts",
+];
 
 /// Cases of those groups that need a root, a uid or a process namespace after all.
 const NEEDS_WALLS: [(&str, &str); 10] = [

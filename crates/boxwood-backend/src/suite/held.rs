@@ -1,17 +1,24 @@
 //! A box in a case's hands: run this, read that, say what came of it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use boxwood_api::MountMode;
+use boxwood_policy::AdmittedSpec;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
 
+use super::Wish;
 use crate::{
-    Exit, ExitStatus, FileAnswer, FileCall, FileError, FileFault, OpenFor, Process, ProcessControl,
-    Sandbox, SpawnRequest, Stdio,
+    Exit, ExitStatus, FileAnswer, FileCall, FileError, FileFault, MountError, OpenFor, Process,
+    ProcessControl, Sandbox, SpawnRequest, Stdio,
 };
+
+/// No mount takes longer to join, unless it hangs.
+const JOIN_LIMIT: Duration = Duration::from_secs(20);
 
 /// How long one command may take unless a case says otherwise.
 const RUN_LIMIT: Duration = Duration::from_mins(1);
@@ -113,6 +120,44 @@ impl HeldBox {
             Err(other) => bail!("{what}: {other:?} instead of a fault"),
             Ok(answer) => bail!("{what} was allowed: {answer:?}"),
         }
+    }
+
+    /// Adds a directory or file of the host to the running box, judged here and now.
+    pub async fn join(
+        &self,
+        source: &Path,
+        mount_path: &str,
+        mode: MountMode,
+    ) -> anyhow::Result<()> {
+        self.try_join(source, mount_path, mode)
+            .await?
+            .with_context(|| format!("mounting at {mount_path}"))
+    }
+
+    /// The outer error is the suite's own, the inner one the backend's answer.
+    pub async fn try_join(
+        &self,
+        source: &Path,
+        mount_path: &str,
+        mode: MountMode,
+    ) -> anyhow::Result<Result<(), MountError>> {
+        let spec = Wish::new()
+            .extra(source, mount_path, mode)
+            .admit("a mount that joins")?;
+        self.join_admitted(&spec).await
+    }
+
+    pub(super) async fn join_admitted(
+        &self,
+        spec: &AdmittedSpec,
+    ) -> anyhow::Result<Result<(), MountError>> {
+        for mount in spec.extra_mounts() {
+            let joining = tokio::time::timeout(JOIN_LIMIT, self.sandbox.mount(mount));
+            if let Err(error) = joining.await.context("a mount did not join in time")? {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(()))
     }
 
     pub async fn write(&self, path: &str, content: &[u8]) -> anyhow::Result<()> {

@@ -143,7 +143,7 @@ fn clone_tree(path: &str, more: OpenTreeFlags) -> Result<OwnedFd, StepError> {
 }
 
 /// A mount of the plan, with its access set while nobody can see it yet.
-fn bind(mount: &MountPlan, fds: &[OwnedFd]) -> Result<OwnedFd, StepError> {
+pub(crate) fn bind(mount: &MountPlan, fds: &[OwnedFd]) -> Result<OwnedFd, StepError> {
     let tree = detached(&mount.source, fds, &mount.target)?;
     let mut set = attributes::NOSUID | attributes::NODEV;
     if mount.read_only {

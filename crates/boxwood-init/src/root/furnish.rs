@@ -1,19 +1,19 @@
 //! Puts what was collected into its places. Runs inside the new root: every path is the box's.
 
 use std::fs;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::Path;
 
 use boxwood_init::{Plan, RootPlan};
 use boxwood_sys::mount::Depth;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use rustix::fs::CWD;
+use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::thread::{Gid, Uid};
 
 use crate::places;
 use crate::root::collect::{Collected, Piece};
+use crate::root::target::put_at;
 use crate::root::{etc, make_read_only, overlay, put, tmpfs};
 use crate::step::{Step, StepError};
 
@@ -47,7 +47,7 @@ pub(crate) fn furnish(plan: &Plan, collected: &Collected) -> Result<(), StepErro
     // Targets of mounts are made while the root can still be written.
     workspace(plan, collected.workspace.as_ref())?;
     for (mount, tree) in plan.mounts.iter().zip(&collected.mounts) {
-        put_at(plan, tree, &mount.target, mount.is_dir)?;
+        put_at(&plan.identity, tree, &mount.target, mount.is_dir)?;
     }
     if host_root || plan.read_only_root {
         make_read_only(root.as_fd(), Depth::One)?;
@@ -172,86 +172,15 @@ fn local_layer(plan: &Plan, owner: (u32, u32)) -> Result<(), StepError> {
 fn workspace(plan: &Plan, mount: Option<&OwnedFd>) -> Result<(), StepError> {
     let path = &plan.workspace_path;
     if let Some(tree) = mount {
-        return put_at(plan, tree, path, true);
+        return put_at(&plan.identity, tree, path, true);
     }
     let owner = (plan.identity.command_uid, plan.identity.command_gid);
     put_at(
-        plan,
+        &plan.identity,
         &tmpfs(plan.private_workspace_mb, 0o755, Some(owner))?,
         path,
         true,
     )
-}
-
-/// Mounts at a place that may lie inside an earlier mount, whose content is not to be trusted: no
-/// symlink is followed on the way.
-fn put_at(plan: &Plan, tree: &OwnedFd, target: &str, is_dir: bool) -> Result<(), StepError> {
-    make_target(plan, target, is_dir).step_with(|| format!("make the mount point {target}"))?;
-    let place = openat2(
-        CWD,
-        target,
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-        ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
-    )
-    .step_with(|| format!("open the mount point {target}"))?;
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(tree, "", &place, "", flags).step_with(|| format!("mount {target}"))
-}
-
-/// Makes a mount point. Inside a mounted workspace only the commands' own uid may make files, so a
-/// place that root cannot make is tried again as that uid.
-fn make_target(plan: &Plan, target: &str, is_dir: bool) -> io::Result<()> {
-    let make = || {
-        let (parent, name) = target.rsplit_once('/').unwrap_or(("", target));
-        let mut at = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        for part in parent.split('/').filter(|part| !part.is_empty()) {
-            at = step_into(&at, part)?;
-        }
-        if is_dir {
-            step_into(&at, name).map(drop)
-        } else {
-            let flags = OFlags::CREATE | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            match rustix::fs::openat(&at, name, flags, Mode::from_raw_mode(0o644)) {
-                Ok(_) => Ok(()),
-                // It exists and cannot be opened: good enough to be mounted on.
-                Err(_) if rustix::fs::statat(&at, name, no_follow()).is_ok() => Ok(()),
-                Err(errno) => Err(errno.into()),
-            }
-        }
-    };
-    match make() {
-        Err(_) if !plan.identity.single_uid => as_command(plan, make),
-        outcome => outcome,
-    }
-}
-
-fn no_follow() -> rustix::fs::AtFlags {
-    rustix::fs::AtFlags::SYMLINK_NOFOLLOW
-}
-
-/// Opens the directory `name` below `at`, making it when missing. Never through a symlink.
-fn step_into(at: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
-    let open = || {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(at, name, flags, Mode::empty())
-    };
-    match open() {
-        Err(rustix::io::Errno::NOENT) => {
-            rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o755))?;
-            Ok(open()?)
-        }
-        outcome => Ok(outcome?),
-    }
-}
-
-/// Runs `work` with the commands' uid as the one that the file system sees.
-fn as_command<T>(plan: &Plan, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    let (uid, gid) = (plan.identity.command_uid, plan.identity.command_gid);
-    boxwood_sys::fsid::set(uid, gid)?;
-    let outcome = work();
-    boxwood_sys::fsid::set(0, 0)?;
-    outcome
 }
 
 pub(super) fn make_directory(path: &str, mode: u32) -> Result<(), StepError> {

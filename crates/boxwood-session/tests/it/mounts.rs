@@ -84,7 +84,7 @@ async fn a_platforms_new_mount_joins_and_a_missing_one_stays() {
     let (one, two) = (shelf.package("one"), shelf.package("two"));
     let one = mount(&one, "/workspace/.skills/one", MountMode::Rw);
     let two = mount(&two, "/workspace/.skills/two", MountMode::Ro);
-    let first = made(&house, by_platform("s", "", &[one.clone()])).await;
+    let first = made(&house, by_platform("s", "", std::slice::from_ref(&one))).await;
     assert_eq!(house.backend.live_mounts(), 0, "it was made with it");
     let second = made(&house, by_platform("s", "", &[two.clone(), one.clone()])).await;
     assert_eq!(second.incarnation, first.incarnation);
@@ -210,7 +210,7 @@ async fn a_mount_that_fails_is_an_error_and_the_session_lives_on() {
     let error = in_time(
         house
             .sessions
-            .exec(by_platform("s", "true", &[new.clone()])),
+            .exec(by_platform("s", "true", std::slice::from_ref(&new))),
     )
     .await
     .expect_err("the mount failed");
@@ -254,7 +254,7 @@ async fn a_caller_that_vanishes_leaves_a_mount_that_is_known() {
     {
         let joining = house
             .sessions
-            .get_or_create(by_platform("s", "", &[new.clone()]).spec);
+            .get_or_create(by_platform("s", "", std::slice::from_ref(&new)).spec);
         let mut joining = std::pin::pin!(joining);
         assert!(futures_util::poll!(joining.as_mut()).is_pending());
     }

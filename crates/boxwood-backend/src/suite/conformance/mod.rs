@@ -8,6 +8,7 @@ mod kill;
 mod label;
 mod life;
 mod limits;
+mod live_mounts;
 mod mounts;
 mod neighbours;
 mod network;
@@ -27,6 +28,7 @@ pub(super) fn all() -> Vec<Case> {
         label::cases(),
         life::cases(),
         limits::cases(),
+        live_mounts::cases(),
         mounts::cases(),
         neighbours::cases(),
         network::cases(),

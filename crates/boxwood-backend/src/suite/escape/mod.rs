@@ -7,6 +7,7 @@ mod host_processes;
 mod init;
 mod kernel;
 mod leftovers;
+mod live_mounts;
 mod network;
 mod privilege;
 
@@ -21,6 +22,7 @@ pub(super) fn all() -> Vec<Case> {
         init::cases(),
         kernel::cases(),
         leftovers::cases(),
+        live_mounts::cases(),
         network::cases(),
         privilege::cases(),
     ]
