@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Awaitable, Callable
 
 import steps_chat
 import steps_mcp
@@ -24,7 +25,8 @@ import steps_skills
 from programs import ProgramFailed, processes_that_know
 from stage import Places, Stage
 
-STEPS = [*steps_chat.STEPS, *steps_skills.STEPS, *steps_mcp.STEPS]
+Step = Callable[[Stage], Awaitable[None]]
+STEPS: list[Step] = [*steps_chat.STEPS, *steps_skills.STEPS, *steps_mcp.STEPS]
 LOG_TAIL_LINES = 80
 
 
@@ -36,21 +38,26 @@ def main() -> int:
     parser.add_argument('--langbot-python', type=pathlib.Path, default=pathlib.Path(sys.executable))
     parser.add_argument('--work', type=pathlib.Path, required=True, help='an empty directory')
     parser.add_argument('--logs', type=pathlib.Path, required=True)
-    places = Places(**vars(parser.parse_args()))
+    parser.add_argument(
+        '--skip', action='append', default=[], metavar='STEP', help='for a look at a later one'
+    )
+    arguments = vars(parser.parse_args())
+    skipped = arguments.pop('skip')
+    places = Places(**arguments)
     places.logs.mkdir(parents=True, exist_ok=True)
     for old in places.logs.glob('*.log'):
         old.unlink()
     # An ordinary end for the daemons too when somebody stops this from outside.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    return 0 if asyncio.run(run(places)) else 1
+    return 0 if asyncio.run(run(places, [step for step in STEPS if step.__name__ not in skipped])) else 1
 
 
-async def run(places: Places) -> bool:
+async def run(places: Places, steps: list[Step]) -> bool:
     stage = Stage(places)
     passed = 0
     started = time.monotonic()
     try:
-        for step in [boot, *STEPS]:
+        for step in [boot, *steps]:
             step_started = time.monotonic()
             try:
                 await step(stage)
