@@ -19,6 +19,7 @@ pub use auth::{NewToken, TokenError, TokenInfo, Tokens};
 pub use config::{Config, ConfigError, Flags};
 pub use facts::gather as gather_facts;
 pub use http::openapi_json;
+pub use langbot::LangBotError;
 pub use places::PlaceError;
 pub use serve::{ServeError, Stop, rules, serve, serve_stdio, serve_until, skills_root};
 pub use skill_store::skill_store;

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::auth::{Tokens, Trust};
 use crate::config::Config;
 use crate::http::{App, router};
-use crate::langbot::{self, LangBot};
+use crate::langbot::{self, LangBot, LangBotError};
 use crate::listen::{Connections, UnixSocket};
 use crate::places::{PlaceError, StateLock, private_dir};
 use crate::skill_store::skill_store;
@@ -36,6 +36,8 @@ pub enum ServeError {
     Place(#[from] PlaceError),
     #[error("the configuration cannot be used: {0}")]
     Rules(#[from] RulesError),
+    #[error("LangBot's environment cannot be used: {0}")]
+    LangBot(#[from] LangBotError),
     #[error("the daemon cannot listen on {address}")]
     Bind {
         address: SocketAddr,
@@ -59,6 +61,7 @@ impl ServeError {
             }
             Self::Place(_)
             | Self::Rules(_)
+            | Self::LangBot(_)
             | Self::Bind { .. }
             | Self::BindUnix { .. }
             | Self::Signals { .. } => None,
@@ -176,7 +179,7 @@ async fn run(
         rules,
         Tokens::new(&config.state_dir),
         skill_store(&config),
-        LangBot::new(&config),
+        LangBot::new(&config)?,
         config.http.clone(),
         is_stopping,
     ));

@@ -10,16 +10,19 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use boxwood_api::ErrorBody;
 use boxwood_session::{Attachable, Attachment};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::sync::watch;
 
 use super::App;
 use super::error::ApiResult;
 use super::ids::InProcess;
-use super::socket::{self, Heartbeat};
+use super::socket::{self, Goodbye, Heartbeat};
+use crate::langbot::{Standing, today_relay};
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/ws", tag = "processes",
     params(("session_id" = String, Path,)),
@@ -31,9 +34,10 @@ use super::socket::{self, Heartbeat};
 pub(super) async fn attach(
     app: State<Arc<App>>,
     ids: InProcess,
+    headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> ApiResult<Response> {
-    attach_named(app, ids, upgrade).await
+    attach_named(app, ids, headers, upgrade).await
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}/ws", tag = "processes",
@@ -46,35 +50,83 @@ pub(super) async fn attach(
 pub(super) async fn attach_named(
     State(app): State<Arc<App>>,
     InProcess(id, process): InProcess,
+    headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> ApiResult<Response> {
-    let attachable = app.sessions.check_attachable(&id, &process)?;
+    let (attachable, terms) = match today_relay::judge(&app, &headers, &id, &process).await {
+        None => (app.sessions.check_attachable(&id, &process)?, Terms::Plain),
+        Some(Ok(leave)) => {
+            let stopping = app.stopping.clone();
+            (leave.attachable, Terms::Today(leave.standing, stopping))
+        }
+        Some(Err(refusal)) => return Ok(refusal),
+    };
     let (upgrade, permit) = socket::accept(&app, upgrade)?;
     let every = app.ping_every();
     Ok(upgrade.protocols(["mcp"]).on_upgrade(async move |socket| {
-        relay(socket, attachable, every).await;
+        relay(socket, attachable, every, terms).await;
         drop(permit);
     }))
+}
+
+/// On what terms a client is attached.
+enum Terms {
+    Plain,
+    /// Lines keep their ends, and the relay is over with the placement it was for, or when the daemon
+    /// is told to stop.
+    Today(Standing, watch::Receiver<bool>),
+}
+
+impl Terms {
+    /// What goes into a frame.
+    fn frame(&self, line: &[u8]) -> Message {
+        let mut text = String::from_utf8_lossy(line).into_owned();
+        if let Self::Today(..) = self {
+            text.push('\n');
+        }
+        Message::text(text)
+    }
+
+    /// Resolves when the client has to go, with what it is told.
+    async fn over(&self) -> Goodbye {
+        match self {
+            Self::Plain => std::future::pending().await,
+            Self::Today(standing, stopping) => {
+                let mut stopping = stopping.clone();
+                tokio::select! {
+                    () = standing.superseded() => Goodbye::Done,
+                    // Gone when the daemon itself is.
+                    _ = stopping.wait_for(|stopping| *stopping) => Goodbye::ShuttingDown,
+                }
+            }
+        }
+    }
 }
 
 /// What a waiting client may send ahead. Beyond it the client is read no further, and waits too.
 const AHEAD_BYTES: usize = 1024 * 1024;
 
-async fn relay(socket: WebSocket, attachable: Attachable, every: Duration) {
+async fn relay(socket: WebSocket, attachable: Attachable, every: Duration, terms: Terms) {
     let (mut sink, mut stream) = socket.split();
     let mut heartbeat = Heartbeat::new(every);
     let mut ahead = VecDeque::new();
-    let Some(attachment) = wait_for_turn(
+    let waiting = wait_for_turn(
         &mut sink,
         &mut stream,
         &mut heartbeat,
         &mut ahead,
         attachable,
-    )
-    .await
-    else {
-        socket::close(sink, stream).await;
-        return;
+    );
+    let turn = tokio::select! {
+        attachment = waiting => attachment.ok_or(Goodbye::Done),
+        goodbye = terms.over() => Err(goodbye),
+    };
+    let attachment = match turn {
+        Ok(attachment) => attachment,
+        Err(goodbye) => {
+            socket::close_with(sink, stream, goodbye).await;
+            return;
+        }
     };
     let heard = heartbeat.heard();
     let inward = async {
@@ -105,7 +157,7 @@ async fn relay(socket: WebSocket, attachable: Attachable, every: Duration) {
             tokio::select! {
                 line = attachment.next_line() => {
                     let Some(line) = line else { return };
-                    let message = Message::text(String::from_utf8_lossy(&line).into_owned());
+                    let message = terms.frame(&line);
                     // Kept until it was taken over by the socket, so that a line on the way to a
                     // client that is gone goes to the next one.
                     let mut undelivered = Undelivered { attachment: &attachment, line: Some(line) };
@@ -122,13 +174,17 @@ async fn relay(socket: WebSocket, attachable: Attachable, every: Duration) {
             }
         }
     };
-    tokio::select! {
-        () = outward => {}
-        () = inward => {}
-        () = heard.silence() => tracing::debug!("an attached client stopped answering and was let go"),
-    }
+    let goodbye = tokio::select! {
+        () = outward => Goodbye::Done,
+        () = inward => Goodbye::Done,
+        () = heard.silence() => {
+            tracing::debug!("an attached client stopped answering and was let go");
+            Goodbye::Done
+        }
+        goodbye = terms.over() => goodbye,
+    };
     drop(attachment);
-    socket::close(sink, stream).await;
+    socket::close_with(sink, stream, goodbye).await;
 }
 
 /// Gives a line back when its delivery is broken off.

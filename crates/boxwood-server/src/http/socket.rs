@@ -48,14 +48,32 @@ pub(crate) fn accept(
 
 /// Ends a socket with code 1000 and no words. Reads on until the other side agrees, because a
 /// socket closed with unread data takes the last frames down with it.
-pub(crate) async fn close(
+pub(crate) async fn close(sink: SplitSink<WebSocket, Message>, stream: SplitStream<WebSocket>) {
+    close_with(sink, stream, Goodbye::Done).await;
+}
+
+/// What the other side is told at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goodbye {
+    Done,
+    /// In the words that LangBot's clients know.
+    ShuttingDown,
+}
+
+/// The same with other words.
+pub(crate) async fn close_with(
     mut sink: SplitSink<WebSocket, Message>,
     mut stream: SplitStream<WebSocket>,
+    goodbye: Goodbye,
 ) {
+    let (code, reason) = match goodbye {
+        Goodbye::Done => (close_code::NORMAL, ""),
+        Goodbye::ShuttingDown => (close_code::AWAY, "Box runtime shutting down"),
+    };
     let goodbye = async {
         let frame = CloseFrame {
-            code: close_code::NORMAL,
-            reason: "".into(),
+            code,
+            reason: reason.into(),
         };
         if sink.send(Message::Close(Some(frame))).await.is_ok() {
             while let Some(Ok(_)) = stream.next().await {}

@@ -39,6 +39,13 @@ pub(super) async fn exec(app: &App, request: SpecRequest) -> Result<Executed, Fa
     })
 }
 
+/// The same in a session that is there already.
+pub(super) async fn exec_existing(app: &App, request: SpecRequest) -> Result<ExecResult, Fault> {
+    let admission = judge(app, request).await?;
+    let limit = admission.exec.timeout() + PATIENCE;
+    within(limit, app.sessions.exec_existing(admission)).await
+}
+
 pub(super) async fn create(app: &App, request: SpecRequest) -> Result<SessionInfo, Fault> {
     let admission = judge(app, request).await?;
     within(PATIENCE, app.sessions.get_or_create(admission.spec)).await

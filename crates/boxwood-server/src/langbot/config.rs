@@ -42,6 +42,10 @@ impl BoxSection {
             .map_or("", str::trim)
     }
 
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
     pub(crate) fn section(&self, name: &str) -> Option<&Map<String, Value>> {
         self.0.get(name)?.as_object()
     }

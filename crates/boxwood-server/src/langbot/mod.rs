@@ -30,3 +30,5 @@ pub(crate) use era::Era;
 pub(crate) use fault::Fault;
 pub(crate) use speaker::Speaker;
 pub(crate) use state::LangBot;
+pub use today::InstanceError as LangBotError;
+pub(crate) use today::{Standing, relay as today_relay};

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::config::BoxSection;
 use super::transfers::Transfers;
 use super::{Fault, today};
-use crate::config::Config;
+use crate::config::{Config, LangBotVariables};
 use crate::http::App;
 
 pub(crate) struct LangBot {
@@ -23,24 +23,23 @@ pub(crate) struct LangBot {
     /// Where its relative paths start.
     root: PathBuf,
     pub(super) transfers: Transfers,
-    pub(super) today: today::State,
+    pub(crate) today: today::State,
 }
 
 impl LangBot {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config) -> Result<Self, today::InstanceError> {
         let max_zip_bytes = usize::try_from(config.skills.limits.max_zip_bytes);
-        Self {
-            section: Mutex::new(BoxSection::from_environment()),
+        let section = BoxSection::from_environment();
+        let root = config.langbot.root.clone();
+        let root = root.unwrap_or_else(working_directory);
+        Ok(Self {
+            today: today::State::new(&LangBotVariables::read(), &section, &root)?,
+            section: Mutex::new(section),
             backend_is_open: !config.backend_chosen,
             skills_are_movable: config.skills.root.is_none(),
-            root: config
-                .langbot
-                .root
-                .clone()
-                .unwrap_or_else(working_directory),
+            root,
             transfers: Transfers::new(max_zip_bytes.unwrap_or(usize::MAX / 4)),
-            today: today::State::default(),
-        }
+        })
     }
 
     /// Applies what the environment said. Nothing in it keeps the daemon from starting.
@@ -67,6 +66,10 @@ impl LangBot {
             }
             _ => Ok(()),
         }
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
     pub(super) fn section(&self) -> std::sync::MutexGuard<'_, BoxSection> {

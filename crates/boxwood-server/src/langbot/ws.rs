@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{SplitSink, SplitStream};
@@ -16,7 +16,7 @@ use super::assembly::{Assembly, Heard};
 use super::conversation::Conversation;
 use super::{Speaker, today};
 use crate::http::App;
-use crate::http::socket::{self, Heartbeat};
+use crate::http::socket::{self, Goodbye, Heartbeat};
 
 /// What an unread answer may take before the client is given up.
 const SEND_WITHIN: Duration = Duration::from_secs(60);
@@ -48,34 +48,20 @@ async fn converse(socket: WebSocket, app: Arc<App>, speaker: Speaker) {
     let mut stopping = app.stopping.clone();
     let heartbeat = Heartbeat::new(app.ping_every());
     let (mut conversation, answers) = Conversation::new(Arc::clone(&app), speaker);
-    let ended = {
+    let goodbye = {
         let heard = heartbeat.heard();
         let send = send(&mut sink, answers, heartbeat);
         let listen = listen(&mut stream, &mut conversation, || heard.now());
         tokio::select! {
-            () = send => Ended::ByClient,
-            () = listen => Ended::ByClient,
-            () = heard.silence() => Ended::ByClient,
+            () = send => Goodbye::Done,
+            () = listen => Goodbye::Done,
+            () = heard.silence() => Goodbye::Done,
             // Gone when the daemon itself is.
-            _ = stopping.wait_for(|stopping| *stopping) => Ended::ByUs,
+            _ = stopping.wait_for(|stopping| *stopping) => Goodbye::ShuttingDown,
         }
     };
     drop(conversation);
-    if ended == Ended::ByUs {
-        let goodbye = CloseFrame {
-            code: close_code::AWAY,
-            reason: "Box runtime shutting down".into(),
-        };
-        // The client may have left at the same moment.
-        let _ = sink.send(Message::Close(Some(goodbye))).await;
-    }
-    socket::close(sink, stream).await;
-}
-
-#[derive(PartialEq, Eq)]
-enum Ended {
-    ByClient,
-    ByUs,
+    socket::close_with(sink, stream, goodbye).await;
 }
 
 async fn listen(
@@ -88,7 +74,7 @@ async fn listen(
         heard();
         match message {
             Message::Text(text) => match assembly.push(&text) {
-                Heard::Message(message) => conversation.hear(message),
+                Heard::Message(message) => conversation.hear(message).await,
                 Heard::Nothing => {}
                 // Its sender waits for an answer that cannot be given: better it learns at once.
                 Heard::TooLong => return,

@@ -201,7 +201,9 @@ mod tests {
         let fence = Fence::default();
         fence.observe(placement("a", 3), 10).expect("first");
         fence.observe(placement("a", 3), 10).expect("again");
-        fence.observe(placement("b", 1), 10).expect("another workspace");
+        fence
+            .observe(placement("b", 1), 10)
+            .expect("another workspace");
         let fault = fence.observe(placement("a", 2), 10).expect_err("older");
         assert_eq!(
             fault.to_string(),
@@ -219,7 +221,9 @@ mod tests {
         fence.observe(placement("a", 1), 1).expect("fits");
         let fault = fence.observe(placement("b", 1), 1).expect_err("full");
         assert_eq!(fault.class(), "PermissionError");
-        fence.observe(placement("a", 2), 1).expect("a known one is fine");
+        fence
+            .observe(placement("a", 2), 1)
+            .expect("a known one is fine");
     }
 
     #[tokio::test]

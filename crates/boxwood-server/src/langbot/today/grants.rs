@@ -303,9 +303,8 @@ mod tests {
     #[test]
     fn a_granted_placement_is_admitted_until_it_runs_out() {
         let grants = Grants::default();
-        let require = |generation, seconds| {
-            grants.require(placement(generation), &policy(), at(seconds))
-        };
+        let require =
+            |generation, seconds| grants.require(placement(generation), &policy(), at(seconds));
         refused(require(1, 0), "missing");
         assert_eq!(install(&grants, grant(1, 1, 60)), Ok(Keep::Nothing));
         assert!(require(1, 59).is_ok());
@@ -327,7 +326,10 @@ mod tests {
             ..grant(2, 5, 60)
         };
         refused(install(&grants, wider.clone()), "without a new entitlement");
-        let none = Grant { revision: 6, ..wider };
+        let none = Grant {
+            revision: 6,
+            ..wider
+        };
         assert_eq!(install(&grants, none), Ok(Keep::Nothing));
         refused(
             grants.require(placement(2), &policy(), now()),
@@ -355,9 +357,7 @@ mod tests {
     fn what_was_revoked_stays_revoked() {
         let grants = Grants::default();
         assert!(install(&grants, grant(1, 3, 60)).is_ok());
-        let revoke = |revision| {
-            grants.revoke(placement(1).workspace(), revision, &policy(), 10)
-        };
+        let revoke = |revision| grants.revoke(placement(1).workspace(), revision, &policy(), 10);
         refused(revoke(2), "stale");
         revoke(3).expect("revoked");
         refused(install(&grants, grant(1, 3, 60)), "was revoked");
@@ -400,13 +400,19 @@ mod tests {
             grants.install(grant(1, 1, 60), &off, 10, now()),
             "not enabled",
         );
-        refused(grants.revoke(placement(1).workspace(), 1, &off, 10), "not enabled");
+        refused(
+            grants.revoke(placement(1).workspace(), 1, &off, 10),
+            "not enabled",
+        );
         let broken = AdmissionPolicy::read(Some(&json!({"require": true})));
         let fault = grants
             .install(grant(1, 1, 60), &broken, 10, now())
             .expect_err("broken");
         assert_eq!(fault.class(), "BoxReadinessError");
         let none: &Grants = &Grants::default();
-        refused(none.install(grant(1, 1, 60), &policy(), 0, now()), "capacity");
+        refused(
+            none.install(grant(1, 1, 60), &policy(), 0, now()),
+            "capacity",
+        );
     }
 }

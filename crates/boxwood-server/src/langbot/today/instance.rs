@@ -39,7 +39,10 @@ impl Instance {
         let text = text.trim_matches(is_python_space);
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
         let well_formed = text.len() <= MAX_INSTANCE_BYTES
-            && text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
+            && text
+                .bytes()
+                .next()
+                .is_some_and(|first| first.is_ascii_alphanumeric())
             && text.bytes().all(plain);
         well_formed.then(|| Self(text.to_owned()))
     }
@@ -84,6 +87,7 @@ pub(crate) enum Acquaint {
 #[derive(Debug)]
 pub(crate) struct Gate {
     token: Option<ControlToken>,
+    configured: bool,
     known: OnceLock<Instance>,
 }
 
@@ -102,12 +106,16 @@ impl Gate {
             let instance = Instance::new(&text).ok_or(InstanceError::Instance)?;
             known.get_or_init(|| instance);
         }
-        Ok(Self { token, known })
+        Ok(Self {
+            token,
+            configured: known.get().is_some(),
+            known,
+        })
     }
 
-    /// The configured or acquainted platform.
-    pub(crate) fn known(&self) -> Option<&Instance> {
-        self.known.get()
+    /// The platform that the environment names.
+    pub(crate) fn configured(&self) -> Option<&Instance> {
+        self.known.get().filter(|_| self.configured)
     }
 
     /// Whether the caller speaks today's dialect at all: June's clients know no such header.
@@ -172,7 +180,7 @@ mod tests {
         assert!(gate.judge(&named(" a "), Acquaint::First).is_some());
         assert!(gate.judge(&named("a"), Acquaint::Never).is_some());
         assert_eq!(gate.judge(&named("b"), Acquaint::First), None);
-        assert_eq!(gate.known().map(Instance::as_str), Some("a"));
+        assert_eq!(gate.configured(), None);
     }
 
     #[test]
@@ -180,19 +188,33 @@ mod tests {
         let gate = Gate::new(Some("  "), Some(" a ")).expect("gate");
         assert_eq!(gate.judge(&named("b"), Acquaint::First), None);
         assert!(gate.judge(&named("a"), Acquaint::Never).is_some());
+        assert_eq!(gate.configured().map(Instance::as_str), Some("a"));
     }
 
     #[test]
     fn names_that_are_none_are_refused() {
         let gate = Gate::new(None, None).expect("gate");
         let long = "x".repeat(129);
-        for name in ["", " ", "-a", ".a", "a b", "a/b", "ä", "a\tb", long.as_str()] {
+        for name in [
+            "",
+            " ",
+            "-a",
+            ".a",
+            "a b",
+            "a/b",
+            "ä",
+            "a\tb",
+            long.as_str(),
+        ] {
             assert_eq!(gate.judge(&named(name), Acquaint::First), None, "{name:?}");
         }
         assert_eq!(gate.judge(&HeaderMap::new(), Acquaint::First), None);
-        let twice = headers(&[("x-langbot-instance-id", "a"), ("x-langbot-instance-id", "a")]);
+        let twice = headers(&[
+            ("x-langbot-instance-id", "a"),
+            ("x-langbot-instance-id", "a"),
+        ]);
         assert_eq!(gate.judge(&twice, Acquaint::First), None);
-        assert_eq!(gate.known(), None);
+        assert!(gate.known.get().is_none());
     }
 
     #[test]

@@ -80,7 +80,9 @@ impl Limits {
                 .as_u64()
                 .filter(|number| (least..=most).contains(number))
                 .ok_or_else(|| {
-                    wrong(format!("box.limits.{name} must be between {least} and {most}"))
+                    wrong(format!(
+                        "box.limits.{name} must be between {least} and {most}"
+                    ))
                 })?;
         }
         Ok(limits)

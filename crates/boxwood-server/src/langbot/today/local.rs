@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use boxwood_policy::Denial;
+use rustix::fs::{Access, access};
 use serde_json::{Map, Value};
 
 use super::grants::denied;
@@ -60,8 +62,12 @@ impl Local {
         self.allowed_roots.iter().map(|path| real(path)).collect()
     }
 
-    /// Makes the default workspace when it is missing and may be made. Touches the disk.
-    pub(crate) fn ensure_default_workspace(&self) -> Result<(), Fault> {
+    /// Makes the default workspace when it is missing and may be made, where `judge` has no objection.
+    /// Touches the disk.
+    pub(crate) fn ensure_default_workspace(
+        &self,
+        judge: impl FnOnce(&Path, &Path) -> Result<(), Denial>,
+    ) -> Result<(), Fault> {
         let Some(given) = &self.default_workspace else {
             return Ok(());
         };
@@ -88,6 +94,7 @@ impl Local {
                 roots.join(", ")
             ));
         }
+        judge(given, &path)?;
         std::fs::create_dir_all(&path).or_else(|error| {
             tracing::warn!(path = %path.display(), %error, "the default workspace cannot be made");
             refuse("cannot be created on the Box runtime host")
@@ -110,7 +117,6 @@ impl Local {
                 "Managed sandbox workspace path is not a directory",
             ));
         }
-        use rustix::fs::{Access, access};
         if access(&path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
             return Err(not_ready("Managed sandbox workspace path is not writable"));
         }
@@ -194,13 +200,21 @@ mod tests {
         let root = Path::new("/srv");
         let check = |part: Value, workspace: Option<&str>, roots: &[&str]| {
             let got = local(part.clone(), root);
-            assert_eq!(got.default_workspace.as_deref(), workspace.map(Path::new), "{part}");
+            assert_eq!(
+                got.default_workspace.as_deref(),
+                workspace.map(Path::new),
+                "{part}"
+            );
             let expected: Vec<_> = roots.iter().map(PathBuf::from).collect();
             assert_eq!(got.allowed_roots, expected, "{part}");
         };
         check(json!({}), None, &[]);
         check(json!({"host_root": " "}), None, &[]);
-        check(json!({"host_root": "box"}), Some("/srv/box/default"), &["/srv/box"]);
+        check(
+            json!({"host_root": "box"}),
+            Some("/srv/box/default"),
+            &["/srv/box"],
+        );
         check(
             json!({"host_root": "/b", "default_workspace": "w", "allowed_mount_roots": "/a, ,c"}),
             Some("/b/w"),
@@ -219,18 +233,29 @@ mod tests {
         let root = dir.path().canonicalize().expect("real");
         let good = local(json!({"host_root": "box"}), &root);
         assert!(good.managed_root().is_err());
-        good.ensure_default_workspace().expect("made");
-        assert_eq!(good.managed_root().expect("ready"), root.join("box/default"));
+        good.ensure_default_workspace(|_, _| Ok(())).expect("made");
+        assert_eq!(
+            good.managed_root().expect("ready"),
+            root.join("box/default")
+        );
         let outside = local(
             json!({"host_root": "box", "default_workspace": "../other"}),
             &root,
         );
-        let fault = outside.ensure_default_workspace().expect_err("outside");
-        assert!(fault.message().contains("is outside allowed_mount_roots"), "{fault}");
+        let fault = outside
+            .ensure_default_workspace(|_, _| Ok(()))
+            .expect_err("outside");
+        assert!(
+            fault.message().contains("is outside allowed_mount_roots"),
+            "{fault}"
+        );
         assert!(!root.join("other").exists());
         std::fs::write(root.join("file"), "").expect("file");
-        let file = local(json!({"host_root": ".", "default_workspace": "file"}), &root);
-        assert!(file.ensure_default_workspace().is_err());
+        let file = local(
+            json!({"host_root": ".", "default_workspace": "file"}),
+            &root,
+        );
+        assert!(file.ensure_default_workspace(|_, _| Ok(())).is_err());
     }
 
     #[test]
@@ -238,7 +263,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let root = dir.path().canonicalize().expect("real");
         let local = local(json!({"host_root": "box"}), &root);
-        local.ensure_default_workspace().expect("made");
+        local.ensure_default_workspace(|_, _| Ok(())).expect("made");
         let workspace = Workspace::new("platform", "w");
         let path = local.make_workspace(workspace).expect("made");
         assert!(path.is_dir() && path.starts_with(root.join("box/default/tenants")));
@@ -260,6 +285,9 @@ mod tests {
         let link = root.join("link");
         std::os::unix::fs::symlink(&root, &link).expect("link");
         assert_eq!(real(&link.join("a/../b")), root.join("b"));
-        assert_eq!(real(Path::new("/nonexistent/x")), Path::new("/nonexistent/x"));
+        assert_eq!(
+            real(Path::new("/nonexistent/x")),
+            Path::new("/nonexistent/x")
+        );
     }
 }

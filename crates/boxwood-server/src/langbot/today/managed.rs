@@ -34,9 +34,7 @@ pub(crate) fn normalise(
     }
     let workdir = wish.workdir.as_deref().unwrap_or(DEFAULT_MOUNT_PATH);
     if workdir != DEFAULT_MOUNT_PATH && below_workspace(workdir).is_none() {
-        return Err(denied(
-            "Managed sandbox workdir must stay under /workspace",
-        ));
+        return Err(denied("Managed sandbox workdir must stay under /workspace"));
     }
     let workspace = local.make_workspace(placement.workspace())?;
     if let Some(submitted) = &wish.host_path
@@ -175,7 +173,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let root = dir.path().canonicalize().expect("real");
         let local = Local::read(json!({"host_root": "box"}).as_object(), &root);
-        local.ensure_default_workspace().expect("made");
+        local.ensure_default_workspace(|_, _| Ok(())).expect("made");
         std::fs::create_dir(root.join("box/tool")).expect("tool");
         Place {
             root,
@@ -206,12 +204,24 @@ mod tests {
             ..SpecRequest::default()
         };
         let judged = judge(&place, wish).expect("fine");
-        assert_eq!((judged.memory_mb, judged.timeout_sec), (Some(64), Some(120)));
-        assert_eq!((judged.cmd.as_str(), judged.persistent), ("true", Some(true)));
+        assert_eq!(
+            (judged.memory_mb, judged.timeout_sec),
+            (Some(64), Some(120))
+        );
+        assert_eq!(
+            (judged.cmd.as_str(), judged.persistent),
+            ("true", Some(true))
+        );
         assert_eq!(judged.workdir.as_deref(), Some("/workspace/a"));
         let workspace = judged.host_path.expect("a workspace");
         assert!(Path::new(&workspace).starts_with(place.root.join("box/default/tenants")));
-        assert!(judged.session_id.expect("id").as_str().ends_with("-g3-global"));
+        assert!(
+            judged
+                .session_id
+                .expect("id")
+                .as_str()
+                .ends_with("-g3-global")
+        );
         let again = SpecRequest {
             host_path: Some(workspace),
             ..SpecRequest::default()
@@ -227,21 +237,60 @@ mod tests {
             assert!(text.contains(words), "{text}");
         };
         let wish = SpecRequest::default;
-        refused(SpecRequest { network: Some(Network::On), ..wish() }, "network");
-        refused(SpecRequest { mount_path: Some("/w".into()), ..wish() }, "mount_path");
-        refused(SpecRequest { workdir: Some("/workspaces".into()), ..wish() }, "workdir");
-        refused(SpecRequest { host_path: Some("/tmp".into()), ..wish() }, "host_path");
+        refused(
+            SpecRequest {
+                network: Some(Network::On),
+                ..wish()
+            },
+            "network",
+        );
+        refused(
+            SpecRequest {
+                mount_path: Some("/w".into()),
+                ..wish()
+            },
+            "mount_path",
+        );
+        refused(
+            SpecRequest {
+                workdir: Some("/workspaces".into()),
+                ..wish()
+            },
+            "workdir",
+        );
+        refused(
+            SpecRequest {
+                host_path: Some("/tmp".into()),
+                ..wish()
+            },
+            "host_path",
+        );
         let mount = |host: &str, target: &str, mode| MountSpec {
             host_path: host.to_owned(),
             mount_path: target.to_owned(),
             mode,
         };
-        let with = |mounts: Vec<MountSpec>| SpecRequest { extra_mounts: mounts, ..wish() };
+        let with = |mounts: Vec<MountSpec>| SpecRequest {
+            extra_mounts: mounts,
+            ..wish()
+        };
         let tool = place.root.join("box/tool").display().to_string();
-        refused(with(vec![mount(&tool, "/workspace/t", MountMode::Rw)]), "read-only");
-        refused(with(vec![mount("/nonexistent", "/workspace/t", MountMode::Ro)]), "unavailable");
-        refused(with(vec![mount("/tmp", "/workspace/t", MountMode::Ro)]), "outside");
-        refused(with(vec![mount(&tool, "/opt/t", MountMode::Ro)]), "under /workspace");
+        refused(
+            with(vec![mount(&tool, "/workspace/t", MountMode::Rw)]),
+            "read-only",
+        );
+        refused(
+            with(vec![mount("/nonexistent", "/workspace/t", MountMode::Ro)]),
+            "unavailable",
+        );
+        refused(
+            with(vec![mount("/tmp", "/workspace/t", MountMode::Ro)]),
+            "outside",
+        );
+        refused(
+            with(vec![mount(&tool, "/opt/t", MountMode::Ro)]),
+            "under /workspace",
+        );
         let good = mount(&tool, "/workspace/t", MountMode::Ro);
         refused(with(vec![good.clone(), good.clone()]), "unique");
         refused(with(vec![good.clone(); 257]), "at most 256");

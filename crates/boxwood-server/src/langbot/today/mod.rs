@@ -1,38 +1,67 @@
 //! Today's dialect: workspaces, placements and their generations, admission grants.
+//!
+//! Comes in: connections that name their platform. Goes out: the same answers as June's, for one
+//! workspace at a time. Never here: what both eras do alike.
+
+mod admission;
+mod artifacts;
+mod caller;
+mod control;
+mod fence;
+mod grants;
+mod instance;
+mod limits;
+mod local;
+mod managed;
+mod marker;
+mod policy;
+mod readiness;
+pub(crate) mod relay;
+mod seats;
+mod state;
+mod storage;
+mod tenancy;
+mod walk;
+mod words;
 
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use axum::response::Response;
-use serde_json::Value;
 
-use super::Fault;
-use super::conversation::Request;
 use crate::http::App;
 
-/// What today's dialect remembers for all its connections.
-#[derive(Default)]
-pub(crate) struct State {}
+pub(crate) use caller::Caller;
+pub(crate) use fence::Standing;
+pub use instance::InstanceError;
+pub(crate) use state::State;
 
-/// One connection of today's client.
-pub(crate) struct Caller {}
+use instance::{Acquaint, Gate};
 
 /// `None` when it is not today's client that speaks; an answer when it is and may not.
-#[expect(clippy::unnecessary_wraps, reason = "the handshake is judged here")]
-pub(super) fn greet(_app: &App, _headers: &HeaderMap) -> Result<Option<Caller>, Response> {
-    Ok(None)
+pub(super) fn greet(app: &Arc<App>, headers: &HeaderMap) -> Result<Option<Caller>, Response> {
+    if !Gate::speaks_today(headers) {
+        return Ok(None);
+    }
+    let gate = &app.langbot.today.gate;
+    let instance = gate
+        .judge(headers, Acquaint::First)
+        .ok_or_else(relay::unauthorized)?;
+    admission::start_janitor(app);
+    Ok(Some(Caller::new(instance)))
 }
 
 /// `None` unless the environment says that it is today's LangBot that started us.
-pub(super) fn greet_stdio(_app: &App) -> Option<Caller> {
-    None
+pub(super) fn greet_stdio(app: &Arc<App>) -> Option<Caller> {
+    let instance = app.langbot.today.gate.configured()?.clone();
+    admission::start_janitor(app);
+    Some(Caller::new(instance))
 }
 
-impl Caller {
-    pub(super) async fn answer(&self, _app: &Arc<App>, request: Request) -> Result<Value, Fault> {
-        Err(Fault::new(
-            "ValueError",
-            format!("Action {} not found", request.action),
-        ))
+impl State {
+    /// Whether a handshake shows the control token, which is as good as a token of ours on LangBot's
+    /// routes. Only together with the platform's name: June's client knows neither.
+    pub(crate) fn shows_token(&self, headers: &HeaderMap) -> bool {
+        Gate::speaks_today(headers) && self.gate.has_token(headers)
     }
 }

@@ -66,7 +66,9 @@ impl Seats {
             .process(session, process)
             .is_ok_and(|info| info.status == ProcessStatus::Running);
         if running.saturating_sub(u64::from(replaced)) + taken.starting >= limit {
-            return Err(full(format!("Box managed process capacity reached ({limit})")));
+            return Err(full(format!(
+                "Box managed process capacity reached ({limit})"
+            )));
         }
         taken.starting += 1;
         Ok(ProcessSeat { seats: self })

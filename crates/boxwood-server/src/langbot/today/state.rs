@@ -97,10 +97,6 @@ impl State {
         self.lock_settings().clone()
     }
 
-    pub(super) fn policy(&self) -> AdmissionPolicy {
-        self.lock_settings().policy.clone()
-    }
-
     /// Takes over a new configuration, or says what is wrong with it and changes nothing.
     pub(super) fn configure(&self, section: &BoxSection, root: &Path) -> Result<Settings, Fault> {
         let mut settings = self.lock_settings();
@@ -183,6 +179,6 @@ mod tests {
         ));
         assert!(state.configure(&section, Path::new("/srv")).is_err());
         assert_eq!(state.settings().limits.max_sessions, 3);
-        assert!(!state.policy().required);
+        assert!(!state.settings().policy.required);
     }
 }

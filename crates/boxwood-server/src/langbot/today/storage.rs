@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use boxwood_api::{ExecStatus, SessionDetail, SpecRequest};
+use boxwood_api::{ExecStatus, SessionDetail, SessionId, SpecRequest};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
@@ -51,8 +51,11 @@ pub(crate) async fn analyse(
     let mut directories = on_host(local, placement).await?;
     let sessions = sessions_of(app, placement);
     let processes: usize = sessions.iter().map(|it| it.managed_processes.len()).sum();
-    let reports: Vec<_> = futures_util::stream::iter(&sessions)
-        .map(|session| in_box(app, session))
+    let looks: Vec<_> = sessions
+        .iter()
+        .map(|session| in_box(Arc::clone(app), session.session.session_id.clone()))
+        .collect();
+    let reports: Vec<_> = futures_util::stream::iter(looks)
         .buffered(AT_ONCE)
         .collect()
         .await;
@@ -97,7 +100,10 @@ async fn on_host(local: Local, placement: Placement) -> Result<Vec<Value>, Fault
     });
     looking.await.unwrap_or_else(|error| {
         tracing::error!(%error, "measuring a workspace failed");
-        Err(Fault::new("BoxError", "the workspace could not be measured"))
+        Err(Fault::new(
+            "BoxError",
+            "the workspace could not be measured",
+        ))
     })
 }
 
@@ -133,23 +139,21 @@ fn described(
 type Report = Option<[Usage; AREAS.len()]>;
 
 /// Asks the box itself: what is in its private areas can only be seen from inside.
-async fn in_box(app: &Arc<App>, session: &SessionDetail) -> Report {
+async fn in_box(app: Arc<App>, session: SessionId) -> Report {
     let request = SpecRequest {
-        session_id: Some(session.session.session_id.clone()),
+        session_id: Some(session.clone()),
         cmd: script(),
         workdir: Some("/".to_owned()),
         timeout_sec: Some(PATIENCE_SEC),
         ..SpecRequest::default()
     };
-    match calls::exec_existing(app, request).await {
-        Ok(done)
-            if done.result.status == ExecStatus::Completed && done.result.exit_code == Some(0) =>
-        {
-            read(&done.result.stdout)
+    match calls::exec_existing(&app, request).await {
+        Ok(result) if result.status == ExecStatus::Completed && result.exit_code == Some(0) => {
+            read(&result.stdout)
         }
         Ok(_) => None,
         Err(fault) => {
-            tracing::debug!(session = %session.session.session_id, %fault, "a box could not be measured");
+            tracing::debug!(%session, %fault, "a box could not be measured");
             None
         }
     }
@@ -235,7 +239,10 @@ fn in_boxes(sessions: &[SessionDetail], reports: &[Report]) -> Vec<Value> {
         })
         .collect();
     if with_process > 0 {
-        let path = format!("{} ({with_process} managed-process sessions)", AREAS[0].path);
+        let path = format!(
+            "{} ({with_process} managed-process sessions)",
+            AREAS[0].path
+        );
         let (key, parent) = ("managed_process_workspaces", Some(AREAS[0].key));
         entries.push(described(key, &path, "detail", parent, &managed, scope));
     }
