@@ -5,7 +5,10 @@
 use jiff::Timestamp;
 use jiff::civil;
 use jiff::tz::Offset;
-use speedate::{Date, DateTime, DateTimeConfig, ParseError, Time, TimeConfig, TimestampUnit};
+use speedate::{
+    Date, DateTime, DateTimeConfig, MicrosecondsPrecisionOverflowBehavior, ParseError, Time,
+    TimeConfig, TimestampUnit,
+};
 use strum::EnumMessage as _;
 
 use super::errors::Wrong;
@@ -26,8 +29,9 @@ pub(super) fn aware(input: &Input<'_>) -> Result<Timestamp, Wrong> {
 fn datetime(input: &Input<'_>) -> Result<DateTime, Wrong> {
     let config = DateTimeConfig {
         time_config: TimeConfig {
+            microseconds_precision_overflow_behavior:
+                MicrosecondsPrecisionOverflowBehavior::Truncate,
             unix_timestamp_offset: Some(0),
-            ..TimeConfig::default()
         },
         timestamp_unit: TimestampUnit::Infer,
     };
@@ -98,5 +102,7 @@ fn timestamp(read: &DateTime, offset_seconds: i32) -> Option<Timestamp> {
     )
     .ok()?;
     let offset = Offset::from_seconds(offset_seconds).ok()?;
-    offset.to_timestamp(date.to_datetime(time)).ok()
+    let timestamp = offset.to_timestamp(date.to_datetime(time)).ok()?;
+    // Python has no years before the first, not even for an hour at Greenwich.
+    (Offset::UTC.to_datetime(timestamp).year() > 0).then_some(timestamp)
 }

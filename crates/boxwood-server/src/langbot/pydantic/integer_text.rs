@@ -63,7 +63,7 @@ fn tidied(text: &str) -> Option<String> {
         Some(rest) => (rest, true),
         None => (text, false),
     };
-    if (plus && minus) || (minus && text.starts_with(['+', '-'])) {
+    if minus && (plus || text.starts_with(['+', '-'])) {
         return None;
     }
     let mut text = without_leading_zeros(text)?;

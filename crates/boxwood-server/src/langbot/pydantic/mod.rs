@@ -26,9 +26,10 @@ mod repr;
 mod golden;
 #[cfg(test)]
 mod mutated;
+#[cfg(test)]
+mod wire_order;
 
 pub(in crate::langbot) use admission::{admission_grant, admission_revocation};
 pub(in crate::langbot) use box_spec::{GivenSpec, box_spec};
 pub(in crate::langbot) use context::action_context;
-pub(in crate::langbot) use mount::MountProof;
 pub(in crate::langbot) use process::process_spec;

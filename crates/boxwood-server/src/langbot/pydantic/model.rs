@@ -53,15 +53,13 @@ impl<'i, 'e> Model<'i, 'e> {
         name: &'static str,
         read: impl FnOnce(&Input<'_>) -> Result<T, Wrong>,
     ) -> T {
-        match self.sent(name) {
-            Some(input) => self.read(name, input, T::default(), read),
-            None => {
-                let missing = Wrong::new("missing", "Field required");
-                self.errors
-                    .push(&self.at(name), &missing, Shown::Entries(self.entries));
-                T::default()
-            }
+        if let Some(input) = self.sent(name) {
+            return self.read(name, input, T::default(), read);
         }
+        let missing = Wrong::new("missing", "Field required");
+        self.errors
+            .push(&self.at(name), &missing, Shown::Entries(self.entries));
+        T::default()
     }
 
     pub(super) fn optional<T>(

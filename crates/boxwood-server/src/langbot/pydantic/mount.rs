@@ -49,17 +49,17 @@ pub(super) fn mounts(model: &mut Model<'_, '_>, era: Era) -> Vec<(MountSpec, Mou
     items
         .iter()
         .enumerate()
-        .filter_map(|(index, item)| mount(item, at.then(&index.to_string()), era, model.errors))
+        .filter_map(|(index, item)| mount(item, &at.then(&index.to_string()), era, model.errors))
         .collect()
 }
 
 fn mount(
     input: &Input<'_>,
-    at: Location,
+    at: &Location,
     era: Era,
     errors: &mut Errors,
 ) -> Option<(MountSpec, MountProof)> {
-    let entries = entries(input, "BoxMountSpec", &at, errors)?;
+    let entries = entries(input, "BoxMountSpec", at, errors)?;
     let found_before = errors.count();
     let mut model = Model::new(&entries, at.clone(), errors);
     let host_path = model.required("host_path", |input| {
@@ -96,7 +96,7 @@ fn mount(
     if errors.count() == found_before && is_reserved(&spec.mount_path) && !proof.names(&spec) {
         let wrong =
             Wrong::value("Artifact paths require a read-only digest-addressed mount and manifest");
-        errors.push(&at, &wrong, Shown::Value(input));
+        errors.push(at, &wrong, Shown::Value(input));
     }
     Some((spec, proof))
 }
