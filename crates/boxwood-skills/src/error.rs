@@ -37,8 +37,12 @@ pub enum SkillError {
     },
     #[error("Directory is outside the places skills may be imported from: {}", path.display())]
     ImportNotAllowed { path: PathBuf },
+    #[error("Failed to create skill \"{name}\"")]
+    CreateFailed { name: String },
     #[error("Skill \"{name}\" not found")]
     NotFound { name: String },
+    #[error("Skill \"{name}\" not found after update")]
+    LostByUpdate { name: String },
     #[error("Renaming skills is not supported")]
     RenameNotSupported,
     #[error(
@@ -151,6 +155,8 @@ impl SkillError {
             | Self::DirectoryExists { .. }
             | Self::DirectoryMissing { .. }
             | Self::NoEntryFile { .. }
+            | Self::CreateFailed { .. }
+            | Self::LostByUpdate { .. }
             | Self::NoSkillBelow { .. }
             | Self::SeveralSkillsBelow { .. }
             | Self::RenameNotSupported

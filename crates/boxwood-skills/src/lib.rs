@@ -5,11 +5,30 @@
 //! outside the store's root (except reading a directory that is being imported).
 #![forbid(unsafe_code)]
 
+mod archive;
+mod atomic;
+mod beneath;
+mod changes;
+mod copying;
+mod discovery;
 mod error;
+mod export;
+mod files;
+mod front_matter;
+mod index;
+mod install;
 mod limits;
+mod loading;
+mod naming;
+mod package_path;
+mod python_text;
+mod removal;
+mod rules;
 mod skill;
+mod staging;
 mod store;
 mod times;
+mod validation;
 mod warning;
 
 pub use error::{Oversize, SkillError};

@@ -3,13 +3,14 @@
 //! Comes in: names, paths, bytes. Goes out: skills and files. Never here: async (callers use
 //! `spawn_blocking`), JSON, who may ask.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use crate::{
-    BinaryFile, FileListing, Limits, NewSkill, PlannedSkill, Problem, Skill, SkillError,
-    SkillPatch, TextFile, Warning, WrittenFile, ZipRequest, ZipSelection,
-};
+use crate::beneath::{self, Links};
+use crate::discovery::{self, SCAN_DEPTH};
+use crate::index::{Contents, Index, Located};
+use crate::{Limits, Problem, Skill, SkillError, Warning, loading, validation};
 
 /// A directory of skill packages. Cloning shares it.
 #[derive(Clone, Debug)]
@@ -21,27 +22,42 @@ pub struct SkillStore {
 struct Inner {
     root: RwLock<PathBuf>,
     limits: Limits,
+    index: Mutex<Index>,
+    /// Held while the store changes, so that checking and doing are one step. Unpacking happens
+    /// before it is taken.
+    changing: Mutex<()>,
 }
 
-fn pending<T>() -> Result<T, SkillError> {
-    Err(SkillError::io(
-        "use",
-        "store",
-        std::io::Error::from(std::io::ErrorKind::Unsupported),
-    ))
+/// The store's directory, open.
+pub(crate) struct Root {
+    pub(crate) dir: OwnedFd,
+    pub(crate) path: PathBuf,
+}
+
+/// A skill's directory, open.
+pub(crate) struct Package {
+    pub(crate) dir: OwnedFd,
+    pub(crate) skill: Arc<Skill>,
 }
 
 impl SkillStore {
     /// The root need not exist yet.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the store takes the path over, in another form"
+    )]
     pub fn new(root: PathBuf, limits: Limits) -> Self {
         Self {
             inner: Arc::new(Inner {
-                root: RwLock::new(root),
+                root: RwLock::new(real_path(&root)),
                 limits,
+                index: Mutex::default(),
+                changing: Mutex::default(),
             }),
         }
     }
 
+    /// Absolute, without links as far as it exists.
     pub fn root(&self) -> PathBuf {
         self.inner
             .root
@@ -54,109 +70,210 @@ impl SkillStore {
         &self.inner.limits
     }
 
-    pub fn set_root(&self, root: PathBuf) {
-        *self
+    /// LangBot says at each start where its skills are.
+    pub fn set_root(&self, root: impl AsRef<Path>) {
+        let root = real_path(root.as_ref());
+        let mut current = self
             .inner
             .root
             .write()
-            .unwrap_or_else(PoisonError::into_inner) = root;
+            .unwrap_or_else(PoisonError::into_inner);
+        if *current != root {
+            *current = root;
+            self.index().clear();
+        }
     }
 
     /// Newest first.
     pub fn list(&self) -> Result<Vec<Skill>, SkillError> {
-        pending()
+        let contents = self.contents()?;
+        let skills = contents.skills.into_iter();
+        Ok(skills
+            .map(|item| Arc::unwrap_or_clone(item.skill))
+            .collect())
     }
 
     /// What `list` had to leave out.
     pub fn problems(&self) -> Result<Vec<Problem>, SkillError> {
-        pending()
+        Ok(self.contents()?.problems)
     }
 
-    pub fn get(&self, _name: &str) -> Result<Option<Skill>, SkillError> {
-        pending()
+    pub fn get(&self, name: &str) -> Result<Option<Skill>, SkillError> {
+        let contents = self.contents()?;
+        Ok(contents.find(name).map(|item| Skill::clone(&item.skill)))
     }
 
     /// Where a skill's files are, for mounting.
-    pub fn package_dir(&self, _name: &str) -> Result<Option<PathBuf>, SkillError> {
-        pending()
+    pub fn package_dir(&self, name: &str) -> Result<Option<PathBuf>, SkillError> {
+        let contents = self.contents()?;
+        Ok(contents
+            .find(name)
+            .map(|item| item.skill.package_root.clone()))
     }
 
-    pub fn create(&self, _new: &NewSkill) -> Result<Skill, SkillError> {
-        pending()
-    }
-
-    pub fn update(&self, _name: &str, _patch: &SkillPatch) -> Result<Skill, SkillError> {
-        pending()
-    }
-
-    pub fn delete(&self, _name: &str) -> Result<(), SkillError> {
-        pending()
-    }
-
-    pub fn scan(&self, _path: &Path) -> Result<Skill, SkillError> {
-        pending()
-    }
-
-    pub fn list_files(
-        &self,
-        _name: &str,
-        _path: &str,
-        _include_hidden: bool,
-        _max_entries: usize,
-    ) -> Result<FileListing, SkillError> {
-        pending()
-    }
-
-    pub fn read_text(&self, _name: &str, _path: &str) -> Result<TextFile, SkillError> {
-        pending()
-    }
-
-    pub fn read_bytes(&self, _name: &str, _path: &str) -> Result<BinaryFile, SkillError> {
-        pending()
-    }
-
-    pub fn write(
-        &self,
-        _name: &str,
-        _path: &str,
-        _content: &[u8],
-    ) -> Result<WrittenFile, SkillError> {
-        pending()
-    }
-
-    /// Removes a file, a link or a whole directory. The entry file stays.
-    pub fn delete_file(&self, _name: &str, _path: &str) -> Result<(), SkillError> {
-        pending()
-    }
-
-    /// Refuses to replace what is already there.
-    pub fn move_file(&self, _name: &str, _from: &str, _to: &str) -> Result<(), SkillError> {
-        pending()
-    }
-
-    pub fn preview_zip(
-        &self,
-        _bytes: &[u8],
-        _request: &ZipRequest,
-    ) -> Result<Vec<PlannedSkill>, SkillError> {
-        pending()
-    }
-
-    pub fn install_zip(
-        &self,
-        _bytes: &[u8],
-        _request: &ZipRequest,
-        _selection: &ZipSelection,
-    ) -> Result<Vec<Skill>, SkillError> {
-        pending()
-    }
-
-    pub fn export_zip(&self, _name: &str) -> Result<Vec<u8>, SkillError> {
-        pending()
+    /// Reads the one skill in a directory of the host or just below it.
+    pub fn scan(&self, path: &Path) -> Result<Skill, SkillError> {
+        let top = self.open_outside(path)?;
+        let limits = self.limits();
+        let failed = |error| SkillError::io("search", path, error);
+        let found = discovery::search(top.dir.as_fd(), SCAN_DEPTH, limits.max_searched_directories)
+            .map_err(failed)?;
+        match found.as_slice() {
+            [] => Err(SkillError::NoSkillBelow {
+                place: path.display().to_string(),
+            }),
+            [one] => {
+                let dir =
+                    beneath::open_dir(top.dir.as_fd(), &one.path, Links::Never).map_err(failed)?;
+                let package_root = below(&top.path, &one.path);
+                Ok(loading::load(dir.as_fd(), one.entry, &package_root, limits)?.skill)
+            }
+            several => Err(SkillError::SeveralSkillsBelow {
+                path: path.to_owned(),
+                candidates: several
+                    .iter()
+                    .map(|found| below(&top.path, &found.path))
+                    .collect(),
+            }),
+        }
     }
 
     /// Reads a package anywhere on disk and tells what the Agent Skills rules say about it.
-    pub fn validate(&self, _dir: &Path) -> Result<Vec<Warning>, SkillError> {
-        pending()
+    pub fn validate(&self, dir: &Path) -> Result<Vec<Warning>, SkillError> {
+        let top = open_existing(dir)?;
+        validation::validate(top.dir.as_fd(), &top.path, self.limits())
+    }
+
+    pub(crate) fn contents(&self) -> Result<Contents, SkillError> {
+        match self.open_root()? {
+            Some(root) => self.contents_of(&root),
+            None => Ok(Contents::default()),
+        }
+    }
+
+    pub(crate) fn contents_of(&self, root: &Root) -> Result<Contents, SkillError> {
+        self.index()
+            .contents(root.dir.as_fd(), &root.path, self.limits())
+            .map_err(|error| SkillError::io("list", &root.path, error))
+    }
+
+    /// Opens a skill's directory, or says that there is no such skill.
+    pub(crate) fn package(&self, name: &str) -> Result<Package, SkillError> {
+        let missing = || SkillError::NotFound {
+            name: name.to_owned(),
+        };
+        let root = self.open_root()?.ok_or_else(missing)?;
+        let contents = self.contents_of(&root)?;
+        let located = contents.find(name).ok_or_else(missing)?;
+        open_package(&root, located)
+    }
+
+    /// `None` while nobody has made it.
+    pub(crate) fn open_root(&self) -> Result<Option<Root>, SkillError> {
+        let path = self.root();
+        match beneath::open_top(&path) {
+            Ok(dir) => Ok(Some(Root { dir, path })),
+            Err(error) if beneath::is_missing(&error) => Ok(None),
+            Err(error) => Err(SkillError::io("open", path, error)),
+        }
+    }
+
+    pub(crate) fn make_root(&self) -> Result<Root, SkillError> {
+        let path = self.root();
+        let failed = |error| SkillError::io("make", &path, error);
+        std::fs::create_dir_all(&path).map_err(failed)?;
+        let dir = beneath::open_top(&path).map_err(failed)?;
+        Ok(Root { dir, path })
+    }
+
+    /// Opens a directory of the host that a skill is to be read from.
+    pub(crate) fn open_outside(&self, path: &Path) -> Result<Root, SkillError> {
+        let top = open_existing(path)?;
+        let allowed = match &self.limits().import_roots {
+            None => true,
+            Some(roots) => {
+                top.path.starts_with(self.root())
+                    || roots
+                        .iter()
+                        .any(|root| top.path.starts_with(real_path(root)))
+            }
+        };
+        if allowed {
+            Ok(top)
+        } else {
+            Err(SkillError::ImportNotAllowed {
+                path: path.to_owned(),
+            })
+        }
+    }
+
+    pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
+        self.inner
+            .changing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.inner
+            .index
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) fn open_package(root: &Root, located: &Located) -> Result<Package, SkillError> {
+    let dir = beneath::open_dir(root.dir.as_fd(), &located.path, Links::Never)
+        .map_err(|error| SkillError::io("open", &located.skill.package_root, error))?;
+    Ok(Package {
+        dir,
+        skill: Arc::clone(&located.skill),
+    })
+}
+
+fn open_existing(path: &Path) -> Result<Root, SkillError> {
+    let missing = || SkillError::DirectoryMissing {
+        path: path.to_owned(),
+    };
+    let real = std::fs::canonicalize(path).map_err(|_| missing())?;
+    match beneath::open_top(&real) {
+        Ok(dir) => Ok(Root { dir, path: real }),
+        Err(error) if beneath::is_missing(&error) => Err(missing()),
+        Err(error) => Err(SkillError::io("open", path, error)),
+    }
+}
+
+/// `join`, without the slash that joining nothing would add.
+pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
+    if path.as_os_str().is_empty() {
+        root.to_owned()
+    } else {
+        root.join(path)
+    }
+}
+
+/// Python's `realpath`: links resolved as far as the path exists, the rest taken as written.
+pub(crate) fn real_path(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut existing = path.as_path();
+    loop {
+        if let Ok(real) = std::fs::canonicalize(existing) {
+            let rest = path.strip_prefix(existing).unwrap_or(Path::new(""));
+            let mut resolved = real;
+            for part in rest.components() {
+                match part {
+                    Component::ParentDir => {
+                        resolved.pop();
+                    }
+                    Component::Normal(name) => resolved.push(name),
+                    _ => {}
+                }
+            }
+            return resolved;
+        }
+        match existing.parent() {
+            Some(parent) => existing = parent,
+            None => return path,
+        }
     }
 }

@@ -44,7 +44,7 @@ pub fn python_isoformat(time: Timestamp) -> String {
 }
 
 /// A file system may hold a time that no calendar shows; it becomes the nearest one that does.
-pub(crate) fn from_stat(seconds: i64, nanoseconds: i64) -> Timestamp {
+pub(crate) fn from_stat(seconds: i64, nanoseconds: u64) -> Timestamp {
     let nanoseconds = i32::try_from(nanoseconds).unwrap_or(0);
     Timestamp::new(seconds, nanoseconds).unwrap_or(if seconds < 0 {
         Timestamp::MIN

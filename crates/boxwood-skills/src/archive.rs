@@ -1,0 +1,312 @@
+//! An uploaded archive, looked at before anything of it touches the disk.
+//!
+//! Comes in: bytes from a stranger. Goes out: a list of members whose paths are relative, plain
+//! and distinct, whose kinds are file and directory, and whose contents stay within the limits
+//! when they are *really* inflated. Never here: the disk.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Cursor, Read};
+
+use unicode_normalization::UnicodeNormalization as _;
+use zip::read::ZipReadOptions;
+use zip::{CompressionMethod, ZipArchive};
+
+use crate::discovery::ENTRY_FILES;
+use crate::{Limits, Oversize, SkillError, package_path};
+
+/// Begins every entry of a zip's directory.
+const DIRECTORY_ENTRY: &[u8] = b"PK\x01\x02";
+const FILE_TYPE: u32 = 0o170_000;
+const DIRECTORY: u32 = 0o040_000;
+const REGULAR: u32 = 0o100_000;
+
+#[derive(Debug)]
+pub(crate) struct Archive<'a> {
+    zip: ZipArchive<Cursor<&'a [u8]>>,
+    /// By path; directories that are only implied are here too.
+    members: BTreeMap<String, Member>,
+    /// The entry files' contents.
+    entries: HashMap<String, Vec<u8>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Member {
+    Directory,
+    File {
+        index: usize,
+        size: u64,
+        executable: bool,
+    },
+}
+
+impl<'a> Archive<'a> {
+    /// Checks every name and inflates every file once, into nothing.
+    pub(crate) fn open(bytes: &'a [u8], limits: &Limits) -> Result<Self, SkillError> {
+        if bytes.is_empty() {
+            return Err(SkillError::UploadEmpty);
+        }
+        if bytes.len() as u64 > limits.max_zip_bytes {
+            return Err(SkillError::too_large(
+                Oversize::ZipBytes,
+                limits.max_zip_bytes,
+            ));
+        }
+        // Before the reader makes a record for each of them.
+        let entries = memchr::memmem::find_iter(bytes, DIRECTORY_ENTRY);
+        if entries.take(limits.max_entries.saturating_add(1)).count() > limits.max_entries {
+            return Err(SkillError::too_large(Oversize::Entries, limits.max_entries));
+        }
+        let zip = ZipArchive::new(Cursor::new(bytes)).map_err(|_| SkillError::UploadNotZip)?;
+        let mut archive = Self {
+            zip,
+            members: BTreeMap::new(),
+            entries: HashMap::new(),
+        };
+        archive.check_names(limits)?;
+        archive.check_layout()?;
+        archive.check_contents(bytes.len() as u64, limits)?;
+        Ok(archive)
+    }
+
+    pub(crate) fn members(&self) -> &BTreeMap<String, Member> {
+        &self.members
+    }
+
+    pub(crate) fn entry_text(&self, path: &str) -> Option<&[u8]> {
+        self.entries.get(path).map(Vec::as_slice)
+    }
+
+    /// Inflates one file; what comes out is never longer than what was counted before.
+    pub(crate) fn copy(
+        &mut self,
+        index: usize,
+        size: u64,
+        out: &mut impl io::Write,
+    ) -> Result<(), SkillError> {
+        let options = ZipReadOptions::new().enforce_header_consistency(true);
+        let file = self
+            .zip
+            .by_index_with_options(index, options)
+            .map_err(|_| SkillError::UploadNotZip)?;
+        let mut bounded = file.take(size.saturating_add(1));
+        let copied = io::copy(&mut bounded, out)
+            .map_err(|error| SkillError::io("unpack", "an archive", error))?;
+        if copied == size {
+            Ok(())
+        } else {
+            Err(SkillError::UploadNotZip)
+        }
+    }
+
+    fn check_names(&mut self, limits: &Limits) -> Result<(), SkillError> {
+        let mut seen = Folded::default();
+        let mut declared: u64 = 0;
+        for index in 0..self.zip.len() {
+            let entry = self
+                .zip
+                .by_index_data(index)
+                .map_err(|_| SkillError::UploadNotZip)?;
+            let raw = String::from_utf8_lossy(entry.name_raw()).into_owned();
+            let name = entry
+                .name()
+                .map_err(|_| SkillError::UnsafeMember { member: raw })?
+                .into_owned();
+            let unsafe_member = || SkillError::UnsafeMember {
+                member: printable(&name),
+            };
+            let is_directory = name.ends_with('/');
+            // Whoever made the archive, a mode in it is believed when it names a kind we refuse.
+            match (entry.external_attributes() >> 16) & FILE_TYPE {
+                0 => {}
+                DIRECTORY if is_directory => {}
+                REGULAR if !is_directory => {}
+                _ => return Err(unsafe_member()),
+            }
+            if entry.encrypted() {
+                return Err(SkillError::EncryptedMember {
+                    member: printable(&name),
+                });
+            }
+            if !matches!(
+                entry.compression(),
+                CompressionMethod::Stored | CompressionMethod::Deflated
+            ) {
+                return Err(SkillError::UnsupportedMember {
+                    member: printable(&name),
+                });
+            }
+            let path = safe_path(&name).ok_or_else(unsafe_member)?;
+            if path.is_empty() {
+                // `./`: the archive's own root.
+                continue;
+            }
+            package_path::check_size(&path, limits)?;
+            let size = entry.size();
+            declared = declared.saturating_add(size);
+            if size > limits.max_file_bytes {
+                return Err(SkillError::too_large(
+                    Oversize::FileBytes,
+                    limits.max_file_bytes,
+                ));
+            }
+            if declared > limits.max_unpacked_bytes {
+                return Err(SkillError::too_large(
+                    Oversize::UnpackedBytes,
+                    limits.max_unpacked_bytes,
+                ));
+            }
+            let member = if is_directory {
+                // Contents under a directory's name are a way to hide something.
+                if size > 0 || entry.compressed_size() > 16 {
+                    return Err(unsafe_member());
+                }
+                Member::Directory
+            } else {
+                Member::File {
+                    index,
+                    size,
+                    executable: entry.unix_mode().is_some_and(|mode| mode & 0o111 != 0),
+                }
+            };
+            self.insert(&mut seen, path, member, limits)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a member with the directories above it.
+    fn insert(
+        &mut self,
+        seen: &mut Folded,
+        path: String,
+        member: Member,
+        limits: &Limits,
+    ) -> Result<(), SkillError> {
+        for (slash, _) in path.match_indices('/') {
+            seen.add(&path[..slash], true)?;
+            self.members
+                .insert(path[..slash].to_owned(), Member::Directory);
+        }
+        seen.add(&path, member == Member::Directory)?;
+        self.members.insert(path, member);
+        if self.members.len() > limits.max_entries {
+            return Err(SkillError::too_large(Oversize::Entries, limits.max_entries));
+        }
+        Ok(())
+    }
+
+    /// Two entries that share bytes, or a name that stands twice, make an archive mean different
+    /// things to different readers, and small archives huge.
+    fn check_layout(&mut self) -> Result<(), SkillError> {
+        if self.zip.has_duplicate_names() {
+            return Err(SkillError::DuplicateMember {
+                member: "one of its names".to_owned(),
+            });
+        }
+        match self.zip.has_overlapping_entries() {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(SkillError::OverlappingMembers),
+            Err(_) => Err(SkillError::UploadNotZip),
+        }
+    }
+
+    /// What is declared may be a lie, so everything is inflated and counted.
+    fn check_contents(&mut self, zip_bytes: u64, limits: &Limits) -> Result<(), SkillError> {
+        let files: Vec<(String, usize, u64)> = self
+            .members
+            .iter()
+            .filter_map(|(path, member)| match member {
+                Member::File { index, size, .. } => Some((path.clone(), *index, *size)),
+                Member::Directory => None,
+            })
+            .collect();
+        let ratio_bytes = zip_bytes
+            .saturating_mul(limits.max_ratio)
+            .max(Limits::RATIO_FLOOR_BYTES);
+        let mut total: u64 = 0;
+        for (path, index, size) in files {
+            total = total.saturating_add(size);
+            if total > ratio_bytes {
+                return Err(SkillError::too_large(Oversize::Ratio, limits.max_ratio));
+            }
+            let last = path.rsplit('/').next().unwrap_or(&path);
+            if ENTRY_FILES.contains(&last) && size <= limits.max_skill_md_bytes {
+                let mut content = Vec::new();
+                self.copy(index, size, &mut content).map_err(unreadable)?;
+                self.entries.insert(path, content);
+            } else {
+                self.copy(index, size, &mut io::sink())
+                    .map_err(unreadable)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// While nothing is written, a failed copy is the archive's fault.
+fn unreadable(_: SkillError) -> SkillError {
+    SkillError::UploadNotZip
+}
+
+/// Paths that some file system would take for one another.
+#[derive(Default)]
+struct Folded {
+    /// The path as it was first seen, and whether it is a directory.
+    seen: HashMap<String, (String, bool)>,
+}
+
+impl Folded {
+    /// A directory may be named again, exactly; nothing else may.
+    fn add(&mut self, path: &str, is_directory: bool) -> Result<(), SkillError> {
+        let folded: String = path.nfkc().flat_map(char::to_lowercase).nfc().collect();
+        match self.seen.get(&folded) {
+            None => {
+                self.seen.insert(folded, (path.to_owned(), is_directory));
+                Ok(())
+            }
+            Some((first, true)) if is_directory && first == path => Ok(()),
+            Some(_) => Err(SkillError::DuplicateMember {
+                member: printable(path),
+            }),
+        }
+    }
+}
+
+/// The path without `.` and empty parts, or `None` when it could mean anything but a place below.
+fn safe_path(name: &str) -> Option<String> {
+    let bytes = name.as_bytes();
+    let drive = bytes.len() >= 2 && bytes[0].is_ascii_alphabetic() && bytes[1] == b':';
+    if name.is_empty()
+        || drive
+        || name.starts_with('/')
+        || name.contains('\\')
+        || name.chars().any(char::is_control)
+    {
+        return None;
+    }
+    let mut parts = Vec::new();
+    for part in name.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => return None,
+            _ => parts.push(part),
+        }
+    }
+    if parts.is_empty() && !name.ends_with('/') {
+        return None;
+    }
+    Some(parts.join("/"))
+}
+
+/// A stranger's name, fit for a message.
+fn printable(name: &str) -> String {
+    const SHOWN: usize = 200;
+    let mut shown: String = name
+        .chars()
+        .take(SHOWN)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
+    if name.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}

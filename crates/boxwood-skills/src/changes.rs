@@ -1,0 +1,298 @@
+//! Skills appear, change and go.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::RenameFlags;
+use rustix::io::Errno;
+
+use crate::beneath::{self, Links};
+use crate::discovery::{self, ENTRY_FILES};
+use crate::front_matter::{self, Document, Fields};
+use crate::loading::{self, Loaded};
+use crate::python_text::strip;
+use crate::staging::{Staging, is_staging_name};
+use crate::store::{Root, SkillStore, open_package, real_path};
+use crate::{
+    Limits, NewSkill, Oversize, Skill, SkillError, SkillPatch, Warning, atomic, copying, naming,
+};
+
+impl SkillStore {
+    pub fn create(&self, new: &NewSkill) -> Result<Skill, SkillError> {
+        let name = naming::checked_name(&new.name)?;
+        let _change = self.change();
+        if self.contents()?.find(name).is_some() {
+            return Err(SkillError::NameTaken {
+                name: name.to_owned(),
+            });
+        }
+        let asked = new.package_root.as_deref();
+        let asked = asked.filter(|path| !strip(&path.to_string_lossy()).is_empty());
+        let (path, warnings) = match asked {
+            None => (self.create_empty(name, new)?, Vec::new()),
+            Some(asked) => {
+                let source = real_path(asked);
+                match source.strip_prefix(self.root()) {
+                    Ok(inside) if !inside.as_os_str().is_empty() => {
+                        let inside = inside.to_owned();
+                        self.adopt(name, new, &source, &inside)?;
+                        (inside, Vec::new())
+                    }
+                    _ => self.import(name, new, &source)?,
+                }
+            }
+        };
+        let contents = self.contents()?;
+        let created = contents.at(&path).filter(|item| item.skill.name == name);
+        let mut skill = created
+            .map(|item| Skill::clone(&item.skill))
+            .ok_or_else(|| SkillError::CreateFailed {
+                name: name.to_owned(),
+            })?;
+        skill.warnings.extend(warnings);
+        Ok(skill)
+    }
+
+    fn create_empty(&self, name: &str, new: &NewSkill) -> Result<PathBuf, SkillError> {
+        let root = self.make_root()?;
+        let text = new_text(name, new, None)?;
+        check_text(&text, self.limits())?;
+        let target = Path::new(name);
+        let failed = |error| SkillError::io("create", root.path.join(name), error);
+        let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
+        atomic::make_dir(staging.dir(), target).map_err(failed)?;
+        let made = beneath::open_dir(staging.dir(), target, Links::Never).map_err(failed)?;
+        atomic::write(made.as_fd(), Path::new(ENTRY_FILES[0]), text.as_bytes()).map_err(failed)?;
+        if place(staging.dir(), target, &root, target)? {
+            return Ok(target.to_owned());
+        }
+        // A directory without an entry file is filled; anything else is somebody's.
+        let taken = || SkillError::DirectoryExists {
+            path: root.path.join(name),
+        };
+        let old = beneath::open_dir(root.dir.as_fd(), target, Links::Never).map_err(|_| taken())?;
+        let (entry, unusable) = discovery::find_entry(old.as_fd()).map_err(failed)?;
+        if entry.is_some() || unusable.is_some() {
+            return Err(taken());
+        }
+        atomic::write(old.as_fd(), Path::new(ENTRY_FILES[0]), text.as_bytes()).map_err(failed)?;
+        Ok(target.to_owned())
+    }
+
+    /// Takes over a directory that is in the store already.
+    fn adopt(
+        &self,
+        name: &str,
+        new: &NewSkill,
+        source: &Path,
+        inside: &Path,
+    ) -> Result<(), SkillError> {
+        let missing = || SkillError::DirectoryMissing {
+            path: source.to_owned(),
+        };
+        if is_staging_name(inside.as_os_str().as_encoded_bytes()) {
+            return Err(missing());
+        }
+        let root = self.open_root()?.ok_or_else(missing)?;
+        let dir =
+            beneath::open_dir(root.dir.as_fd(), inside, Links::Never).map_err(|_| missing())?;
+        self.rename_entry(dir.as_fd(), source, name, new)
+    }
+
+    /// Copies a directory from elsewhere on the host.
+    fn import(
+        &self,
+        name: &str,
+        new: &NewSkill,
+        source: &Path,
+    ) -> Result<(PathBuf, Vec<Warning>), SkillError> {
+        let from = self.open_outside(source)?;
+        let target = Path::new(name);
+        let root = self.make_root()?;
+        let managed = root.path.join(name);
+        // A directory that holds the store would be copied into itself.
+        if root.path.starts_with(&from.path) {
+            return Err(SkillError::ImportNotAllowed { path: from.path });
+        }
+        if beneath::stat_entry(root.dir.as_fd(), target).is_ok() {
+            return Err(SkillError::DirectoryExists { path: managed });
+        }
+        entry_of(from.dir.as_fd(), &from.path)?;
+        let failed = |error| SkillError::io("import", &from.path, error);
+        let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
+        atomic::make_dir(staging.dir(), target).map_err(failed)?;
+        let copy = beneath::open_dir(staging.dir(), target, Links::Never).map_err(failed)?;
+        let warnings = copying::copy_tree(from.dir.as_fd(), copy.as_fd(), self.limits())?;
+        self.rename_entry(copy.as_fd(), &from.path, name, new)?;
+        rustix::fs::syncfs(&copy).map_err(|error| failed(error.into()))?;
+        if !place(staging.dir(), target, &root, target)? {
+            return Err(SkillError::DirectoryExists { path: managed });
+        }
+        Ok((target.to_owned(), warnings))
+    }
+
+    /// Rewrites the entry file of an imported package for its new name.
+    fn rename_entry(
+        &self,
+        dir: BorrowedFd<'_>,
+        path: &Path,
+        name: &str,
+        new: &NewSkill,
+    ) -> Result<(), SkillError> {
+        let entry = entry_of(dir, path)?;
+        let imported = loading::load(dir, entry, path, self.limits())?;
+        let text = new_text(name, new, Some(&imported))?;
+        check_text(&text, self.limits())?;
+        atomic::write(dir, Path::new(ENTRY_FILES[0]), text.as_bytes())
+            .map_err(|error| SkillError::io("write", path.join(ENTRY_FILES[0]), error))
+    }
+
+    pub fn update(&self, name: &str, patch: &SkillPatch) -> Result<Skill, SkillError> {
+        let _change = self.change();
+        let missing = || SkillError::NotFound {
+            name: name.to_owned(),
+        };
+        let root = self.open_root()?.ok_or_else(missing)?;
+        let contents = self.contents_of(&root)?;
+        let located = contents.find(name).ok_or_else(missing)?.clone();
+        let skill = &located.skill;
+        let asked_name = patch.name.as_deref().filter(|asked| !asked.is_empty());
+        if asked_name.is_some_and(|asked| strip(asked) != skill.name) {
+            return Err(SkillError::RenameNotSupported);
+        }
+        if let Some(asked) = &patch.package_root {
+            let asked = asked.to_string_lossy();
+            let asked = strip(&asked);
+            if !asked.is_empty() && real_path(Path::new(asked)) != skill.package_root {
+                return Err(SkillError::MoveNotSupported);
+            }
+        }
+        let package = open_package(&root, &located)?;
+        // Read again rather than from the index: a box may have written meanwhile.
+        let entry = entry_of(package.dir.as_fd(), &skill.package_root)?;
+        let loaded = loading::load(
+            package.dir.as_fd(),
+            entry,
+            &skill.package_root,
+            self.limits(),
+        )?;
+        let has_name = loaded.document.text("name")?.is_some();
+        let fields = Fields {
+            name: (!has_name).then_some(skill.name.as_str()),
+            display_name: patch.display_name.as_deref(),
+            description: patch.description.as_deref(),
+        };
+        let body = patch.instructions.as_deref();
+        let body = body.unwrap_or(&loaded.document.body);
+        let text = front_matter::rewrite(&loaded.document, &fields, body)?;
+        check_text(&text, self.limits())?;
+        atomic::write(
+            package.dir.as_fd(),
+            Path::new(ENTRY_FILES[0]),
+            text.as_bytes(),
+        )
+        .map_err(|error| SkillError::io("write", &skill.package_root, error))?;
+        let contents = self.contents_of(&root)?;
+        let updated = contents.at(&located.path);
+        updated
+            .map(|item| Skill::clone(&item.skill))
+            .ok_or_else(|| SkillError::LostByUpdate {
+                name: name.to_owned(),
+            })
+    }
+
+    /// Removes a skill with the directory of the store it came in, unless other skills live
+    /// there too; then only its own directory goes.
+    pub fn delete(&self, name: &str) -> Result<(), SkillError> {
+        let _change = self.change();
+        let missing = || SkillError::NotFound {
+            name: name.to_owned(),
+        };
+        let root = self.open_root()?.ok_or_else(missing)?;
+        let contents = self.contents_of(&root)?;
+        let located = contents.find(name).ok_or_else(missing)?;
+        let Some(Component::Normal(top)) = located.path.components().next() else {
+            return Err(SkillError::NotManaged);
+        };
+        let neighbours = contents
+            .skills
+            .iter()
+            .filter(|item| item.path.starts_with(top))
+            .count();
+        let doomed = if neighbours == 1 {
+            Path::new(top)
+        } else {
+            located.path.as_path()
+        };
+        let failed = |error| SkillError::io("delete", root.path.join(doomed), error);
+        let (parent, last) = match (doomed.parent(), doomed.file_name()) {
+            (Some(parent), Some(last)) => (parent, Path::new(last)),
+            _ => return Err(SkillError::NotManaged),
+        };
+        let parent = beneath::open_dir(root.dir.as_fd(), parent, Links::Never).map_err(failed)?;
+        let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
+        staging.take_away(parent.as_fd(), last).map_err(failed)?;
+        rustix::fs::fsync(&parent).map_err(|error| failed(error.into()))
+    }
+}
+
+fn entry_of(dir: BorrowedFd<'_>, path: &Path) -> Result<&'static str, SkillError> {
+    let (entry, _) =
+        discovery::find_entry(dir).map_err(|error| SkillError::io("read", path, error))?;
+    entry.ok_or_else(|| SkillError::NoEntryFile {
+        path: path.to_owned(),
+    })
+}
+
+/// Moves a finished directory into the store. `false` when the place is taken.
+pub(crate) fn place(
+    staging: BorrowedFd<'_>,
+    name: &Path,
+    root: &Root,
+    target: &Path,
+) -> Result<bool, SkillError> {
+    let failed = |error: Errno| SkillError::io("move into place", root.path.join(target), error);
+    match rustix::fs::renameat_with(staging, name, &root.dir, target, RenameFlags::NOREPLACE) {
+        Ok(()) => {}
+        Err(Errno::EXIST | Errno::NOTEMPTY) => return Ok(false),
+        Err(error) => return Err(failed(error)),
+    }
+    rustix::fs::fsync(&root.dir).map_err(failed)?;
+    Ok(true)
+}
+
+/// What a request says wins unless it is blank; then the imported package's own words.
+fn new_text(name: &str, new: &NewSkill, imported: Option<&Loaded>) -> Result<String, SkillError> {
+    let none = Document::parse("")?;
+    let document = imported.map_or(&none, |imported| &imported.document);
+    let given = |value: &'_ Option<String>| match value.as_deref() {
+        Some(value) if imported.is_none() || !strip(value).is_empty() => Some(value.to_owned()),
+        _ => None,
+    };
+    // A package that had no display name of its own was shown under its old name, and stays so.
+    let display_name = given(&new.display_name).or_else(|| {
+        let shown = imported.map(|imported| imported.skill.display_name.clone())?;
+        let own = document.text("display_name").ok().flatten().is_some();
+        (!own && shown != name).then_some(shown)
+    });
+    let description = given(&new.description);
+    let same_name = document.text("name")?.as_deref() == Some(name);
+    let fields = Fields {
+        name: (!same_name).then_some(name),
+        display_name: display_name.as_deref(),
+        description: description.as_deref(),
+    };
+    let body = given(&new.instructions).unwrap_or_else(|| document.body.clone());
+    front_matter::rewrite(document, &fields, &body)
+}
+
+/// A `SKILL.md` that could not be read again would make its skill disappear.
+pub(crate) fn check_text(text: &str, limits: &Limits) -> Result<(), SkillError> {
+    if text.len() as u64 > limits.max_skill_md_bytes {
+        return Err(SkillError::too_large(
+            Oversize::SkillMdBytes,
+            limits.max_skill_md_bytes,
+        ));
+    }
+    Document::parse(text).map(|_| ())
+}

@@ -1,0 +1,356 @@
+//! The files of a package.
+//!
+//! Every call opens the package's directory once and goes down from there; a box that has the
+//! package mounted for writing can change what is found, never where it is found.
+
+use std::collections::BinaryHeap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+
+use crate::beneath::{self, Links};
+use crate::discovery::ENTRY_FILES;
+use crate::package_path::PackagePath;
+use crate::python_text::universal_newlines;
+use crate::staging::{Staging, is_staging_name};
+use crate::store::{Package, SkillStore};
+use crate::{
+    BinaryFile, FileItem, FileListing, Oversize, SkillError, TextFile, WrittenFile, atomic,
+    changes, loading,
+};
+
+impl SkillStore {
+    /// One level, by name. At least one entry is told where there is one, as the platform has it.
+    pub fn list_files(
+        &self,
+        name: &str,
+        path: &str,
+        include_hidden: bool,
+        max_entries: usize,
+    ) -> Result<FileListing, SkillError> {
+        let package = self.package(name)?;
+        let path = PackagePath::parse(path, self.limits())?;
+        let missing = || SkillError::SubdirectoryNotFound {
+            path: path.asked().to_owned(),
+        };
+        let dir = beneath::open_dir(package.dir.as_fd(), path.as_path(), Links::Inside)
+            .map_err(|error| refusal(error, "list", &path, missing))?;
+        let wanted = max_entries.clamp(1, self.limits().max_listed_entries.max(1));
+        let names = first_names(dir.as_fd(), include_hidden, wanted)
+            .map_err(|error| SkillError::io("list", path.as_path(), error))?;
+        let mut entries = Vec::with_capacity(names.len());
+        for name in names {
+            // Gone since it was listed: then it is not there.
+            if let Some(item) = item(&package, dir.as_fd(), &path, &name) {
+                entries.push(item);
+            }
+        }
+        Ok(FileListing {
+            skill: package.skill.name.clone(),
+            base_path: path.as_str().to_owned(),
+            truncated: entries.len() >= max_entries || entries.len() >= wanted,
+            entries,
+        })
+    }
+
+    pub fn read_text(&self, name: &str, path: &str) -> Result<TextFile, SkillError> {
+        let file = self.read_bytes(name, path)?;
+        let content = loading::text(&file.path, &file.content)?;
+        Ok(TextFile {
+            content: universal_newlines(content).into_owned(),
+            skill: file.skill,
+            path: file.path,
+        })
+    }
+
+    pub fn read_bytes(&self, name: &str, path: &str) -> Result<BinaryFile, SkillError> {
+        let package = self.package(name)?;
+        let path = PackagePath::parse(path, self.limits())?;
+        let (file, stat) = open_regular(&package, &path)?;
+        let limit = self.limits().max_file_bytes;
+        let content = beneath::read_bounded(&file, limit)
+            .map_err(|error| SkillError::io("read", path.as_path(), error))?
+            .ok_or_else(|| SkillError::too_large(Oversize::FileBytes, limit))?;
+        Ok(BinaryFile {
+            skill: package.skill.name.clone(),
+            path: path.as_str().to_owned(),
+            content,
+            executable: beneath::is_executable(&stat),
+        })
+    }
+
+    /// Replaces a file at once, or makes it with the directories above it.
+    pub fn write(&self, name: &str, path: &str, content: &[u8]) -> Result<WrittenFile, SkillError> {
+        let _change = self.change();
+        let package = self.package(name)?;
+        let path = PackagePath::parse(path, self.limits())?;
+        let limit = self.limits().max_file_bytes;
+        if content.len() as u64 > limit {
+            return Err(SkillError::too_large(Oversize::FileBytes, limit));
+        }
+        if path.as_str() == package.skill.entry_file || path.as_str() == ENTRY_FILES[0] {
+            // With an entry file that cannot be read the skill would be gone.
+            changes::check_text(loading::text(path.as_str(), content)?, self.limits())?;
+        }
+        let (parent, last) = path.split().ok_or_else(|| SkillError::FileNotRegular {
+            path: path.as_str().to_owned(),
+        })?;
+        let failed = |error| SkillError::io("write", path.as_path(), error);
+        let dir = make_parents(&package, &parent, &path)?;
+        let (dir, last) = through_link(&package, dir, last, &path)?;
+        atomic::write(dir.as_fd(), &last, content).map_err(failed)?;
+        Ok(WrittenFile {
+            skill: package.skill.name.clone(),
+            path: path.as_str().to_owned(),
+            bytes_written: content.len() as u64,
+        })
+    }
+
+    /// Removes a file, a link or a whole directory. The entry file stays.
+    pub fn delete_file(&self, name: &str, path: &str) -> Result<(), SkillError> {
+        let _change = self.change();
+        let package = self.package(name)?;
+        let path = PackagePath::parse(path, self.limits())?;
+        let (parent, last) = changeable(&path, &[&package.skill.entry_file])?;
+        let missing = || SkillError::FileNotFound {
+            path: path.as_str().to_owned(),
+        };
+        let failed = |error: io::Error| refusal(error, "delete", &path, missing);
+        let dir = beneath::open_dir(package.dir.as_fd(), &parent, Links::Inside).map_err(failed)?;
+        let stat = beneath::stat_entry(dir.as_fd(), last).map_err(failed)?;
+        if beneath::is_directory(&stat) {
+            let root = self.make_root()?;
+            let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
+            staging.take_away(dir.as_fd(), last).map_err(failed)?;
+        } else {
+            rustix::fs::unlinkat(&dir, last, AtFlags::empty())
+                .map_err(|error| failed(error.into()))?;
+        }
+        rustix::fs::fsync(&dir).map_err(|error| failed(error.into()))
+    }
+
+    /// Moves a file or a directory inside its package, onto a place that is free.
+    pub fn move_file(&self, name: &str, from: &str, to: &str) -> Result<(), SkillError> {
+        let _change = self.change();
+        let package = self.package(name)?;
+        let from = PackagePath::parse(from, self.limits())?;
+        let to = PackagePath::parse(to, self.limits())?;
+        let (from_parent, from_last) = changeable(&from, &[&package.skill.entry_file])?;
+        let (to_parent, to_last) = changeable(&to, &ENTRY_FILES)?;
+        let missing = || SkillError::FileNotFound {
+            path: from.as_str().to_owned(),
+        };
+        let failed = |error: io::Error| refusal(error, "move", &from, missing);
+        let source =
+            beneath::open_dir(package.dir.as_fd(), &from_parent, Links::Inside).map_err(failed)?;
+        beneath::stat_entry(source.as_fd(), from_last).map_err(failed)?;
+        let target = make_parents(&package, &to_parent, &to)?;
+        let flags = RenameFlags::NOREPLACE;
+        match rustix::fs::renameat_with(&source, from_last, &target, to_last, flags) {
+            Ok(()) => {}
+            Err(Errno::EXIST | Errno::NOTEMPTY) => {
+                return Err(SkillError::FileExists {
+                    path: to.as_str().to_owned(),
+                });
+            }
+            // A directory cannot go into itself.
+            Err(Errno::INVAL) => {
+                return Err(SkillError::PathNotUsable {
+                    path: to.as_str().to_owned(),
+                });
+            }
+            Err(error) => return Err(failed(error.into())),
+        }
+        rustix::fs::fsync(&source)
+            .and_then(|()| rustix::fs::fsync(&target))
+            .map_err(|error| failed(error.into()))
+    }
+}
+
+/// What the kernel said, in the words of the store.
+fn refusal(
+    error: io::Error,
+    operation: &'static str,
+    path: &PackagePath,
+    missing: impl Fn() -> SkillError,
+) -> SkillError {
+    if beneath::leads_out(&error) {
+        SkillError::PathEscapes
+    } else if beneath::is_missing(&error) {
+        missing()
+    } else {
+        SkillError::io(operation, path.as_path(), error)
+    }
+}
+
+fn open_regular(package: &Package, path: &PackagePath) -> Result<(OwnedFd, Stat), SkillError> {
+    let missing = || SkillError::FileNotFound {
+        path: path.as_str().to_owned(),
+    };
+    let file = match beneath::open_file(package.dir.as_fd(), path.as_path(), Links::Inside) {
+        Ok(file) => file,
+        // The kernel's word for a socket, and for a device nobody serves.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => return Err(missing()),
+        Err(error) => return Err(refusal(error, "read", path, missing)),
+    };
+    let stat =
+        rustix::fs::fstat(&file).map_err(|error| SkillError::io("read", path.as_path(), error))?;
+    if beneath::is_regular(&stat) {
+        Ok((file, stat))
+    } else {
+        Err(missing())
+    }
+}
+
+/// The first names in order, without holding more of a huge directory than is wanted.
+fn first_names(
+    dir: BorrowedFd<'_>,
+    include_hidden: bool,
+    wanted: usize,
+) -> io::Result<Vec<OsString>> {
+    let mut first: BinaryHeap<OsString> = BinaryHeap::new();
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        let entry = entry?;
+        let bytes = entry.file_name().to_bytes();
+        let ours = bytes.starts_with(atomic::PREFIX.as_bytes()) || is_staging_name(bytes);
+        let hidden = !include_hidden && bytes.starts_with(b".");
+        if matches!(bytes, b"." | b"..") || ours || hidden {
+            continue;
+        }
+        first.push(std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec()));
+        if first.len() > wanted {
+            first.pop();
+        }
+    }
+    Ok(first.into_sorted_vec())
+}
+
+fn item(
+    package: &Package,
+    dir: BorrowedFd<'_>,
+    base: &PackagePath,
+    name: &OsString,
+) -> Option<FileItem> {
+    let own = beneath::stat_entry(dir, Path::new(name)).ok()?;
+    let is_symlink = beneath::is_link(&own);
+    let relative = if base.is_root() {
+        PathBuf::from(name)
+    } else {
+        base.as_path().join(name)
+    };
+    // A link that stays inside is shown as what it leads to, any other as the link it is.
+    let target = is_symlink
+        .then(|| beneath::open_place(package.dir.as_fd(), &relative, Links::Inside).ok())
+        .flatten()
+        .and_then(|place| rustix::fs::fstat(place).ok());
+    let stat = target.unwrap_or(own);
+    let is_dir = beneath::is_directory(&stat);
+    Some(FileItem {
+        path: relative.to_string_lossy().into_owned(),
+        name: name.to_string_lossy().into_owned(),
+        is_dir,
+        size: (!is_dir).then(|| beneath::size(&stat)),
+        is_symlink,
+        executable: beneath::is_regular(&stat) && beneath::is_executable(&stat),
+    })
+}
+
+/// A path that may be removed or moved: neither the package itself nor one of these.
+fn changeable<'a>(
+    path: &'a PackagePath,
+    needed: &[&str],
+) -> Result<(PathBuf, &'a Path), SkillError> {
+    let name = path.as_str();
+    if needed.contains(&name) {
+        return Err(SkillError::EntryFileNeeded {
+            path: name.to_owned(),
+        });
+    }
+    path.split().ok_or_else(|| SkillError::PathNotUsable {
+        path: name.to_owned(),
+    })
+}
+
+fn make_parents(
+    package: &Package,
+    parent: &Path,
+    path: &PackagePath,
+) -> Result<OwnedFd, SkillError> {
+    let root = package.dir.as_fd();
+    let missing = || SkillError::SubdirectoryNotFound {
+        path: parent.to_string_lossy().into_owned(),
+    };
+    let failed = |error: io::Error| refusal(error, "write", path, missing);
+    match beneath::open_dir(root, parent, Links::Inside) {
+        Err(error) if beneath::is_missing(&error) => {}
+        done => return done.map_err(failed),
+    }
+    // Always from the package's root: an inner link on the way may step up and down again.
+    let mut here = PathBuf::new();
+    let mut dir = beneath::open_dir(root, &here, Links::Never).map_err(failed)?;
+    for part in parent {
+        here.push(part);
+        dir = match beneath::open_dir(root, &here, Links::Inside) {
+            Ok(next) => next,
+            Err(error) if beneath::is_missing(&error) => {
+                atomic::make_dir(dir.as_fd(), Path::new(part)).map_err(failed)?;
+                beneath::open_dir(root, &here, Links::Inside).map_err(failed)?
+            }
+            Err(error) => return Err(failed(error)),
+        };
+    }
+    Ok(dir)
+}
+
+/// Where a write really goes: behind a link that stays inside, else to the name itself.
+fn through_link(
+    package: &Package,
+    dir: OwnedFd,
+    last: &Path,
+    path: &PackagePath,
+) -> Result<(OwnedFd, PathBuf), SkillError> {
+    let not_regular = || SkillError::FileNotRegular {
+        path: path.as_str().to_owned(),
+    };
+    let here = (dir, last.to_owned());
+    let stat = match beneath::stat_entry(here.0.as_fd(), last) {
+        Ok(stat) => stat,
+        Err(error) if beneath::is_missing(&error) => return Ok(here),
+        Err(error) => return Err(SkillError::io("write", path.as_path(), error)),
+    };
+    if beneath::is_directory(&stat) {
+        return Err(not_regular());
+    }
+    if !beneath::is_link(&stat) {
+        return Ok(here);
+    }
+    let root = package.dir.as_fd();
+    let place = match beneath::open_place(root, path.as_path(), Links::Inside) {
+        Ok(place) => place,
+        // It leads nowhere: the file takes its place.
+        Err(error) if beneath::is_missing(&error) => return Ok(here),
+        Err(_) => return Err(SkillError::PathEscapes),
+    };
+    let stat = rustix::fs::fstat(&place).map_err(|_| not_regular())?;
+    if !beneath::is_regular(&stat) {
+        return Err(not_regular());
+    }
+    // The kernel knows the place by a path; that path is only a hint, and is followed from the
+    // package's root again.
+    let real = kernel_path(&place).zip(kernel_path(&package.dir));
+    let relative = real.and_then(|(file, top)| file.strip_prefix(top).ok().map(Path::to_owned));
+    let relative = relative.ok_or(SkillError::PathEscapes)?;
+    let (Some(parent), Some(name)) = (relative.parent(), relative.file_name()) else {
+        return Err(SkillError::PathEscapes);
+    };
+    let dir = beneath::open_dir(root, parent, Links::Never).map_err(|_| SkillError::PathEscapes)?;
+    Ok((dir, PathBuf::from(name)))
+}
+
+fn kernel_path(file: &OwnedFd) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
+}

@@ -1,0 +1,275 @@
+//! What the store knows about its directory, and how it notices that this is no longer true.
+//!
+//! Comes in: the open root. Goes out: the skills as they are *now*. Each call looks at the times
+//! of every directory and entry file it knows (one `stat` each) and reads again only what
+//! changed, whoever changed it. A change in the same instant as the reading would go unseen by
+//! times alone, so nothing younger than [`SETTLED`] is believed.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::Stat;
+
+use crate::beneath::{self, Links};
+use crate::discovery::{self, STORE_DEPTH, Seen};
+use crate::{Limits, Problem, Skill, Warning, loading};
+
+/// Longer than the coarsest clock of any file system we may stand on (FAT counts in 2 seconds).
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// One package, with the place to open it at.
+#[derive(Clone, Debug)]
+pub(crate) struct Located {
+    pub(crate) skill: Arc<Skill>,
+    /// Relative to the store's root; empty for the root itself.
+    pub(crate) path: PathBuf,
+}
+
+/// The store's contents, newest first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) skills: Vec<Located>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+impl Contents {
+    /// Where two packages claim a name, the one whose directory has it is meant: otherwise any
+    /// box with one writable skill could stand in for every other skill.
+    pub(crate) fn find(&self, name: &str) -> Option<&Located> {
+        let mut named = self.skills.iter().filter(|item| item.skill.name == name);
+        let first = named.clone().next()?;
+        let own = named.find(|item| item.path == Path::new(name));
+        Some(own.unwrap_or(first))
+    }
+
+    pub(crate) fn at(&self, path: &Path) -> Option<&Located> {
+        self.skills.iter().find(|item| item.path == path)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    directories: HashMap<PathBuf, Directory>,
+}
+
+#[derive(Debug)]
+struct Directory {
+    stamp: Stamp,
+    seen: Seen,
+    unusable_entry: Option<&'static str>,
+    entry: Option<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    stamp: Stamp,
+    result: Result<Arc<Skill>, String>,
+}
+
+/// What changes when a file or a directory does. Times of change cannot be set back by anybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: i64,
+    modified: (i64, u64),
+    changed: (i64, u64),
+    /// Whether the times were old enough, when they were read, to notice any later change.
+    settled: bool,
+}
+
+impl Stamp {
+    fn new(stat: &Stat, now: SystemTime) -> Self {
+        let changed = (stat.st_ctime, stat.st_ctime_nsec);
+        let settled = u64::try_from(changed.0).is_ok_and(|seconds| {
+            let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+            changed
+                .and_then(|changed| changed.checked_add(SETTLED))
+                .is_some_and(|believed_from| believed_from < now)
+        });
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed,
+            settled,
+        }
+    }
+
+    /// Whether what was read under this stamp still holds.
+    fn holds(&self, stat: &Stat, now: SystemTime) -> bool {
+        self.settled && *self == Self::new(stat, now)
+    }
+}
+
+impl Index {
+    pub(crate) fn clear(&mut self) {
+        self.directories.clear();
+    }
+
+    /// Brings the index up to date and tells what the store holds.
+    pub(crate) fn contents(
+        &mut self,
+        root: BorrowedFd<'_>,
+        root_path: &Path,
+        limits: &Limits,
+    ) -> io::Result<Contents> {
+        let mut known = std::mem::take(&mut self.directories);
+        let mut contents = Contents::default();
+        // Depth, and how many directories were looked at below each directory of the first level:
+        // one package full of directories must not hide the others.
+        let mut queue = VecDeque::from([(PathBuf::new(), 0, 0)]);
+        let mut spent = vec![0_usize];
+        while let Some((path, depth, account)) = queue.pop_front() {
+            spent[account] += 1;
+            if depth > 0 && spent[account] > limits.max_searched_directories {
+                continue;
+            }
+            let old = known.remove(&path);
+            let full = root_path.join(&path);
+            let directory = match refresh(root, &path, &full, old, limits) {
+                Ok(directory) => directory,
+                Err(error) if depth == 0 => return Err(error),
+                Err(error) => {
+                    if !beneath::is_missing(&error) {
+                        contents.problems.push(Problem {
+                            path: full,
+                            reason: format!("cannot be opened: {error}"),
+                        });
+                    }
+                    continue;
+                }
+            };
+            if let Some(name) = directory.unusable_entry {
+                contents.problems.push(Problem {
+                    path: full.join(name),
+                    reason: "is neither a file nor a link inside the package".to_owned(),
+                });
+            }
+            match (&directory.seen, &directory.entry) {
+                (Seen::Skill { .. }, Some(entry)) => match &entry.result {
+                    Ok(skill) => contents.skills.push(Located {
+                        skill: Arc::clone(skill),
+                        path: path.clone(),
+                    }),
+                    Err(reason) => contents.problems.push(Problem {
+                        path: full,
+                        reason: reason.clone(),
+                    }),
+                },
+                (Seen::Branch { children, complete }, _) if depth < STORE_DEPTH => {
+                    for child in children {
+                        let account = if depth == 0 {
+                            spent.push(0);
+                            spent.len() - 1
+                        } else {
+                            account
+                        };
+                        queue.push_back((path.join(child), depth + 1, account));
+                    }
+                    if !complete {
+                        contents.problems.push(Problem {
+                            path: full,
+                            reason: "has too many directories to look into".to_owned(),
+                        });
+                    }
+                }
+                _ => {}
+            }
+            self.directories.insert(path, directory);
+        }
+        // Stable: what is equally old stays in the order of discovery.
+        contents
+            .skills
+            .sort_by_key(|item| std::cmp::Reverse(item.skill.updated_at));
+        mark_shared_names(&mut contents.skills);
+        Ok(contents)
+    }
+}
+
+fn refresh(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    full: &Path,
+    old: Option<Directory>,
+    limits: &Limits,
+) -> io::Result<Directory> {
+    // Taken before anything is read, so that a change during the reading counts as young.
+    let now = SystemTime::now();
+    let dir = beneath::open_dir(root, path, Links::Never)?;
+    let stat = rustix::fs::fstat(&dir)?;
+    let mut directory = match old {
+        Some(old) if old.stamp.holds(&stat, now) => old,
+        old => {
+            // At the first level every directory counts: each may be somebody's skill.
+            let max_children = if path.as_os_str().is_empty() {
+                usize::MAX
+            } else {
+                limits.max_searched_directories
+            };
+            let examined = discovery::examine(dir.as_fd(), max_children)?;
+            Directory {
+                stamp: Stamp::new(&stat, now),
+                seen: examined.seen,
+                unusable_entry: examined.unusable_entry,
+                entry: old.and_then(|old| old.entry),
+            }
+        }
+    };
+    if let Seen::Skill { entry: name } = directory.seen {
+        // A link's own times say nothing about the file behind it: those are read every time.
+        let stat = beneath::stat_entry(dir.as_fd(), Path::new(name))?;
+        let holds = directory.entry.as_ref().is_some_and(|entry| {
+            beneath::is_regular(&stat)
+                && entry.stamp.holds(&stat, now)
+                && entry
+                    .result
+                    .as_ref()
+                    .is_ok_and(|skill| skill.entry_file == name)
+        });
+        if !holds {
+            let loaded = loading::load(dir.as_fd(), name, full, limits);
+            directory.entry = Some(match loaded {
+                Ok(loaded) => Entry {
+                    stamp: Stamp::new(&loaded.stat, now),
+                    result: Ok(Arc::new(loaded.skill)),
+                },
+                Err(error) => Entry {
+                    stamp: Stamp::new(&stat, now),
+                    result: Err(error.to_string()),
+                },
+            });
+        }
+    } else {
+        directory.entry = None;
+    }
+    Ok(directory)
+}
+
+fn mark_shared_names(skills: &mut [Located]) {
+    let mut owners: HashMap<String, Vec<usize>> = HashMap::new();
+    for (position, item) in skills.iter().enumerate() {
+        owners
+            .entry(item.skill.name.clone())
+            .or_default()
+            .push(position);
+    }
+    for positions in owners.into_values().filter(|positions| positions.len() > 1) {
+        for &position in &positions {
+            let other = if position == positions[0] {
+                positions[1]
+            } else {
+                positions[0]
+            };
+            let other = skills[other].skill.package_root.clone();
+            Arc::make_mut(&mut skills[position].skill)
+                .warnings
+                .push(Warning::NameShared { other });
+        }
+    }
+}

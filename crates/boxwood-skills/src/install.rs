@@ -1,0 +1,332 @@
+//! Skills out of an archive.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use crate::archive::{Archive, Member};
+use crate::beneath::{self, Links};
+use crate::discovery::{ENTRY_FILES, SCAN_DEPTH};
+use crate::front_matter::Document;
+use crate::package_path::normalised;
+use crate::staging::Staging;
+use crate::store::{Root, SkillStore};
+use crate::{
+    Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, atomic, changes, loading,
+    naming,
+};
+
+impl SkillStore {
+    /// Tells which skills an archive holds and where each would go. Touches nothing.
+    pub fn preview_zip(
+        &self,
+        bytes: &[u8],
+        request: &ZipRequest,
+    ) -> Result<Vec<PlannedSkill>, SkillError> {
+        let archive = Archive::open(bytes, self.limits())?;
+        let plans = self.plan(&archive, request)?;
+        Ok(plans.into_iter().map(|plan| plan.planned).collect())
+    }
+
+    /// Installs the chosen skills, all or none.
+    pub fn install_zip(
+        &self,
+        bytes: &[u8],
+        request: &ZipRequest,
+        selection: &ZipSelection,
+    ) -> Result<Vec<Skill>, SkillError> {
+        let mut archive = Archive::open(bytes, self.limits())?;
+        let plans = self.plan(&archive, request)?;
+        let chosen = choose(plans, selection)?;
+        let root = self.make_root()?;
+        check_targets(&root, &chosen)?;
+        let failed = |error| SkillError::io("unpack into", &root.path, error);
+        let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
+        for plan in &chosen {
+            let name = Path::new(&plan.target);
+            atomic::make_dir(staging.dir(), name).map_err(failed)?;
+            let dir = beneath::open_dir(staging.dir(), name, Links::Never).map_err(failed)?;
+            unpack(&mut archive, &plan.inside, dir.as_fd())?;
+        }
+        // Once for all files: after the renames they must not be found empty.
+        rustix::fs::syncfs(staging.dir()).map_err(|error| failed(error.into()))?;
+
+        let _change = self.change();
+        check_targets(&root, &chosen)?;
+        let mut placed = Placed {
+            root: &root,
+            staging: &staging,
+            targets: Vec::new(),
+        };
+        for plan in &chosen {
+            let target = Path::new(&plan.target);
+            if !changes::place(staging.dir(), target, &root, target)? {
+                return Err(exists(&root, target));
+            }
+            placed.targets.push(target.to_owned());
+        }
+        let contents = self.contents_of(&root)?;
+        let mut skills = Vec::with_capacity(chosen.len());
+        for plan in &chosen {
+            let installed = contents.at(Path::new(&plan.target));
+            let installed = installed.ok_or_else(|| SkillError::NoEntryFile {
+                path: root.path.join(&plan.target),
+            })?;
+            skills.push(Skill::clone(&installed.skill));
+        }
+        placed.targets.clear();
+        Ok(skills)
+    }
+
+    fn plan(&self, archive: &Archive<'_>, request: &ZipRequest) -> Result<Vec<Plan>, SkillError> {
+        let stem = naming::target_stem(&request.filename);
+        let top = starting_directory(archive, &request.source_subdir)?;
+        let root = self.root();
+        let mut plans = Vec::new();
+        for (inside, entry) in search(archive, &top) {
+            let source_path = inside
+                .strip_prefix(&top)
+                .unwrap_or(&inside)
+                .trim_start_matches('/')
+                .to_owned();
+            let target = naming::target_name(&stem, &source_path, &request.target_suffix)?;
+            let text = archive.entry_text(&join(&inside, entry)).ok_or_else(|| {
+                SkillError::too_large(Oversize::SkillMdBytes, self.limits().max_skill_md_bytes)
+            })?;
+            let document = Document::parse(loading::text(entry, text)?)?;
+            // The directory it is in now names it; at the top of an archive, the one it will be in.
+            let directory = match inside.rsplit('/').next() {
+                Some(last) if !last.is_empty() => last,
+                _ => &target,
+            };
+            let skill = loading::describe(&document, entry, directory, &root.join(&target))?;
+            plans.push(Plan {
+                inside,
+                target,
+                planned: PlannedSkill { skill, source_path },
+            });
+        }
+        if plans.is_empty() {
+            return Err(SkillError::NoSkillBelow {
+                place: "the uploaded archive".to_owned(),
+            });
+        }
+        plans.sort_by(|one, other| one.planned.source_path.cmp(&other.planned.source_path));
+        Ok(plans)
+    }
+}
+
+/// One skill on its way in.
+struct Plan {
+    /// Its directory in the archive; empty for the archive's root.
+    inside: String,
+    /// The directory of the store it will get.
+    target: String,
+    planned: PlannedSkill,
+}
+
+/// Directories that stand in the store already, and go back if the rest cannot follow.
+struct Placed<'a> {
+    root: &'a Root,
+    staging: &'a Staging,
+    targets: Vec<PathBuf>,
+}
+
+impl Drop for Placed<'_> {
+    fn drop(&mut self) {
+        for target in &self.targets {
+            let _ = self.staging.take_away(self.root.dir.as_fd(), target);
+        }
+    }
+}
+
+fn exists(root: &Root, target: &Path) -> SkillError {
+    SkillError::DirectoryExists {
+        path: root.path.join(target),
+    }
+}
+
+fn check_targets(root: &Root, chosen: &[Plan]) -> Result<(), SkillError> {
+    for (position, plan) in chosen.iter().enumerate() {
+        let target = Path::new(&plan.target);
+        if chosen[..position]
+            .iter()
+            .any(|other| other.target == plan.target)
+        {
+            return Err(SkillError::DuplicateTarget {
+                path: root.path.join(target),
+            });
+        }
+        match beneath::stat_entry(root.dir.as_fd(), target) {
+            Ok(_) => return Err(exists(root, target)),
+            Err(error) if beneath::is_missing(&error) => {}
+            Err(error) => return Err(SkillError::io("look at", root.path.join(target), error)),
+        }
+    }
+    Ok(())
+}
+
+/// The archive's root, or the only directory in it, and from there the one that was asked for.
+fn starting_directory(archive: &Archive<'_>, asked: &str) -> Result<String, SkillError> {
+    let mut at_top = archive
+        .members()
+        .iter()
+        .filter(|(path, _)| !path.contains('/'));
+    let top = match (at_top.next(), at_top.next()) {
+        (Some((path, Member::Directory)), None) => path.clone(),
+        _ => String::new(),
+    };
+    let subdir = naming::source_path(asked);
+    if subdir.is_empty() {
+        return Ok(top);
+    }
+    let normal = normalised(&subdir);
+    if normal.starts_with("..") {
+        return Err(SkillError::SubdirEscapes);
+    }
+    if normal == "." {
+        return Ok(top);
+    }
+    let inside = join(&top, &normal);
+    match archive.members().get(&inside) {
+        Some(Member::Directory) => Ok(inside),
+        _ => Err(SkillError::SubdirMissing { subdir }),
+    }
+}
+
+fn join(parent: &str, name: &str) -> String {
+    if parent.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{parent}/{name}")
+    }
+}
+
+/// Directories with an entry file, level by level; a skill is not searched for others.
+fn search(archive: &Archive<'_>, top: &str) -> Vec<(String, &'static str)> {
+    let mut found = Vec::new();
+    let mut queue = VecDeque::from([(top.to_owned(), 0)]);
+    while let Some((path, depth)) = queue.pop_front() {
+        let entry = ENTRY_FILES.into_iter().find(|name| {
+            matches!(
+                archive.members().get(&join(&path, name)),
+                Some(Member::File { .. })
+            )
+        });
+        if let Some(entry) = entry {
+            found.push((path, entry));
+        } else if depth < SCAN_DEPTH {
+            for (child, member) in children(archive, &path) {
+                if *member == Member::Directory {
+                    queue.push_back((child.to_owned(), depth + 1));
+                }
+            }
+        }
+    }
+    found
+}
+
+fn children<'a>(
+    archive: &'a Archive<'_>,
+    parent: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a Member)> {
+    below(archive, parent).filter(move |(path, _)| {
+        let rest = &path[parent.len()..];
+        !rest.trim_start_matches('/').contains('/')
+    })
+}
+
+/// Everything under a directory, parents before their children.
+fn below<'a>(
+    archive: &'a Archive<'_>,
+    parent: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a Member)> {
+    let prefix = if parent.is_empty() {
+        String::new()
+    } else {
+        format!("{parent}/")
+    };
+    archive
+        .members()
+        .range(prefix.clone()..)
+        .take_while(move |(path, _)| path.starts_with(&prefix))
+        .map(|(path, member)| (path.as_str(), member))
+}
+
+fn choose(plans: Vec<Plan>, selection: &ZipSelection) -> Result<Vec<Plan>, SkillError> {
+    let mut wanted: Vec<String> = Vec::new();
+    for asked in &selection.source_paths {
+        let path = naming::source_path(asked);
+        if !wanted.contains(&path) {
+            wanted.push(path);
+        }
+    }
+    let single = naming::source_path(&selection.source_path);
+    if !single.is_empty() && !wanted.contains(&single) {
+        wanted.push(single);
+    }
+    if wanted.is_empty() && plans.len() == 1 {
+        return Ok(plans);
+    }
+    let available: Vec<&str> = plans
+        .iter()
+        .map(|plan| match plan.planned.source_path.as_str() {
+            "" => ".",
+            path => path,
+        })
+        .collect();
+    let available = available.join(", ");
+    if wanted.is_empty() {
+        return Err(SkillError::ChooseSourcePaths {
+            candidates: available,
+        });
+    }
+    let mut rest = plans;
+    let mut chosen = Vec::new();
+    for path in wanted {
+        let position = rest
+            .iter()
+            .position(|plan| plan.planned.source_path == path);
+        match position {
+            Some(position) => chosen.push(rest.remove(position)),
+            None => return Err(SkillError::InvalidSourcePath { path, available }),
+        }
+    }
+    Ok(chosen)
+}
+
+/// Writes the members below a directory of the archive into a directory that is ours alone.
+fn unpack(
+    archive: &mut Archive<'_>,
+    inside: &str,
+    target: BorrowedFd<'_>,
+) -> Result<(), SkillError> {
+    let members: Vec<(String, Member)> = below(archive, inside)
+        .map(|(path, member)| {
+            let relative = path[inside.len()..].trim_start_matches('/');
+            (relative.to_owned(), member.clone())
+        })
+        .collect();
+    for (path, member) in members {
+        let path = Path::new(&path);
+        let failed = |error| SkillError::io("unpack", path, error);
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            continue;
+        };
+        let dir = beneath::open_dir(target, parent, Links::Never).map_err(failed)?;
+        let name = Path::new(name);
+        match member {
+            Member::Directory => atomic::make_dir(dir.as_fd(), name).map_err(failed)?,
+            Member::File {
+                index,
+                size,
+                executable,
+            } => {
+                let mut file = beneath::create_file(dir.as_fd(), name).map_err(failed)?;
+                archive.copy(index, size, &mut file)?;
+                atomic::set_mode(file.as_fd(), executable).map_err(failed)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! Paths inside a package, as clients write them.
+//!
+//! Comes in: text. Goes out: a [`PackagePath`], which cannot point outside. Never here: the disk
+//! (links are the kernel's business, see `beneath`).
+
+use std::path::{Path, PathBuf};
+
+use crate::python_text::strip;
+use crate::{Limits, Oversize, SkillError};
+
+/// Longest name a Linux file system takes.
+pub(crate) const MAX_COMPONENT_BYTES: usize = 255;
+
+/// A normalised relative path: no `..`, no empty parts. The package's root is `.`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PackagePath {
+    text: String,
+    /// As the client wrote it, for messages.
+    asked: String,
+}
+
+impl PackagePath {
+    pub(crate) fn parse(asked: &str, limits: &Limits) -> Result<Self, SkillError> {
+        let asked = match strip(asked) {
+            "" => ".",
+            stripped => stripped,
+        };
+        if asked.starts_with('/') {
+            return Err(SkillError::PathNotRelative);
+        }
+        if asked.contains('\0') {
+            return Err(SkillError::PathNotUsable {
+                path: asked.replace('\0', "\u{fffd}"),
+            });
+        }
+        let text = normalised(asked);
+        // The seed refuses every name that begins with two dots, `..data` included.
+        if text.starts_with("..") {
+            return Err(SkillError::PathEscapes);
+        }
+        check_size(&text, limits)?;
+        Ok(Self {
+            text,
+            asked: asked.to_owned(),
+        })
+    }
+
+    pub(crate) fn is_root(&self) -> bool {
+        self.text == "."
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn asked(&self) -> &str {
+        &self.asked
+    }
+
+    pub(crate) fn as_path(&self) -> &Path {
+        Path::new(&self.text)
+    }
+
+    /// The directory and the name; `None` for the root.
+    pub(crate) fn split(&self) -> Option<(PathBuf, &Path)> {
+        if self.is_root() {
+            return None;
+        }
+        Some(match self.text.rsplit_once('/') {
+            Some((parent, name)) => (PathBuf::from(parent), Path::new(name)),
+            None => (PathBuf::from("."), Path::new(&self.text)),
+        })
+    }
+}
+
+pub(crate) fn check_size(text: &str, limits: &Limits) -> Result<(), SkillError> {
+    if text.len() > limits.max_path_bytes {
+        return Err(SkillError::too_large(
+            Oversize::PathBytes,
+            limits.max_path_bytes,
+        ));
+    }
+    if text.split('/').any(|part| part.len() > MAX_COMPONENT_BYTES) {
+        return Err(SkillError::too_large(
+            Oversize::PathBytes,
+            MAX_COMPONENT_BYTES,
+        ));
+    }
+    if text.split('/').count() > limits.max_path_depth.saturating_add(1) {
+        return Err(SkillError::too_large(
+            Oversize::PathDepth,
+            limits.max_path_depth,
+        ));
+    }
+    Ok(())
+}
+
+/// What Python's `os.path.normpath` makes of a relative path.
+pub(crate) fn normalised(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if parts.last().is_some_and(|last| *last != "..") => {
+                parts.pop();
+            }
+            _ => parts.push(part),
+        }
+    }
+    if parts.is_empty() {
+        ".".to_owned()
+    } else {
+        parts.join("/")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_normalised_as_python_does() {
+        for (path, expected) in [
+            ("a/./b//c", "a/b/c"),
+            ("a/../b", "b"),
+            ("a/../../b", "../b"),
+            ("./", "."),
+            ("../..", "../.."),
+        ] {
+            assert_eq!(normalised(path), expected);
+        }
+    }
+
+    #[test]
+    fn a_path_cannot_leave() {
+        let parse = |path: &str| PackagePath::parse(path, &Limits::default());
+        assert!(matches!(parse("/etc"), Err(SkillError::PathNotRelative)));
+        for path in ["..", "a/../..", "../x", "..x"] {
+            assert!(
+                matches!(parse(path), Err(SkillError::PathEscapes)),
+                "{path}"
+            );
+        }
+        assert!(matches!(
+            parse("a\0b"),
+            Err(SkillError::PathNotUsable { .. })
+        ));
+        assert!(matches!(
+            parse(&"a/".repeat(40)),
+            Err(SkillError::TooLarge { .. })
+        ));
+        assert!(matches!(
+            parse(&"a".repeat(256)),
+            Err(SkillError::TooLarge { .. })
+        ));
+        assert_eq!(parse("  ").unwrap().as_str(), ".");
+    }
+}
