@@ -9,6 +9,7 @@ mod e2e_langbot;
 mod run;
 mod test;
 mod tidy;
+mod venv;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ import datetime as dt
 import time
 
 import pytest
-from box import Action, Box, eventually
+from box import Action, Box, count, eventually
 from langbot_plugin.box.errors import (
     BoxError,
     BoxManagedProcessNotFoundError,
@@ -162,12 +162,12 @@ async def test_stop_managed_process_forgets_it(box: Box):
 async def test_stop_really_stops(box: Box):
     await box.create()
     await box.shell('trap "" TERM HUP; sleep 4242 & setsid sleep 4242 & while :; do sleep 1; done')
-    count = 'cat /proc/[0-9]*/cmdline | tr "\\0" " " | grep -o "sleep 424[2]" | wc -l'
-    await eventually(lambda: box.run(count), lambda result: result.stdout == '2')
+    sleepers = count('sleep 4242')
+    await eventually(lambda: box.run(sleepers), lambda result: result.stdout == '2')
     started = time.monotonic()
     await box.client.stop_managed_process(box.session)
     assert time.monotonic() - started < 15
-    assert (await box.run(count)).stdout == '0'
+    assert (await box.run(sleepers)).stdout == '0'
 
 
 async def test_stderr_shows_the_last_lines(box: Box):

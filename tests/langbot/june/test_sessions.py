@@ -93,7 +93,7 @@ async def test_create_session_echoes_what_was_asked(box: Box, tmp_path: Path):
 CONFLICTS = [
     ('network', 'on', 'off'),
     ('image', 'another/image:latest', DEFAULT_BOX_IMAGE),
-    ('host_path', '/tmp', 'None'),
+    ('host_path', '/opt', 'None'),
     ('host_path_mode', 'ro', 'rw'),
     ('mount_path', '/elsewhere', '/workspace'),
     ('persistent', True, 'False'),

@@ -251,9 +251,18 @@ async def test_delete_skill_removes_the_package(box: Box):
 
 async def test_delete_skill_removes_the_whole_package_around_it(box: Box):
     package(box.skills_root / 'pack' / 'one', '')
-    package(box.skills_root / 'pack' / 'two', '')
+    (box.skills_root / 'pack' / 'README').write_text('')
     await box.client.delete_skill('one')
     assert not (box.skills_root / 'pack').exists()
+
+
+@pytest.mark.better('other skills of the same package are not deleted along')
+async def test_delete_skill_spares_its_neighbours(box: Box):
+    package(box.skills_root / 'pack' / 'one', '')
+    package(box.skills_root / 'pack' / 'two', '')
+    await box.client.delete_skill('one')
+    assert [skill['name'] for skill in await box.client.list_skills()] == ['two']
+    assert not (box.skills_root / 'pack' / 'one').exists()
 
 
 async def test_delete_skill_spares_what_is_not_below_the_root(box: Box):

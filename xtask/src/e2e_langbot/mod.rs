@@ -3,14 +3,13 @@
 //! Comes in: which LangBot, and whose runtime. Goes out: success when every step passed; logs of
 //! both programs under `target/langbot/`. Never here: the steps; `tests/langbot/e2e/run.py` has them.
 
-mod venv;
-
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::run::{cargo, check, target_dir, workspace_root};
+use crate::venv;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -3,6 +3,7 @@
 //! Comes in: which tiers. Goes out: success when all of them passed. Never here: tests; each tier
 //! is a call of the tool that has them.
 
+mod langbot;
 pub(crate) mod needs;
 mod readme;
 mod rootless;
@@ -111,6 +112,11 @@ const TIERS: &[Tier] = &[
         name: "e2e",
         about: "the real daemon and the real command",
         run: || suites::run(suites::END_TO_END).map(|()| Outcome::Passed),
+    },
+    Tier {
+        name: "langbot",
+        about: "LangBot's own published clients on the real daemon",
+        run: || langbot::run().map(|()| Outcome::Passed),
     },
     Tier {
         name: "docs",

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::run::{cargo, check, exists, is_root};
+use crate::venv;
 
 pub(crate) struct Package {
     pub(crate) name: &'static str,
@@ -85,6 +86,8 @@ const TOOLS: &[Tool] = &[
 
 pub(super) fn install() -> Result<()> {
     install_packages(PACKAGES)?;
+    // Debian keeps a part of Python in a package of its own, and it may not be Debian's Python.
+    venv::base_python()?;
     for tool in TOOLS {
         if exists(tool.name) {
             continue;

@@ -24,7 +24,7 @@ const DEBIAN_VENV: Package = Package {
     proof: "/usr/share/doc/python3-venv",
 };
 
-pub(super) fn ensure(place: &Path, requirements: &Path) -> Result<PathBuf> {
+pub(crate) fn ensure(place: &Path, requirements: &Path) -> Result<PathBuf> {
     let base = base_python()?;
     let pinned = fs::read_to_string(requirements)
         .with_context(|| format!("`{}` could not be read", requirements.display()))?;
@@ -85,7 +85,7 @@ fn install(python: &Path, place: &Path, requirements: &Path) -> Result<()> {
 }
 
 /// A Python that can make environments: the one on the `PATH`, else Debian's.
-fn base_python() -> Result<PathBuf> {
+pub(crate) fn base_python() -> Result<PathBuf> {
     let ready = |python: &str| {
         output(Command::new(python).args(["-c", "import ensurepip, sys; print(sys.executable)"]))
     };

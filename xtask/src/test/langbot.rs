@@ -1,0 +1,60 @@
+//! LangBot's own published clients on a real daemon.
+//!
+//! Comes in: the suites under `tests/langbot`. Goes out: success when pytest passed in each, in an
+//! environment with exactly the client that the suite is about. Never here: what is asked of the
+//! daemon; the suites say that in the clients' language.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::run::{cargo, check, target_dir, workspace_root};
+use crate::venv;
+
+/// A folder of tests, and the version of `langbot-plugin` that drives them.
+struct Suite {
+    folder: &'static str,
+    client: &'static str,
+}
+
+const SUITES: &[Suite] = &[Suite {
+    folder: "june",
+    client: "0.4.2",
+}];
+
+pub(super) fn run() -> Result<()> {
+    // The features of every tier, so that this one builds nothing a second time.
+    check(cargo().args([
+        "build",
+        "--workspace",
+        "--all-features",
+        "--bin",
+        "boxwood",
+        "--quiet",
+    ]))?;
+    let program = target_dir().join("debug/boxwood");
+    ensure!(program.is_file(), "the build left no `debug/boxwood`");
+
+    let tests = workspace_root().join("tests/langbot");
+    for suite in SUITES {
+        println!("langbot-plugin {}: {}", suite.client, suite.folder);
+        let python = venv::ensure(
+            &target_dir()
+                .join("langbot")
+                .join(format!("venv-{}", suite.client)),
+            &tests.join(format!("requirements-{}.txt", suite.client)),
+        )?;
+        check(
+            Command::new(&python)
+                .args(["-m", "pytest", "--quiet", "--durations=5"])
+                .current_dir(tests.join(suite.folder))
+                .env("BOXWOOD_BIN", &program)
+                // A green run is one on Boxwood.
+                .env_remove("BOXWOOD_TEST_RUNTIME")
+                // What Python compiles would lie about in the source tree.
+                .env("PYTHONDONTWRITEBYTECODE", "1"),
+        )
+        .with_context(|| format!("LangBot's client {} is not served", suite.client))?;
+    }
+    Ok(())
+}
