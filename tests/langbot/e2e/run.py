@@ -49,7 +49,8 @@ def main() -> int:
         old.unlink()
     # An ordinary end for the daemons too when somebody stops this from outside.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    return 0 if asyncio.run(run(places, [step for step in STEPS if step.__name__ not in skipped])) else 1
+    steps = [step for step in STEPS if step.__name__ not in skipped]
+    return 0 if asyncio.run(run(places, steps)) else 1
 
 
 async def run(places: Places, steps: list[Step]) -> bool:
@@ -68,7 +69,7 @@ async def run(places: Places, steps: list[Step]) -> bool:
                 show_logs(places.logs)
                 return False
             passed += 1
-            print(f'ok     {step.__name__:<32} {time.monotonic() - step_started:6.1f} s', flush=True)
+            print(f'ok     {step.__name__:<38} {time.monotonic() - step_started:6.1f} s', flush=True)
         status = await tidy_up(stage)
         if status is not None:
             print(f'FAILED nothing_is_left_behind: {status}', flush=True)

@@ -69,6 +69,33 @@ async def an_mcp_tool_from_a_chat(stage: Stage) -> None:
         assert turn.results[0] == 'x' * 200_000, len(turn.results[0])
 
 
+async def an_mcp_server_installs_what_it_needs(stage: Stage) -> None:
+    """LangBot has pip install a server's requirements in its box, over the box's own network."""
+    source = stage.home / 'data/box/mcp-with-requirements'
+    shutil.copytree(SERVER, source, ignore=shutil.ignore_patterns('__pycache__'))
+    server = (source / 'server.py').read_text()
+    (source / 'requirements.txt').write_text('iniconfig==2.1.0\n')
+    (source / 'server.py').write_text(
+        server.replace('import json\n', 'import iniconfig\nimport json\n').replace(
+            "'add_numbers'", "'add_with_package'"
+        )
+    )
+    await stage.langbot.post(
+        '/mcp/servers',
+        {
+            'name': 'needy',
+            'mode': 'stdio',
+            'enable': True,
+            'extra_args': {'command': 'python3', 'args': [str(source / 'server.py')], 'env': {}},
+        },
+    )
+    info = await connected(stage, 'needy')
+    assert 'add_with_package' in [tool['name'] for tool in info['tools']], info
+    turn = await stage.chat.ask(ToolCall('add_with_package', {'a': 2, 'b': 2}))
+    assert turn.results == ['4'], turn.results
+    await stage.langbot.call('DELETE', '/mcp/servers/needy')
+
+
 async def a_killed_runtime_comes_back(stage: Stage) -> None:
     skills = await names_of_skills(stage)
     stage.runtime.kill()
@@ -116,18 +143,18 @@ async def names_of_skills(stage: Stage) -> set[str]:
     return {skill['name'] for skill in (await stage.langbot.get('/skills'))['skills']}
 
 
-async def connected(stage: Stage) -> dict[str, Any]:
+async def connected(stage: Stage, name: str = NAME) -> dict[str, Any]:
     """Waits for the server, and presses "test" when LangBot has given up, as a person would."""
 
     async def look() -> dict[str, Any] | None:
-        server = (await stage.langbot.get(f'/mcp/servers/{NAME}'))['server']
+        server = (await stage.langbot.get(f'/mcp/servers/{name}'))['server']
         info = server['runtime_info']
         if info is None or info['status'] == 'connecting':
             return None
         if info['status'] == 'connected':
             return info if info['tools'] else None
         if info.get('error_phase') == 'box_unavailable':
-            await stage.langbot.post(f'/mcp/servers/{NAME}/test', {})
+            await stage.langbot.post(f'/mcp/servers/{name}/test', {})
             return None
         raise AssertionError(f'the server failed: {info}')
 
@@ -137,6 +164,7 @@ async def connected(stage: Stage) -> dict[str, Any]:
 STEPS = [
     an_mcp_server_connects,
     an_mcp_tool_from_a_chat,
+    an_mcp_server_installs_what_it_needs,
     a_killed_runtime_comes_back,
     mcp_servers_come_back_when_saved,
 ]
