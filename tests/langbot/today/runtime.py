@@ -1,0 +1,91 @@
+"""The runtime under test, on either transport.
+
+Comes in: an empty directory and a transport. Goes out: a running daemon with a connected client, and
+the proof at the end that no process of it is left. Never here: what is asked of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+from langbot_plugin.box.security import BOX_CONTROL_TOKEN_ENV, BOX_TRUSTED_INSTANCE_ENV
+
+from harness import daemon, processes
+from wiring import Link, Platform, box_config
+
+
+class Runtime:
+    """One daemon with one client of one platform on it."""
+
+    def __init__(self, transport: str, place: Path, platform: Platform | None = None):
+        self.transport = transport
+        self.place = place
+        self.platform = platform or Platform()
+        self.address = ''
+        self.link: Link
+        self._child: daemon.Daemon | None = None
+
+    async def start(self, *extra: str, env: dict[str, str] | None = None) -> Runtime:
+        env = dict(env or {})
+        if self.platform.token:
+            env[BOX_CONTROL_TOKEN_ENV] = self.platform.token
+        if self.transport == 'stdio':
+            env[BOX_TRUSTED_INSTANCE_ENV] = self.platform.instance
+            port = daemon.free_port()
+            self.address = f'127.0.0.1:{port}'
+            arguments = [*daemon.arguments(self.place / 'state', port), '--stdio', *extra]
+            environment = daemon.environment(**env)
+            self.link = await Link.by_stdio(
+                daemon.program(), arguments, environment, self.place
+            )
+        else:
+            self._child = daemon.Daemon(self.place, *extra, env=env)
+            self.address = self._child.address
+            self.link = await Link.by_ws(self.address, self.platform.headers())
+        await self.link.client.init(self.config())
+        return self
+
+    def config(self, **sections: object) -> dict:
+        return box_config(self.host_root, **sections)
+
+    @property
+    def host_root(self) -> Path:
+        return self.place / 'boxroot'
+
+    @property
+    def pid(self) -> int:
+        return self.link.process.pid if self._child is None else self._child.pid
+
+    @property
+    def url(self) -> str:
+        return f'http://{self.address}'
+
+    def assert_idle(self) -> None:
+        """No session is left, so nothing may run that a session started."""
+        processes.assert_only(self.pid, daemon.IDLE)
+
+    async def connect(self, headers: dict[str, str] | None = None) -> Link:
+        """One more client, by WebSocket: the port serves it on either transport."""
+        return await Link.by_ws(self.address, headers or self.platform.headers())
+
+    async def stop(self) -> None:
+        """Ends the runtime as its transport has it, and looks for what it left."""
+        if self._child is not None:
+            await self.link.close()
+            await asyncio.to_thread(self._child.stop)
+            return
+        process = self.link.process
+        family = processes.descendants(process.pid)
+        await self.link.handler.conn.close()
+        try:
+            code = await asyncio.wait_for(process.wait(), 30)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            raise
+        finally:
+            await self.link.close()
+        assert code == 0, f'the end of stdin ended the daemon with {code}'
+        await asyncio.to_thread(processes.assert_gone, family)
