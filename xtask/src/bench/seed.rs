@@ -14,9 +14,11 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::daemon::{free_address, signal, wait_or_kill};
-use crate::run::{output, target_dir};
+use crate::run::{target_dir, workspace_root};
+use crate::venv;
 
-const PACKAGE: &str = "langbot-plugin==0.4.2";
+/// Of `langbot-plugin`.
+const VERSION: &str = "0.4.2";
 const START: Duration = Duration::from_mins(1);
 /// It stops its sessions one after the other.
 const STOP: Duration = Duration::from_secs(30);
@@ -34,7 +36,7 @@ impl SeedRuntime {
 
     /// `prepare` gives the command its environment and the words that stand before the program.
     pub(super) fn start_behind(prepare: impl FnOnce(&mut Command)) -> Result<Self> {
-        let program = environment()?.join("bin/lbp");
+        let program = programs()?.join("lbp");
         let directory = tempfile::tempdir()?;
         let log = directory.path().join("log");
         let log_file = File::create(&log)?;
@@ -93,17 +95,15 @@ impl Drop for SeedRuntime {
     }
 }
 
-/// The package in a venv that stays for the next run.
-pub(super) fn environment() -> Result<PathBuf> {
-    let venv = target_dir().join("bench-venv");
-    if !venv.join("bin/lbp").is_file() {
-        output(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-        output(Command::new(venv.join("bin/pip")).args([
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            PACKAGE,
-        ]))?;
-    }
-    Ok(venv)
+/// The programs of the published package, in the environment that the tests use too.
+pub(super) fn programs() -> Result<PathBuf> {
+    let python = venv::ensure(
+        &target_dir().join(format!("langbot/venv-{VERSION}")),
+        &workspace_root().join(format!("tests/langbot/requirements-{VERSION}.txt")),
+    )
+    .context("LangBot's client could not be installed")?;
+    let programs = python
+        .parent()
+        .context("a program lies in some directory")?;
+    Ok(programs.to_owned())
 }

@@ -148,7 +148,7 @@ fn drive(sides: &Sides, topics: &[&Topic], effort: Effort) -> Result<Results> {
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL"])
-        .arg(seed::environment()?.join("bin/python"))
+        .arg(seed::programs()?.join("python"))
         .arg(workspace_root().join("tests/langbot/bench/client.py"))
         // The client keeps files where it runs, and the workspaces are made there.
         .current_dir(directory.path())

