@@ -58,13 +58,15 @@ def free_port() -> int:
 
 
 class Daemon:
-    """A daemon that listens on a free port of 127.0.0.1, with `place` as its working directory."""
+    """A daemon on 127.0.0.1, on a free port unless told one, with `place` as its working directory."""
 
-    def __init__(self, place: Path, *extra: str, env: dict[str, str] | None = None):
+    def __init__(
+        self, place: Path, *extra: str, port: int = 0, env: dict[str, str] | None = None
+    ):
         self.place = place
         self.state_dir = place / 'state'
         self.process = subprocess.Popen(
-            [program(), *arguments(self.state_dir, 0), *extra],
+            [program(), *arguments(self.state_dir, port), *extra],
             cwd=place,
             env=environment(**(env or {})),
             stdin=subprocess.DEVNULL,
@@ -75,13 +77,17 @@ class Daemon:
         try:
             self.address = self._wait_until_ready()
         except BaseException:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
             raise
 
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    def kill(self) -> None:
+        """As a crash would, without a chance to clean up."""
+        self.process.kill()
+        self.process.wait()
 
     def log(self) -> str:
         return (self.place / 'daemon.log').read_text(errors='replace')
@@ -93,8 +99,7 @@ class Daemon:
         try:
             code = self.process.wait(timeout=30)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
             raise
         processes.assert_gone(family)
         assert code == 0, f'the daemon ended with {code}:\n{self.log()}'

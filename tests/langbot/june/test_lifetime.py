@@ -1,0 +1,110 @@
+"""How long sessions live: idle ones, lost ones, and those of a daemon that was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from box import Box, eventually
+from harness import daemon, processes
+from langbot_plugin.box.errors import BoxSessionNotFoundError
+from langbot_plugin.box.models import (
+    BoxManagedProcessSpec,
+    BoxManagedProcessStatus,
+    BoxSpec,
+)
+from runtime import Runtime
+from wiring import Link, box_config
+
+pytestmark = pytest.mark.better('the seed has no such settings, and cleans up only when asked')
+
+CAT = BoxManagedProcessSpec(command='cat')
+
+
+@pytest.fixture(params=['ws', 'stdio'])
+async def hasty(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Box]:
+    """A runtime that gives idle sessions one second."""
+    runtime = Runtime(request.param, tmp_path)
+    await runtime.start(env={'BOXWOOD_SESSION__TTL_SEC': '1'})
+    try:
+        yield Box(runtime, tmp_path / 'boxroot')
+    finally:
+        await runtime.stop()
+
+
+async def names(box: Box) -> set[str]:
+    return {session['session_id'] for session in await box.client.get_sessions()}
+
+
+async def test_an_idle_session_goes_without_anybody_asking(hasty: Box):
+    assert (await hasty.client.get_status())['session_ttl_sec'] == 1
+    await hasty.create()
+    await hasty.create(session_id='persistent', persistent=True)
+    await hasty.create(session_id='with-process')
+    idle, hasty.session = hasty.session, 'with-process'
+    await hasty.start('cat')
+    await eventually(lambda: names(hasty), lambda found: idle not in found)
+    await asyncio.sleep(1)
+    assert await names(hasty) == {'persistent', 'with-process'}
+    # Once its process is gone, it is as idle as any other.
+    await hasty.client.stop_managed_process('with-process')
+    await eventually(lambda: names(hasty), lambda found: found == {'persistent'})
+
+
+async def test_a_session_in_use_is_not_idle(hasty: Box):
+    result = await hasty.run('echo kept > /tmp/file; sleep 3; cat /tmp/file', timeout_sec=20)
+    assert result.stdout == 'kept'
+    assert (await hasty.client.get_session(hasty.session))['session_id'] == hasty.session
+
+
+async def test_a_session_whose_box_was_killed_is_made_again(box: Box):
+    await box.run('echo old > /tmp/file')
+    known = processes.descendants(box.runtime.pid)
+    await box.start('sleep', '4242')
+    (sleeper,) = {p for p in processes.descendants(box.runtime.pid) - known if p.name == 'sleep'}
+    os.kill(_init_of(sleeper.pid), signal.SIGKILL)
+
+    async def run() -> str:
+        return (await box.run('cat /tmp/file 2>/dev/null; echo new')).stdout
+
+    assert await eventually(run, lambda stdout: stdout == 'new') == 'new'
+    assert 'managed_processes' not in await box.client.get_session(box.session)
+
+
+def _init_of(pid: int) -> int:
+    """The first process of the box that a process is in."""
+    while Path(f'/proc/{pid}/comm').read_text().strip() != 'boxwood-init':
+        status = Path(f'/proc/{pid}/status').read_text()
+        pid = int(status.split('PPid:\t', 1)[1].split('\n', 1)[0])
+    return pid
+
+
+async def test_a_killed_daemon_leaves_nothing_to_the_next(tmp_path: Path):
+    first = await asyncio.to_thread(daemon.Daemon, tmp_path)
+    config = box_config(tmp_path / 'boxroot')
+    port = int(first.address.rsplit(':', 1)[1])
+    async with await Link.by_ws(first.address, config) as link:
+        await link.client.create_session(BoxSpec(session_id='s', persistent=True))
+        await link.client.start_managed_process('s', CAT)
+        await link.client.create_skill({'name': 'kept'})
+        family = processes.descendants(first.pid)
+        first.kill()
+        await link.until_closed(10)
+    second = await asyncio.to_thread(lambda: daemon.Daemon(tmp_path, port=port))
+    try:
+        processes.assert_gone(family)
+        async with await Link.by_ws(second.address, config) as link:
+            with pytest.raises(BoxSessionNotFoundError):
+                await link.client.get_session('s')
+            result = await link.client.execute(BoxSpec(session_id='s', cmd='echo again'))
+            assert result.stdout == 'again'
+            assert [s['name'] for s in await link.client.list_skills()] == ['kept']
+            started = await link.client.start_managed_process('s', CAT)
+            assert started.status is BoxManagedProcessStatus.RUNNING
+            await link.client.delete_session('s')
+    finally:
+        await asyncio.to_thread(second.stop)
