@@ -53,7 +53,7 @@ impl Dice {
             "Z",
         ];
         let length = match self.roll(50) {
-            0 => 3000,
+            0 => 300,
             few => few % 8,
         };
         (0..length).map(|_| *self.pick(&pieces)).collect()
@@ -71,7 +71,7 @@ impl Dice {
             8 => (0..self.roll(4)).map(|_| self.value(depth - 1)).collect(),
             9 => {
                 // As deep as the JSON reader lets anything be.
-                let deep = |inner, _| json!([inner]);
+                let deep = |inner, _| Value::Array(vec![inner]);
                 (0..self.roll(120)).fold(Value::Null, deep)
             }
             _ => {
