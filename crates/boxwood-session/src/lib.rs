@@ -30,7 +30,7 @@ mod spawning;
 pub use error::SessionError;
 pub use live::{LiveControl, LiveEvent, LiveExec};
 pub use managed::{Attachable, Attachment, LogChunk, LogStream, ProcessLogs, Replace};
-pub use sessions::Sessions;
+pub use sessions::{Sessions, Workload};
 pub use settings::Settings;
 
 /// What callers of this crate need from the layer below it.

@@ -290,6 +290,17 @@ impl Registry {
             .collect()
     }
 
+    /// How many sessions are being started, and how many are going.
+    pub(crate) fn in_motion(&self) -> (usize, usize) {
+        lock(&self.slots)
+            .values()
+            .fold((0, 0), |(starting, closing), slot| match slot {
+                Slot::Starting { .. } => (starting + 1, closing),
+                Slot::Closing { .. } => (starting, closing + 1),
+                Slot::Ready { .. } => (starting, closing),
+            })
+    }
+
     pub(crate) async fn delete(
         self: &Arc<Self>,
         id: &SessionId,

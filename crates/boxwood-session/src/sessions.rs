@@ -29,6 +29,16 @@ pub struct Sessions {
     registry: Arc<Registry>,
 }
 
+/// Sessions and their managed processes, counted at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    pub sessions: usize,
+    pub starting: usize,
+    pub closing: usize,
+    pub running_processes: usize,
+    pub ended_processes: usize,
+}
+
 impl Sessions {
     /// Needs a Tokio runtime: the reaper starts here.
     pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
@@ -283,6 +293,24 @@ impl Sessions {
             managed_processes: running as u64,
             session_ttl_sec: registry.settings.session_ttl.as_secs(),
         }
+    }
+
+    /// What there is to look after, in numbers.
+    pub fn workload(&self) -> Workload {
+        let (starting, closing) = self.registry.in_motion();
+        let mut workload = Workload {
+            starting,
+            closing,
+            ..Workload::default()
+        };
+        for session in self.registry.ready() {
+            let processes = session.processes.all();
+            let running = processes.iter().filter(|it| it.is_running()).count();
+            workload.sessions += 1;
+            workload.running_processes += running;
+            workload.ended_processes += processes.len() - running;
+        }
+        workload
     }
 
     /// Looks at once whether the backend works. Meant for the start of a daemon, so that its first

@@ -20,7 +20,7 @@ const GROUPS: [&str; 6] = [
 ];
 
 /// Cases of those groups that need a root, a uid or a process namespace after all.
-const NEEDS_WALLS: [(&str, &str); 10] = [
+const NEEDS_WALLS: [(&str, &str); 21] = [
     (
         "exec::a_long_script_runs_like_a_short_one",
         "descriptors that the test itself was started with are there too",
@@ -58,6 +58,50 @@ const NEEDS_WALLS: [(&str, &str); 10] = [
         "there is no user of its own",
     ),
     ("files::a_full_area_is_told", "there is no quota"),
+    (
+        "live_mounts::a_program_that_runs_sees_a_mount_that_joins",
+        "commands see the host's mounts",
+    ),
+    (
+        "live_mounts::a_mount_joins_every_kind_of_workspace",
+        "commands see the host's mounts",
+    ),
+    (
+        "live_mounts::a_read_only_mount_that_joined_cannot_be_written",
+        "commands see the host's mounts",
+    ),
+    (
+        "live_mounts::a_writable_mount_that_joined_keeps_the_hosts_owner",
+        "commands see the host's mounts",
+    ),
+    (
+        "live_mounts::a_single_file_may_join",
+        "commands see the host's mounts",
+    ),
+    (
+        "live_mounts::a_source_made_anew_takes_the_old_ones_place",
+        "commands see the host's mounts",
+    ),
+    (
+        "live_mounts::another_mode_takes_the_old_ones_place",
+        "commands see the host's mounts",
+    ),
+    (
+        "live_mounts::a_mount_joins_outside_the_workspace",
+        "commands see the host's mounts",
+    ),
+    (
+        "live_mounts::a_place_that_cannot_be_made_is_refused",
+        "commands see the host's mounts",
+    ),
+    (
+        "live_mounts::the_directory_that_joins_is_the_one_that_was_opened",
+        "commands see the host's mounts",
+    ),
+    (
+        "live_mounts::many_mounts_join_at_once",
+        "commands see the host's mounts",
+    ),
 ];
 
 fn host() -> Host {

@@ -85,33 +85,56 @@ fn split(target: &str) -> (&str, &str) {
     target.rsplit_once('/').unwrap_or(("", target))
 }
 
-/// Makes a mount point. Inside a mounted workspace only the commands' own uid may make files, so a
-/// place that root cannot make is tried again as that uid.
+/// Makes a mount point. What is made in a directory of the commands' is theirs too: it may be one of
+/// the host's, whose owner wants to be able to remove it. In others of the host's nobody but the
+/// commands' uid may make anything, so a place that root cannot make is tried again as that uid.
 fn make(identity: &Identity, target: &str, is_dir: bool) -> io::Result<()> {
-    let make = || {
+    let make = |commands: Option<&Identity>| {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        make_below(rustix::fs::open("/", flags, Mode::empty())?, target, is_dir)
+        let root = rustix::fs::open("/", flags, Mode::empty())?;
+        make_below(root, target, is_dir, commands)
     };
-    match make() {
-        Err(_) if !identity.single_uid => as_command(identity, make),
-        outcome => outcome,
+    if identity.single_uid {
+        return make(None);
     }
+    make(Some(identity)).or_else(|_| as_command(identity, || make(None)))
 }
 
-fn make_below(mut at: OwnedFd, target: &str, is_dir: bool) -> io::Result<()> {
+/// In directories that belong to `commands`, as they.
+fn make_below(
+    mut at: OwnedFd,
+    target: &str,
+    is_dir: bool,
+    commands: Option<&Identity>,
+) -> io::Result<()> {
     let (parent, name) = split(target);
     for part in parts(parent) {
-        at = step_into(&at, part)?;
+        at = step_into(&at, part, commands)?;
     }
     if is_dir {
-        return step_into(&at, name).map(drop);
+        return step_into(&at, name, commands).map(drop);
     }
     // What exists is not opened: a pipe or a lease would make us wait for whoever holds its end.
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDONLY | OFlags::CLOEXEC;
-    match rustix::fs::openat(&at, name, flags, Mode::from_raw_mode(0o644)) {
-        Ok(_) | Err(Errno::EXIST) => Ok(()),
+    let make = || rustix::fs::openat(&at, name, flags, Mode::from_raw_mode(0o644)).map(drop);
+    match as_owner(&at, commands, make)? {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(_) if rustix::fs::statat(&at, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() => Ok(()),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The outer error is that of changing who makes it.
+fn as_owner<T>(
+    at: &OwnedFd,
+    commands: Option<&Identity>,
+    make: impl Fn() -> rustix::io::Result<T>,
+) -> io::Result<rustix::io::Result<T>> {
+    match commands {
+        Some(identity) if rustix::fs::fstat(at)?.st_uid == identity.command_uid => {
+            as_command(identity, || Ok(make()))
+        }
+        _ => Ok(make()),
     }
 }
 
@@ -128,7 +151,7 @@ fn make_on_root(target: &str, is_dir: bool) -> io::Result<()> {
         attributes::RDONLY,
         Depth::One,
     )?;
-    make_below(writable, target, is_dir)
+    make_below(writable, target, is_dir, None)
 }
 
 /// Whether everything that exists on the way to `target` is on the mount that is the box's root, and
@@ -159,10 +182,11 @@ fn enter(at: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Opens the directory `name` below `at`, making it when missing. Never through a symlink.
-fn step_into(at: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+fn step_into(at: &OwnedFd, name: &str, commands: Option<&Identity>) -> io::Result<OwnedFd> {
     match enter(at, name) {
         Err(Errno::NOENT) => {
-            match rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o755)) {
+            let make = || rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o755));
+            match as_owner(at, commands, make)? {
                 // Somebody in the box was faster.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno.into()),
