@@ -70,10 +70,13 @@ class LangBot:
                 form.add_field(name, value)
         return await self.call('POST', path, data=form)
 
-    async def set_up(self, model_url: str) -> None:
-        """A first user, the model, and the default pipeline with it: what the wizard does."""
+    async def sign_in(self) -> None:
+        """The first user, who owns this LangBot."""
         await self.post('/user/init', USER)
         self._token = (await self.post('/user/auth', USER))['token']
+
+    async def set_up_a_chat(self, model_url: str) -> None:
+        """The model, and the default pipeline with it: what the wizard does."""
         model_uuid = (
             await self.post(
                 '/provider/models/llm',

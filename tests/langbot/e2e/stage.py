@@ -22,6 +22,12 @@ from programs import Program, accepts_connections, free_port
 
 LANGBOT_START_SEC = 120.0
 RUNTIME_START_SEC = 30.0
+# LangBot waits 3 s, then 6, 12, … between two attempts.
+RECONNECT_SEC = 60.0
+
+
+class NotHere(Exception):
+    """A step that this runtime cannot pass on this machine, and why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +61,17 @@ class Stage:
 
     async def set_up(self) -> None:
         self.home.mkdir(parents=True)
-        model_port = free_port()
-        await self.model.start(model_port)
         self.start_runtime()
         self.langbot_program.start(
             lambda: self._langbot_answers(), patience_sec=LANGBOT_START_SEC
         )
         self.langbot = LangBot(f'http://127.0.0.1:{self._langbot_port}', self.model)
-        await self.langbot.set_up(f'http://127.0.0.1:{model_port}/v1')
+        await self.langbot.sign_in()
+
+    async def open_the_chat(self) -> None:
+        model_port = free_port()
+        await self.model.start(model_port)
+        await self.langbot.set_up_a_chat(f'http://127.0.0.1:{model_port}/v1')
         self.chat = await self.langbot.open_chat()
 
     async def tear_down(self) -> None:
@@ -74,6 +83,10 @@ class Stage:
         await self.model.stop()
         self.langbot_program.stop(patience_sec=10)
         self.runtime.stop()
+
+    def needs_a_root_of_its_own(self) -> None:
+        if not self.on_boxwood:
+            raise NotHere('the seed under nsjail has the host\'s Python, which takes no packages')
 
     def start_runtime(self) -> None:
         self.runtime.start(self._runtime_answers, patience_sec=RUNTIME_START_SEC)
@@ -181,3 +194,20 @@ async def until(
         if time.monotonic() > deadline:
             raise AssertionError(f'{what}: not after {patience_sec:.0f} s')
         await asyncio.sleep(pause_sec)
+
+
+async def until_red(stage: Stage) -> None:
+    """LangBot knows that its runtime is gone."""
+
+    async def is_red() -> bool:
+        status = await stage.langbot.get('/box/status')
+        return not status['available'] and bool(status['connector_error'])
+
+    await until('the status is red', is_red, patience_sec=30)
+
+
+async def until_green(stage: Stage) -> None:
+    async def is_green() -> bool:
+        return (await stage.langbot.get('/box/status'))['available']
+
+    await until('LangBot reconnects', is_green, patience_sec=RECONNECT_SEC)

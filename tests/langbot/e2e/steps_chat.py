@@ -27,6 +27,7 @@ async def the_status_is_green(stage: Stage) -> None:
 
 
 async def exec_from_a_chat(stage: Stage) -> None:
+    await stage.open_the_chat()
     command = "echo hello-from-box; python3 -c 'print(6*7)'"
     for stream in (True, False):
         turn = await stage.chat.ask(ToolCall('exec', {'command': command}), stream=stream)

@@ -3,7 +3,7 @@
 //! Comes in: which LangBot, and whose runtime. Goes out: success when every step passed; logs of
 //! both programs under `target/langbot/`. Never here: the steps; `tests/langbot/e2e/run.py` has them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -13,9 +13,9 @@ use crate::venv;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which LangBot
-    #[arg(long, value_name = "VERSION", default_value = LANGBOTS[0], value_parser = LANGBOTS)]
-    langbot: String,
+    /// Only this LangBot (may be given more than once)
+    #[arg(long, value_name = "VERSION", value_parser = LANGBOTS.map(|langbot| langbot.version))]
+    langbot: Vec<String>,
     /// The seed's own runtime in Boxwood's place: tells whether a failure is ours or the step's
     #[arg(long)]
     seed: bool,
@@ -28,43 +28,73 @@ pub(crate) struct Args {
 }
 
 /// Each has a `requirements-VERSION.txt` beside the driver.
-const LANGBOTS: [&str; 1] = ["4.10.1"];
+#[derive(Clone, Copy)]
+struct LangBot {
+    version: &'static str,
+    /// The driver's word for the protocol it speaks.
+    era: &'static str,
+}
+
+const LANGBOTS: [LangBot; 2] = [
+    LangBot {
+        version: "4.10.1",
+        era: "june",
+    },
+    LangBot {
+        version: "4.11.2",
+        era: "today",
+    },
+];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let boxwood = match (&args.boxwood, args.seed) {
+        (Some(program), _) => Some(program.clone()),
+        (None, true) => None,
+        (None, false) => Some(build()?),
+    };
+    let chosen = LANGBOTS.into_iter().filter(|langbot| {
+        args.langbot.is_empty() || args.langbot.iter().any(|name| name == langbot.version)
+    });
+    for langbot in chosen {
+        try_one(langbot, boxwood.as_deref(), args.keep)
+            .with_context(|| format!("LangBot {}", langbot.version))?;
+    }
+    Ok(())
+}
+
+/// One LangBot from a fresh data directory; the seed's runtime where there is no Boxwood.
+fn try_one(langbot: LangBot, boxwood: Option<&Path>, keep: bool) -> Result<()> {
+    let LangBot { version, era } = langbot;
     let driver = workspace_root().join("tests/langbot/e2e");
-    let requirements = driver.join(format!("requirements-{}.txt", args.langbot));
     let place = target_dir().join("langbot");
     let python = venv::ensure(
-        &place.join(format!("venv-langbot-{}", args.langbot)),
-        &requirements,
+        &place.join(format!("venv-langbot-{version}")),
+        &driver.join(format!("requirements-{version}.txt")),
     )?;
+    let logs = place.join(format!("e2e-{version}"));
+    println!("LangBot {version}, logs in {}", logs.display());
 
-    let logs = place.join(format!("e2e-{}", args.langbot));
     let mut work = tempfile::Builder::new()
         .prefix("boxwood-e2e-")
         .tempdir()
         .context("no temporary directory")?;
-    work.disable_cleanup(args.keep);
+    work.disable_cleanup(keep);
     let mut command = Command::new(&python);
     command
         .arg(driver.join("run.py"))
+        .args(["--era", era])
         .arg("--work")
         .arg(work.path())
         .arg("--logs")
         .arg(&logs)
         // What Python compiles would lie about in the source tree.
         .env("PYTHONDONTWRITEBYTECODE", "1");
-    if args.seed {
-        command.arg("--seed-python").arg(&python);
-    } else {
-        command.arg("--boxwood").arg(match &args.boxwood {
-            Some(program) => program.clone(),
-            None => build()?,
-        });
-    }
-    println!("LangBot {}, logs in {}", args.langbot, logs.display());
+    match boxwood {
+        Some(program) => command.arg("--boxwood").arg(program),
+        None => command.arg("--seed-python").arg(&python),
+    };
     let result = check(&mut command);
-    if args.keep {
+    if keep {
         println!("kept: {}", work.path().display());
         return result;
     }

@@ -40,18 +40,30 @@ TOOLS = [
 ]
 
 
+RESOURCE = {
+    'uri': 'e2e://place',
+    'name': 'place',
+    'description': 'Where this server runs',
+    'mimeType': 'application/json',
+}
+
+
+def where(path):
+    return json.dumps(
+        {
+            'cwd': os.getcwd(),
+            'hostname': socket.gethostname(),
+            'sees_path': os.path.exists(path),
+            'greeting': os.environ.get('GREETING'),
+        }
+    )
+
+
 def call(name, arguments):
     if name == 'add_numbers':
         return str(arguments['a'] + arguments['b'])
     if name == 'where_am_i':
-        return json.dumps(
-            {
-                'cwd': os.getcwd(),
-                'hostname': socket.gethostname(),
-                'sees_path': os.path.exists(arguments['path']),
-                'greeting': os.environ.get('GREETING'),
-            }
-        )
+        return where(arguments['path'])
     if name == 'long_line':
         return 'x' * arguments['length']
     raise ValueError(f'there is no tool {name}')
@@ -61,7 +73,7 @@ def answer(method, params):
     if method == 'initialize':
         return {
             'protocolVersion': params['protocolVersion'],
-            'capabilities': {'tools': {}},
+            'capabilities': {'tools': {}, 'resources': {}},
             'serverInfo': {'name': 'e2e', 'version': '1'},
         }
     if method == 'tools/list':
@@ -69,6 +81,14 @@ def answer(method, params):
     if method == 'tools/call':
         text = call(params['name'], params.get('arguments') or {})
         return {'content': [{'type': 'text', 'text': text}], 'isError': False}
+    if method == 'resources/list':
+        return {'resources': [RESOURCE]}
+    if method == 'resources/templates/list':
+        return {'resourceTemplates': []}
+    if method == 'resources/read':
+        # The host's own machine id is not for boxes.
+        text = where('/etc/machine-id')
+        return {'contents': [{**RESOURCE, 'text': text}]}
     if method == 'ping':
         return {}
     raise ValueError(f'there is no method {method}')

@@ -1,0 +1,85 @@
+"""A stdio MCP server as a person adds one to LangBot.
+
+Comes in: the stage and a name. Goes out: the server, connected, with what LangBot shows about it.
+Never here: what its tools should answer.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+from typing import Any
+
+from stage import Stage, until
+
+SOURCE = pathlib.Path(__file__).parent / 'mcp_server'
+TOOLS = ['add_numbers', 'long_line', 'where_am_i']
+# Small, pure, and not part of any base system.
+PACKAGE = ('iniconfig', '2.1.0')
+# LangBot gives a server two minutes to start, and more where it installs something.
+CONNECT_SEC = 180.0
+
+
+async def add_server(stage: Stage, name: str) -> dict[str, Any]:
+    """Adds the server as it stands in the source tree."""
+    return await _add(stage, name, _copy(stage, name))
+
+
+async def add_server_with_requirements(stage: Stage, name: str) -> dict[str, Any]:
+    """The same server, which cannot start before pip has installed a package."""
+    directory = _copy(stage, name)
+    package, version = PACKAGE
+    (directory / 'requirements.txt').write_text(f'{package}=={version}\n')
+    server = directory / 'server.py'
+    text = server.read_text().replace('import json\n', f'import {package}\nimport json\n', 1)
+    # Tools of two servers need two names.
+    server.write_text(text.replace("'add_numbers'", "'add_with_package'"))
+    return await _add(stage, name, directory)
+
+
+async def save_again(stage: Stage, name: str) -> dict[str, Any]:
+    server = (await stage.langbot.get(f'/mcp/servers/{name}'))['server']
+    saved = {key: server[key] for key in ('name', 'mode', 'enable', 'extra_args')}
+    await stage.langbot.put(f'/mcp/servers/{name}', saved)
+    return await connected(stage, name)
+
+
+async def connected(stage: Stage, name: str) -> dict[str, Any]:
+    """Waits for the server, and presses "test" when LangBot has given up, as a person would."""
+
+    async def look() -> dict[str, Any] | None:
+        info = (await stage.langbot.get(f'/mcp/servers/{name}'))['server']['runtime_info']
+        if info is None or info['status'] == 'connecting':
+            return None
+        if info['status'] == 'connected':
+            return info if info['tools'] else None
+        if info.get('error_phase') == 'box_unavailable':
+            await stage.langbot.post(f'/mcp/servers/{name}/test', {})
+            return None
+        raise AssertionError(f'the server failed: {info}')
+
+    return await until('the MCP server is connected', look, patience_sec=CONNECT_SEC, pause_sec=1)
+
+
+def _copy(stage: Stage, name: str) -> pathlib.Path:
+    # Below a root that LangBot allows by default; it copies the directory into the workspace.
+    directory = stage.home / 'data/box/mcp-sources' / name
+    shutil.copytree(SOURCE, directory, ignore=shutil.ignore_patterns('__pycache__'))
+    return directory
+
+
+async def _add(stage: Stage, name: str, directory: pathlib.Path) -> dict[str, Any]:
+    await stage.langbot.post(
+        '/mcp/servers',
+        {
+            'name': name,
+            'mode': 'stdio',
+            'enable': True,
+            'extra_args': {
+                'command': 'python3',
+                'args': [str(directory / 'server.py')],
+                'env': {'GREETING': 'good morning'},
+            },
+        },
+    )
+    return await connected(stage, name)

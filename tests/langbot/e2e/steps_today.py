@@ -1,0 +1,93 @@
+"""A LangBot of today, whose protocol has workspaces and generations.
+
+Comes in: the stage. Goes out: nothing, or an assertion that failed. Never here: a chat. The agents of
+this LangBot are plugins from its marketplace, and its package brings none; what uses boxes without
+one is the tool catalogue and MCP servers, whose requirements are installed by commands in the box.
+"""
+
+from __future__ import annotations
+
+import json
+
+import mcp_servers
+from stage import Stage, until_green, until_red
+
+NAME = 'arithmetic'
+NATIVE_TOOLS = {'exec', 'read', 'write', 'edit', 'glob', 'grep'}
+
+
+async def the_status_is_green(stage: Stage) -> None:
+    status = await stage.langbot.get('/box/status')
+    assert status['available'] is True, status
+    assert status['backend']['available'] is True, status
+    assert status['active_sessions'] == 0, status
+    assert status['limits']['max_sessions'] == 64, status
+    assert status['capacity'] == {'limit': 64, 'used': 0, 'remaining': 64}, status
+    runtime = await stage.langbot.get('/box/runtime-status')
+    assert runtime['available'] is True, runtime
+    if stage.on_boxwood:
+        assert runtime['backend']['name'] == 'native', runtime
+    assert await stage.langbot.get('/box/sessions') == []
+
+
+async def agents_would_have_the_tools(stage: Stage) -> None:
+    tools = (await stage.langbot.get('/tools'))['tools']
+    names = {tool['name'] for tool in tools if tool['source'] == 'builtin'}
+    assert names >= NATIVE_TOOLS, names
+
+
+async def an_mcp_server_connects(stage: Stage) -> None:
+    info = await mcp_servers.add_server(stage, NAME)
+    assert sorted(tool['name'] for tool in info['tools']) == mcp_servers.TOOLS, info
+    assert info['box_session_id'] == 'mcp-shared', info
+    (session,) = await stage.langbot.get('/box/sessions')
+    # The name that LangBot gave it, not the one with the workspace and the generation in it.
+    assert session['session_id'] == 'mcp-shared', session
+    assert session['network'] == 'on' and session['persistent'] is True, session
+    assert '/tenants/ws-' in session['host_path'], session
+    assert (await stage.langbot.get('/box/status'))['capacity']['used'] == 1
+    logs = (await stage.langbot.get(f'/mcp/servers/{NAME}/logs'))['logs']
+    assert [line['text'] for line in logs] == ['ready'], logs
+
+
+async def an_mcp_server_is_asked(stage: Stage) -> None:
+    place = await place_of(stage, NAME)
+    assert place['cwd'].startswith('/workspace/.mcp/'), place
+    assert place['greeting'] == 'good morning', place
+    assert place['sees_path'] is False, place
+
+
+async def an_mcp_server_installs_what_it_needs(stage: Stage) -> None:
+    stage.needs_a_root_of_its_own()
+    info = await mcp_servers.add_server_with_requirements(stage, 'needy')
+    assert 'add_with_package' in [tool['name'] for tool in info['tools']], info
+    place = await place_of(stage, 'needy')
+    assert place['cwd'] != (await place_of(stage, NAME))['cwd'], place
+    await stage.langbot.call('DELETE', '/mcp/servers/needy')
+    assert (await place_of(stage, NAME))['greeting'] == 'good morning', 'the other one lives'
+
+
+async def a_killed_runtime_comes_back(stage: Stage) -> None:
+    stage.runtime.kill()
+    await until_red(stage)
+    stage.start_runtime()
+    await until_green(stage)
+    await mcp_servers.save_again(stage, NAME)
+    assert (await place_of(stage, NAME))['cwd'].startswith('/workspace/.mcp/')
+
+
+async def place_of(stage: Stage, name: str) -> dict:
+    """Where the server says it is: a request through the relay and back."""
+    read = await stage.langbot.post(f'/mcp/servers/{name}/resources/read', {'uri': 'e2e://place'})
+    (content,) = read['contents']
+    return json.loads(content['text'])
+
+
+STEPS = [
+    the_status_is_green,
+    agents_would_have_the_tools,
+    an_mcp_server_connects,
+    an_mcp_server_is_asked,
+    an_mcp_server_installs_what_it_needs,
+    a_killed_runtime_comes_back,
+]
