@@ -110,8 +110,9 @@ pub struct Limits {
 
 /// A request that policy has allowed, with every default filled in.
 ///
-/// The fields are private and [`crate::admit`] is the only constructor, so holding one of these *is*
-/// the proof that policy ran. Backends accept nothing else. (It never derives `Deserialize`:
+/// The fields are private and [`crate::admit`] is the only constructor ([`AdmittedSpec::with_mounts`]
+/// puts together what it made), so holding one of these *is* the proof that policy ran. Backends
+/// accept nothing else. (It never derives `Deserialize`:
 /// that would be a second constructor.)
 #[derive(Clone, Debug)]
 pub struct AdmittedSpec {
