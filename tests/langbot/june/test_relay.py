@@ -8,6 +8,7 @@ import json
 
 import pytest
 import websockets
+from websockets.typing import Subprotocol
 from box import Box, eventually
 from langbot_plugin.box.models import BoxManagedProcessStatus
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus
@@ -31,7 +32,7 @@ async def everything(ws: websockets.ClientConnection, within: float = 20.0) -> l
 async def refused(url: str) -> tuple[str, str]:
     """What an attach that may not be gets instead of an upgrade: error code and message."""
     with pytest.raises(InvalidStatus) as error:
-        await websockets.connect(url, proxy=None)
+        await websockets.connect(url, subprotocols=[Subprotocol('mcp')], proxy=None)
     response = error.value.response
     assert response.status_code == 400
     assert response.headers['Content-Type'].startswith('application/json')

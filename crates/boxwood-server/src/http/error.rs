@@ -60,6 +60,10 @@ impl ApiError {
         self
     }
 
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     pub(crate) fn detail(self) -> ErrorDetail {
         ErrorDetail {
             code: self.code,

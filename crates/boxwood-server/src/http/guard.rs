@@ -81,6 +81,9 @@ pub(crate) async fn admit(State(app): State<Arc<App>>, request: Request, next: N
     match judge(&app, &request) {
         Ok(()) => next.run(request).await,
         Err(error) => {
+            if is_langbots(request.uri().path()) {
+                app.langbot.note_refusal(error.message());
+            }
             super::json::discard_briefly(request).await;
             error.into_response()
         }

@@ -22,7 +22,7 @@ use super::App;
 use super::error::ApiResult;
 use super::ids::InProcess;
 use super::socket::{self, Goodbye, Heartbeat};
-use crate::langbot::{Standing, today_relay};
+use crate::langbot::{self, Standing, today_relay};
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/ws", tag = "processes",
     params(("session_id" = String, Path,)),
@@ -54,7 +54,11 @@ pub(super) async fn attach_named(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> ApiResult<Response> {
     let (attachable, terms) = match today_relay::judge(&app, &headers, &id, &process).await {
-        None => (app.sessions.check_attachable(&id, &process)?, Terms::Plain),
+        None => match app.sessions.check_attachable(&id, &process) {
+            Ok(attachable) => (attachable, Terms::Plain),
+            Err(error) if langbot::asks_for_mcp(&headers) => return Ok(langbot::refused(error)),
+            Err(error) => return Err(error.into()),
+        },
         Some(Ok(leave)) => {
             let stopping = app.stopping.clone();
             (leave.attachable, Terms::Today(leave.standing, stopping))

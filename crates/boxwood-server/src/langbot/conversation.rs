@@ -1,8 +1,8 @@
 //! One client's requests and their answers, over whatever carries them.
 //!
 //! Comes in: messages. Goes out: answers, each as soon as it is there, in any order. Never here: the
-//! wire, and what the actions do. When the client leaves, what it asked for and nobody will hear of is
-//! given up.
+//! wire, and what the actions do. What a client asked for is done also when it has left meanwhile: a
+//! command may be half-way, and a platform that lost its connection comes back to what it left.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::reply::reply;
 use super::{Fault, Speaker};
 use crate::http::App;
 
-/// Requests of one client that are answered at the same time.
+/// Requests of one client that are answered at the same time. Beyond that it is read no further.
 const MAX_RUNNING: usize = 1024;
 
 /// Answers that wait to be sent. When the client does not read them, its requests wait too.
@@ -55,8 +55,11 @@ impl Conversation {
     }
 
     /// Starts to answer a message. What is no request needs no answer: we ask the clients nothing.
-    pub(super) fn hear(&mut self, message: Value) {
+    pub(super) async fn hear(&mut self, message: Value) {
         while self.running.try_join_next().is_some() {}
+        while self.running.len() >= MAX_RUNNING {
+            self.running.join_next().await;
+        }
         let Value::Object(mut message) = message else {
             return;
         };
@@ -65,16 +68,11 @@ impl Conversation {
         };
         let seq_id = message.remove("seq_id").unwrap_or(Value::from(-1));
         let request = read(action, message);
-        let busy = self.running.len() >= MAX_RUNNING;
         let (app, speaker) = (Arc::clone(&self.app), Arc::clone(&self.speaker));
         let (answers, limit) = (self.answers.clone(), self.limit);
         self.running.spawn(async move {
             let outcome = match request {
                 Err(fault) => Err(fault),
-                Ok(_) if busy => Err(Fault::new(
-                    "BoxCapacityExceededError",
-                    format!("{MAX_RUNNING} requests are already under way on this connection"),
-                )),
                 Ok(request) => answer(&app, &speaker, request).await,
             };
             // When nobody is there to read it, the answer has nowhere to go.
@@ -85,6 +83,12 @@ impl Conversation {
     /// Resolves when everything asked so far is answered.
     pub(super) async fn finish(&mut self) {
         while self.running.join_next().await.is_some() {}
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        self.running.detach_all();
     }
 }
 

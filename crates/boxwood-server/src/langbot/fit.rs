@@ -47,8 +47,17 @@ fn longest<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut String> {
     candidates.into_iter().max_by_key(|text| text.len())
 }
 
+/// The line that says how much of the output was never kept; it stays when the rest is cut.
+fn split_clip_notice(text: &str) -> (&str, &str) {
+    match text.rfind("\n... [raw output clipped at ") {
+        Some(at) if !text[at + 1..].contains('\n') => text.split_at(at),
+        _ => (text, ""),
+    }
+}
+
 /// The text without its end, and how much shorter it is. `None` when it is too short to bother.
 fn cut(text: &str, excess: usize) -> Option<(String, usize)> {
+    let (text, clip_notice) = split_clip_notice(text);
     let full: usize = text.chars().map(ascii_len).sum();
     let notice = |dropped: usize| {
         format!("\n... [{dropped} bytes left out: the answer would be too long for this client]")
@@ -72,7 +81,7 @@ fn cut(text: &str, excess: usize) -> Option<(String, usize)> {
     }
     let shorter = format!("{}{}", &text[..end], notice(text.len() - end));
     let now: usize = shorter.chars().map(ascii_len).sum();
-    (now < full).then(|| (shorter, full - now))
+    (now < full).then(|| (shorter + clip_notice, full - now))
 }
 
 #[cfg(test)]
@@ -88,6 +97,16 @@ mod tests {
         let stdout = fitted["stdout"].as_str().expect("text");
         assert!(stdout.len() <= 7000 && stdout.contains("bytes left out"));
         assert_eq!(fitted["stderr"].as_str().map(str::len), Some(10_000));
+    }
+
+    #[test]
+    fn what_was_never_kept_stays_said() {
+        let notice = "\n... [raw output clipped at 10 bytes, 7 bytes discarded]";
+        let data = json!({"stdout": format!("{}{notice}", "a".repeat(10_000))});
+        let fitted = fit(data, 3000).expect("enough to cut");
+        let stdout = fitted["stdout"].as_str().expect("text");
+        assert!(stdout.ends_with(notice) && stdout.contains("bytes left out"));
+        assert!(stdout.len() <= 7000 + notice.len());
     }
 
     #[test]

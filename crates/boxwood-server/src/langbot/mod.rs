@@ -16,6 +16,7 @@ mod fit;
 mod june;
 mod lines;
 mod pydantic;
+mod relay;
 mod reply;
 mod scanner;
 mod speaker;
@@ -28,7 +29,8 @@ pub(crate) mod ws;
 
 pub(crate) use era::Era;
 pub(crate) use fault::Fault;
+pub(crate) use relay::{asks_for_mcp, refused};
 pub(crate) use speaker::Speaker;
 pub(crate) use state::LangBot;
 pub use today::InstanceError as LangBotError;
-pub(crate) use today::{Standing, relay as today_relay};
+pub(crate) use today::{Standing, readiness as today_readiness, relay as today_relay};

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use boxwood_api::BackendInfo;
 use boxwood_policy::{Origin, PolicyRules, check_place};
@@ -14,6 +15,9 @@ use super::{Fault, today};
 use crate::config::{Config, LangBotVariables};
 use crate::http::App;
 
+/// Between two lines about refused connections.
+const REFUSALS_APART: Duration = Duration::from_secs(10);
+
 pub(crate) struct LangBot {
     section: Mutex<BoxSection>,
     /// Whether the backend LangBot asks for counts.
@@ -23,6 +27,7 @@ pub(crate) struct LangBot {
     /// Where its relative paths start.
     root: PathBuf,
     pub(super) transfers: Transfers,
+    last_refusal: Mutex<Option<Instant>>,
     pub(crate) today: today::State,
 }
 
@@ -38,8 +43,26 @@ impl LangBot {
             backend_is_open: !config.backend_chosen,
             skills_are_movable: config.skills.root.is_none(),
             root,
+            last_refusal: Mutex::default(),
             transfers: Transfers::new(max_zip_bytes.unwrap_or(usize::MAX / 4)),
         })
+    }
+
+    /// Leaves a line for the operator whose LangBot stays red. One in a while: anybody can knock.
+    pub(crate) fn note_refusal(&self, why: &str) {
+        let now = Instant::now();
+        let mut last = self
+            .last_refusal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(|last| now - last < REFUSALS_APART) {
+            return;
+        }
+        *last = Some(now);
+        tracing::warn!(
+            why,
+            "a LangBot was refused; if it is yours, see `auth.trusted_uids` and `langbot.trusted_peers`"
+        );
     }
 
     /// Applies what the environment said. Nothing in it keeps the daemon from starting.

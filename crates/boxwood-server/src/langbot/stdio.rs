@@ -33,7 +33,7 @@ pub(crate) async fn converse(app: Arc<App>) {
     let (mut conversation, answers) = Conversation::new(app, speaker);
     let writing = tokio::task::spawn_blocking(move || write(&mut io::stdout().lock(), answers));
     while let Some(message) = messages.recv().await {
-        conversation.hear(message);
+        conversation.hear(message).await;
     }
     conversation.finish().await;
     drop(conversation);

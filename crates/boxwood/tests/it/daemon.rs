@@ -27,7 +27,13 @@ impl Daemon {
 
     /// On the directory of an earlier one.
     pub(crate) fn start_in(directory: TempDir) -> Self {
+        Self::start_with(directory, &[])
+    }
+
+    /// With settings of the test's own, as variables.
+    pub(crate) fn start_with(directory: TempDir, settings: &[(&str, &str)]) -> Self {
         let mut child = boxwood()
+            .envs(settings.iter().copied())
             .args(["serve", "--listen", "127.0.0.1:0", "--state-dir"])
             .arg(directory.path().join("state"))
             .stdout(Stdio::piped())

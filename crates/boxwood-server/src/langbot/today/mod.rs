@@ -15,7 +15,7 @@ mod local;
 mod managed;
 mod marker;
 mod policy;
-mod readiness;
+mod ready;
 pub(crate) mod relay;
 mod seats;
 mod state;
@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use axum::response::Response;
+use serde_json::Value;
 
 use crate::http::App;
 
@@ -56,6 +57,12 @@ pub(super) fn greet_stdio(app: &Arc<App>) -> Option<Caller> {
     let instance = app.langbot.today.gate.configured()?.clone();
     admission::start_janitor(app);
     Some(Caller::new(instance))
+}
+
+/// Whether boxes can be started, as LangBot's probes read it.
+pub(crate) async fn readiness(app: &App) -> Value {
+    let state = &app.langbot.today;
+    state.readiness.look(app, &state.settings()).await
 }
 
 impl State {

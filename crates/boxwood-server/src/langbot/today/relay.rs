@@ -5,12 +5,10 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use boxwood_api::{ProcessId, SessionId};
 use boxwood_session::Attachable;
-use serde_json::json;
 
 use super::fence::Standing;
 use super::instance::{Acquaint, Gate, Instance, only};
@@ -18,6 +16,7 @@ use super::tenancy::{Placement, Workspace, is_python_space};
 use super::{admission, grants};
 use crate::http::App;
 use crate::langbot::Fault;
+use crate::langbot::relay::refused_with as refused;
 
 const WORKSPACE: HeaderName = HeaderName::from_static("x-langbot-workspace-id");
 const GENERATION: HeaderName = HeaderName::from_static("x-langbot-placement-generation");
@@ -106,11 +105,6 @@ fn placement(headers: &HeaderMap, instance: &Instance) -> Option<Placement> {
 /// Who may not speak learns nothing else.
 pub(super) fn unauthorized() -> Response {
     (StatusCode::UNAUTHORIZED, "Unauthorized").into_response()
-}
-
-fn refused(fault: &Fault) -> Response {
-    let body = json!({ "error": { "code": fault.class(), "message": fault.message() } });
-    (StatusCode::BAD_REQUEST, Json(body)).into_response()
 }
 
 #[cfg(test)]

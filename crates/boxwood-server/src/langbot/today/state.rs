@@ -14,7 +14,7 @@ use super::instance::{Gate, InstanceError};
 use super::limits::Limits;
 use super::local::Local;
 use super::policy::AdmissionPolicy;
-use super::readiness::Readiness;
+use super::ready::Readiness;
 use super::seats::Seats;
 use crate::config::LangBotVariables;
 use crate::langbot::Fault;

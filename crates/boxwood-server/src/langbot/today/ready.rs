@@ -3,8 +3,7 @@
 //! Comes in: what the backend says of this host, and where workspaces are. Goes out: a list of checks
 //! and whether all of them hold. Never here: making up for one that does not.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use boxwood_api::Mechanism;
@@ -22,46 +21,60 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Readiness {
     /// The operator lives with storage that has no hard limits.
     soft_storage: bool,
-    last: Mutex<Option<(Instant, Value)>>,
+    last: Mutex<Last>,
     /// One look at a time.
     looking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Last {
+    /// How often the settings have changed.
+    asked: u64,
+    report: Option<(Instant, Value)>,
 }
 
 impl Readiness {
     pub(crate) fn new(soft_storage: bool) -> Self {
         Self {
             soft_storage,
-            last: Mutex::new(None),
+            last: Mutex::default(),
             looking: tokio::sync::Mutex::new(()),
         }
     }
 
+    /// The next look is a new one, also when one is under way.
     pub(crate) fn forget(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut last = self.last();
+        last.asked += 1;
+        last.report = None;
     }
 
-    /// At most as old as the policy says.
+    /// Without a policy, what is known anyway; with one, at most as old as it says.
     pub(crate) async fn look(&self, app: &App, settings: &Settings) -> Value {
+        if !settings.policy.required {
+            return standard(app);
+        }
         let fresh = Duration::from_secs(settings.policy.readiness_cache_sec);
         let _one_at_a_time = self.looking.lock().await;
-        let last = self
-            .last
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if let Some((seen, report)) = last
-            && seen.elapsed() <= fresh
-        {
-            return report;
-        }
-        let report = if settings.policy.required {
-            self.strict(app, settings).await
-        } else {
-            standard(app)
+        let asked = {
+            let last = self.last();
+            if let Some((seen, report)) = &last.report
+                && seen.elapsed() <= fresh
+            {
+                return report.clone();
+            }
+            last.asked
         };
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((Instant::now(), report.clone()));
+        let report = self.strict(app, settings).await;
+        let mut last = self.last();
+        if last.asked == asked {
+            last.report = Some((Instant::now(), report.clone()));
+        }
         report
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn require(&self, app: &App, settings: &Settings) -> Result<(), Fault> {
@@ -156,8 +169,9 @@ impl Readiness {
     }
 }
 
+/// Of the daemon, whatever backend LangBot asks for: probes ask whether boxes can be started.
 fn standard(app: &App) -> Value {
-    let backend = app.langbot.backend(app);
+    let backend = app.sessions.status().backend;
     json!({
         "ready": backend.available,
         "mode": "standard",

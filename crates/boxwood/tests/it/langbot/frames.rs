@@ -1,0 +1,311 @@
+//! Ten thousand frames that no client sends, on each channel of a real daemon.
+//!
+//! The daemon must neither panic nor hang nor leak, and touch nothing that is not its own.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::mutator::Mutator;
+use super::recording::{Step, plant, read};
+use super::replay::{Socket, connect};
+use crate::daemon::Daemon;
+
+const FRAMES: usize = 10_000;
+/// Frames between two questions that must be answered.
+const ROUND: usize = 50;
+
+pub(crate) struct Playground {
+    pub(crate) daemon: Daemon,
+    pub(crate) tree: TempDir,
+    around: BTreeMap<String, String>,
+}
+
+impl Playground {
+    /// A daemon whose LangBot may reach one tree, with something to guard beside it.
+    pub(crate) fn new() -> Self {
+        let tree = tempfile::tempdir().expect("a directory");
+        plant(&tree.path().join("open"));
+        plant(&tree.path().join("closed"));
+        let open = tree.path().join("open");
+        let roots = format!("[{:?}]", open.to_str().expect("plain"));
+        let skills = open.join("skills");
+        let daemon = Daemon::start_with(
+            tempfile::tempdir().expect("a directory"),
+            &[
+                ("BOXWOOD_LANGBOT__ALLOWED_ROOTS", roots.as_str()),
+                ("BOXWOOD_LANGBOT__ROOT", open.to_str().expect("plain")),
+                ("BOXWOOD_SKILLS__ROOT", skills.to_str().expect("plain")),
+                ("BOXWOOD_LOG__FILTER", "error"),
+            ],
+        );
+        let around = contents(&tree.path().join("closed"));
+        Self {
+            daemon,
+            tree,
+            around,
+        }
+    }
+
+    /// Requests worth bending, with commands that do no harm.
+    pub(crate) fn requests(&self, recording: &str) -> Vec<Value> {
+        let steps = read(recording, &self.tree.path().join("open"));
+        let mut requests: Vec<Value> = steps
+            .into_iter()
+            .filter_map(|step| match step {
+                Step::Ask { request } => Some(request),
+                _ => None,
+            })
+            .collect();
+        for request in &mut requests {
+            if let Some(command) = request.pointer_mut("/data/cmd") {
+                *command = json!("echo hi");
+            }
+            if let Some(timeout) = request.pointer_mut("/data/timeout_sec") {
+                *timeout = json!(2);
+            }
+        }
+        requests
+    }
+
+    pub(crate) fn settle(self) {
+        assert_eq!(contents(&self.tree.path().join("closed")), self.around);
+    }
+}
+
+fn contents(tree: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![tree.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(&directory).expect("readable").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                found.insert(path.display().to_string(), String::new());
+                open.push(path);
+            } else {
+                let text = std::fs::read_to_string(&path).expect("readable");
+                found.insert(path.display().to_string(), text);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn bent_frames_of_junes_client_do_no_harm() {
+    rpc("june.jsonl", &[], 0x0051_7e01);
+}
+
+#[test]
+fn bent_frames_of_todays_client_do_no_harm() {
+    let headers = [("X-LangBot-Instance-Id".to_owned(), "platform-1".to_owned())];
+    rpc("today.jsonl", &headers, 0x0051_7e02);
+}
+
+fn rpc(recording: &str, headers: &[(String, String)], seed: u64) {
+    let playground = Playground::new();
+    let requests = playground.requests(recording);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let mut line = Line::new(&playground.daemon, "/rpc/ws", headers).await;
+        line.all_quiet().await;
+        let before = open_files(playground.daemon.pid());
+        let mut mutator = Mutator::new(seed);
+        for round in 0..FRAMES / ROUND {
+            for _ in 0..ROUND {
+                let bent = mutator.bend(mutator_pick(&mut Mutator::new(seed ^ round as u64), &requests));
+                line.say(frame(&mut mutator, &bent)).await;
+            }
+            line.must_answer().await;
+        }
+        line.all_quiet().await;
+        let after = open_files(playground.daemon.pid());
+        assert!(
+            after <= before + 8,
+            "{before} open files became {after}"
+        );
+    });
+    playground.settle();
+}
+
+fn mutator_pick<'a>(mutator: &mut Mutator, requests: &'a [Value]) -> &'a Value {
+    mutator.pick(requests)
+}
+
+/// Mostly whole messages with odd contents, sometimes broken ones, now and then something else.
+fn frame(mutator: &mut Mutator, bent: &Value) -> Message {
+    match mutator.below(20) {
+        0..=13 => Message::text(bent.to_string()),
+        14..=17 => Message::text(mutator.break_text(&bent.to_string())),
+        18 => Message::Ping(vec![7; mutator.below(100)].into()),
+        _ => Message::binary(bent.to_string().into_bytes()),
+    }
+}
+
+#[test]
+fn bent_frames_on_the_relay_do_no_harm() {
+    let playground = Playground::new();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let mut rpc = Line::new(&playground.daemon, "/rpc/ws", &[]).await;
+        rpc.ask("box_create_session", json!({"session_id": "r", "cmd": ""})).await;
+        let spec = json!({"session_id": "r", "spec": {"command": "cat"}});
+        rpc.ask("box_start_managed_process", spec).await;
+        let mut mutator = Mutator::new(0x0051_7e03);
+        let path = "/v1/sessions/r/managed-process/ws";
+        let before = open_files(playground.daemon.pid());
+        for round in 0..FRAMES / ROUND {
+            let mut relay = connect(&host(&playground.daemon), path, &[], round % 2 == 0)
+                .await
+                .expect("attached");
+            for _ in 0..ROUND {
+                let text = "x".repeat(mutator.below(200));
+                let line = mutator.break_text(&format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"m\":\"{text}\"}}"));
+                let message = match mutator.below(20) {
+                    0..=16 => Message::text(line),
+                    17 => Message::binary(line.into_bytes()),
+                    18 => Message::Pong(vec![1; mutator.below(100)].into()),
+                    _ => Message::text("y".repeat(200_000)),
+                };
+                relay.send(message).await.expect("sent");
+            }
+            let last = format!("last of {round}");
+            relay.send(Message::text(last.clone())).await.expect("sent");
+            let answer = async {
+                loop {
+                    match relay.next().await.expect("open").expect("no error") {
+                        Message::Text(text) if text.as_str() == last => return,
+                        _ => {}
+                    }
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(30), answer).await.expect("the echo comes");
+            // Half of them leave without a word.
+            if round % 2 == 0 {
+                relay.close(None).await.expect("closed");
+            }
+        }
+        rpc.ask("box_delete_session", json!({"session_id": "r"})).await;
+        rpc.all_quiet().await;
+        let after = open_files(playground.daemon.pid());
+        assert!(after <= before + 8, "{before} open files became {after}");
+    });
+    playground.settle();
+}
+
+fn open_files(pid: u32) -> usize {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the daemon lives");
+    files.count()
+}
+
+fn host(daemon: &Daemon) -> String {
+    daemon.url().trim_start_matches("http://").to_owned()
+}
+
+/// A connection that is made anew whenever the daemon has hung up.
+struct Line {
+    host: String,
+    path: String,
+    headers: Vec<(String, String)>,
+    socket: Socket,
+    asked: u64,
+}
+
+impl Line {
+    async fn new(daemon: &Daemon, path: &str, headers: &[(String, String)]) -> Self {
+        let host = host(daemon);
+        Self {
+            socket: connect(&host, path, headers, false).await.expect("connected"),
+            host,
+            path: path.to_owned(),
+            headers: headers.to_vec(),
+            asked: 1 << 40,
+        }
+    }
+
+    async fn again(&mut self) {
+        self.socket = connect(&self.host, &self.path, &self.headers, false)
+            .await
+            .expect("the daemon takes new connections");
+    }
+
+    async fn say(&mut self, message: Message) {
+        // Closed is as good as answered.
+        if self.socket.send(message).await.is_err() {
+            self.again().await;
+        }
+    }
+
+    /// A plain question, twice if the first was taken for the end of what was broken before.
+    async fn must_answer(&mut self) {
+        for _ in 0..3 {
+            if self.try_ask("__ping", json!({}), Duration::from_secs(5)).await.is_some() {
+                return;
+            }
+        }
+        panic!("the daemon no longer answers");
+    }
+
+    async fn ask(&mut self, action: &str, data: Value) -> Value {
+        let answer = self.try_ask(action, data, Duration::from_secs(60)).await;
+        answer.unwrap_or_else(|| panic!("{action} was not answered"))
+    }
+
+    async fn try_ask(&mut self, action: &str, data: Value, within: Duration) -> Option<Value> {
+        self.asked += 1;
+        let number = self.asked;
+        let context = json!({"instance_uuid": "platform-1", "workspace_uuid": "ws-1", "placement_generation": 1});
+        let request = json!({"seq_id": number, "action": action, "data": data, "context": context});
+        self.say(Message::text(request.to_string())).await;
+        let answer = async {
+            while let Some(Ok(message)) = self.socket.next().await {
+                let Message::Text(text) = message else {
+                    continue;
+                };
+                let answer: Value = serde_json::from_str(&text).expect("answers are JSON");
+                let words = answer["message"].as_str().unwrap_or_default();
+                assert!(!words.contains("made a mistake"), "a panic: {answer}");
+                if answer["seq_id"] == number {
+                    return Some(answer);
+                }
+            }
+            None
+        };
+        match tokio::time::timeout(within, answer).await {
+            Ok(Some(answer)) => Some(answer),
+            Ok(None) => {
+                self.again().await;
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Ends every session and waits until nothing is left of them.
+    async fn all_quiet(&mut self) {
+        self.again().await;
+        let url = format!("http://{}/v1/sessions", self.host);
+        for _ in 0..100 {
+            let listed = std::process::Command::new("curl").args(["-s", &url]).output();
+            let listed = listed.expect("curl runs").stdout;
+            let sessions: Vec<Value> = serde_json::from_slice(&listed).expect("a list");
+            if sessions.is_empty() {
+                return;
+            }
+            for session in sessions {
+                let id = session["session_id"].as_str().expect("an id");
+                let id: String = id.bytes().map(|byte| format!("%{byte:02x}")).collect();
+                let target = format!("{url}/{id}");
+                let _ = std::process::Command::new("curl")
+                    .args(["-s", "-X", "DELETE", &target])
+                    .output();
+            }
+        }
+        panic!("sessions do not end");
+    }
+}
