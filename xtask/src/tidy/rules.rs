@@ -20,9 +20,11 @@ const ENVIRONMENT_READERS: [&str; 5] = [
     "xtask/",
 ];
 
-/// Who may start programs on the host: backends, for their own tools, and code that is not part of
-/// the product. Whatever a caller asked for is started in a box.
-const PROGRAM_STARTERS: [&str; 4] = [
+/// Who may start programs on the host: backends, for their own tools, the command, for the person's
+/// own editor, and code that is not part of the product. Whatever a caller asked for is started in a
+/// box.
+const PROGRAM_STARTERS: [&str; 5] = [
+    "crates/boxwood/src/verbs/skill/edit.rs",
     "crates/boxwood-backend-",
     "crates/boxwood-backend/src/suite/",
     "crates/boxwood-test-support/",

@@ -40,12 +40,14 @@ pub(super) struct InstallParams {
     source_subdir: Option<String>,
     /// A skill to take, by its directory in the archive; repeat it for several. May be left out where
     /// there is one.
+    #[param(required = false)]
     source_path: Vec<String>,
     /// Put behind the name of the directory, after a hyphen.
     target_suffix: Option<String>,
     /// The name the skill gets, instead of the one it says it has. For one skill.
     name: Option<String>,
     /// Say what is in the archive and install nothing.
+    #[param(required = false)]
     preview: bool,
 }
 
@@ -101,7 +103,7 @@ impl InstallParams {
     }
 }
 
-#[utoipa::path(post, path = "/v1/skills/install", tag = "skills",
+#[utoipa::path(post, path = "/v1/skills/install", tag = "skills", operation_id = "install_skills",
     params(InstallParams),
     request_body(content = Vec<u8>, content_type = "application/zip"),
     responses(
@@ -306,7 +308,7 @@ fn is_zip(headers: &HeaderMap) -> ApiResult<()> {
     )
 }
 
-#[utoipa::path(get, path = "/v1/skills/{name}/export", tag = "skills",
+#[utoipa::path(get, path = "/v1/skills/{name}/export", tag = "skills", operation_id = "export_skill",
     params(("name" = String, Path,)),
     responses(
         (status = 200, description = "The package as an archive", content_type = "application/zip", body = Vec<u8>),

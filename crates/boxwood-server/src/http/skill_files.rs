@@ -48,7 +48,7 @@ pub(super) struct ListParams {
     max_entries: Option<usize>,
 }
 
-#[utoipa::path(get, path = "/v1/skills/{name}/files", tag = "skills",
+#[utoipa::path(get, path = "/v1/skills/{name}/files", tag = "skills", operation_id = "list_skill_files",
     params(("name" = String, Path,), ListParams),
     responses(
         (status = 200, description = "The directory's entries", body = SkillFileList),
@@ -87,7 +87,7 @@ fn entry(item: FileItem) -> SkillFile {
     }
 }
 
-#[utoipa::path(get, path = "/v1/skills/{name}/files/{*path}", tag = "skills",
+#[utoipa::path(get, path = "/v1/skills/{name}/files/{*path}", tag = "skills", operation_id = "read_skill_file",
     params(("name" = String, Path,), ("path" = String, Path,)),
     responses(
         (status = 200, description = "The bytes", content_type = "application/octet-stream", body = Vec<u8>),
@@ -122,7 +122,7 @@ pub(super) fn attachment(content: Vec<u8>, kind: &'static str) -> Response {
     response
 }
 
-#[utoipa::path(put, path = "/v1/skills/{name}/files/{*path}", tag = "skills",
+#[utoipa::path(put, path = "/v1/skills/{name}/files/{*path}", tag = "skills", operation_id = "write_skill_file",
     params(("name" = String, Path,), ("path" = String, Path,), ("If-Match" = Option<String>, Header,)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses(
@@ -159,7 +159,7 @@ pub(super) async fn write(
     }))
 }
 
-#[utoipa::path(delete, path = "/v1/skills/{name}/files/{*path}", tag = "skills",
+#[utoipa::path(delete, path = "/v1/skills/{name}/files/{*path}", tag = "skills", operation_id = "delete_skill_file",
     params(("name" = String, Path,), ("path" = String, Path,)),
     responses(
         (status = 200, description = "It is gone, a directory with everything in it", body = DeletedFile),
@@ -177,7 +177,7 @@ pub(super) async fn remove(
     Ok(json::ok(&deleted))
 }
 
-#[utoipa::path(post, path = "/v1/skills/{name}/move", tag = "skills",
+#[utoipa::path(post, path = "/v1/skills/{name}/move", tag = "skills", operation_id = "move_skill_file",
     params(("name" = String, Path,)),
     request_body = MoveSkillFileRequest,
     responses(

@@ -20,7 +20,7 @@ use super::json::{self, JsonBody};
 use super::skill_error::refusal;
 use super::{App, PATIENCE, within};
 
-#[utoipa::path(get, path = "/v1/skills", tag = "skills",
+#[utoipa::path(get, path = "/v1/skills", tag = "skills", operation_id = "list_skills",
     responses((status = 200, description = "All skills, and what cannot be read as one", body = SkillList)))]
 pub(super) async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
     let list = in_store(&app, |store| {
@@ -35,7 +35,7 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
     Ok(json::ok(&list))
 }
 
-#[utoipa::path(post, path = "/v1/skills", tag = "skills",
+#[utoipa::path(post, path = "/v1/skills", tag = "skills", operation_id = "create_skill",
     request_body = CreateSkillRequest,
     responses(
         (status = 201, description = "The skill", body = SkillDetail),
@@ -59,7 +59,7 @@ pub(super) async fn create(
     Ok(json::created(&detail))
 }
 
-#[utoipa::path(get, path = "/v1/skills/{name}", tag = "skills",
+#[utoipa::path(get, path = "/v1/skills/{name}", tag = "skills", operation_id = "get_skill",
     params(("name" = String, Path,)),
     responses(
         (status = 200, description = "The skill with its instructions", body = SkillDetail),
@@ -76,7 +76,7 @@ pub(super) async fn detail(
     Ok(json::ok(&detail))
 }
 
-#[utoipa::path(patch, path = "/v1/skills/{name}", tag = "skills",
+#[utoipa::path(patch, path = "/v1/skills/{name}", tag = "skills", operation_id = "update_skill",
     params(("name" = String, Path,)),
     request_body = UpdateSkillRequest,
     responses(
@@ -102,7 +102,7 @@ pub(super) async fn update(
     Ok(json::ok(&detail))
 }
 
-#[utoipa::path(delete, path = "/v1/skills/{name}", tag = "skills",
+#[utoipa::path(delete, path = "/v1/skills/{name}", tag = "skills", operation_id = "delete_skill",
     params(("name" = String, Path,)),
     responses(
         (status = 200, description = "The package is gone", body = DeletedSkill),

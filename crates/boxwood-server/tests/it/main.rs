@@ -11,3 +11,6 @@ mod processes;
 mod relay;
 mod seed;
 mod sessions;
+mod skill_archives;
+mod skill_files;
+mod skills;

@@ -6,7 +6,7 @@ use crate::command::run;
 fn every_shell_gets_a_script_that_knows_the_verbs() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = run(&["completion", shell]).ok();
-        for verb in ["run", "exec", "doctor", "token"] {
+        for verb in ["run", "exec", "doctor", "token", "skill"] {
             assert!(script.contains(verb), "{shell} does not know `{verb}`");
         }
     }

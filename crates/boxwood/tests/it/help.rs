@@ -27,6 +27,7 @@ fn the_whole() {
       rm          Remove sessions
       events      Watch what happens
       profiles    List profiles
+      skill       Manage skills
       serve       Run the daemon
       doctor      Say what keeps boxes apart here, and what is missing
       token       Manage access tokens
@@ -95,5 +96,5 @@ fn every_verb_has_a_short_help_of_its_own() {
         assert!(short.len() < long.len(), "`{verb}` has only one help");
         count += 1;
     }
-    assert_eq!(count, 20);
+    assert_eq!(count, 21);
 }

@@ -64,6 +64,11 @@ fn run() {
           --workspace <DIR[:ro]>
               Host directory to use as /workspace; private and empty when left out
 
+          --skill <NAME>
+              Skill of the store to have under /workspace/.skills, read-only; repeatable
+
+              Also in a session that exists: the skill appears in its box while it runs.
+
           --image <NAME>
               Root file system, by the name the operator gave it; the host's own when left out
 
@@ -175,6 +180,11 @@ fn exec() {
           --workspace <DIR[:ro]>
               Host directory to use as /workspace; private and empty when left out
 
+          --skill <NAME>
+              Skill of the store to have under /workspace/.skills, read-only; repeatable
+
+              Also in a session that exists: the skill appears in its box while it runs.
+
           --image <NAME>
               Root file system, by the name the operator gave it; the host's own when left out
 
@@ -275,6 +285,11 @@ fn sh() {
 
           --workspace <DIR[:ro]>
               Host directory to use as /workspace; private and empty when left out
+
+          --skill <NAME>
+              Skill of the store to have under /workspace/.skills, read-only; repeatable
+
+              Also in a session that exists: the skill appears in its box while it runs.
 
           --image <NAME>
               Root file system, by the name the operator gave it; the host's own when left out

@@ -42,6 +42,11 @@ fn create() {
           --workspace <DIR[:ro]>
               Host directory to use as /workspace; private and empty when left out
 
+          --skill <NAME>
+              Skill of the store to have under /workspace/.skills, read-only; repeatable
+
+              Also in a session that exists: the skill appears in its box while it runs.
+
           --image <NAME>
               Root file system, by the name the operator gave it; the host's own when left out
 

@@ -33,6 +33,12 @@ fn serve() {
 
               [env: BOXWOOD_CONFIG]
 
+          --stdio
+              Speak LangBot's action RPC on stdin and stdout, and end with stdin
+
+              For a LangBot that starts its own runtime. Everything else, the relay above all, is served
+              on the port as always; the line for scripts goes to stderr.
+
       -h, --help
               Print help (see a summary with '-h')
 
@@ -56,6 +62,7 @@ fn serve() {
       boxwood serve
       boxwood serve --listen 127.0.0.1:0 --state-dir /tmp/b     A second daemon on a free port
       boxwood serve --config /etc/boxwood/config.toml
+      boxwood serve --stdio                                     As the child of a LangBot
 
     Prints one line on stdout when it accepts connections:
       boxwood: listening on http://127.0.0.1:5410 (native backend)

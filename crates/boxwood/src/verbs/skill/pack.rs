@@ -184,7 +184,14 @@ mod tests {
         let packed = pack(&skill, "pdf", &Progress::new()).unwrap();
         let mut archive = zip::ZipArchive::new(Cursor::new(packed)).unwrap();
         let mut names: Vec<String> = (0..archive.len())
-            .map(|index| archive.by_index(index).unwrap().name().to_owned())
+            .map(|index| {
+                archive
+                    .by_index(index)
+                    .unwrap()
+                    .name()
+                    .unwrap()
+                    .into_owned()
+            })
             .collect();
         names.sort();
         assert_eq!(
