@@ -17,10 +17,16 @@ struct Suite {
     client: &'static str,
 }
 
-const SUITES: &[Suite] = &[Suite {
-    folder: "june",
-    client: "0.4.2",
-}];
+const SUITES: &[Suite] = &[
+    Suite {
+        folder: "june",
+        client: "0.4.2",
+    },
+    Suite {
+        folder: "today",
+        client: "0.7.18",
+    },
+];
 
 pub(super) fn run() -> Result<()> {
     // The features of every tier, so that this one builds nothing a second time.
