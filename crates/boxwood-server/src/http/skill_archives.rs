@@ -29,6 +29,9 @@ use super::skill_error::refusal;
 use super::skill_files::attachment;
 use super::skills::{InSkill, blocking, in_store, info, warnings};
 
+/// Skills of one archive that are taken at a time. The archive is inflated for each of them.
+const MAX_SELECTED: usize = 64;
+
 /// What is wanted of an archive.
 #[derive(Debug, Default, PartialEq, Eq, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -58,9 +61,14 @@ impl InstallParams {
         let mut preview = None;
         for (key, value) in pairs {
             let once = match key.as_str() {
-                "source_path" => {
+                "source_path" if params.source_path.len() < MAX_SELECTED => {
                     params.source_path.push(value);
                     continue;
+                }
+                "source_path" => {
+                    return Err(ApiError::validation(format!(
+                        "at most {MAX_SELECTED} skills can be installed at a time"
+                    )));
                 }
                 "filename" => &mut params.filename,
                 "source_subdir" => &mut params.source_subdir,
@@ -179,7 +187,7 @@ fn take(
             Ok(skill) => installed.push(skill),
             Err(error) => {
                 for skill in &installed {
-                    // Still named by what goes wrong: the first error is the one to tell.
+                    // The first error is the one to tell.
                     if let Err(undo) = store.delete(&skill.name) {
                         tracing::warn!(skill = skill.name, error = %undo, "half an archive stays in the skill store");
                     }
@@ -345,6 +353,7 @@ mod tests {
         refused(&[("filename", "a"), ("filename", "b")], "duplicate");
         refused(&[("path", "a")], "unknown field `path`");
         refused(&[("preview", "yes")], "preview");
+        refused(&[("source_path", "x"); 65], "at most 64");
     }
 
     #[test]

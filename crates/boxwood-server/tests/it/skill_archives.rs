@@ -228,6 +228,7 @@ async fn hostile_archives_change_nothing() {
             "backslash",
             archive(&[("evil/SKILL.md", &good), ("..\\..\\canary", "x")]),
         ),
+        ("link", linked),
         ("empty", Vec::new()),
         ("text", b"not an archive".to_vec()),
         ("half", three()[..200].to_vec()),
@@ -244,12 +245,6 @@ async fn hostile_archives_change_nothing() {
             assert_eq!(body["error"]["code"], "validation_error", "{what}");
         }
     }
-    // A link is refused or becomes something that leads nowhere.
-    let (status, body) = install(&api, "", linked).await;
-    assert!(matches!(status.as_u16(), 201 | 400), "{body}");
-    let (status, _) = api.get("/v1/skills/evil/files/door/passwd").await;
-    assert!(status.is_client_error(), "{status}");
-    let _ = api.delete("/v1/skills/evil").await;
     assert_eq!(names(&api).await, ["pdf"]);
     assert!(!api.daemon.state_dir().join("canary").exists());
     assert!(!std::path::Path::new("/tmp/canary").exists());

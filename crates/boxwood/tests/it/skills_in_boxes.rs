@@ -92,6 +92,9 @@ fn what_changes_in_the_store_changes_in_the_box() {
     let write = daemon.command(&["skill", "edit", "pdf", "notes/new.txt", "-"]);
     run_with_input(write, b"again\n").ok();
     assert_eq!(daemon.run(&read).ok(), "again\n");
+    daemon.run(&["skill", "rm", "pdf"]).ok();
+    let said = daemon.run(&["exec", "s", "--", "ls", "-A", ".skills/pdf"]);
+    assert_eq!(said.ok(), "", "it is gone here as well");
 }
 
 #[test]
