@@ -118,17 +118,17 @@ fn rpc(recording: &str, headers: &[(String, String)], seed: u64) {
         let mut mutator = Mutator::new(seed);
         for round in 0..FRAMES / ROUND {
             for _ in 0..ROUND {
-                let bent = mutator.bend(mutator_pick(&mut Mutator::new(seed ^ round as u64), &requests));
+                let bent = mutator.bend(mutator_pick(
+                    &mut Mutator::new(seed ^ round as u64),
+                    &requests,
+                ));
                 line.say(frame(&mut mutator, &bent)).await;
             }
             line.must_answer().await;
         }
         line.all_quiet().await;
         let after = open_files(playground.daemon.pid());
-        assert!(
-            after <= before + 8,
-            "{before} open files became {after}"
-        );
+        assert!(after <= before + 8, "{before} open files became {after}");
     });
     playground.settle();
 }
@@ -153,7 +153,8 @@ fn bent_frames_on_the_relay_do_no_harm() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let mut rpc = Line::new(&playground.daemon, "/rpc/ws", &[]).await;
-        rpc.ask("box_create_session", json!({"session_id": "r", "cmd": ""})).await;
+        rpc.ask("box_create_session", json!({"session_id": "r", "cmd": ""}))
+            .await;
         let spec = json!({"session_id": "r", "spec": {"command": "cat"}});
         rpc.ask("box_start_managed_process", spec).await;
         let mut mutator = Mutator::new(0x0051_7e03);
@@ -165,7 +166,9 @@ fn bent_frames_on_the_relay_do_no_harm() {
                 .expect("attached");
             for _ in 0..ROUND {
                 let text = "x".repeat(mutator.below(200));
-                let line = mutator.break_text(&format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"m\":\"{text}\"}}"));
+                let line = mutator.break_text(&format!(
+                    "{{\"jsonrpc\":\"2.0\",\"id\":1,\"m\":\"{text}\"}}"
+                ));
                 let message = match mutator.below(20) {
                     0..=16 => Message::text(line),
                     17 => Message::binary(line.into_bytes()),
@@ -184,13 +187,16 @@ fn bent_frames_on_the_relay_do_no_harm() {
                     }
                 }
             };
-            tokio::time::timeout(Duration::from_secs(30), answer).await.expect("the echo comes");
+            tokio::time::timeout(Duration::from_secs(30), answer)
+                .await
+                .expect("the echo comes");
             // Half of them leave without a word.
             if round % 2 == 0 {
                 relay.close(None).await.expect("closed");
             }
         }
-        rpc.ask("box_delete_session", json!({"session_id": "r"})).await;
+        rpc.ask("box_delete_session", json!({"session_id": "r"}))
+            .await;
         rpc.all_quiet().await;
         let after = open_files(playground.daemon.pid());
         assert!(after <= before + 8, "{before} open files became {after}");
@@ -220,7 +226,9 @@ impl Line {
     async fn new(daemon: &Daemon, path: &str, headers: &[(String, String)]) -> Self {
         let host = host(daemon);
         Self {
-            socket: connect(&host, path, headers, false).await.expect("connected"),
+            socket: connect(&host, path, headers, false)
+                .await
+                .expect("connected"),
             host,
             path: path.to_owned(),
             headers: headers.to_vec(),
@@ -244,7 +252,11 @@ impl Line {
     /// A plain question, twice if the first was taken for the end of what was broken before.
     async fn must_answer(&mut self) {
         for _ in 0..3 {
-            if self.try_ask("__ping", json!({}), Duration::from_secs(5)).await.is_some() {
+            if self
+                .try_ask("__ping", json!({}), Duration::from_secs(5))
+                .await
+                .is_some()
+            {
                 return;
             }
         }
@@ -291,7 +303,9 @@ impl Line {
         self.again().await;
         let url = format!("http://{}/v1/sessions", self.host);
         for _ in 0..100 {
-            let listed = std::process::Command::new("curl").args(["-s", &url]).output();
+            let listed = std::process::Command::new("curl")
+                .args(["-s", &url])
+                .output();
             let listed = listed.expect("curl runs").stdout;
             let sessions: Vec<Value> = serde_json::from_slice(&listed).expect("a list");
             if sessions.is_empty() {

@@ -83,7 +83,9 @@ impl Mutator {
         let mut characters: Vec<char> = text.chars().collect();
         for _ in 0..=self.below(6) {
             let at = self.below(characters.len());
-            let other = *self.pick(&['{', '}', '[', ']', '"', ',', ':', '\\', '\0', '\n', '9', 'é', '😀']);
+            let other = *self.pick(&[
+                '{', '}', '[', ']', '"', ',', ':', '\\', '\0', '\n', '9', 'é', '😀',
+            ]);
             match self.below(4) {
                 0 if !characters.is_empty() => characters[at] = other,
                 1 if !characters.is_empty() => drop(characters.remove(at)),

@@ -49,7 +49,11 @@ impl Parent {
         let mut pieces: Option<String> = None;
         loop {
             let mut line = String::new();
-            assert_ne!(self.output.read_line(&mut line).expect("readable"), 0, "{action}: it ended");
+            assert_ne!(
+                self.output.read_line(&mut line).expect("readable"),
+                0,
+                "{action}: it ended"
+            );
             assert!(line.len() < 64 * 1024, "a line of {} bytes", line.len());
             let mut answer: Value = serde_json::from_str(&line).expect("each line is JSON");
             match answer["type"].as_str() {
@@ -79,7 +83,10 @@ impl Parent {
     /// Hangs up; the daemon must end well and soon.
     fn leave(self) {
         let Self {
-            mut child, input, output, ..
+            mut child,
+            input,
+            output,
+            ..
         } = self;
         drop(input);
         let reading = std::thread::spawn(move || output.lines().count());
@@ -103,7 +110,12 @@ fn a_parent_on_stdio_is_served_and_its_leaving_ends_the_daemon() {
     assert_eq!(parent.ask("__ping", &json!({}))["code"], 0);
     let command = json!({"session_id": "s", "cmd": "printf 'é%.0s' $(seq 30000)"});
     let answer = parent.ask("box_exec", &command);
-    assert_eq!(answer["data"]["stdout"], "é".repeat(30000), "{}", answer["message"]);
+    assert_eq!(
+        answer["data"]["stdout"],
+        "é".repeat(30000),
+        "{}",
+        answer["message"]
+    );
     parent.leave();
 }
 
