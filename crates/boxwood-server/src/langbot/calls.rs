@@ -88,8 +88,12 @@ pub(super) async fn start_process(
 /// The door: facts, then policy.
 async fn judge(app: &App, request: SpecRequest) -> Result<Admission, Fault> {
     app.langbot.require_backend(app)?;
-    workspace::prepare(&request, &app.rules).await?;
-    let facts = facts::gather(&request, &app.skills).await;
+    let mut facts = facts::gather(&request, &app.skills).await;
+    // Only a workspace that is not there costs a second look.
+    if request.host_path.is_some() && facts.host_path.is_none() {
+        workspace::prepare(&request, &app.rules).await?;
+        facts = facts::gather(&request, &app.skills).await;
+    }
     Ok(boxwood_policy::admit(
         &request,
         Origin::LangBotPlatform,
