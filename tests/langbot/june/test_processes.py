@@ -32,10 +32,11 @@ PROCESS_KEYS = {
 
 
 async def exited(box: Box, process_id: str = 'default'):
-    return await eventually(
-        lambda: box.process(process_id),
-        lambda process: process.status is BoxManagedProcessStatus.EXITED,
+    process = await eventually(
+        lambda: box.process(process_id), lambda process: process.exit_code is not None
     )
+    assert process.status is BoxManagedProcessStatus.EXITED
+    return process
 
 
 async def test_start_managed_process_tells_all_about_it(box: Box):
