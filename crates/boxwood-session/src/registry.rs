@@ -290,6 +290,14 @@ impl Registry {
             .collect()
     }
 
+    pub(crate) fn ids(&self) -> Vec<SessionId> {
+        lock(&self.slots)
+            .iter()
+            .filter(|(_, slot)| !matches!(slot, Slot::Closing { .. }))
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
     /// How many sessions are being started, and how many are going.
     pub(crate) fn in_motion(&self) -> (usize, usize) {
         lock(&self.slots)

@@ -188,6 +188,11 @@ impl Sessions {
         sessions.iter().map(|session| session.info()).collect()
     }
 
+    /// Of living sessions and of those being started, in no order.
+    pub fn ids(&self) -> Vec<SessionId> {
+        self.registry.ids()
+    }
+
     pub fn detail(&self, id: &SessionId) -> Result<SessionDetail, SessionError> {
         Ok(self.registry.peek(id)?.detail())
     }

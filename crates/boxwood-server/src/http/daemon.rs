@@ -11,10 +11,12 @@ use boxwood_api::{
 };
 use boxwood_backend::{Finding, Outcome};
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::error::{ApiError, ApiResult};
 use super::{App, PATIENCE, json, within};
+use crate::langbot::today_readiness;
 
 #[utoipa::path(get, path = "/v1/health", tag = "daemon",
     responses((status = 200, description = "The backend", body = BackendInfo)))]
@@ -67,13 +69,51 @@ fn finding(finding: Finding) -> DoctorFinding {
     }
 }
 
-/// Also readable by the seed's clients, which look at `status`.
+/// Also readable by LangBot's clients, which look at `live` and `resources`.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Liveness {
     status: &'static str,
+    live: bool,
     version: &'static str,
     active_sessions: u64,
     managed_processes: u64,
+    resources: Resources,
+}
+
+/// What the daemon looks after, in LangBot's words.
+#[derive(Serialize, ToSchema)]
+struct Resources {
+    event_loop: EventLoop,
+    sessions: usize,
+    managed_processes: usize,
+    completed_processes: usize,
+    creating_session_tasks: usize,
+    closing_session_tasks: usize,
+    background_tasks: usize,
+}
+
+#[derive(Serialize, ToSchema)]
+struct EventLoop {
+    workers: usize,
+    /// Tasks that wait for a worker.
+    queued: usize,
+}
+
+/// The same, and whether a box can be started.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Readiness {
+    #[serde(flatten)]
+    liveness: Liveness,
+    ready: bool,
+    /// `standard`, or `grant_enforced` where LangBot asks for admission grants.
+    mode: Value,
+    backend: Value,
+    /// Each with whether it holds.
+    checks: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unsafe_soft_storage_limits: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Value>,
 }
 
 #[utoipa::path(get, path = "/healthz", tag = "daemon", security(()),
@@ -84,28 +124,50 @@ pub(super) async fn healthz(State(app): State<Arc<App>>) -> Response {
 
 #[utoipa::path(get, path = "/readyz", tag = "daemon", security(()),
     responses(
-        (status = 200, description = "Boxes can be started", body = Liveness),
-        (status = 503, description = "No box can be started, or the daemon is going", body = Liveness)))]
+        (status = 200, description = "Boxes can be started", body = Readiness),
+        (status = 503, description = "No box can be started, or the daemon is going", body = Readiness)))]
 pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
-    if app.is_stopping() {
-        return json::answer(StatusCode::SERVICE_UNAVAILABLE, &liveness(&app, "stopping"));
-    }
-    if !app.sessions.status().backend.available {
-        return json::answer(
-            StatusCode::SERVICE_UNAVAILABLE,
-            &liveness(&app, "unavailable"),
-        );
-    }
-    json::ok(&liveness(&app, "ready"))
+    let mut report = today_readiness(&app).await;
+    let ready = report["ready"] == true && !app.is_stopping();
+    let (code, word) = match (app.is_stopping(), ready) {
+        (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+        (false, true) => (StatusCode::OK, "ready"),
+        (false, false) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+    };
+    let mut part = |key: &str| report.get_mut(key).map(Value::take);
+    let answer = Readiness {
+        liveness: liveness(&app, word),
+        ready,
+        mode: part("mode").unwrap_or_default(),
+        backend: part("backend").unwrap_or_default(),
+        checks: part("checks").unwrap_or_default(),
+        unsafe_soft_storage_limits: part("unsafe_soft_storage_limits"),
+        error: part("error"),
+    };
+    json::answer(code, &answer)
 }
 
 fn liveness(app: &App, word: &'static str) -> Liveness {
-    let status = app.sessions.status();
+    let workload = app.sessions.workload();
+    let tasks = tokio::runtime::Handle::current().metrics();
     Liveness {
         status: word,
+        live: true,
         version: env!("CARGO_PKG_VERSION"),
-        active_sessions: status.active_sessions,
-        managed_processes: status.managed_processes,
+        active_sessions: workload.sessions as u64,
+        managed_processes: workload.running_processes as u64,
+        resources: Resources {
+            event_loop: EventLoop {
+                workers: tasks.num_workers(),
+                queued: tasks.global_queue_depth(),
+            },
+            sessions: workload.sessions,
+            managed_processes: workload.running_processes,
+            completed_processes: workload.ended_processes,
+            creating_session_tasks: workload.starting,
+            closing_session_tasks: workload.closing,
+            background_tasks: tasks.num_alive_tasks(),
+        },
     }
 }
 

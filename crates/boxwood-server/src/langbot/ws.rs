@@ -29,7 +29,7 @@ pub(crate) async fn connect(
     let speaker = match today::greet(&app, &headers) {
         Ok(Some(caller)) => Speaker::Today(caller),
         Ok(None) => Speaker::June,
-        Err(refusal) => return refusal,
+        Err(refusal) => return *refusal,
     };
     let (upgrade, permit) = match socket::accept(&app, upgrade) {
         Ok(accepted) => accepted,

@@ -42,9 +42,8 @@ pub(super) async fn drop_sessions(app: &App, workspace: Workspace, keep: Keep) {
     let prefix = workspace.prefix();
     let going = app
         .sessions
-        .list()
+        .ids()
         .into_iter()
-        .map(|session| session.session_id)
         .filter(|id| id.as_str().starts_with(&prefix) && kept.as_ref() != Some(id));
     calls::delete_all(app, going, TAKEN_AWAY).await;
 }
@@ -78,9 +77,8 @@ async fn expire_grants(app: &App) {
         let prefix = workspace.prefix();
         let going = app
             .sessions
-            .list()
+            .ids()
             .into_iter()
-            .map(|session| session.session_id)
             .filter(|id| id.as_str().starts_with(&prefix));
         calls::delete_all(app, going, RUN_OUT).await;
     }

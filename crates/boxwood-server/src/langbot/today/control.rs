@@ -180,11 +180,6 @@ async fn verify(app: &Arc<App>, data: &Map<String, Value>) -> Result<Value, Faul
 
 /// Every session of every workspace, persistent or not. The daemon stays: it may serve others.
 async fn shutdown(app: &App) {
-    let all = app
-        .sessions
-        .list()
-        .into_iter()
-        .map(|session| session.session_id)
-        .filter(is_tenants);
+    let all = app.sessions.ids().into_iter().filter(is_tenants);
     calls::delete_all(app, all, "LangBot shut down").await;
 }

@@ -164,9 +164,8 @@ async fn retire(sessions: &Sessions, placement: Placement, about: Option<Session
     let retiring = tokio::spawn(async move {
         let (all, current) = (placement.workspace().prefix(), placement.prefix());
         let old = sessions
-            .list()
+            .ids()
             .into_iter()
-            .map(|session| session.session_id)
             .filter(|id| id.as_str().starts_with(&all) && !id.as_str().starts_with(&current))
             .filter(|id| generation_of(id, &all).is_none_or(|it| it < placement.generation()));
         for id in old.chain(about) {

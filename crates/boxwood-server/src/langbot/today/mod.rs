@@ -40,14 +40,14 @@ pub(crate) use state::State;
 use instance::{Acquaint, Gate};
 
 /// `None` when it is not today's client that speaks; an answer when it is and may not.
-pub(super) fn greet(app: &Arc<App>, headers: &HeaderMap) -> Result<Option<Caller>, Response> {
+pub(super) fn greet(app: &Arc<App>, headers: &HeaderMap) -> Result<Option<Caller>, Box<Response>> {
     if !Gate::speaks_today(headers) {
         return Ok(None);
     }
     let gate = &app.langbot.today.gate;
     let instance = gate
         .judge(headers, Acquaint::First)
-        .ok_or_else(relay::unauthorized)?;
+        .ok_or_else(|| Box::new(relay::unauthorized()))?;
     admission::start_janitor(app);
     Ok(Some(Caller::new(instance)))
 }

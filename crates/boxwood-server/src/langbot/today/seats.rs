@@ -81,9 +81,8 @@ impl Seats {
 
 fn used_sessions(sessions: &Sessions, making: &HashMap<SessionId, usize>) -> u64 {
     let there = sessions
-        .list()
+        .ids()
         .into_iter()
-        .map(|session| session.session_id)
         .filter(|id| is_tenants(id) && !making.contains_key(id))
         .count();
     (there + making.len()) as u64
