@@ -16,6 +16,7 @@ use crate::{Limits, Oversize, SkillError, package_path};
 
 /// Begins every entry of a zip's directory.
 const DIRECTORY_ENTRY: &[u8] = b"PK\x01\x02";
+const NAME_IS_UTF8: u16 = 0x800;
 const FILE_TYPE: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
@@ -106,11 +107,13 @@ impl<'a> Archive<'a> {
                 .zip
                 .by_index_data(index)
                 .map_err(|_| SkillError::UploadNotZip)?;
-            let raw = String::from_utf8_lossy(entry.name_raw()).into_owned();
-            let name = entry
-                .name()
-                .map_err(|_| SkillError::UnsafeMember { member: raw })?
-                .into_owned();
+            // Without the mark, a name is in the code page of old unless it happens to be UTF-8.
+            let marked = entry.flags().as_u16() & NAME_IS_UTF8 != 0;
+            let lies = marked && std::str::from_utf8(entry.name_raw()).is_err();
+            let name = entry.name().ok().filter(|_| !lies);
+            let name = name.ok_or_else(|| SkillError::UnsafeMember {
+                member: printable(&String::from_utf8_lossy(entry.name_raw())),
+            })?;
             let unsafe_member = || SkillError::UnsafeMember {
                 member: printable(&name),
             };

@@ -123,7 +123,7 @@ impl SkillStore {
         atomic::make_dir(staging.dir(), target).map_err(failed)?;
         let copy = beneath::open_dir(staging.dir(), target, Links::Never).map_err(failed)?;
         let warnings = copying::copy_tree(from.dir.as_fd(), copy.as_fd(), self.limits())?;
-        self.rename_entry(copy.as_fd(), &from.path, name, new)?;
+        self.rename_entry(copy.as_fd(), &managed, name, new)?;
         rustix::fs::syncfs(&copy).map_err(|error| failed(error.into()))?;
         if !place(staging.dir(), target, &root, target)? {
             return Err(SkillError::DirectoryExists { path: managed });

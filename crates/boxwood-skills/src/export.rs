@@ -53,7 +53,14 @@ impl Export<'_> {
     fn directory(&mut self, path: &Path, queue: &mut Vec<PathBuf>) -> Result<(), SkillError> {
         let failed = |error| SkillError::io("pack", path, error);
         let root = self.package.dir.as_fd();
-        let dir = beneath::open_dir(root, path, Links::Never).map_err(failed)?;
+        let dir = match beneath::open_dir(root, path, Links::Never) {
+            Ok(dir) => dir,
+            // Gone, or no longer a directory, since its parent was read.
+            Err(error) if beneath::is_missing(&error) || beneath::leads_out(&error) => {
+                return Ok(());
+            }
+            Err(error) => return Err(failed(error)),
+        };
         let left = self.limits.max_entries.saturating_sub(self.entries);
         let mut listed = beneath::names(dir.as_fd(), left).map_err(failed)?;
         if !listed.complete {

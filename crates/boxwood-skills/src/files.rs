@@ -70,6 +70,9 @@ impl SkillStore {
     pub fn read_bytes(&self, name: &str, path: &str) -> Result<BinaryFile, SkillError> {
         let package = self.package(name)?;
         let path = PackagePath::parse(path, self.limits())?;
+        if path.is_root() {
+            return Err(SkillError::PathEscapes);
+        }
         let (file, stat) = open_regular(&package, &path)?;
         let limit = self.limits().max_file_bytes;
         let content = beneath::read_bounded(&file, limit)
@@ -96,9 +99,7 @@ impl SkillStore {
             // With an entry file that cannot be read the skill would be gone.
             changes::check_text(loading::text(path.as_str(), content)?, self.limits())?;
         }
-        let (parent, last) = path.split().ok_or_else(|| SkillError::FileNotRegular {
-            path: path.as_str().to_owned(),
-        })?;
+        let (parent, last) = path.split().ok_or(SkillError::PathEscapes)?;
         let failed = |error| SkillError::io("write", path.as_path(), error);
         let dir = make_parents(&package, &parent, &path)?;
         let (dir, last) = through_link(&package, dir, last, &path)?;
@@ -270,9 +271,7 @@ fn changeable<'a>(
             path: name.to_owned(),
         });
     }
-    path.split().ok_or_else(|| SkillError::PathNotUsable {
-        path: name.to_owned(),
-    })
+    path.split().ok_or(SkillError::PathEscapes)
 }
 
 fn make_parents(

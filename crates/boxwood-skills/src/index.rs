@@ -16,6 +16,7 @@ use rustix::fs::Stat;
 
 use crate::beneath::{self, Links};
 use crate::discovery::{self, STORE_DEPTH, Seen};
+use crate::store::below;
 use crate::{Limits, Problem, Skill, Warning, loading};
 
 /// Longer than the coarsest clock of any file system we may stand on (FAT counts in 2 seconds).
@@ -131,7 +132,7 @@ impl Index {
                 continue;
             }
             let old = known.remove(&path);
-            let full = root_path.join(&path);
+            let full = below(root_path, &path);
             let directory = match refresh(root, &path, &full, old, limits) {
                 Ok(directory) => directory,
                 Err(error) if depth == 0 => return Err(error),

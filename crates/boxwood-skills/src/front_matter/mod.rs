@@ -113,7 +113,10 @@ fn split(content: &str) -> Option<(String, String)> {
         return None;
     }
     let end = rest.iter().position(|line| strip(line) == "---")?;
-    let yaml = rest[..end].concat();
+    // To the seed's YAML reader these are line ends like any other.
+    let yaml = rest[..end]
+        .concat()
+        .replace(['\u{85}', '\u{2028}', '\u{2029}'], "\n");
     let body = rest[end + 1..].concat();
     Some((yaml, body.trim_start_matches('\n').to_owned()))
 }
@@ -133,6 +136,11 @@ fn read_yaml(yaml: &str) -> Result<Composed, SkillError> {
             "front matter contains the character U+{:04X}",
             u32::from(bad)
         )));
+    }
+    // Newer YAML lets a tab stand there; the seed, and everybody who reads YAML 1.1, does not.
+    let tabbed = |line: &str| line.starts_with('\t') && !strip(line).is_empty();
+    if yaml.lines().any(tabbed) {
+        return Err(refused("front matter is indented with a tab"));
     }
     compose::compose(yaml)
 }
