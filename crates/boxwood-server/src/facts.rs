@@ -6,7 +6,7 @@
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use boxwood_api::{MountMode, SpecRequest};
@@ -29,14 +29,18 @@ pub async fn gather(request: &SpecRequest, store: &SkillStore) -> Facts {
         .filter(|mount| mount.mode != MountMode::None)
         .map(|mount| mount.host_path.clone())
         .collect();
-    let opened = tokio::task::spawn_blocking(move || Facts {
-        host_path: host_path.as_deref().and_then(open_path),
-        // Up to the first that cannot be opened: policy reads these in order and refuses there.
-        extra_mounts: extra.iter().map_while(|path| open_path(path)).collect(),
-        skills: names
-            .iter()
-            .map_while(|name| open_skill(&store, name))
-            .collect(),
+    let opened = tokio::task::spawn_blocking(move || {
+        let root = store.root();
+        let open = |path: &str| open_path(path).filter(|opened| stays_in_store(opened, &root));
+        Facts {
+            host_path: host_path.as_deref().and_then(open),
+            // Up to the first that cannot be opened: policy reads these in order and refuses there.
+            extra_mounts: extra.iter().map_while(|path| open(path)).collect(),
+            skills: names
+                .iter()
+                .map_while(|name| open_skill(&store, name))
+                .collect(),
+        }
     });
     opened.await.unwrap_or_else(|error| {
         tracing::error!(%error, "opening host paths failed");
@@ -67,8 +71,31 @@ fn open_path(given: &str) -> Option<OpenedPath> {
         .ok()
 }
 
-/// The package of a skill, under the skill's name. Its directory is opened without following a last
-/// link, so that what is mounted is what the store found.
+/// Whether a path that leads through the skill store follows no link there. A box that may write to a
+/// package can put links into it, and the next box must not be given what they lead to.
+fn stays_in_store(opened: &OpenedPath, root: &Path) -> bool {
+    let path = Path::new(opened.given.trim());
+    let ancestors: Vec<&Path> = path.ancestors().collect();
+    for outer in ancestors.into_iter().rev() {
+        let Some(real) = outer.canonicalize().ok().filter(|it| it.starts_with(root)) else {
+            continue;
+        };
+        let rest = path.strip_prefix(outer).unwrap_or(Path::new(""));
+        let stays = real
+            .components()
+            .chain(rest.components())
+            .collect::<PathBuf>()
+            == opened.real_path;
+        if !stays {
+            tracing::warn!(path = %path.display(), "a link leads out of the skill store; it is not followed");
+        }
+        return stays;
+    }
+    true
+}
+
+/// The package of a skill, under the skill's name. No link is followed on the way, so that what is
+/// mounted is what the store found.
 fn open_skill(store: &SkillStore, name: &str) -> Option<OpenedPath> {
     let directory = store
         .package_dir(name)
@@ -91,6 +118,8 @@ fn open_skill(store: &SkillStore, name: &str) -> Option<OpenedPath> {
     look()
         .inspect_err(|error| tracing::warn!(skill = name, %error, "a skill cannot be opened"))
         .ok()
+        // Somebody may have put a link in the way since the store looked.
+        .filter(|opened| opened.real_path == directory)
 }
 
 #[cfg(test)]
@@ -128,6 +157,55 @@ mod tests {
             .map(|skill| (skill.given.as_str(), skill.real_path.clone(), skill.is_dir))
             .collect();
         assert_eq!(seen, [("pdf", root.join("pdf"), true)]);
+    }
+
+    /// What a box does that has a package mounted for writing: it moves the skill into a directory
+    /// of the package and puts a link to somebody's files in that directory's place.
+    #[tokio::test]
+    async fn a_link_in_a_package_leads_nowhere() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let top = dir.path().canonicalize().expect("real");
+        let (root, victim) = (top.join("skills"), top.join("victim"));
+        let package = root.join("grp/d/files");
+        std::fs::create_dir_all(&package).expect("package");
+        std::fs::create_dir_all(victim.join("files")).expect("victim");
+        std::fs::create_dir_all(root.join("other/files")).expect("another package");
+        std::os::unix::fs::symlink(&root, top.join("alias")).expect("link");
+        let store = SkillStore::new(root.clone(), boxwood_skills::Limits::default());
+        let request = |path: &str| SpecRequest {
+            host_path: Some(path.to_owned()),
+            extra_mounts: vec![MountSpec {
+                host_path: path.to_owned(),
+                mount_path: "/x".to_owned(),
+                mode: MountMode::Rw,
+            }],
+            ..SpecRequest::default()
+        };
+        let spellings = [
+            package.display().to_string(),
+            format!("{}/alias/grp/./d//files/", top.display()),
+        ];
+        for path in &spellings {
+            let facts = gather(&request(path), &store).await;
+            assert_eq!(
+                facts.host_path.expect("opened").real_path,
+                package,
+                "{path}"
+            );
+            assert_eq!(facts.extra_mounts[0].real_path, package, "{path}");
+        }
+        for target in [victim.clone(), root.join("other")] {
+            std::fs::remove_dir_all(root.join("grp")).expect("removed");
+            std::fs::create_dir(root.join("grp")).expect("package");
+            std::os::unix::fs::symlink(&target, root.join("grp/d")).expect("link");
+            for path in &spellings {
+                let facts = gather(&request(path), &store).await;
+                assert!(facts.host_path.is_none(), "{path}");
+                assert!(facts.extra_mounts.is_empty(), "{path}");
+            }
+        }
+        let beside = victim.join("files").display().to_string();
+        assert!(gather(&request(&beside), &store).await.host_path.is_some());
     }
 
     #[tokio::test]
