@@ -180,7 +180,8 @@ pub(super) fn skill(skill: &Skill) -> Value {
         "display_name": skill.display_name,
         "description": skill.description,
         "instructions": skill.instructions,
-        "package_root": skill.package_root,
+        // Not every path is text, and one that is not must not take all others with it.
+        "package_root": skill.package_root.to_string_lossy(),
         "entry_file": skill.entry_file,
         "created_at": python_isoformat(skill.created_at),
         "updated_at": python_isoformat(skill.updated_at),
@@ -228,5 +229,28 @@ fn count(data: &Map<String, Value>, key: &str, otherwise: usize) -> Result<usize
         },
         Some(Value::String(text)) => text.trim().parse().map_err(|_| wrong()),
         Some(_) => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use super::*;
+
+    /// A box that may write to a package can make directories of any name there.
+    #[test]
+    fn a_package_whose_path_is_no_text_is_told_too() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let name = std::ffi::OsString::from_vec(b"\xffbad".to_vec());
+        let package = dir.path().join(name);
+        std::fs::create_dir(&package).expect("directory");
+        std::fs::write(package.join("SKILL.md"), "hi").expect("entry file");
+        let limits = boxwood_skills::Limits::default();
+        let store = SkillStore::new(dir.path().to_owned(), limits);
+        let found = store.list().expect("listed");
+        let told = skill(&found[0]);
+        let path = told["package_root"].as_str().expect("text");
+        assert!(path.ends_with("\u{fffd}bad"), "{path}");
     }
 }
