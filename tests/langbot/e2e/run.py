@@ -1,6 +1,6 @@
 """Boots a real LangBot against a box runtime and uses it as people do.
 
-Comes in: the programs, a directory to work in, a directory for logs. Goes out: one line per step,
+Comes in: the programs, and a directory for logs. Goes out: one line per step,
 and an exit status; the logs' ends when a step failed. Never here: the steps.
 
 `cargo xtask e2e-langbot` calls this. With `--seed-python` the seed's own runtime takes Boxwood's
@@ -13,8 +13,10 @@ import argparse
 import asyncio
 import os
 import pathlib
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Awaitable, Callable
@@ -41,7 +43,7 @@ def main() -> int:
     runtime.add_argument('--boxwood', type=pathlib.Path, help='the `boxwood` program')
     runtime.add_argument('--seed-python', type=pathlib.Path, help='a Python with the seed runtime')
     parser.add_argument('--langbot-python', type=pathlib.Path, default=pathlib.Path(sys.executable))
-    parser.add_argument('--work', type=pathlib.Path, required=True, help='an empty directory')
+    parser.add_argument('--keep', action='store_true', help='leave the directory of this run')
     parser.add_argument('--logs', type=pathlib.Path, required=True)
     parser.add_argument(
         '--skip', action='append', default=[], metavar='STEP', help='for a look at a later one'
@@ -50,14 +52,24 @@ def main() -> int:
     arguments = vars(parser.parse_args())
     steps = STEPS[arguments.pop('era')]
     skipped = arguments.pop('skip')
-    places = Places(**arguments)
-    places.logs.mkdir(parents=True, exist_ok=True)
-    for old in places.logs.glob('*.log'):
-        old.unlink()
-    # An ordinary end for the daemons too when somebody stops this from outside.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     steps = [step for step in steps if step.__name__ not in skipped]
-    return 0 if asyncio.run(run(places, steps)) else 1
+    keep = arguments.pop('keep')
+    logs: pathlib.Path = arguments['logs']
+    logs.mkdir(parents=True, exist_ok=True)
+    for old in logs.glob('*.log'):
+        old.unlink()
+    # An ordinary end, for the daemons and the directory too, when somebody stops this from outside.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    work = pathlib.Path(tempfile.mkdtemp(prefix='boxwood-e2e-'))
+    # Boxes have users of their own, who must be able to pass here.
+    work.chmod(0o755)
+    try:
+        return 0 if asyncio.run(run(Places(work=work, **arguments), steps)) else 1
+    finally:
+        if keep:
+            print(f'kept: {work}', flush=True)
+        else:
+            shutil.rmtree(work)
 
 
 async def run(places: Places, steps: list[Step]) -> bool:

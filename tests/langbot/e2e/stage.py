@@ -20,7 +20,7 @@ from fake_model import FakeModel, ToolCall
 from langbot import Chat, LangBot
 from programs import Program, accepts_connections, free_port
 
-LANGBOT_START_SEC = 120.0
+LANGBOT_START_SEC = 240.0
 RUNTIME_START_SEC = 30.0
 # LangBot waits 3 s, then 6, 12, … between two attempts.
 RECONNECT_SEC = 60.0

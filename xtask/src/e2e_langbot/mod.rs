@@ -74,17 +74,10 @@ fn try_one(langbot: LangBot, boxwood: Option<&Path>, keep: bool) -> Result<()> {
     let logs = place.join(format!("e2e-{version}"));
     println!("LangBot {version}, logs in {}", logs.display());
 
-    let mut work = tempfile::Builder::new()
-        .prefix("boxwood-e2e-")
-        .tempdir()
-        .context("no temporary directory")?;
-    work.disable_cleanup(keep);
     let mut command = Command::new(&python);
     command
         .arg(driver.join("run.py"))
         .args(["--era", era])
-        .arg("--work")
-        .arg(work.path())
         .arg("--logs")
         .arg(&logs)
         // What Python compiles would lie about in the source tree.
@@ -93,17 +86,10 @@ fn try_one(langbot: LangBot, boxwood: Option<&Path>, keep: bool) -> Result<()> {
         Some(program) => command.arg("--boxwood").arg(program),
         None => command.arg("--seed-python").arg(&python),
     };
-    let result = check(&mut command);
     if keep {
-        println!("kept: {}", work.path().display());
-        return result;
+        command.arg("--keep");
     }
-    let path = work.path().to_owned();
-    let removed = work
-        .close()
-        .with_context(|| format!("`{}` could not be removed", path.display()));
-    // A failed step explains a directory that is still busy, not the other way round.
-    result.and(removed)
+    check(&mut command)
 }
 
 fn build() -> Result<PathBuf> {
