@@ -50,8 +50,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::auth::Tokens;
-use crate::config::HttpConfig;
+use crate::config::{Config, HttpConfig};
 use crate::langbot::{self, LangBot};
+use crate::skill_store::skill_store;
 use error::ApiError;
 use guard::RequestIds;
 pub(crate) use metrics::Metrics;
@@ -78,27 +79,24 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn new(
+        config: &Config,
         sessions: Sessions,
         backend: Arc<dyn Backend>,
         rules: PolicyRules,
-        tokens: Tokens,
-        skills: SkillStore,
         langbot: LangBot,
-        http: HttpConfig,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        let sockets = Arc::new(Semaphore::new(http.max_connections));
         Self {
             sessions,
             backend,
             rules,
-            tokens,
-            skills,
+            tokens: Tokens::new(&config.state_dir),
+            skills: skill_store(config),
             langbot,
-            http,
             metrics: Metrics::default(),
             stopping,
-            sockets,
+            sockets: Arc::new(Semaphore::new(config.http.max_connections)),
+            http: config.http.clone(),
             skill_door: Arc::default(),
             request_ids: RequestIds::new(),
             openapi: OnceLock::new(),
