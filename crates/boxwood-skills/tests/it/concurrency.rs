@@ -122,7 +122,10 @@ fn a_list_during_installs_shows_whole_skills_alone() {
                 if let Ok(listing) = listing {
                     let round: usize = skill.name[1..].parse().expect("number");
                     // One that is being deleted may be seen while it goes.
-                    assert!(round % 3 == 0 || listing.entries.len() == 21, "{listing:?}");
+                    assert!(
+                        round.is_multiple_of(3) || listing.entries.len() == 21,
+                        "{listing:?}"
+                    );
                 }
             }
             assert!(fixture.store.problems().expect("problems").is_empty());

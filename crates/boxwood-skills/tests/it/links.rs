@@ -259,7 +259,7 @@ fn directories_without_rights_can_be_deleted() {
     fixture.put("one/closed/in/file", "x");
     for path in ["one/closed/in", "one/closed"] {
         let path = fixture.root().join(path);
-        fs::set_permissions(path, fs::Permissions::from_mode(0)).expect("mode");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o000)).expect("mode");
     }
     fixture.store.delete("one").expect("deleted");
     assert!(fixture.inside().is_empty());

@@ -59,7 +59,7 @@ fn changes_by_others_show_on_the_next_call() {
     let path = fixture.put("one/SKILL.md", skill_md("one"));
     for round in 0..20 {
         // Same length, same instant: only reading again tells.
-        fs::write(&path, format!("---\nname: n{:02}\n---\n", round)).expect("written");
+        fs::write(&path, format!("---\nname: n{round:02}\n---\n")).expect("written");
         assert_eq!(fixture.names(), [format!("n{round:02}")]);
     }
     let old = SystemTime::now() - Duration::from_secs(1000);
@@ -129,10 +129,8 @@ fn alias_bombs_and_deep_nesting_are_refused_quickly() {
     let fixture = Fixture::new();
     let mut bomb = "---\nname: x\na: &a [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for (one, other) in "abcdefghij".chars().zip("bcdefghijk".chars()) {
-        bomb += &format!(
-            "{other}: &{other} [{}]\n",
-            vec![format!("*{one}"); 9].join(", ")
-        );
+        let aliases = vec![format!("*{one}"); 9].join(", ");
+        bomb.push_str(&[&format!("{other}: &{other} ["), &aliases, "]\n"].concat());
     }
     bomb += "description: *k\n---\n";
     fixture.put("bomb/SKILL.md", bomb);
@@ -141,10 +139,8 @@ fn alias_bombs_and_deep_nesting_are_refused_quickly() {
         format!("---\nname: {}\n---\n", "[".repeat(30_000)),
     );
     fixture.put("block/SKILL.md", {
-        let levels: String = (0..200)
-            .map(|level| format!("{}a:\n", " ".repeat(level)))
-            .collect();
-        format!("---\n{levels}---\n")
+        let levels: Vec<String> = (0..200).map(|level| " ".repeat(level)).collect();
+        format!("---\n{}a:\n---\n", levels.join("a:\n"))
     });
     fixture.put("self/SKILL.md", "---\nname: &a [*a]\n---\n");
     fixture.put(
