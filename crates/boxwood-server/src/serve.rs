@@ -16,13 +16,12 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::auth::{Tokens, Trust};
+use crate::auth::Trust;
 use crate::config::Config;
 use crate::http::{App, router};
 use crate::langbot::{self, LangBot, LangBotError};
 use crate::listen::{Connections, UnixSocket};
 use crate::places::{PlaceError, StateLock, private_dir};
-use crate::skill_store::skill_store;
 
 /// For every WebSocket to be closed once what it was about is gone.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -174,13 +173,11 @@ async fn run(
         tracing::warn!("looking at the backend takes long; serving meanwhile");
     }
     let app = Arc::new(App::new(
+        &config,
         sessions.clone(),
         backend,
         rules,
-        Tokens::new(&config.state_dir),
-        skill_store(&config),
         LangBot::new(&config)?,
-        config.http.clone(),
         is_stopping,
     ));
     app.langbot.begin(&app).await;
@@ -207,8 +204,10 @@ async fn run(
     }
     tracing::info!("stopping: no new connections, waiting for running requests");
     stopping.send_replace(true);
+    let drain = Duration::from_secs(config.http.drain_sec);
+    let answered = async { tokio::join!(connections.drained(drain), app.langbot.idle(drain)) };
     tokio::select! {
-        () = connections.drained(Duration::from_secs(config.http.drain_sec)) => {}
+        _ = answered => {}
         () = stop.next() => tracing::warn!("told to stop again: not waiting for running requests"),
     }
     tokio::select! {

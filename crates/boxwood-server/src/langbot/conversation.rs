@@ -70,6 +70,7 @@ impl Conversation {
         let request = read(action, message);
         let (app, speaker) = (Arc::clone(&self.app), Arc::clone(&self.speaker));
         let (answers, limit) = (self.answers.clone(), self.limit);
+        let under_way = self.app.langbot.begin_request();
         self.running.spawn(async move {
             let outcome = match request {
                 Err(fault) => Err(fault),
@@ -77,6 +78,7 @@ impl Conversation {
             };
             // When nobody is there to read it, the answer has nowhere to go.
             let _ = answers.send(reply(&seq_id, outcome, limit)).await;
+            drop(under_way);
         });
     }
 

@@ -40,6 +40,10 @@ impl Fault {
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
+
+    pub(super) fn into_message(self) -> String {
+        self.message
+    }
 }
 
 impl fmt::Display for Fault {

@@ -63,10 +63,7 @@ fn cut(text: &str, excess: usize) -> Option<(String, usize)> {
         format!("\n... [{dropped} bytes left out: the answer would be too long for this client]")
     };
     let longest_notice: usize = notice(usize::MAX).chars().map(ascii_len).sum();
-    let room = full
-        .checked_sub(excess)
-        .unwrap_or(0)
-        .saturating_sub(longest_notice);
+    let room = full.saturating_sub(excess).saturating_sub(longest_notice);
     if full <= 2 * longest_notice {
         return None;
     }

@@ -8,6 +8,7 @@ use boxwood_api::BackendInfo;
 use boxwood_policy::{Origin, PolicyRules, check_place};
 use boxwood_skills::SkillStore;
 use serde_json::{Map, Value};
+use tokio::sync::watch;
 
 use super::config::BoxSection;
 use super::transfers::Transfers;
@@ -28,6 +29,8 @@ pub(crate) struct LangBot {
     root: PathBuf,
     pub(super) transfers: Transfers,
     last_refusal: Mutex<Option<Instant>>,
+    /// How many requests are being answered.
+    under_way: watch::Sender<usize>,
     pub(crate) today: today::State,
 }
 
@@ -44,8 +47,24 @@ impl LangBot {
             skills_are_movable: config.skills.root.is_none(),
             root,
             last_refusal: Mutex::default(),
+            under_way: watch::Sender::new(0),
             transfers: Transfers::new(max_zip_bytes.unwrap_or(usize::MAX / 4)),
         })
+    }
+
+    /// Counts a request until the guard is dropped.
+    pub(super) fn begin_request(&self) -> UnderWay {
+        self.under_way.send_modify(|count| *count += 1);
+        UnderWay(self.under_way.clone())
+    }
+
+    /// Resolves when every request is answered, or the time is over.
+    pub(crate) async fn idle(&self, longest: Duration) {
+        let mut counted = self.under_way.subscribe();
+        let idle = counted.wait_for(|count| *count == 0);
+        if tokio::time::timeout(longest, idle).await.is_err() {
+            tracing::warn!("LangBot's requests still run after {} s", longest.as_secs());
+        }
     }
 
     /// Leaves a line for the operator whose LangBot stays red. One in a while: anybody can knock.
@@ -67,7 +86,11 @@ impl LangBot {
 
     /// Applies what the environment said. Nothing in it keeps the daemon from starting.
     pub(crate) async fn begin(&self, app: &App) {
-        if let Err(fault) = self.configure(Map::new(), app).await {
+        let begun = match today::begin(app).await {
+            Ok(()) => self.configure(Map::new(), app).await,
+            fault => fault,
+        };
+        if let Err(fault) = begun {
             tracing::warn!(%fault, "LangBot's configuration in the environment cannot be used");
         }
     }
@@ -134,6 +157,15 @@ impl LangBot {
         }
         let section = self.section();
         matches!(section.backend(), "" | "local") || section.backend() == app.backend.name()
+    }
+}
+
+/// A request that is being answered.
+pub(super) struct UnderWay(watch::Sender<usize>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::time::{Duration, Instant};
 use super::Fault;
 
 /// For the file to be asked for after its last piece.
-const KEPT_FOR: Duration = Duration::from_secs(600);
+const KEPT_FOR: Duration = Duration::from_mins(10);
 
 /// Files under way, of all clients.
 const MAX_FILES: usize = 64;

@@ -19,7 +19,7 @@ use crate::http::App;
 use crate::http::socket::{self, Goodbye, Heartbeat};
 
 /// What an unread answer may take before the client is given up.
-const SEND_WITHIN: Duration = Duration::from_secs(60);
+const SEND_WITHIN: Duration = Duration::from_mins(1);
 
 pub(crate) async fn connect(
     State(app): State<Arc<App>>,
@@ -48,19 +48,36 @@ async fn converse(socket: WebSocket, app: Arc<App>, speaker: Speaker) {
     let mut stopping = app.stopping.clone();
     let heartbeat = Heartbeat::new(app.ping_every());
     let (mut conversation, answers) = Conversation::new(Arc::clone(&app), speaker);
+    let heard = heartbeat.heard();
     let goodbye = {
-        let heard = heartbeat.heard();
-        let send = send(&mut sink, answers, heartbeat);
+        let mut send = std::pin::pin!(send(&mut sink, answers, heartbeat));
         let listen = listen(&mut stream, &mut conversation, || heard.now());
-        tokio::select! {
-            () = send => Goodbye::Done,
+        let goodbye = tokio::select! {
+            () = &mut send => Goodbye::Done,
             () = listen => Goodbye::Done,
             () = heard.silence() => Goodbye::Done,
             // Gone when the daemon itself is.
             _ = stopping.wait_for(|stopping| *stopping) => Goodbye::ShuttingDown,
+        };
+        if goodbye == Goodbye::ShuttingDown {
+            // Nothing new is heard, and what was asked is answered as long as there is time.
+            let finish = async {
+                conversation.finish().await;
+                drop(conversation);
+                std::future::pending::<()>().await;
+            };
+            let drain = Duration::from_secs(app.http.drain_sec);
+            let answering = async {
+                tokio::select! {
+                    () = send => {}
+                    () = finish => {}
+                }
+            };
+            // What takes longer is cut off.
+            let _ = tokio::time::timeout(drain, answering).await;
         }
+        goodbye
     };
-    drop(conversation);
     socket::close_with(sink, stream, goodbye).await;
 }
 

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use boxwood_server::{PlaceError, ServeError, Stop, serve_until};
 use boxwood_test_support::FakeBackend;
 use boxwood_test_support::daemon::fresh_config;
+use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::json;
+use tokio_tungstenite::tungstenite::Message;
 
-use crate::api::Api;
+use crate::api::{Api, next_text};
 
 #[tokio::test]
 async fn stopping_lets_running_requests_end_and_leaves_no_box() {
@@ -43,6 +45,30 @@ async fn stopping_lets_running_requests_end_and_leaves_no_box() {
     assert_eq!(backend.shutdowns(), 1);
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
     assert!(!socket.exists());
+}
+
+#[tokio::test]
+async fn stopping_answers_what_langbot_asked() {
+    let api = Api::start().await;
+    let mut socket = api.socket("/rpc/ws").await;
+    let data = json!({"session_id": "busy", "cmd": "sleep 1; echo finished"});
+    let request = json!({"seq_id": 7, "action": "box_exec", "data": data});
+    let sent = socket.send(Message::text(request.to_string())).await;
+    sent.expect("sent");
+    crate::api::eventually("the command runs", || async {
+        api.backend.boxes().len() == 1
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let ending = tokio::spawn(api.daemon.stop());
+    let answer = next_text(&mut socket).await.expect("an answer");
+    assert!(answer.contains("finished"), "{answer}");
+    let Some(Ok(Message::Close(Some(goodbye)))) = socket.next().await else {
+        panic!("the daemon says goodbye");
+    };
+    assert_eq!(u16::from(goodbye.code), 1001);
+    ending.await.expect("the daemon ended");
+    assert!(api.backend.boxes().is_empty());
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ pub(super) async fn answer(
 
 /// The text alone: the class of what was raised inside is not shown there.
 fn as_validation(fault: Fault) -> Fault {
-    Fault::validation(fault.message())
+    Fault::validation(fault.into_message())
 }
 
 /// Runs off the event loop: the store reads and writes files.

@@ -10,7 +10,6 @@ use serde_json::{Map, Value, json};
 
 use super::admission;
 use super::artifacts::Artifact;
-use super::fence::Standing;
 use super::instance::Instance;
 use super::policy::MANAGED_SESSION;
 use super::state::Settings;
@@ -127,10 +126,8 @@ async fn tenants_action(
         placement,
         settings,
     };
-    let about = data
-        .get("session_id")
-        .and_then(|id| tenant.session(&words::id_text(id)).ok());
-    let mut answer = tenant.guarded(&standing, about, action, data).await?;
+    let work = tenant.answer(action, data);
+    let mut answer = standing.guard(&app.sessions, work).await?;
     tenant.show_logical(&mut answer);
     Ok(answer)
 }
@@ -143,17 +140,6 @@ struct Tenant<'a> {
 }
 
 impl Tenant<'_> {
-    async fn guarded(
-        &self,
-        standing: &Standing,
-        about: Option<SessionId>,
-        action: &str,
-        data: Map<String, Value>,
-    ) -> Result<Value, Fault> {
-        let work = self.answer(action, data);
-        standing.guard(&self.app.sessions, about, work).await
-    }
-
     async fn answer(&self, action: &str, data: Map<String, Value>) -> Result<Value, Fault> {
         Ok(match action {
             "__stream_ack" => stream_ack(&data)?,

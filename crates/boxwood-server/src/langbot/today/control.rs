@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use boxwood_policy::{Origin, check_place};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -13,7 +14,6 @@ use super::tenancy::is_tenants;
 use super::{admission, marker, words};
 use crate::http::App;
 use crate::langbot::{Fault, calls};
-use boxwood_policy::{Origin, check_place};
 
 pub(super) async fn answer(
     app: &Arc<App>,
@@ -87,6 +87,12 @@ async fn init(app: &Arc<App>, data: Map<String, Value>) -> Result<Value, Fault> 
         *section = candidate;
         settings
     };
+    make_workspace(app, settings).await?;
+    Ok(json!({ "initialized": true }))
+}
+
+/// The default workspace, when it is missing and may be made.
+pub(super) async fn make_workspace(app: &App, settings: Settings) -> Result<(), Fault> {
     let rules = app.rules.clone();
     let making = tokio::task::spawn_blocking(move || {
         settings.local.ensure_default_workspace(|given, real| {
@@ -106,8 +112,7 @@ async fn init(app: &Arc<App>, data: Map<String, Value>) -> Result<Value, Fault> 
             "BoxError",
             "the default workspace could not be made",
         ))
-    })?;
-    Ok(json!({ "initialized": true }))
+    })
 }
 
 async fn upsert(

@@ -44,7 +44,7 @@ impl Fence {
         match self.arrive(placement, max_records)? {
             Arrival::Known(standing) => Ok(standing),
             Arrival::Advanced(standing) => {
-                retire(sessions, placement, None).await;
+                retire(sessions, placement.workspace(), placement.generation()).await;
                 standing.check()?;
                 Ok(standing)
             }
@@ -134,7 +134,6 @@ impl Standing {
     pub(crate) async fn guard<T>(
         &self,
         sessions: &Sessions,
-        about: Option<SessionId>,
         work: impl Future<Output = Result<T, Fault>>,
     ) -> Result<T, Fault> {
         let outcome = tokio::select! {
@@ -142,13 +141,12 @@ impl Standing {
             () = self.superseded() => Err(stale()),
             outcome = work => outcome,
         };
-        match self.check() {
-            Ok(()) => outcome,
-            Err(stale) => {
-                retire(sessions, self.placement, about).await;
-                Err(stale)
-            }
+        if let Err(stale) = self.check() {
+            let too_old = self.placement.generation().saturating_add(1);
+            retire(sessions, self.placement.workspace(), too_old).await;
+            return Err(stale);
         }
+        outcome
     }
 }
 
@@ -156,19 +154,14 @@ pub(crate) fn stale() -> Fault {
     Fault::new("PermissionError", "Stale Box placement generation")
 }
 
-/// Removes every session of the workspace that is older than the placement, and `about` when the
-/// placement itself is the old one. In a task of its own: a caller that vanishes must not leave an
-/// old generation's box behind.
-async fn retire(sessions: &Sessions, placement: Placement, about: Option<SessionId>) {
+/// Removes every session of the workspace whose generation is below `oldest`. In a task of its own: a
+/// caller that vanishes must not leave an old generation's box behind.
+async fn retire(sessions: &Sessions, workspace: Workspace, oldest: u64) {
     let sessions = sessions.clone();
     let retiring = tokio::spawn(async move {
-        let (all, current) = (placement.workspace().prefix(), placement.prefix());
-        let old = sessions
-            .ids()
-            .into_iter()
-            .filter(|id| id.as_str().starts_with(&all) && !id.as_str().starts_with(&current))
-            .filter(|id| generation_of(id, &all).is_none_or(|it| it < placement.generation()));
-        for id in old.chain(about) {
+        let prefix = workspace.prefix();
+        let is_old = |id: &SessionId| generation_of(id, &prefix).is_some_and(|it| it < oldest);
+        for id in sessions.ids().into_iter().filter(is_old) {
             match sessions.delete(&id, SUPERSEDED).await {
                 Ok(()) | Err(SessionError::NotFound { .. }) => {}
                 Err(error) => {

@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    fn local(part: Value, root: &Path) -> Local {
+    fn local(part: &Value, root: &Path) -> Local {
         Local::read(part.as_object(), root)
     }
 
@@ -199,7 +199,7 @@ mod tests {
     fn directories_are_found_as_the_platform_means_them() {
         let root = Path::new("/srv");
         let check = |part: Value, workspace: Option<&str>, roots: &[&str]| {
-            let got = local(part.clone(), root);
+            let got = local(&part, root);
             assert_eq!(
                 got.default_workspace.as_deref(),
                 workspace.map(Path::new),
@@ -231,7 +231,7 @@ mod tests {
     fn a_default_workspace_is_made_only_where_it_may_be() {
         let dir = tempfile::tempdir().expect("directory");
         let root = dir.path().canonicalize().expect("real");
-        let good = local(json!({"host_root": "box"}), &root);
+        let good = local(&json!({"host_root": "box"}), &root);
         assert!(good.managed_root().is_err());
         good.ensure_default_workspace(|_, _| Ok(())).expect("made");
         assert_eq!(
@@ -239,7 +239,7 @@ mod tests {
             root.join("box/default")
         );
         let outside = local(
-            json!({"host_root": "box", "default_workspace": "../other"}),
+            &json!({"host_root": "box", "default_workspace": "../other"}),
             &root,
         );
         let fault = outside
@@ -252,7 +252,7 @@ mod tests {
         assert!(!root.join("other").exists());
         std::fs::write(root.join("file"), "").expect("file");
         let file = local(
-            json!({"host_root": ".", "default_workspace": "file"}),
+            &json!({"host_root": ".", "default_workspace": "file"}),
             &root,
         );
         assert!(file.ensure_default_workspace(|_, _| Ok(())).is_err());
@@ -262,7 +262,7 @@ mod tests {
     fn a_workspace_that_leads_elsewhere_is_refused() {
         let dir = tempfile::tempdir().expect("directory");
         let root = dir.path().canonicalize().expect("real");
-        let local = local(json!({"host_root": "box"}), &root);
+        let local = local(&json!({"host_root": "box"}), &root);
         local.ensure_default_workspace(|_, _| Ok(())).expect("made");
         let workspace = Workspace::new("platform", "w");
         let path = local.make_workspace(workspace).expect("made");

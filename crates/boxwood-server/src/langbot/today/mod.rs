@@ -31,6 +31,7 @@ use axum::response::Response;
 use serde_json::Value;
 
 use crate::http::App;
+use crate::langbot::Fault;
 
 pub(crate) use caller::Caller;
 pub(crate) use fence::Standing;
@@ -57,6 +58,15 @@ pub(super) fn greet_stdio(app: &Arc<App>) -> Option<Caller> {
     let instance = app.langbot.today.gate.configured()?.clone();
     admission::start_janitor(app);
     Some(Caller::new(instance))
+}
+
+/// Does what a platform that started us expects to be done before it speaks.
+pub(super) async fn begin(app: &App) -> Result<(), Fault> {
+    let state = &app.langbot.today;
+    if state.gate.configured().is_none() {
+        return Ok(());
+    }
+    control::make_workspace(app, state.settings()).await
 }
 
 /// Whether boxes can be started, as LangBot's probes read it.
