@@ -367,3 +367,27 @@ async def test_many_requests_at_once(workspace: Workspace):
     await workspace.create()
     results = await asyncio.gather(*(workspace.run(f'echo {n}') for n in range(20)))
     assert [result.stdout for result in results] == [str(n) for n in range(20)]
+
+
+async def test_processes_that_ended_are_forgotten_after_a_while(workspace: Workspace):
+    client = workspace.client
+    limits = {'completed_process_retention_sec': 1}
+    await client.init(workspace.runtime.config(limits=limits))
+    try:
+        await workspace.create()
+        await workspace.start('true', process_id='over')
+        await workspace.start('cat')
+
+        async def is_known() -> bool:
+            try:
+                await workspace.process('over')
+            except BoxManagedProcessNotFoundError:
+                return False
+            return True
+
+        assert await is_known()
+        await eventually(is_known, lambda known: not known, within=20)
+        assert (await workspace.process()).status == BoxManagedProcessStatus.RUNNING
+    finally:
+        limits = {'completed_process_retention_sec': 300}
+        await client.init(workspace.runtime.config(limits=limits))
