@@ -22,6 +22,13 @@ use crate::{Limits, Problem, Skill, Warning, loading};
 /// Longer than the coarsest clock of any file system we may stand on (FAT counts in 2 seconds).
 const SETTLED: Duration = Duration::from_secs(3);
 
+/// What the skills in one directory of the first level may say together, as a multiple of what one
+/// may. All of it is kept in memory, and a thousand links to one file are no trouble to make.
+const TEXTS_PER_DIRECTORY: u64 = 16;
+
+/// What a skill that says little counts for: there is more to it than its words.
+const LEAST_TEXT: u64 = 32 << 10;
+
 /// One package, with the place to open it at.
 #[derive(Clone, Debug)]
 pub(crate) struct Located {
@@ -122,13 +129,27 @@ impl Index {
     ) -> io::Result<Contents> {
         let mut known = std::mem::take(&mut self.directories);
         let mut contents = Contents::default();
-        // Depth, and how many directories were looked at below each directory of the first level:
-        // one package full of directories must not hide the others.
+        // Depth, and what was spent below each directory of the first level: one package full of
+        // directories must not hide the others.
         let mut queue = VecDeque::from([(PathBuf::new(), 0, 0)]);
-        let mut spent = vec![0_usize];
+        let mut spent = vec![Spent::default()];
+        let most_text = limits
+            .max_skill_md_bytes
+            .saturating_mul(TEXTS_PER_DIRECTORY);
         while let Some((path, depth, account)) = queue.pop_front() {
-            spent[account] += 1;
-            if depth > 0 && spent[account] > limits.max_searched_directories {
+            let account_spent = &mut spent[account];
+            account_spent.directories += 1;
+            if depth > 0 && account_spent.directories > limits.max_searched_directories {
+                continue;
+            }
+            if depth > 0 && account_spent.text > most_text {
+                if !std::mem::replace(&mut account_spent.is_told, true) {
+                    contents.problems.push(Problem {
+                        path: below(root_path, &path),
+                        reason: "is left out, as what follows it is: there are too many skills beside it"
+                            .to_owned(),
+                    });
+                }
                 continue;
             }
             let old = known.remove(&path);
@@ -154,10 +175,14 @@ impl Index {
             }
             match (&directory.seen, &directory.entry) {
                 (Seen::Skill { .. }, Some(entry)) => match &entry.result {
-                    Ok(skill) => contents.skills.push(Located {
-                        skill: Arc::clone(skill),
-                        path: path.clone(),
-                    }),
+                    Ok(skill) => {
+                        let text = &mut spent[account].text;
+                        *text = text.saturating_add(weight(skill));
+                        contents.skills.push(Located {
+                            skill: Arc::clone(skill),
+                            path: path.clone(),
+                        });
+                    }
                     Err(reason) => contents.problems.push(Problem {
                         path: full,
                         reason: reason.clone(),
@@ -166,7 +191,7 @@ impl Index {
                 (Seen::Branch { children, complete }, _) if depth < STORE_DEPTH => {
                     for child in children {
                         let account = if depth == 0 {
-                            spent.push(0);
+                            spent.push(Spent::default());
                             spent.len() - 1
                         } else {
                             account
@@ -191,6 +216,26 @@ impl Index {
         mark_shared_names(&mut contents.skills);
         Ok(contents)
     }
+}
+
+/// What looking below one directory of the first level has cost.
+#[derive(Default)]
+struct Spent {
+    directories: usize,
+    text: u64,
+    /// Whether somebody was told that there is more.
+    is_told: bool,
+}
+
+fn weight(skill: &Skill) -> u64 {
+    let texts = [
+        &skill.name,
+        &skill.display_name,
+        &skill.description,
+        &skill.instructions,
+    ];
+    let length: usize = texts.into_iter().map(String::len).sum();
+    (length as u64).max(LEAST_TEXT)
 }
 
 fn refresh(

@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -14,22 +15,26 @@ use rustix::io::Errno;
 use crate::beneath;
 use crate::staging::random_word;
 
-/// Somebody who keeps adding files must not keep us here for ever.
 const PASSES_WITHOUT_PROGRESS: usize = 16;
 const BATCH: usize = 4096;
 
-/// Removes everything in a directory, which is ours alone.
-pub(crate) fn empty(top: BorrowedFd<'_>) -> io::Result<()> {
+/// Removes everything in a directory, which is ours alone. What is in it may still be mounted in a
+/// box: somebody there who keeps adding files must not keep us here for ever.
+pub(crate) fn empty(top: BorrowedFd<'_>, patience: Duration) -> io::Result<()> {
+    let until = Instant::now() + patience;
     let mut idle = 0;
     let mut last_error = None;
     loop {
+        if Instant::now() > until {
+            return Err(Errno::TIMEDOUT.into());
+        }
         let listed = beneath::names(top, BATCH)?;
         if listed.names.is_empty() {
             return Ok(());
         }
         let mut progress = false;
         for name in &listed.names {
-            match remove_one(top, Path::new(name)) {
+            match remove_one(top, Path::new(name), until) {
                 Ok(moved) => progress |= moved,
                 Err(error) => last_error = Some(error),
             }
@@ -42,7 +47,7 @@ pub(crate) fn empty(top: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Whether anything became less.
-fn remove_one(top: BorrowedFd<'_>, name: &Path) -> io::Result<bool> {
+fn remove_one(top: BorrowedFd<'_>, name: &Path, until: Instant) -> io::Result<bool> {
     match rustix::fs::unlinkat(top, name, AtFlags::empty()) {
         Ok(()) => return Ok(true),
         Err(Errno::ISDIR | Errno::PERM) => {}
@@ -65,7 +70,7 @@ fn remove_one(top: BorrowedFd<'_>, name: &Path) -> io::Result<bool> {
             }
             progress = true;
         }
-        if listed.complete {
+        if listed.complete || Instant::now() > until {
             break;
         }
     }

@@ -21,6 +21,11 @@ pub(crate) const PREFIX: &str = ".boxwood-staging-";
 /// A directory younger than this may belong to somebody who has not locked it yet.
 const STALE_AFTER: Duration = Duration::from_mins(1);
 
+/// For the removal of what is in it: the whole store waits.
+const REMOVED_WITHIN: Duration = Duration::from_secs(10);
+/// The same for what another left behind, of which nobody expects that it is gone now.
+const LEFTOVER_WITHIN: Duration = Duration::from_secs(1);
+
 /// Removed with everything in it when dropped.
 #[derive(Debug)]
 pub(crate) struct Staging {
@@ -54,7 +59,7 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         // What cannot be removed now is tried again by the next `begin`.
-        if removal::empty(self.dir.as_fd()).is_ok() {
+        if removal::empty(self.dir.as_fd(), REMOVED_WITHIN).is_ok() {
             let _ = rustix::fs::unlinkat(&self.root, &self.name, AtFlags::REMOVEDIR);
         }
     }
@@ -78,7 +83,7 @@ fn remove_stale(root: BorrowedFd<'_>) {
             continue;
         };
         if rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
-            && removal::empty(dir.as_fd()).is_ok()
+            && removal::empty(dir.as_fd(), LEFTOVER_WITHIN).is_ok()
         {
             let _ = rustix::fs::unlinkat(root, name, AtFlags::REMOVEDIR);
         }
