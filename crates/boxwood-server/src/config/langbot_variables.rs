@@ -5,6 +5,10 @@ use std::fmt;
 /// As they were set; what they mean is decided where they are used.
 #[derive(Clone, Default)]
 pub(crate) struct LangBotVariables {
+    /// `LANGBOT_BOX_CONFIG`: its `box:` section as JSON, for a runtime that it starts itself.
+    pub(crate) section: Option<String>,
+    /// `HOME`, which LangBot's paths may begin with as `~`.
+    pub(crate) home: Option<String>,
     /// `LANGBOT_BOX_CONTROL_TOKEN`.
     pub(crate) control_token: Option<String>,
     /// `LANGBOT_BOX_TRUSTED_INSTANCE_UUID`.
@@ -22,6 +26,8 @@ impl LangBotVariables {
         };
         let soft = text("LANGBOT_BOX_ALLOW_UNSAFE_SOFT_STORAGE_LIMITS").unwrap_or_default();
         Self {
+            section: text("LANGBOT_BOX_CONFIG").filter(|text| !text.is_empty()),
+            home: text("HOME").filter(|home| !home.is_empty()),
             control_token: text("LANGBOT_BOX_CONTROL_TOKEN"),
             trusted_instance: text("LANGBOT_BOX_TRUSTED_INSTANCE_UUID"),
             soft_storage_limits: matches!(
@@ -32,10 +38,12 @@ impl LangBotVariables {
     }
 }
 
-/// The token is a secret.
+/// The token is a secret, and the section may hold some.
 impl fmt::Debug for LangBotVariables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LangBotVariables")
+            .field("section", &self.section.as_ref().map(|_| "…"))
+            .field("home", &self.home)
             .field("control_token", &self.control_token.as_ref().map(|_| "…"))
             .field("trusted_instance", &self.trusted_instance)
             .field("soft_storage_limits", &self.soft_storage_limits)

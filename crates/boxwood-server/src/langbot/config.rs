@@ -4,50 +4,56 @@
 //! settings that concern us. Never here: acting on them. Nothing in it is a reason to fail: it is
 //! LangBot's configuration, and much of it is meant for others.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-/// The variable with which LangBot starts a runtime of its own.
-const VARIABLE: &str = "LANGBOT_BOX_CONFIG";
+use crate::config::LangBotVariables;
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BoxSection(Map<String, Value>);
+#[derive(Clone, Default)]
+pub(crate) struct BoxSection {
+    keys: Map<String, Value>,
+    /// What `~` means.
+    home: Option<PathBuf>,
+}
 
 impl BoxSection {
-    pub(crate) fn from_environment() -> Self {
-        let Some(text) = std::env::var_os(VARIABLE) else {
-            return Self::default();
-        };
-        match serde_json::from_str(&text.to_string_lossy()) {
-            Ok(section) => Self(section),
+    pub(crate) fn new(variables: &LangBotVariables) -> Self {
+        let keys = match variables.section.as_deref().map(serde_json::from_str) {
+            None => Map::new(),
+            Some(Ok(keys)) => keys,
             // Its text may hold an API key, so it is not shown.
-            Err(error) => {
-                tracing::warn!(%error, "{VARIABLE} is not a JSON object and is ignored");
-                Self::default()
+            Some(Err(error)) => {
+                tracing::warn!(%error, "LANGBOT_BOX_CONFIG is not a JSON object and is ignored");
+                Map::new()
             }
+        };
+        Self {
+            keys,
+            home: variables.home.as_ref().map(PathBuf::from),
         }
     }
 
     /// Top-level keys replace those of before; the rest stays.
     pub(crate) fn merge(&mut self, update: Map<String, Value>) {
-        self.0.extend(update);
+        self.keys.extend(update);
     }
 
     /// The backend that LangBot was configured for; empty when it leaves the choice to us.
     pub(crate) fn backend(&self) -> &str {
-        self.0
+        self.keys
             .get("backend")
             .and_then(Value::as_str)
             .map_or("", str::trim)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Value> {
-        self.0.get(name)
+        self.keys.get(name)
     }
 
     pub(crate) fn section(&self, name: &str) -> Option<&Map<String, Value>> {
-        self.0.get(name)?.as_object()
+        self.keys.get(name)?.as_object()
     }
 
     /// Where LangBot keeps its skills. `None` when it says nothing of the kind. `root` is where
@@ -56,7 +62,7 @@ impl BoxSection {
         let local = self.section("local")?;
         let given = |key: &str| {
             let text = local.get(key)?.as_str()?.trim();
-            (!text.is_empty()).then(|| expand_home(text))
+            (!text.is_empty()).then(|| self.expand_home(text))
         };
         let (host_root, skills_root) = (given("host_root"), given("skills_root"));
         if host_root.is_none() && skills_root.is_none() {
@@ -68,16 +74,23 @@ impl BoxSection {
         let joined = root.join(host_root).join(skills_root);
         Some(joined.components().collect())
     }
+
+    fn expand_home(&self, text: &str) -> PathBuf {
+        match (text.strip_prefix('~'), &self.home) {
+            (Some(""), Some(home)) => home.clone(),
+            (Some(rest), Some(home)) if rest.starts_with('/') => {
+                home.join(rest.trim_start_matches('/'))
+            }
+            _ => PathBuf::from(text),
+        }
+    }
 }
 
-fn expand_home(text: &str) -> PathBuf {
-    let home = || std::env::var_os("HOME").filter(|home| !home.is_empty());
-    match (text.strip_prefix('~'), home()) {
-        (Some(""), Some(home)) => PathBuf::from(home),
-        (Some(rest), Some(home)) if rest.starts_with('/') => {
-            PathBuf::from(home).join(rest.trim_start_matches('/'))
-        }
-        _ => PathBuf::from(text),
+/// Keys of the section may be secrets.
+impl fmt::Debug for BoxSection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.keys.keys().collect();
+        f.debug_tuple("BoxSection").field(&names).finish()
     }
 }
 
@@ -118,15 +131,33 @@ mod tests {
     }
 
     #[test]
+    fn the_environment_may_say_it_all_or_nothing() {
+        let read = |text: &str| {
+            BoxSection::new(&LangBotVariables {
+                section: Some(text.to_owned()),
+                home: Some("/home/bot".to_owned()),
+                ..LangBotVariables::default()
+            })
+        };
+        let said = read(r#"{"local": {"host_root": "~/box"}, "e2b": {"api_key": "s3cret"}}"#);
+        let found = said.skills_root(Path::new("/srv"));
+        assert_eq!(found.as_deref(), Some(Path::new("/home/bot/box/skills")));
+        assert!(!format!("{said:?}").contains("s3cret"));
+        for broken in ["{", "[]", "7", "{\"local\""] {
+            assert_eq!(read(broken).skills_root(Path::new("/srv")), None);
+        }
+    }
+
+    #[test]
     fn later_sections_replace_whole_keys() {
         let mut merged = section(json!({"backend": "docker", "local": {"host_root": "/a"}}));
-        merged.merge(section(json!({"backend": " local ", "e2b": {}})).0);
+        merged.merge(section(json!({"backend": " local ", "e2b": {}})).keys);
         assert_eq!(merged.backend(), "local");
         assert_eq!(
             merged.skills_root(Path::new("/")).as_deref(),
             Some(Path::new("/a/skills"))
         );
-        merged.merge(section(json!({"local": null, "backend": 3})).0);
+        merged.merge(section(json!({"local": null, "backend": 3})).keys);
         assert_eq!(merged.backend(), "");
         assert_eq!(merged.skills_root(Path::new("/")), None);
     }

@@ -37,11 +37,12 @@ pub(crate) struct LangBot {
 impl LangBot {
     pub(crate) fn new(config: &Config) -> Result<Self, today::InstanceError> {
         let max_zip_bytes = usize::try_from(config.skills.limits.max_zip_bytes);
-        let section = BoxSection::from_environment();
+        let variables = LangBotVariables::read();
+        let section = BoxSection::new(&variables);
         let root = config.langbot.root.clone();
         let root = root.unwrap_or_else(working_directory);
         Ok(Self {
-            today: today::State::new(&LangBotVariables::read(), &section, &root)?,
+            today: today::State::new(&variables, &section, &root)?,
             section: Mutex::new(section),
             backend_is_open: !config.backend_chosen,
             skills_are_movable: config.skills.root.is_none(),
