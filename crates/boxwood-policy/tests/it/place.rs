@@ -5,7 +5,13 @@ use std::path::{Path, PathBuf};
 use boxwood_policy::{Denial, Origin, PolicyRules, check_place};
 
 fn check(given: &str, real: &str, rules: &PolicyRules) -> Result<(), Denial> {
-    check_place("host_root", given, Path::new(real), Origin::LangBotPlatform, rules)
+    check_place(
+        "host_root",
+        given,
+        Path::new(real),
+        Origin::LangBotPlatform,
+        rules,
+    )
 }
 
 #[test]
