@@ -185,6 +185,10 @@ impl<'a> Archive<'a> {
         limits: &Limits,
     ) -> Result<(), SkillError> {
         for (slash, _) in path.match_indices('/') {
+            // Folding is slow, and thousands of members may share their directories.
+            if self.members.get(&path[..slash]) == Some(&Member::Directory) {
+                continue;
+            }
             seen.add(&path[..slash], true)?;
             self.members
                 .insert(path[..slash].to_owned(), Member::Directory);

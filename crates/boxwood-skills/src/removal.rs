@@ -118,3 +118,23 @@ fn open_for_removal(at: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {
     }
     Ok(dir)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever holds a directory of the tree can add to it as fast as we remove.
+    #[test]
+    fn patience_ends() {
+        let top = tempfile::tempdir().expect("temporary directory");
+        for number in 0..3 {
+            std::fs::create_dir_all(top.path().join(format!("a/{number}/b"))).expect("directory");
+        }
+        let dir = beneath::open_top(top.path()).expect("opened");
+        let error = empty(dir.as_fd(), Duration::ZERO).expect_err("emptied in no time");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(top.path().join("a").exists());
+        empty(dir.as_fd(), Duration::from_secs(60)).expect("emptied");
+        assert_eq!(std::fs::read_dir(top.path()).expect("listed").count(), 0);
+    }
+}

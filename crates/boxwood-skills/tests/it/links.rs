@@ -314,44 +314,6 @@ fn swapping_links_during_a_call_never_leads_out() {
     assert_eq!(fixture.around(), around);
 }
 
-/// A box with a package mounted for writing keeps its hold on the directory when it is deleted.
-#[test]
-fn whoever_keeps_adding_files_does_not_hold_the_store_up() {
-    let fixture = with_skill();
-    let package = rustix::fs::open(
-        fixture.root().join("one"),
-        rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )
-    .expect("opened");
-    let over = AtomicBool::new(false);
-    let (deleted, took) = std::thread::scope(|scope| {
-        for worker in 0..2 {
-            let (package, over) = (&package, &over);
-            scope.spawn(move || {
-                let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::CLOEXEC;
-                let give_up = Instant::now() + Duration::from_secs(40);
-                let mut number = 0_u64;
-                while !over.load(Ordering::Relaxed) && Instant::now() < give_up {
-                    number += 1;
-                    let name = format!("{worker}-{number}");
-                    // Gone in the end, and with it the place.
-                    let _ = rustix::fs::openat(package, name, flags, 0o600.into());
-                }
-            });
-        }
-        std::thread::sleep(Duration::from_millis(100));
-        let begun = Instant::now();
-        let deleted = fixture.store.delete("one");
-        let took = begun.elapsed();
-        over.store(true, Ordering::Relaxed);
-        (deleted, took)
-    });
-    deleted.expect("deleted");
-    assert!(took < Duration::from_secs(20), "{took:?}");
-    assert!(fixture.store.get("one").expect("looked").is_none());
-}
-
 /// The same long file a thousand times costs a box nothing, and the store keeps what it reads.
 #[test]
 fn one_package_cannot_fill_the_memory() {
