@@ -10,7 +10,7 @@ use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle, Tag, optio
 
 use super::refused;
 use super::scalar;
-use super::value::{Kind, Value};
+use super::value::{Kind, Scalar, Value};
 use crate::SkillError;
 
 const MAX_NESTING: usize = 64;
@@ -150,12 +150,7 @@ impl Composer {
                 });
             }
             Event::Scalar(text, style, anchor, tag) => {
-                let scalar = if style == ScalarStyle::Plain {
-                    plain(&text, tag.as_deref())?
-                } else {
-                    check_tag(tag.as_deref())?;
-                    scalar::text(&text)
-                };
+                let scalar = scalar(&text, style, tag.as_deref())?;
                 let value = Rc::new(Value::Scalar(scalar));
                 self.remember(anchor, &value, 1);
                 return self.place(Finished {
@@ -332,12 +327,19 @@ fn is_non_specific(tag: &Tag) -> bool {
     matches!(tag.parts(), ("", "!") | ("!", ""))
 }
 
-fn plain(text: &str, tag: Option<&Tag>) -> Result<super::value::Scalar, SkillError> {
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Scalar, SkillError> {
     check_tag(tag)?;
-    let as_text = tag.is_some_and(|tag| is_non_specific(tag) || tag.suffix() == "str");
-    if as_text {
-        Ok(scalar::text(text))
-    } else {
-        scalar::resolve(text).map_err(refused)
+    let resolved = || scalar::resolve(text).map_err(refused);
+    match tag.map(Tag::suffix) {
+        None if style == ScalarStyle::Plain => resolved(),
+        // A tag turns even a quoted text into what it names, or it is an error.
+        Some("int" | "float" | "bool" | "null" | "timestamp") => {
+            let scalar = resolved()?;
+            if scalar.kind == Kind::Text {
+                return Err(refused(format!("`{text}` is not what its tag says")));
+            }
+            Ok(scalar)
+        }
+        _ => Ok(scalar::text(text)),
     }
 }

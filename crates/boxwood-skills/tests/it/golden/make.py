@@ -48,7 +48,8 @@ FRONT_MATTER = [
     "---\nname: a\u2028---\u2028body\n", "---\nname: a\x85b\n---\n", "---\nname: x\n---\n---\nname: y\n---\n",
     "---\nname: a\nmetadata:\n  k: v\n  n: 1\nallowed-tools: Bash Read\n---\n", "---\nname: a\ntags: [x, y\n---\n",
     "---\nname: a\n\n\ndescription: b\n\n---\n\n\nx", "---\nname: - a\n---\n", "---\nname: a\ndescription: b #c\n---\n",
-    "---\nname: a\ndescription: b#c\n---\n", "---\nname: http://x/y\n---\n", "---\nname: a b  c\n---\n",
+    "---\nname: a\ndescription: b#c\n---\n", "---\nname: !!int '5'\n---\n", "---\nname: !!null 'null'\n---\n",
+    "---\nname: !!int five\n---\n", "---\nname: !!bool 'yes'\ndescription: !!str yes\n---\n", "---\nname: http://x/y\n---\n", "---\nname: a b  c\n---\n",
 ]
 
 # What we read differently, and why.
