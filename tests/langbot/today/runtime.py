@@ -2,18 +2,33 @@
 
 Comes in: an empty directory and a transport. Goes out: a running daemon with a connected client, and
 the proof at the end that no process of it is left. Never here: what is asked of it.
+
+The suite is itself tested now and then: with `BOXWOOD_TEST_RUNTIME=seed` the runtime is the one that
+LangBot ships (it needs `nsjail` on the `PATH`), and tests marked `better` stay out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 from langbot_plugin.box.security import BOX_CONTROL_TOKEN_ENV, BOX_TRUSTED_INSTANCE_ENV
 
 from harness import daemon, processes
 from wiring import Link, Platform, box_config
+
+SEED = os.environ.get('BOXWOOD_TEST_RUNTIME') == 'seed'
+
+#: What the runtime calls its boxes.
+BACKEND = 'nsjail' if SEED else 'native'
+
+_SEED_ARGUMENTS = ['-m', 'langbot_plugin.cli.__init__', 'box', '--host', '127.0.0.1']
 
 
 class Runtime:
@@ -25,7 +40,7 @@ class Runtime:
         self.platform = platform or Platform()
         self.address = ''
         self.link: Link
-        self._child: daemon.Daemon | None = None
+        self._child: daemon.Daemon | subprocess.Popen | None = None
 
     async def start(self, *extra: str, env: dict[str, str] | None = None) -> Runtime:
         env = dict(env or {})
@@ -36,16 +51,34 @@ class Runtime:
             port = daemon.free_port()
             self.address = f'127.0.0.1:{port}'
             arguments = [*daemon.arguments(self.place / 'state', port), '--stdio', *extra]
+            command = daemon.program()
+            if SEED:
+                command = sys.executable
+                arguments = [*_SEED_ARGUMENTS, '-s', '--ws-control-port', str(port)]
             environment = daemon.environment(**env)
-            self.link = await Link.by_stdio(
-                daemon.program(), arguments, environment, self.place
-            )
+            self.link = await Link.by_stdio(command, arguments, environment, self.place)
         else:
-            self._child = daemon.Daemon(self.place, *extra, env=env)
-            self.address = self._child.address
+            self._child, self.address = self._start_listening(extra, env)
             self.link = await Link.by_ws(self.address, self.platform.headers())
         await self.link.client.init(self.config())
         return self
+
+    def _start_listening(
+        self, extra: tuple[str, ...], env: dict[str, str]
+    ) -> tuple[daemon.Daemon | subprocess.Popen, str]:
+        if not SEED:
+            child = daemon.Daemon(self.place, *extra, env=env)
+            return child, child.address
+        port = daemon.free_port()
+        started = subprocess.Popen(
+            [sys.executable, *_SEED_ARGUMENTS, '--ws-control-port', str(port)],
+            cwd=self.place,
+            env=daemon.environment(**env),
+            stdin=subprocess.DEVNULL,
+            stderr=(self.place / 'daemon.log').open('ab'),
+        )
+        _wait_for_port(port)
+        return started, f'127.0.0.1:{port}'
 
     def config(self, **sections: object) -> dict:
         return box_config(self.host_root, **sections)
@@ -64,7 +97,8 @@ class Runtime:
 
     def assert_idle(self) -> None:
         """No session is left, so nothing may run that a session started."""
-        processes.assert_only(self.pid, daemon.IDLE)
+        if not SEED:
+            processes.assert_only(self.pid, daemon.IDLE)
 
     async def connect(self, headers: dict[str, str] | None = None) -> Link:
         """One more client, by WebSocket: the port serves it on either transport."""
@@ -74,7 +108,11 @@ class Runtime:
         """Ends the runtime as its transport has it, and looks for what it left."""
         if self._child is not None:
             await self.link.close()
-            await asyncio.to_thread(self._child.stop)
+            if isinstance(self._child, daemon.Daemon):
+                await asyncio.to_thread(self._child.stop)
+            else:
+                self._child.kill()
+                self._child.wait()
             return
         process = self.link.process
         family = processes.descendants(process.pid)
@@ -87,5 +125,16 @@ class Runtime:
             raise
         finally:
             await self.link.close()
-        assert code == 0, f'the end of stdin ended the daemon with {code}'
-        await asyncio.to_thread(processes.assert_gone, family)
+        if not SEED:
+            assert code == 0, f'the end of stdin ended the daemon with {code}'
+            await asyncio.to_thread(processes.assert_gone, family)
+
+
+def _wait_for_port(port: int) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        with contextlib.suppress(ConnectionRefusedError), socket.socket() as probe:
+            probe.connect(('127.0.0.1', port))
+            return
+        assert time.monotonic() < deadline, f'nothing listens on port {port}'
+        time.sleep(0.05)

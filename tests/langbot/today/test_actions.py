@@ -17,7 +17,7 @@ from langbot_plugin.box.errors import (
 from langbot_plugin.box.models import BoxExecutionStatus, BoxManagedProcessStatus
 from langbot_plugin.entities.io.actions.enums import CommonAction
 from langbot_plugin.entities.io.errors import ActionCallError
-from runtime import Runtime
+from runtime import BACKEND, Runtime
 from workspace import Workspace, eventually
 
 SESSION_KEYS = {
@@ -63,12 +63,12 @@ async def test_ping(runtime: Runtime):
 async def test_health(runtime: Runtime):
     await runtime.link.client.initialize()
     health = await runtime.link.client._call(Action.HEALTH, {})
-    assert health == {'name': 'native', 'available': True}
+    assert health == {'name': BACKEND, 'available': True}
 
 
 async def test_backend_info(runtime: Runtime):
     info = await runtime.link.client.get_backend_info()
-    assert info == {'name': 'native', 'available': True}
+    assert info == {'name': BACKEND, 'available': True}
 
 
 async def test_init_makes_the_default_workspace(runtime: Runtime):
@@ -108,9 +108,10 @@ async def test_init_refuses_limits_that_make_no_sense(runtime: Runtime, limits, 
         await runtime.link.client.init({'limits': limits})
 
 
+@pytest.mark.better('the count of processes is the true one')
 async def test_status(workspace: Workspace):
     assert await workspace.status() == {
-        'backend': {'name': 'native', 'available': True},
+        'backend': {'name': BACKEND, 'available': True},
         'active_sessions': 0,
         'managed_processes': 0,
         'session_ttl_sec': 300,
@@ -133,7 +134,7 @@ async def test_status(workspace: Workspace):
 async def test_exec(workspace: Workspace):
     result = await workspace.run('echo out; echo err >&2; exit 3')
     assert result.session_id == workspace.session
-    assert result.backend_name == 'native'
+    assert result.backend_name == BACKEND
     assert result.status == BoxExecutionStatus.COMPLETED
     assert (result.exit_code, result.stdout, result.stderr) == (3, 'out', 'err')
     assert result.duration_ms >= 0
@@ -144,6 +145,7 @@ async def test_exec_keeps_what_was_written(workspace: Workspace):
     assert (await workspace.run('cat /tmp/f')).stdout == 'kept'
 
 
+@pytest.mark.better('a timeout leaves the session')
 async def test_exec_that_takes_too_long_leaves_the_session(workspace: Workspace):
     await workspace.run('echo kept > /tmp/f')
     result = await workspace.run('sleep 30', timeout_sec=1)
@@ -165,6 +167,7 @@ async def test_exec_with_an_unknown_field(workspace: Workspace):
         await workspace.call(Action.EXEC, data)
 
 
+@pytest.mark.better('a command may be long')
 async def test_exec_of_a_command_that_is_sent_in_fragments(workspace: Workspace):
     text = 'x' * 200_000
     result = await workspace.run(f"printf %s '{text}' | wc -c")
@@ -175,7 +178,7 @@ async def test_create_session(workspace: Workspace):
     session = await workspace.create(memory_mb=128)
     assert set(session) == SESSION_KEYS
     assert session['session_id'] == workspace.session
-    assert session['backend_name'] == 'native'
+    assert session['backend_name'] == BACKEND
     assert (session['memory_mb'], session['status']) == (128, 'idle')
     assert session['created_at'].endswith('Z')
     dt.datetime.fromisoformat(session['created_at'])
@@ -369,6 +372,7 @@ async def test_many_requests_at_once(workspace: Workspace):
     assert [result.stdout for result in results] == [str(n) for n in range(20)]
 
 
+@pytest.mark.better('looked after without being asked')
 async def test_processes_that_ended_are_forgotten_after_a_while(workspace: Workspace):
     client = workspace.client
     limits = {'completed_process_retention_sec': 1}

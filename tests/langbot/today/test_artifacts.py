@@ -12,6 +12,8 @@ from langbot_plugin.box.actions import LangBotToBoxAction as Action
 from langbot_plugin.box.models import ARTIFACT_MOUNT_ROOT, BoxMountSpec
 from workspace import Workspace
 
+pytestmark = pytest.mark.better('packages are looked at in place, on the native backend')
+
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:

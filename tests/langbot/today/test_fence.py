@@ -48,6 +48,7 @@ async def test_other_workspaces_are_left_alone(workspace: Workspace):
     await other.clean_up()
 
 
+@pytest.mark.better('what is broken off is answered')
 async def test_a_running_command_of_an_older_generation_is_broken_off(workspace: Workspace):
     await workspace.create()
     running = asyncio.create_task(workspace.run('sleep 60', timeout_sec=120))
@@ -63,6 +64,7 @@ async def test_a_running_command_of_an_older_generation_is_broken_off(workspace:
     workspace.runtime.assert_idle()
 
 
+@pytest.mark.better('what is broken off is answered')
 async def test_a_session_that_was_being_made_does_not_stay(workspace: Workspace):
     tries = [
         asyncio.create_task(workspace.create(session_id=f's{n}')) for n in range(8)
@@ -117,6 +119,7 @@ async def test_generations_are_told_apart_by_number(workspace: Workspace):
     await eleventh.clean_up()
 
 
+@pytest.mark.better('a new bound holds at once')
 async def test_records_are_bounded(workspace: Workspace):
     client, runtime = workspace.client, workspace.runtime
     await workspace.sessions()

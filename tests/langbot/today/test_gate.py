@@ -14,7 +14,7 @@ import pytest
 import websockets
 from harness import daemon
 from langbot_plugin.box.security import BOX_CONTROL_TOKEN_ENV, BOX_TRUSTED_INSTANCE_ENV
-from runtime import Runtime
+from runtime import BACKEND, Runtime
 from websockets.exceptions import InvalidStatus
 from wiring import Link, Platform
 from workspace import Workspace
@@ -68,6 +68,7 @@ async def test_names_that_are_none(runtime: Runtime, name: str):
     assert (status, body) == (401, 'Unauthorized')
 
 
+@pytest.mark.better('a doubled header is none')
 async def test_a_name_that_is_there_twice(runtime: Runtime):
     headers = [('X-LangBot-Instance-Id', 'platform-1'), ('X-LangBot-Instance-Id', 'platform-1')]
     connecting = websockets.connect(
@@ -104,6 +105,7 @@ async def test_a_platform_with_another_token_is_not(guarded: Runtime, token: str
     await workspace.clean_up()
 
 
+@pytest.mark.better('a doubled header is none')
 async def test_a_token_in_two_headers_is_none(guarded: Runtime):
     headers = [*Platform(token=TOKEN).headers().items()]
     headers.append(('X-LangBot-Box-Control-Token', TOKEN))
@@ -147,6 +149,7 @@ def test_a_name_that_is_none_stops_the_start(tmp_path):
     assert BOX_TRUSTED_INSTANCE_ENV in started.stderr
 
 
+@pytest.mark.better('both eras are served')
 async def test_junes_client_is_still_served(runtime: Runtime):
     """Without the header it is June's client that speaks, to which all of this is unknown."""
     async with websockets.connect(f'ws://{runtime.address}/rpc/ws', proxy=None) as ws:
@@ -189,6 +192,7 @@ RESOURCES = {
 }
 
 
+@pytest.mark.better('the body has ours as well')
 async def test_healthz(runtime: Runtime):
     workspace = Workspace(runtime)
     await workspace.create()
@@ -211,7 +215,7 @@ async def test_readyz(runtime: Runtime):
     assert status == 200
     assert body['ready'] is True
     assert body['mode'] == 'standard'
-    assert body['backend'] == {'name': 'native', 'available': True}
+    assert body['backend'] == {'name': BACKEND, 'available': True}
     assert body['checks'] == {'backend_available': True}
     assert RESOURCES <= set(body['resources'])
 
@@ -249,6 +253,7 @@ def as_nobody(address: str, path: str, headers: dict[str, str]) -> int:
         return int(answer.read())
 
 
+@pytest.mark.better('peers are judged as well')
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can be somebody else')
 async def test_a_stranger_needs_the_token(guarded: Runtime):
     ours, theirs = Platform(token=TOKEN), Platform()
@@ -262,6 +267,7 @@ async def test_a_stranger_needs_the_token(guarded: Runtime):
     assert as_nobody(guarded.address, '/rpc/ws', bare) == 401
 
 
+@pytest.mark.better('peers are judged as well')
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can be somebody else')
 async def test_the_token_opens_langbots_routes_alone(guarded: Runtime):
     workspace = Workspace(guarded)

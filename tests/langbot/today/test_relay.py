@@ -37,6 +37,7 @@ async def test_lines_keep_their_ends(workspace: Workspace):
     await eventually(workspace.process, lambda info: not info.attached)
 
 
+@pytest.mark.better('lines are framed')
 async def test_one_line_is_one_frame(workspace: Workspace):
     await workspace.create()
     await workspace.start('sh', '-c', 'read go; printf "one\\ntwo\\nthree\\n"; cat')
@@ -45,6 +46,7 @@ async def test_one_line_is_one_frame(workspace: Workspace):
         assert [await received(ws) for _ in range(3)] == ['one\n', 'two\n', 'three\n']
 
 
+@pytest.mark.better('lines are framed')
 async def test_a_line_may_be_long(workspace: Workspace):
     await workspace.create()
     await workspace.start('cat')
@@ -154,6 +156,7 @@ async def test_headers_that_are_not_right(workspace: Workspace, runtime: Runtime
     assert (status, body) == (401, 'Unauthorized')
 
 
+@pytest.mark.better('a doubled header is none')
 async def test_a_header_that_is_there_twice(workspace: Workspace, runtime: Runtime):
     await workspace.create()
     await workspace.start('cat')

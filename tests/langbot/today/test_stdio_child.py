@@ -11,6 +11,8 @@ from langbot_plugin.box.errors import BoxAdmissionError
 from langbot_plugin.box.security import BOX_SHARED_WORKSPACE_PROBE_PREFIX, BOX_TRUSTED_INSTANCE_ENV
 from wiring import Link, Platform, box_config
 
+pytestmark = pytest.mark.better('the daemon is started by our arguments')
+
 
 async def started(place, **sections) -> Link:
     env = {
