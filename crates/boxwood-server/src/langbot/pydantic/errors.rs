@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use super::repr::Shown;
+use super::repr::{HIDDEN, Shown};
 
 /// Findings beyond these are counted but not told: a request with a million wrong fields must not
 /// be answered with a hundred megabytes.
@@ -59,6 +59,13 @@ impl Location {
     }
 }
 
+impl Location {
+    /// What is set for a process is nobody else's to read, and errors end up in logs.
+    fn is_secret(&self) -> bool {
+        self.0 == "env" || self.0.starts_with("env.")
+    }
+}
+
 pub(super) struct Errors {
     model: &'static str,
     lines: Vec<String>,
@@ -91,7 +98,11 @@ impl Errors {
              For further information visit https://errors.pydantic.dev/2.14/v/{}",
             wrong.message,
             wrong.kind,
-            shown.clipped(),
+            if at.is_secret() {
+                HIDDEN.to_owned()
+            } else {
+                shown.clipped()
+            },
             shown.type_name(),
             wrong.kind
         );

@@ -12,7 +12,10 @@ const MOST_BYTES: usize = 50;
 const HEAD_BYTES: usize = 25;
 const TAIL_BYTES: usize = 24;
 
-/// What an error shows of its input.
+/// Stands for a value that is not shown.
+pub(super) const HIDDEN: &str = "...";
+
+/// What an error shows of its input. The variables of an environment are never shown.
 #[derive(Clone, Copy)]
 pub(super) enum Shown<'a> {
     Value(&'a Input<'a>),
@@ -72,7 +75,11 @@ fn write_dict<'a>(
         }
         write_text(out, key)?;
         out.write_str(": ")?;
-        write_value(out, value)?;
+        if key == "env" {
+            out.write_str(HIDDEN)?;
+        } else {
+            write_value(out, value)?;
+        }
     }
     out.write_char('}')
 }
