@@ -20,12 +20,11 @@ pub(crate) struct BoxSection {
 
 impl BoxSection {
     pub(crate) fn new(variables: &LangBotVariables) -> Self {
-        let keys = match variables.section.as_deref().map(serde_json::from_str) {
+        let keys = match variables.section.as_deref().map(read) {
             None => Map::new(),
             Some(Ok(keys)) => keys,
-            // Its text may hold an API key, so it is not shown.
-            Some(Err(error)) => {
-                tracing::warn!(%error, "LANGBOT_BOX_CONFIG is not a JSON object and is ignored");
+            Some(Err(place)) => {
+                tracing::warn!("LANGBOT_BOX_CONFIG is not a JSON object ({place}) and is ignored");
                 Map::new()
             }
         };
@@ -94,6 +93,13 @@ impl fmt::Debug for BoxSection {
     }
 }
 
+/// Or where it goes wrong. The text may hold an API key, so nothing of it is shown; the parser's own
+/// words would show some.
+fn read(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text)
+        .map_err(|error| format!("line {} column {}", error.line(), error.column()))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -145,6 +151,15 @@ mod tests {
         assert!(!format!("{said:?}").contains("s3cret"));
         for broken in ["{", "[]", "7", "{\"local\""] {
             assert_eq!(read(broken).skills_root(Path::new("/srv")), None);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_shown() {
+        for text in ["\"sk-secret\"", "[\"sk-secret\"]", "{\"k\": sk-secret"] {
+            let place = read(text).expect_err("no section");
+            assert!(place.starts_with("line 1 column "), "{place}");
+            assert!(!place.contains("secret"), "{place}");
         }
     }
 
