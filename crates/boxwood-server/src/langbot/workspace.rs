@@ -2,15 +2,15 @@
 //!
 //! A platform on another machine, or in another container, cannot make directories where the boxes
 //! are; the engines it knew made them for it. Only a writable workspace is made, only where policy
-//! would let it be mounted, and by its owner alone to be entered.
+//! would let it be mounted.
 
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use boxwood_api::{MountMode, SpecRequest};
 use boxwood_policy::{Origin, PolicyRules, check_place};
+use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
+use rustix::io::Errno;
 
 use super::Fault;
 
@@ -59,12 +59,30 @@ fn missing_directory(path: &Path) -> Option<PathBuf> {
     Some(existing.canonicalize().ok()?.join(rest))
 }
 
-/// What is made meanwhile by somebody else is as good. What it is then, the facts will tell.
+/// What is made meanwhile by somebody else is as good. What it is then, the facts will tell. No link
+/// is followed: the path has none, and one that appears now was put there by somebody who may write
+/// to the workspaces and wants a directory made elsewhere.
 fn make(directory: &Path) -> io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(directory)
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut at = open("/", flags, Mode::empty())?;
+    for part in directory.components() {
+        let Component::Normal(name) = part else {
+            continue;
+        };
+        let enter = || openat(&at, name, flags, Mode::empty());
+        let entered = match enter() {
+            Err(Errno::NOENT) => {
+                match mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                enter()?
+            }
+            entered => entered?,
+        };
+        at = entered;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -119,5 +137,18 @@ mod tests {
         let file = home.path().join("file");
         std::fs::write(&file, "").expect("file");
         assert!(prepare(&rw(&file.join("x")), &rules).await.is_err());
+    }
+
+    /// A box that may write to the directory above swaps what was judged for a link.
+    #[test]
+    fn a_link_that_appears_is_not_followed() {
+        let home = tempfile::tempdir().expect("a directory");
+        let home = home.path().canonicalize().expect("real");
+        std::fs::create_dir(home.join("elsewhere")).expect("directory");
+        std::os::unix::fs::symlink(home.join("elsewhere"), home.join("sub")).expect("link");
+        assert!(make(&home.join("sub/a/b")).is_err());
+        assert!(!home.join("elsewhere/a").exists());
+        make(&home.join("plain/a/b")).expect("made");
+        assert!(home.join("plain/a/b").is_dir());
     }
 }
