@@ -125,8 +125,7 @@ fn judge(app: &App, request: &Request) -> Result<(), ApiError> {
         return Err(unauthorized("a token is needed"));
     };
     if !peer.trusted {
-        // LangBot's own client cannot send a token, nor does it know our name.
-        if peer.langbot && is_langbots(uri.path()) {
+        if peer.langbot && is_langbots(uri.path()) && !is_page(headers) {
             return Ok(());
         }
         return Err(unauthorized("a token is needed"));
@@ -137,6 +136,12 @@ fn judge(app: &App, request: &Request) -> Result<(), ApiError> {
         }
         Transport::Unix => Ok(()),
     }
+}
+
+/// LangBot's own client can send no token and does not know our name, so its `Host` is not looked at.
+/// It is no browser either: a page whose name was made to point here would look like our own.
+fn is_page(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site")
 }
 
 /// Action RPC and the relay, which are all that LangBot uses.
@@ -249,6 +254,25 @@ mod tests {
             &[("authorization", "Bearer a"), ("authorization", "Bearer b")],
             Some("unreadable"),
         );
+    }
+
+    #[test]
+    fn a_page_is_no_langbot() {
+        let handshake = [("host", "evil.example:5410"), ("connection", "Upgrade")];
+        assert!(!is_page(&headers(&handshake)));
+        for (name, value) in [
+            ("origin", "http://evil.example:5410"),
+            ("sec-fetch-site", "same-origin"),
+        ] {
+            let mut sent = handshake.to_vec();
+            sent.push((name, value));
+            // Passes for a page of the daemon's own.
+            assert_eq!(
+                check_browser(&headers(&sent), &"/rpc/ws".parse().expect("path")),
+                Ok(())
+            );
+            assert!(is_page(&headers(&sent)), "{name}");
+        }
     }
 
     #[test]
