@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use boxwood_api::BackendInfo;
-use boxwood_policy::{Origin, PolicyRules, check_place};
+use boxwood_policy::{Origin, PolicyRules, check_place, normalize};
 use boxwood_skills::SkillStore;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
@@ -187,12 +187,13 @@ async fn move_skills(root: PathBuf, store: &SkillStore, rules: &PolicyRules) -> 
     Ok(())
 }
 
-/// With the symlinks of what exists of it resolved.
-fn real_path(path: &Path) -> PathBuf {
+/// With the symlinks of what exists of it resolved, and the steps up of what does not.
+pub(super) fn real_path(path: &Path) -> PathBuf {
     for ancestor in path.ancestors() {
         if let Ok(real) = ancestor.canonicalize() {
             let rest = path.strip_prefix(ancestor).unwrap_or(Path::new(""));
-            return real.join(rest);
+            let joined = real.join(rest);
+            return normalize(&joined).unwrap_or(joined);
         }
     }
     path.to_owned()
@@ -200,4 +201,27 @@ fn real_path(path: &Path) -> PathBuf {
 
 fn working_directory() -> PathBuf {
     std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_up_are_taken_from_where_the_path_really_is() {
+        let home = tempfile::tempdir().expect("a directory");
+        let home = home.path().canonicalize().expect("real");
+        std::fs::create_dir_all(home.join("a/b")).expect("directory");
+        std::fs::create_dir(home.join("c")).expect("directory");
+        std::os::unix::fs::symlink(home.join("a/b"), home.join("c/link")).expect("link");
+        for (path, real) in [
+            ("c/link", "a/b"),
+            ("c/link/none/x", "a/b/none/x"),
+            ("c/link/none/../../x", "a/x"),
+            ("a/b/none/../../../x", "x"),
+            ("c/../a", "a"),
+        ] {
+            assert_eq!(real_path(&home.join(path)), home.join(real), "{path}");
+        }
+    }
 }

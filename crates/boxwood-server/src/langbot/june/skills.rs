@@ -7,6 +7,7 @@ use boxwood_policy::{Origin, check_place};
 use boxwood_skills::{NewSkill, Skill, SkillError, SkillPatch, SkillStore, python_isoformat};
 use serde_json::{Map, Value, json};
 
+use super::super::state::real_path;
 use super::super::{Fault, data};
 use super::zips;
 use crate::http::App;
@@ -89,9 +90,9 @@ async fn update(app: &App, data: &Map<String, Value>) -> Result<Value, Fault> {
     let fields = object(data, "skill")?;
     let patch = SkillPatch {
         name: loose_text(fields, "name"),
-        display_name: loose_text(fields, "display_name"),
-        description: loose_text(fields, "description"),
-        instructions: loose_text(fields, "instructions"),
+        display_name: replaced(fields, "display_name"),
+        description: replaced(fields, "description"),
+        instructions: replaced(fields, "instructions"),
         package_root: loose_text(fields, "package_root")
             .filter(|path| !path.trim().is_empty())
             .map(PathBuf::from),
@@ -118,10 +119,9 @@ async fn scan(app: &App, data: &Map<String, Value>) -> Result<Value, Fault> {
 async fn check_source(app: &App, path: &Path) -> Result<(), Fault> {
     let given = path.display().to_string();
     let wanted = path.to_owned();
-    let real = tokio::task::spawn_blocking(move || wanted.canonicalize().ok())
+    let real = tokio::task::spawn_blocking(move || real_path(&wanted))
         .await
-        .unwrap_or_default();
-    let real = real.unwrap_or_else(|| path.to_owned());
+        .unwrap_or_else(|_| path.to_owned());
     // What is in the store already was judged when it came.
     if real.starts_with(app.skills.root()) {
         return Ok(());
@@ -201,6 +201,13 @@ fn loose_text(fields: &Map<String, Value>, key: &str) -> Option<String> {
         Value::String(text) => Some(text.clone()),
         other => Some(other.to_string()),
     }
+}
+
+/// What stands under the key is the new text; null stands for none, and an absent key for the old one.
+fn replaced(fields: &Map<String, Value>, key: &str) -> Option<String> {
+    fields
+        .contains_key(key)
+        .then(|| loose_text(fields, key).unwrap_or_default())
 }
 
 /// Python's idea of a true value.
