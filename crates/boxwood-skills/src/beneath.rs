@@ -33,10 +33,18 @@ const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOCTTY);
 
 /// Opens the directory everything else goes down from. Links in the operator's own path are
-/// the operator's business.
+/// the operator's business, and were resolved when the path was named; one that stands in it now
+/// was put there since, perhaps by a box that has a directory above the store.
 pub(crate) fn open_top(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+    let resolve = ResolveFlags::NO_SYMLINKS;
+    Ok(rustix::fs::openat2(
+        CWD,
+        path,
+        flags,
+        Mode::empty(),
+        resolve,
+    )?)
 }
 
 pub(crate) fn open_dir(at: BorrowedFd<'_>, path: &Path, links: Links) -> io::Result<OwnedFd> {

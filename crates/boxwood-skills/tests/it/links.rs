@@ -337,3 +337,22 @@ fn one_package_cannot_fill_the_memory() {
     let problems = fixture.store.problems().expect("listed");
     assert_eq!(problems.len(), 2, "{problems:?}");
 }
+
+/// A box that has the directory above the store puts a link in the store's place.
+#[test]
+fn a_store_that_became_a_link_is_no_store() {
+    let fixture = with_skill();
+    fixture.put_outside("victim/file", "precious");
+    fs::rename(fixture.root(), fixture.outside().join("moved")).expect("moved");
+    symlink(fixture.outside(), fixture.root()).expect("linked");
+    let store = &fixture.store;
+    let new = NewSkill {
+        name: "victim".to_owned(),
+        ..NewSkill::default()
+    };
+    let error = store.create(&new).expect_err("created");
+    assert!(matches!(error, SkillError::Io { .. }), "{error:?}");
+    assert!(store.list().is_err());
+    assert!(store.delete("one").is_err());
+    assert!(!fixture.outside().join("victim/SKILL.md").exists());
+}
