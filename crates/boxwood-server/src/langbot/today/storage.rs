@@ -61,17 +61,21 @@ pub(crate) async fn analyse(
         .collect()
         .await;
     directories.extend(in_boxes(&sessions, &reports));
-    let total: u64 = directories
-        .iter()
-        .filter(|directory| directory["kind"] == "root")
-        .filter_map(|directory| directory["size_bytes"].as_u64())
-        .sum();
     Ok(json!({
-        "size_bytes": total,
+        "size_bytes": total(&directories),
         "directories": directories,
         "active_sessions": sessions.len(),
         "managed_processes": processes,
     }))
+}
+
+/// Some of it is what boxes say of themselves.
+fn total(directories: &[Value]) -> u64 {
+    directories
+        .iter()
+        .filter(|directory| directory["kind"] == "root")
+        .filter_map(|directory| directory["size_bytes"].as_u64())
+        .fold(0, u64::saturating_add)
 }
 
 pub(crate) fn sessions_of(app: &App, placement: Placement) -> Vec<SessionDetail> {
@@ -272,5 +276,15 @@ mod tests {
         assert_eq!((report[2].size_bytes, report[2].file_count), (8192, 2));
         let huge = read(&format!("session_temp 1 {} 1", u64::MAX));
         assert_eq!(huge[2].size_bytes, u64::MAX);
+    }
+
+    #[test]
+    fn a_box_that_lies_about_its_size_does_no_harm() {
+        let root = |bytes: u64| json!({"kind": "root", "size_bytes": bytes});
+        assert_eq!(
+            total(&[root(1), json!({"kind": "detail", "size_bytes": 9}), root(2)]),
+            3
+        );
+        assert_eq!(total(&[root(u64::MAX), root(1), root(u64::MAX)]), u64::MAX);
     }
 }
