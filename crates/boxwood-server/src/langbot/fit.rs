@@ -8,7 +8,15 @@ use serde_json::Value;
 use super::reply::ascii_len;
 
 /// In the order in which they are given up.
-const MAY_BE_CUT: [&str; 4] = ["stdout", "stderr", "stderr_preview", "instructions"];
+const MAY_BE_CUT: [&str; 6] = [
+    "stdout",
+    "stderr",
+    "stderr_preview",
+    "instructions",
+    // One package that says too much must not hide the others.
+    "description",
+    "display_name",
+];
 
 /// Cuts at least `excess` bytes of JSON from the data. `None` when there is not that much to cut.
 pub(super) fn fit(mut data: Value, mut excess: usize) -> Option<Value> {
@@ -124,6 +132,16 @@ mod tests {
         let fitted = fit(data, 2000).expect("enough to cut");
         assert_eq!(fitted["skills"][0]["instructions"], "i".repeat(10));
         assert_eq!(fitted["skills"][2]["instructions"], "i".repeat(4000));
+    }
+
+    #[test]
+    fn a_package_that_says_too_much_does_not_hide_the_others() {
+        let loud = json!({"name": "loud", "description": "d".repeat(60_000)});
+        let mut skills = vec![loud; 20];
+        skills.push(json!({"name": "quiet", "description": "short"}));
+        let fitted = fit(json!({"skills": skills}), 200_000).expect("enough to cut");
+        assert!(fitted.to_string().len() < 1_010_000);
+        assert_eq!(fitted["skills"][20]["description"], "short");
     }
 
     #[test]
