@@ -127,12 +127,24 @@ fn sentence(address: SocketAddr, backend: &str) -> String {
     format!("boxwood: listening on http://{address} ({backend} backend)")
 }
 
-fn start_log(log: &LogConfig) -> Outcome<()> {
-    let filter = log.filter.as_deref().unwrap_or("info");
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
+/// The library under the WebSockets writes down whole messages at `trace`, and in those are the
+/// values of environment variables and LangBot's configuration: it is left out of `trace`.
+fn log_filter(filter: &str) -> Outcome<EnvFilter> {
+    // Nothing asked for means errors.
+    let asked = if filter.trim().is_empty() {
+        "error"
+    } else {
+        filter
+    };
+    let quiet = format!("{asked},tungstenite=warn,tokio_tungstenite=warn");
+    EnvFilter::try_new(quiet).map_err(|error| {
         Failure::usage(format!("`{filter}` is not a log filter: {error}"))
             .hint("write `info`, or `boxwood_session=debug,info`")
-    })?;
+    })
+}
+
+fn start_log(log: &LogConfig) -> Outcome<()> {
+    let filter = log_filter(log.filter.as_deref().unwrap_or("info"))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -142,4 +154,19 @@ fn start_log(log: &LogConfig) -> Outcome<()> {
         LogFormat::Json => builder.json().try_init(),
     };
     started.map_err(|error| Failure::usage(format!("the log could not be started: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_never_written_down() {
+        for filter in ["trace", "tungstenite=trace", ""] {
+            let text = log_filter(filter).expect("a filter").to_string();
+            assert!(text.contains("tungstenite=warn"), "{text}");
+            assert!(!text.contains("tungstenite=trace"), "{text}");
+        }
+        assert!(log_filter("=&!").is_err());
+    }
 }
