@@ -5,11 +5,12 @@
 //! would let it be mounted.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use boxwood_api::{MountMode, SpecRequest};
 use boxwood_policy::{Origin, PolicyRules, check_place};
-use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fstat, mkdirat, open, openat};
 use rustix::io::Errno;
 
 use super::Fault;
@@ -71,17 +72,33 @@ fn make(directory: &Path) -> io::Result<()> {
         };
         let enter = || openat(&at, name, flags, Mode::empty());
         let entered = match enter() {
-            Err(Errno::NOENT) => {
-                match mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(error) => return Err(error.into()),
+            Err(Errno::NOENT) => match mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) => {
+                    let made = enter()?;
+                    give_to_owner_of(&at, &made)?;
+                    made
                 }
-                enter()?
-            }
+                Err(Errno::EXIST) => enter()?,
+                Err(error) => return Err(error.into()),
+            },
             entered => entered?,
         };
         at = entered;
     }
+    Ok(())
+}
+
+/// A directory among LangBot's belongs to LangBot, which is rarely the daemon's user. By descriptor,
+/// and only while it is ours: nothing else may change hands here.
+fn give_to_owner_of(parent: &OwnedFd, made: &OwnedFd) -> io::Result<()> {
+    let (owner, now) = (fstat(parent)?, fstat(made)?);
+    let own = rustix::process::geteuid();
+    if now.st_uid != own.as_raw() || owner.st_uid == now.st_uid || !own.is_root() {
+        return Ok(());
+    }
+    let uid = Uid::from_raw(owner.st_uid);
+    let gid = Gid::from_raw(owner.st_gid);
+    chownat(made, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
     Ok(())
 }
 
@@ -113,6 +130,24 @@ mod tests {
         };
         prepare(&request, &rules).await.expect("left alone");
         assert!(!read_only.exists());
+    }
+
+    #[tokio::test]
+    async fn what_is_made_belongs_to_whoever_owns_the_place() {
+        use std::os::unix::fs::MetadataExt as _;
+        let home = tempfile::tempdir().expect("a directory");
+        // Only root can give anything away; everybody else owns both anyway.
+        let owner = if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(home.path(), Some(4242), Some(4243)).expect("given away");
+            4242
+        } else {
+            rustix::process::geteuid().as_raw()
+        };
+        let wanted = home.path().join("a/b");
+        prepare(&rw(&wanted), &PolicyRules::default())
+            .await
+            .expect("made");
+        assert_eq!(wanted.metadata().expect("there").uid(), owner);
     }
 
     #[tokio::test]
