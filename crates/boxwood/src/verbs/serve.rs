@@ -127,7 +127,7 @@ fn sentence(address: SocketAddr, backend: &str) -> String {
     format!("boxwood: listening on http://{address} ({backend} backend)")
 }
 
-/// The library under the WebSockets writes down whole messages at `trace`, and in those are the
+/// The library that speaks `WebSocket` writes down whole messages at `trace`, and in those are the
 /// values of environment variables and LangBot's configuration: it is left out of `trace`.
 fn log_filter(filter: &str) -> Outcome<EnvFilter> {
     // Nothing asked for means errors.
