@@ -1,6 +1,6 @@
 //! Skills out of an archive.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
@@ -254,45 +254,57 @@ fn below<'a>(
 }
 
 fn choose(plans: Vec<Plan>, selection: &ZipSelection) -> Result<Vec<Plan>, SkillError> {
-    let mut wanted: Vec<String> = Vec::new();
-    for asked in &selection.source_paths {
-        let path = naming::source_path(asked);
-        if !wanted.contains(&path) {
-            wanted.push(path);
+    let available = || {
+        let paths: Vec<&str> = plans
+            .iter()
+            .map(|plan| match plan.planned.source_path.as_str() {
+                "" => ".",
+                path => path,
+            })
+            .collect();
+        paths.join(", ")
+    };
+    let places: HashMap<&str, usize> = plans
+        .iter()
+        .enumerate()
+        .map(|(place, plan)| (plan.planned.source_path.as_str(), place))
+        .collect();
+    // A caller may ask for the same a million times.
+    let mut seen = vec![false; plans.len()];
+    let mut wanted: Vec<usize> = Vec::new();
+    let mut want = |path: String| match places.get(path.as_str()) {
+        Some(&place) => {
+            if !std::mem::replace(&mut seen[place], true) {
+                wanted.push(place);
+            }
+            Ok(())
         }
+        None => Err(SkillError::InvalidSourcePath {
+            path,
+            available: available(),
+        }),
+    };
+    for asked in &selection.source_paths {
+        want(naming::source_path(asked))?;
     }
     let single = naming::source_path(&selection.source_path);
-    if !single.is_empty() && !wanted.contains(&single) {
-        wanted.push(single);
+    if !single.is_empty() {
+        want(single)?;
     }
-    if wanted.is_empty() && plans.len() == 1 {
-        return Ok(plans);
-    }
-    let available: Vec<&str> = plans
-        .iter()
-        .map(|plan| match plan.planned.source_path.as_str() {
-            "" => ".",
-            path => path,
-        })
-        .collect();
-    let available = available.join(", ");
     if wanted.is_empty() {
-        return Err(SkillError::ChooseSourcePaths {
-            candidates: available,
-        });
+        return if plans.len() == 1 {
+            Ok(plans)
+        } else {
+            Err(SkillError::ChooseSourcePaths {
+                candidates: available(),
+            })
+        };
     }
-    let mut rest = plans;
-    let mut chosen = Vec::new();
-    for path in wanted {
-        let position = rest
-            .iter()
-            .position(|plan| plan.planned.source_path == path);
-        match position {
-            Some(position) => chosen.push(rest.remove(position)),
-            None => return Err(SkillError::InvalidSourcePath { path, available }),
-        }
-    }
-    Ok(chosen)
+    let mut plans: Vec<Option<Plan>> = plans.into_iter().map(Some).collect();
+    let taken = wanted
+        .into_iter()
+        .filter_map(|place| plans.get_mut(place)?.take());
+    Ok(taken.collect())
 }
 
 /// Writes the members below a directory of the archive into a directory that is ours alone.

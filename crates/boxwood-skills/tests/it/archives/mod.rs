@@ -125,3 +125,36 @@ fn an_export_can_be_installed_again() {
     assert!(!data.executable);
     assert!(other.root().join("skill-upload/empty").is_dir());
 }
+
+/// As many as fit into one message of a client.
+#[test]
+fn a_million_wishes_cost_no_more_than_reading_them() {
+    let fixture = Fixture::new();
+    let bytes = archive(&[
+        stored("a/SKILL.md", skill_md("a")),
+        stored("b/SKILL.md", "b"),
+    ]);
+    let begun = std::time::Instant::now();
+    let strange: Vec<String> = (0..300_000).map(|number| format!("x{number}")).collect();
+    let selection = ZipSelection {
+        source_paths: strange,
+        ..ZipSelection::default()
+    };
+    let request = ZipRequest::default();
+    let error = fixture
+        .store
+        .install_zip(&bytes, &request, &selection)
+        .expect_err("installed");
+    assert!(
+        matches!(error, SkillError::InvalidSourcePath { .. }),
+        "{error:?}"
+    );
+    let selection = ZipSelection {
+        source_paths: vec!["b".to_owned(); 300_000],
+        ..ZipSelection::default()
+    };
+    let installed = fixture.store.install_zip(&bytes, &request, &selection);
+    assert_eq!(installed.expect("installed").len(), 1);
+    let took = begun.elapsed();
+    assert!(took < std::time::Duration::from_secs(30), "{took:?}");
+}
