@@ -4,13 +4,14 @@
 //! are; the engines it knew made them for it. Only a writable workspace is made, only where policy
 //! would let it be mounted.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use boxwood_api::{MountMode, SpecRequest};
 use boxwood_policy::{Origin, PolicyRules, check_place};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fstat, mkdirat, open, openat};
+use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Uid, chownat, fstat, mkdirat, open, openat};
 use rustix::io::Errno;
 
 use super::Fault;
@@ -89,11 +90,17 @@ fn make(directory: &Path) -> io::Result<()> {
 }
 
 /// A directory among LangBot's belongs to LangBot, which is rarely the daemon's user. By descriptor,
-/// and only while it is ours: nothing else may change hands here.
+/// and only while it is ours and empty: whatever was swapped in meanwhile, nothing in it changes hands.
 fn give_to_owner_of(parent: &OwnedFd, made: &OwnedFd) -> io::Result<()> {
     let (owner, now) = (fstat(parent)?, fstat(made)?);
     let own = rustix::process::geteuid();
     if now.st_uid != own.as_raw() || owner.st_uid == now.st_uid || !own.is_root() {
+        return Ok(());
+    }
+    let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut entries = Dir::new(openat(made, ".", readable, Mode::empty())?)?;
+    let is_itself = |name: &CStr| matches!(name.to_bytes(), b"." | b"..");
+    if entries.any(|entry| entry.map_or(true, |entry| !is_itself(entry.file_name()))) {
         return Ok(());
     }
     let uid = Uid::from_raw(owner.st_uid);

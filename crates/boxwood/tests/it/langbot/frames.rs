@@ -14,6 +14,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::mutator::Mutator;
 use super::recording::{Step, plant, read};
 use super::replay::{Socket, connect};
+use crate::command::boxwood;
 use crate::daemon::Daemon;
 
 const FRAMES: usize = 10_000;
@@ -116,12 +117,10 @@ fn rpc(recording: &str, headers: &[(String, String)], seed: u64) {
         line.all_quiet().await;
         let before = open_files(playground.daemon.pid());
         let mut mutator = Mutator::new(seed);
-        for round in 0..FRAMES / ROUND {
+        for _ in 0..FRAMES / ROUND {
             for _ in 0..ROUND {
-                let bent = mutator.bend(mutator_pick(
-                    &mut Mutator::new(seed ^ round as u64),
-                    &requests,
-                ));
+                let at = mutator.below(requests.len());
+                let bent = mutator.bend(&requests[at]);
                 line.say(frame(&mut mutator, &bent)).await;
             }
             line.must_answer().await;
@@ -131,10 +130,6 @@ fn rpc(recording: &str, headers: &[(String, String)], seed: u64) {
         assert!(after <= before + 8, "{before} open files became {after}");
     });
     playground.settle();
-}
-
-fn mutator_pick<'a>(mutator: &mut Mutator, requests: &'a [Value]) -> &'a Value {
-    mutator.pick(requests)
 }
 
 /// Mostly whole messages with odd contents, sometimes broken ones, now and then something else.
@@ -264,7 +259,7 @@ impl Line {
     }
 
     async fn ask(&mut self, action: &str, data: Value) -> Value {
-        let answer = self.try_ask(action, data, Duration::from_secs(60)).await;
+        let answer = self.try_ask(action, data, Duration::from_mins(1)).await;
         answer.unwrap_or_else(|| panic!("{action} was not answered"))
     }
 
@@ -301,24 +296,26 @@ impl Line {
     /// Ends every session and waits until nothing is left of them.
     async fn all_quiet(&mut self) {
         self.again().await;
-        let url = format!("http://{}/v1/sessions", self.host);
+        let url = format!("http://{}", self.host);
         for _ in 0..100 {
-            let listed = std::process::Command::new("curl")
-                .args(["-s", &url])
-                .output();
-            let listed = listed.expect("curl runs").stdout;
-            let sessions: Vec<Value> = serde_json::from_slice(&listed).expect("a list");
+            let listed = boxwood()
+                .env("BOXWOOD_URL", &url)
+                .args(["ls", "-o", "json"])
+                .output()
+                .expect("boxwood runs");
+            let sessions: Vec<Value> = serde_json::from_slice(&listed.stdout).expect("a list");
             if sessions.is_empty() {
                 return;
             }
-            for session in sessions {
-                let id = session["session_id"].as_str().expect("an id");
-                let id: String = id.bytes().map(|byte| format!("%{byte:02x}")).collect();
-                let target = format!("{url}/{id}");
-                let _ = std::process::Command::new("curl")
-                    .args(["-s", "-X", "DELETE", &target])
-                    .output();
-            }
+            let ids = sessions
+                .iter()
+                .filter_map(|session| session["session_id"].as_str());
+            // One that ends by itself meanwhile is no failure.
+            let _ = boxwood()
+                .env("BOXWOOD_URL", &url)
+                .args(["rm", "--"])
+                .args(ids)
+                .output();
         }
         panic!("sessions do not end");
     }
