@@ -27,7 +27,9 @@ VALUE_ERRORS = [
 
 
 def refused(field: str, value: Any, text: str, kind: str) -> str:
-    shown = f'input_value={value!r}, input_type={type(value).__name__}'
+    # Boxwood shows nothing of an environment: there are secrets in it.
+    value_shown = '...' if field.startswith('env') else repr(value)
+    shown = f'input_value={value_shown}, input_type={type(value).__name__}'
     return (
         f'BoxValidationError: 1 validation error for BoxSpec\n{field}\n'
         f'  {text} [type={kind}, {shown}]\n'
