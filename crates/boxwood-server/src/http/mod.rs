@@ -139,7 +139,7 @@ impl App {
 
 /// For a backend to do what should be quick: start a box, end it, touch a file. Long enough for an
 /// overloaded host, short enough that a caller is not left waiting for ever.
-const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Every request gets an answer, also from a backend that does not come back.
 async fn within<T, E: Into<ApiError>>(

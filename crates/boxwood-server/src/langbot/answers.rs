@@ -6,6 +6,8 @@ use boxwood_api::{
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::python::is_python_space;
+
 pub(super) fn session(info: &SessionInfo) -> Map<String, Value> {
     object(json!({
         "session_id": info.session_id,
@@ -86,11 +88,6 @@ fn output(text: &str, capture: StreamCapture) -> String {
     let kept = capture.total_bytes - capture.dropped_bytes;
     let dropped = capture.dropped_bytes;
     format!("{text}\n... [raw output clipped at {kept} bytes, {dropped} bytes discarded]")
-}
-
-/// What Python strips: what Unicode calls white space, and four separators.
-fn is_python_space(c: char) -> bool {
-    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
 pub(super) fn status(status: &Status) -> Map<String, Value> {

@@ -12,10 +12,7 @@ use futures_util::future::join_all;
 use super::Fault;
 use super::workspace;
 use crate::facts;
-use crate::http::App;
-
-/// For a backend to do what should be quick. The clients wait for 15 to 60 s.
-const PATIENCE: Duration = Duration::from_mins(2);
+use crate::http::{App, PATIENCE};
 
 /// A command's answer and the timeout it ran under.
 pub(super) struct Executed {

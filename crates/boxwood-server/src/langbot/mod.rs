@@ -16,6 +16,7 @@ mod fit;
 mod june;
 mod lines;
 mod pydantic;
+mod python;
 mod relay;
 mod reply;
 mod scanner;

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderName};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::tenancy::is_python_space;
+use crate::langbot::python::is_python_space;
 
 const INSTANCE: HeaderName = HeaderName::from_static("x-langbot-instance-id");
 const CONTROL_TOKEN: HeaderName = HeaderName::from_static("x-langbot-box-control-token");

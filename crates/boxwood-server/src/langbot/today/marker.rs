@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::local::not_ready;
-use super::tenancy::is_python_space;
 use crate::langbot::Fault;
+use crate::langbot::python::is_python_space;
 
 const PREFIX: &str = ".langbot-box-volume-probe-";
 const MAX_BYTES: usize = 1024;

@@ -12,10 +12,11 @@ use boxwood_session::Attachable;
 
 use super::fence::Standing;
 use super::instance::{Acquaint, Gate, Instance, only};
-use super::tenancy::{Placement, Workspace, is_python_space};
+use super::tenancy::{Placement, Workspace};
 use super::{admission, grants};
 use crate::http::App;
 use crate::langbot::Fault;
+use crate::langbot::python::is_python_space;
 use crate::langbot::relay::refused_with as refused;
 
 const WORKSPACE: HeaderName = HeaderName::from_static("x-langbot-workspace-id");

@@ -10,6 +10,7 @@ use boxwood_api::SessionId;
 use sha2::{Digest as _, Sha256};
 
 use crate::langbot::Fault;
+use crate::langbot::python::is_python_space;
 
 /// One generation of one workspace of one platform: everything that sessions belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,11 +126,6 @@ pub(crate) fn is_tenants(session: &SessionId) -> bool {
         && !generation.is_empty()
         && generation.bytes().all(|byte| byte.is_ascii_digit())
         && !name.is_empty()
-}
-
-/// What `str.strip` takes away, which is a little more than Rust's `trim` does.
-pub(crate) fn is_python_space(character: char) -> bool {
-    character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
 
 fn value_error(text: &str) -> Fault {
