@@ -7,10 +7,10 @@ use crate::Shared;
 
 /// The label of a box whose init reported `landlock`.
 pub(crate) fn label(shared: &Shared, spec: &AdmittedSpec, landlock: bool) -> IsolationLabel {
-    let mut missing = shared.cgroups.missing();
+    let mut missing = shared.host.cgroups.missing();
     // Processes are counted per uid where no cgroup counts them.
     missing.retain(|(mechanism, _)| *mechanism != Mechanism::PidsLimit);
-    if let Some(why) = shared.mapping.single_uid_reason() {
+    if let Some(why) = shared.host.mapping.single_uid_reason() {
         missing.push((Mechanism::SeparateInitUid, why.to_owned()));
         // The supervisor that would hold the tree together can then be killed by it.
         missing.push((Mechanism::TreeKill, why.to_owned()));
@@ -30,7 +30,7 @@ pub(crate) fn label(shared: &Shared, spec: &AdmittedSpec, landlock: bool) -> Iso
     }
     let why = "the box runs on the host's own kernel";
     missing.push((Mechanism::KernelBoundary, why.to_owned()));
-    if !shared.cgroups.any() {
+    if !shared.host.cgroups.any() {
         let why = "the box is in no cgroup of its own";
         missing.push((Mechanism::CgroupNamespace, why.to_owned()));
     }

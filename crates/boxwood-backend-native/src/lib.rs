@@ -7,42 +7,20 @@
 #![forbid(unsafe_code)]
 
 mod blank;
-mod busy;
-mod cgroup;
-mod files;
-mod idmap;
-mod instance;
 mod label;
-mod live_mount;
-mod mapping;
-mod net;
 mod plan;
 mod pool;
 mod probe;
-mod process;
-mod sandbox;
-mod settings;
-mod spawner;
 mod start;
-mod streams;
-mod terminal;
-mod watched;
 
 use std::sync::Arc;
 
 use boxwood_api::Mechanism;
 use boxwood_backend::{Backend, BoxFuture, Capabilities, Probe, ProbeError, Sandbox, StartError};
+use boxwood_local::LocalHost;
 use boxwood_policy::AdmittedSpec;
 
-use crate::busy::{Busy, Pulse};
-use crate::cgroup::Cgroups;
-use crate::instance::Instance;
-use crate::mapping::Mapping;
-use crate::net::WaysOut;
 use crate::pool::Pool;
-use crate::spawner::Spawner;
-pub use net::NetworkSettings;
-pub use settings::{Kind, Settings};
 
 /// The backend. Clones share everything.
 #[derive(Clone)]
@@ -51,47 +29,18 @@ pub struct NativeBackend {
 }
 
 pub(crate) struct Shared {
-    _instance: Instance,
-    spawner: Spawner,
-    mapping: Mapping,
-    cgroups: Cgroups,
-    ways_out: WaysOut,
-    landlock: bool,
+    host: Arc<LocalHost>,
     pool: Pool,
-    busy: Busy,
-    pulse: Arc<Pulse>,
 }
 
 impl NativeBackend {
-    /// Starts the spawner and looks at the host. Call it before the process has threads: the
-    /// spawner is a fork, and lives as long as the backend.
-    pub fn launch(settings: &Settings) -> Result<Self, StartError> {
-        let instance = Instance::claim(settings)?;
-        let mapping = Mapping::detect()?;
-        let cgroups = Cgroups::detect(&instance.name, &mapping)?;
-        let ways_out = WaysOut::new(&instance.name, settings, mapping.is_root());
-        let spawner = Spawner::start().map_err(|source| StartError::Step {
-            step: "start the spawner".to_owned(),
-            source,
-        })?;
-        let pool = Pool::new(if mapping.is_root() {
-            settings.pool_size
-        } else {
-            0
-        });
-        Ok(Self {
-            shared: Arc::new(Shared {
-                _instance: instance,
-                spawner,
-                mapping,
-                cgroups,
-                ways_out,
-                landlock: probe::landlock_works(),
-                pool,
-                busy: Busy::new(),
-                pulse: Arc::new(Pulse::new()),
-            }),
-        })
+    /// `pool_size` is how many blank boxes wait for their plan. Each costs a few dozen kilobytes.
+    pub fn new(host: Arc<LocalHost>, pool_size: usize) -> Self {
+        host.join();
+        let pool = Pool::new(if host.mapping.is_root() { pool_size } else { 0 });
+        Self {
+            shared: Arc::new(Shared { host, pool }),
+        }
     }
 }
 
@@ -124,8 +73,8 @@ impl Backend for NativeBackend {
         spec: &'a AdmittedSpec,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
         let (shared, spec) = (Arc::clone(&self.shared), spec.clone());
-        let work = self.shared.busy.enter();
-        self.shared.pulse.beat();
+        let work = self.shared.host.busy.enter();
+        self.shared.host.pulse.beat();
         let (tell, told) = tokio::sync::oneshot::channel();
         // A task of its own: a caller that goes away half-way must not leave half a box.
         tokio::spawn(async move {
@@ -150,11 +99,9 @@ impl Backend for NativeBackend {
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.shared.busy.idle().await;
+            self.shared.host.busy.idle().await;
             self.shared.pool.drain().await;
-            self.shared.spawner.end().await;
-            self.shared.cgroups.remove_base();
-            self.shared.ways_out.close();
+            self.shared.host.leave().await;
         })
     }
 }

@@ -59,7 +59,7 @@ impl Pool {
             let pool = &shared.pool;
             let filling = Filling(&pool.filling);
             while pool.lock().len() < pool.size && !pool.closed.load(Ordering::Acquire) {
-                shared.pulse.quiet().await;
+                shared.host.pulse.quiet().await;
                 match Blank::make(&shared, BoxUser::Box).await {
                     Ok(blank) => pool.lock().push(blank),
                     Err(error) => {

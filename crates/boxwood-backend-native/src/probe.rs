@@ -11,11 +11,6 @@ use boxwood_policy::BoxUser;
 use crate::Shared;
 use crate::blank::Blank;
 
-/// Landlock's own version call: the kernel has it and it was not switched off at boot.
-pub(crate) fn landlock_works() -> bool {
-    boxwood_sys::landlock::abi_version().is_some()
-}
-
 pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
     // Whoever probes is about to need boxes.
     shared.pool.fill(&shared);
@@ -72,7 +67,7 @@ fn namespace_fix() -> &'static str {
 }
 
 fn uids(shared: &Shared) -> Finding {
-    let outcome = match shared.mapping.single_uid_reason() {
+    let outcome = match shared.host.mapping.single_uid_reason() {
         None => Outcome::Works {
             detail: "init and commands have different uids".to_owned(),
         },
@@ -92,7 +87,7 @@ fn uids(shared: &Shared) -> Finding {
 }
 
 fn limits(shared: &Shared) -> Vec<Finding> {
-    let missing = shared.cgroups.missing();
+    let missing = shared.host.cgroups.missing();
     [
         (
             "cpu limit",
@@ -135,14 +130,17 @@ fn limits(shared: &Shared) -> Vec<Finding> {
 }
 
 fn tree_kill(shared: &Shared) -> Finding {
-    let outcome = match (&shared.cgroups.kill, shared.mapping.single_uid_reason()) {
-        (Some(_), _) => Outcome::Works {
+    let outcome = match (
+        shared.host.cgroups.kills(),
+        shared.host.mapping.single_uid_reason(),
+    ) {
+        (true, _) => Outcome::Works {
             detail: "by cgroup.kill".to_owned(),
         },
-        (None, None) => Outcome::Works {
+        (false, None) => Outcome::Works {
             detail: "by a supervisor per command".to_owned(),
         },
-        (None, Some(why)) => Outcome::Missing {
+        (false, Some(why)) => Outcome::Missing {
             why: format!("a command can end its own supervisor: {why}"),
             fix: "sudo apt-get install uidmap, or run the daemon as root".to_owned(),
         },
@@ -156,7 +154,7 @@ fn tree_kill(shared: &Shared) -> Finding {
 }
 
 fn landlock(shared: &Shared) -> Finding {
-    let outcome = if shared.landlock {
+    let outcome = if shared.host.landlock {
         Outcome::Works {
             detail: "a second fence around files".to_owned(),
         }
@@ -178,11 +176,11 @@ fn landlock(shared: &Shared) -> Finding {
 async fn network(shared: &Arc<Shared>) -> Finding {
     let outcome = match Blank::make(shared, BoxUser::Box).await {
         Ok(blank) => {
-            let attached = crate::start::attach(shared, &blank.remains).await;
+            let attached = boxwood_local::attach(&shared.host, &blank.remains).await;
             let cleared = blank.remains.clear().await;
             match (attached, cleared) {
                 (Ok(_), Ok(())) => Outcome::Works {
-                    detail: crate::net::caution()
+                    detail: boxwood_local::caution()
                         .unwrap_or_else(|| "boxes can be given a network of their own".to_owned()),
                 },
                 (Err(error), _) => Outcome::Missing {

@@ -1,21 +1,18 @@
 //! The start of a box, step by step. Whatever fails, what was made before it goes again.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::Network;
 use boxwood_backend::StartError;
-use boxwood_init::{FromInit, InsideInterface, InsideNetwork, ToInit};
+use boxwood_init::{FromInit, ToInit};
+use boxwood_local::{Link, LocalBox, Remains, attach};
 use boxwood_policy::{AdmittedSpec, Denial};
-use rustix::process::Pid;
 
-use crate::blank::{Blank, Remains, WayOut};
-use crate::net::{NetError, WaysOut};
+use crate::blank::Blank;
 use crate::plan::{self, Drawn};
-use crate::sandbox::{Link, NativeSandbox};
 use crate::{Shared, label};
 
 /// Init answers within milliseconds; a host so slow that it does not is no host for boxes.
@@ -24,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 pub(crate) async fn start(
     shared: Arc<Shared>,
     spec: AdmittedSpec,
-) -> Result<Arc<NativeSandbox>, StartError> {
+) -> Result<Arc<LocalBox>, StartError> {
     let (remains, channel) = blank(&shared, &spec).await?;
     match carry_out(&shared, &spec, &remains, channel).await {
         Ok(Ready {
@@ -37,8 +34,12 @@ pub(crate) async fn start(
                 clear(&remains).await;
                 return Err(missing(&denial));
             }
-            Ok(Arc::new(NativeSandbox::new(
-                remains, label, link, fence, &shared,
+            Ok(Arc::new(LocalBox::new(
+                remains,
+                label,
+                link,
+                fence,
+                &shared.host,
             )))
         }
         Err(error) => {
@@ -125,7 +126,7 @@ async fn carry_out(
     }
     let network = match spec.network() {
         Network::Off => None,
-        Network::On => Some(attach(shared, remains).await?),
+        Network::On => Some(attach(&shared.host, remains).await?),
     };
     // A few short system calls per mount: not worth another thread.
     let Drawn { plan, fds } = plan::draw(shared, spec, remains, network)?;
@@ -152,87 +153,4 @@ async fn carry_out(
         Ok(Err(error)) => Err(step("hear from init")(error)),
         Err(_elapsed) => Err(step("hear from init")(io::ErrorKind::TimedOut.into())),
     }
-}
-
-const DOCTOR: &str = "run `boxwood doctor`, or ask for a box without network";
-
-/// Gives the box a way out and tells what init has to configure.
-pub(crate) async fn attach(
-    shared: &Arc<Shared>,
-    remains: &Remains,
-) -> Result<InsideNetwork, StartError> {
-    let (worker, name) = (Arc::clone(shared), remains.name.clone());
-    let init = remains.init;
-    let attached = tokio::task::spawn_blocking(move || attach_blocking(&worker, init, &name));
-    let failed = |why: String, hint: &str| StartError::Unavailable {
-        why: format!("the box's network could not be set up: {why}"),
-        hint: hint.to_owned(),
-    };
-    let (inside, way_out) = attached
-        .await
-        .map_err(|error| failed(error.to_string(), DOCTOR))?
-        .map_err(|error| {
-            let hint = error.hint().unwrap_or(DOCTOR).to_owned();
-            failed(chain(&error), &hint)
-        })?;
-    *remains
-        .way_out
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner) = Some(way_out);
-    Ok(inside)
-}
-
-fn attach_blocking(
-    shared: &Shared,
-    init: Pid,
-    name: &str,
-) -> Result<(InsideNetwork, WayOut), NetError> {
-    match &shared.ways_out {
-        WaysOut::Veth(networks) => {
-            let path = format!("/proc/{}/ns/net", init.as_raw_nonzero());
-            let netns = File::open(&path).map_err(|source| NetError::Namespace { path, source })?;
-            let lease = networks.attach_namespace(netns.as_fd())?;
-            let inside = lease.inside();
-            let plan = InsideNetwork {
-                interface: Some(InsideInterface {
-                    name: inside.interface.clone(),
-                    address: inside.address,
-                    prefix: inside.prefix,
-                    gateway: inside.gateway,
-                    mtu: inside.mtu,
-                }),
-                dns: inside.dns.clone(),
-                guard: None,
-            };
-            Ok((plan, WayOut::Veth(lease)))
-        }
-        WaysOut::Pasta(pasta) => {
-            let lease = pasta.attach(name, init.as_raw_nonzero().get())?;
-            let inside = lease.inside();
-            let denied = &inside.rules.denied;
-            let plan = InsideNetwork {
-                interface: None,
-                dns: inside.dns.clone(),
-                guard: Some(
-                    denied
-                        .iter()
-                        .map(|net| (net.address(), net.prefix()))
-                        .collect(),
-                ),
-            };
-            Ok((plan, WayOut::Pasta(lease)))
-        }
-    }
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

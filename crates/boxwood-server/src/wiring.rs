@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use boxwood_api::ErrorCode;
 use boxwood_backend::{Backend, StartError};
-use boxwood_backend_native::{Kind, NativeBackend, NetworkSettings, Settings};
+use boxwood_backend_native::NativeBackend;
+use boxwood_local::{Kind, LocalHost, NetworkSettings, Settings};
 
 use crate::Config;
 
@@ -65,13 +66,14 @@ pub fn launch(config: &Config, pool: PoolUse) -> Result<Arc<dyn Backend>, Launch
         },
         state_dir: config.state_dir.clone(),
         run_dir: config.run_dir.clone(),
-        pool_size: match pool {
-            PoolUse::Ahead => config.native.pool_size,
-            PoolUse::OnDemand => 0,
-        },
         network: network(config)?,
     };
-    Ok(Arc::new(NativeBackend::launch(&settings)?))
+    let pool_size = match pool {
+        PoolUse::Ahead => config.native.pool_size,
+        PoolUse::OnDemand => 0,
+    };
+    let host = LocalHost::launch(&settings)?;
+    Ok(Arc::new(NativeBackend::new(host, pool_size)))
 }
 
 fn network(config: &Config) -> Result<NetworkSettings, LaunchError> {

@@ -79,12 +79,12 @@ async fn read_status(shared: &Arc<Shared>) -> Result<String, String> {
         .map_err(|denial| denial.to_string())?;
     let sandbox = crate::start::start(Arc::clone(shared), admission.spec)
         .await
-        .map_err(|error| crate::start::chain(&error))?;
+        .map_err(|error| boxwood_local::chain(&error))?;
     let status = run_cat(sandbox.as_ref()).await;
     sandbox
         .stop()
         .await
-        .map_err(|error| crate::start::chain(&error))?;
+        .map_err(|error| boxwood_local::chain(&error))?;
     status
 }
 
@@ -98,7 +98,7 @@ async fn run_cat(sandbox: &dyn Sandbox) -> Result<String, String> {
     let process = sandbox
         .spawn(request)
         .await
-        .map_err(|error| crate::start::chain(&error))?;
+        .map_err(|error| boxwood_local::chain(&error))?;
     let mut text = String::new();
     process
         .stdout

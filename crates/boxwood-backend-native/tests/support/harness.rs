@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use boxwood_backend::suite::{Bench, Case, run_case};
-use boxwood_backend_native::{NativeBackend, Settings};
+use boxwood_backend_native::NativeBackend;
+use boxwood_local::{LocalHost, Settings};
 use libtest_mimic::{Arguments, Failed, Trial};
+
+/// As many blank boxes as a daemon keeps by default.
+const POOL: usize = 4;
 
 /// Ends the process with the outcome of the named cases.
 #[allow(dead_code, reason = "the leak checks have a list of their own")]
@@ -87,11 +91,12 @@ impl Places {
             run_dir: self.directory.path().join("run"),
             ..Settings::default()
         };
-        NativeBackend::launch(&settings).map_err(|error| {
+        let host = LocalHost::launch(&settings).map_err(|error| {
             let hint = error.hint().unwrap_or("run `boxwood doctor`").to_owned();
             anyhow::Error::new(error).context(format!(
                 "native boxes cannot be started on this host (hint: {hint})"
             ))
-        })
+        })?;
+        Ok(NativeBackend::new(host, POOL))
     }
 }

@@ -3,7 +3,7 @@
 use super::{Networks, Pasta};
 use crate::settings::Settings;
 
-pub(crate) enum WaysOut {
+pub enum WaysOut {
     Veth(Networks),
     Pasta(Pasta),
 }

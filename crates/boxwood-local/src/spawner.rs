@@ -15,9 +15,9 @@ pub(crate) struct Spawner {
 }
 
 /// A process the spawner made.
-pub(crate) struct Born {
-    pub(crate) pid: i32,
-    pub(crate) pidfd: OwnedFd,
+pub struct Born {
+    pub pid: i32,
+    pub pidfd: OwnedFd,
 }
 
 impl Spawner {
@@ -92,7 +92,7 @@ impl Drop for Spawner {
 }
 
 /// The init program, in memory and sealed: nothing on disk can be swapped for it.
-fn program() -> io::Result<File> {
+pub fn program() -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memfd = match memfd_create("boxwood-init", flags | MemfdFlags::EXEC) {
         // Kernels before 6.3 do not know the flag and do not need it.
@@ -109,7 +109,7 @@ fn program() -> io::Result<File> {
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-pub(crate) fn into_io(error: ChannelError) -> io::Error {
+pub fn into_io(error: ChannelError) -> io::Error {
     match error {
         ChannelError::Io { source, .. } => source,
         ChannelError::Closed => io::ErrorKind::BrokenPipe.into(),

@@ -7,23 +7,23 @@ use tokio::sync::watch;
 
 /// Counts what is under way. Clones count together.
 #[derive(Clone)]
-pub(crate) struct Busy {
+pub struct Busy {
     count: watch::Sender<usize>,
 }
 
 /// One piece of work; its end is its drop.
-pub(crate) struct Work {
+pub struct Work {
     count: watch::Sender<usize>,
 }
 
 impl Busy {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             count: watch::channel(0).0,
         }
     }
 
-    pub(crate) fn enter(&self) -> Work {
+    pub fn enter(&self) -> Work {
         self.count.send_modify(|count| *count += 1);
         Work {
             count: self.count.clone(),
@@ -31,7 +31,7 @@ impl Busy {
     }
 
     /// Resolves when nothing is under way.
-    pub(crate) async fn idle(&self) {
+    pub async fn idle(&self) {
         // Cannot fail: this very handle keeps the channel open.
         let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
     }
@@ -50,24 +50,24 @@ const QUIET: Duration = Duration::from_millis(12);
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// When something was last asked of any box.
-pub(crate) struct Pulse {
+pub struct Pulse {
     begin: Instant,
     last_micros: AtomicU64,
 }
 
 impl Pulse {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             begin: Instant::now(),
             last_micros: AtomicU64::new(0),
         }
     }
 
-    pub(crate) fn beat(&self) {
+    pub fn beat(&self) {
         self.last_micros.store(self.now_micros(), Ordering::Relaxed);
     }
 
-    pub(crate) async fn quiet(&self) {
+    pub async fn quiet(&self) {
         let waiting_since = Instant::now();
         while waiting_since.elapsed() < PATIENCE {
             let last = Duration::from_micros(self.last_micros.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! What an operator may set about native boxes.
+//! What an operator may set about boxes on this machine.
 
 use std::path::PathBuf;
 
@@ -20,8 +20,6 @@ pub struct Settings {
     pub state_dir: PathBuf,
     /// For sockets and other things that do not outlive a boot.
     pub run_dir: PathBuf,
-    /// How many blank boxes wait for their plan. Each costs a few dozen kilobytes.
-    pub pool_size: usize,
     pub network: NetworkSettings,
 }
 
@@ -31,7 +29,6 @@ impl Default for Settings {
             kind: Kind::Daemon,
             state_dir: PathBuf::from("/var/lib/boxwood"),
             run_dir: PathBuf::from("/run/boxwood"),
-            pool_size: 4,
             network: NetworkSettings::default(),
         }
     }

@@ -32,7 +32,7 @@ const LOG_BYTES: &str = "65536";
 
 /// Starts `pasta` for boxes. The directory holds a few small files per box and belongs to this alone.
 #[derive(Clone, Debug)]
-pub(crate) struct Pasta {
+pub struct Pasta {
     directory: PathBuf,
     settings: NetworkSettings,
 }

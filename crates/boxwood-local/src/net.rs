@@ -29,10 +29,11 @@ use boxwood_sys::netlink::{self, Route, Subnet, VethPair};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-pub(crate) use error::NetError;
-pub(crate) use pasta::{Pasta, PastaLease};
-pub(crate) use rules::caution;
-pub(crate) use ways_out::WaysOut;
+pub use error::NetError;
+pub(crate) use pasta::Pasta;
+pub(crate) use pasta::PastaLease;
+pub use rules::caution;
+pub use ways_out::WaysOut;
 
 use pool::Pool;
 use resolvers::Resolvers;
@@ -68,7 +69,7 @@ pub(crate) struct InsideNetwork {
 
 /// All networked boxes of one daemon.
 #[derive(Clone, Debug)]
-pub(crate) struct Networks {
+pub struct Networks {
     shared: Arc<Shared>,
 }
 

@@ -11,9 +11,9 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-use crate::blank::Remains;
 use crate::cgroup::ExecGroup;
 use crate::process::Control;
+use crate::remains::Remains;
 use crate::terminal::Terminal;
 
 /// One argument cannot exceed 128 KiB; scripts from here on travel in a file in memory.

@@ -17,9 +17,9 @@ use boxwood_policy::AdmittedMount;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 
-use crate::Shared;
-use crate::blank::Remains;
-use crate::plan;
+use crate::host::LocalHost;
+use crate::mount_plan::mount_plan;
+use crate::remains::Remains;
 use crate::spawner::{Born, into_io};
 
 /// A mounter answers within a millisecond or two; a busy host may need longer.
@@ -30,13 +30,13 @@ const LAST_MOMENT: Duration = Duration::from_secs(1);
 /// The namespaces of a box that a mounter enters. Opened before the box is one: afterwards its init
 /// is closed to everybody who is not root. Holding them keeps the box's mounts alive, so they are
 /// let go of with the box.
-pub(crate) struct Doors {
+pub struct Doors {
     user: OwnedFd,
     mounts: OwnedFd,
 }
 
 impl Doors {
-    pub(crate) fn open(init: Pid) -> io::Result<Self> {
+    pub fn open(init: Pid) -> io::Result<Self> {
         let open = |name: &str| {
             let path = format!("/proc/{}/ns/{name}", init.as_raw_nonzero());
             File::open(path).map(OwnedFd::from)
@@ -71,7 +71,7 @@ pub(crate) fn check_fence(fence: &[String], mount: &AdmittedMount) -> Result<(),
 
 /// Blocks for a few milliseconds, at the worst for a little longer than [`DEADLINE`].
 pub(crate) fn mount(
-    shared: &Shared,
+    host: &LocalHost,
     remains: &Remains,
     mount: &AdmittedMount,
 ) -> Result<(), MountError> {
@@ -82,8 +82,8 @@ pub(crate) fn mount(
         .map_err(step("hand over the box's namespaces"))?
         .into();
     drop(doors);
-    let plan = plan::mount_plan(shared, mount, remains, &mut fds)
-        .map_err(|error| not_drawn(mount, error))?;
+    let plan =
+        mount_plan(host, mount, &remains.ids, &mut fds).map_err(|error| not_drawn(mount, error))?;
     let order = MountOrder {
         identity: remains.ids.identity,
         mount: plan,
@@ -91,7 +91,7 @@ pub(crate) fn mount(
         mount_namespace: 1,
     };
     let (ours, theirs) = Channel::pair().map_err(step("open a channel"))?;
-    let mounter = shared
+    let mounter = host
         .spawner
         .ask(ToSpawner::Mounter, &theirs)
         .map_err(step("start the mounter"))?;

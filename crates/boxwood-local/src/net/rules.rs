@@ -158,7 +158,7 @@ pub(super) fn opened_by_anyone() -> Result<BTreeSet<String>, NetError> {
 
 /// What may still stop a box that has everything from us, in words for the operator: filters that
 /// `nf_tables` does not show, or whose verdict no policy tells.
-pub(crate) fn caution() -> Option<String> {
+pub fn caution() -> Option<String> {
     let legacy = std::fs::read_to_string(LEGACY_TABLES).unwrap_or_default();
     if legacy.lines().any(|table| table == "filter") {
         return Some(

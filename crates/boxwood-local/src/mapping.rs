@@ -24,7 +24,7 @@ const BOX_UID: u32 = 1000;
 const OTHER_INIT_UID: u32 = 65_533;
 
 #[derive(Clone)]
-pub(crate) enum Mapping {
+pub enum Mapping {
     Root {
         slots: Arc<Mutex<Slots>>,
     },
@@ -44,32 +44,32 @@ pub(crate) enum Mapping {
 }
 
 #[derive(Clone)]
-pub(crate) struct Tools {
+pub struct Tools {
     newuidmap: PathBuf,
     newgidmap: PathBuf,
 }
 
 #[derive(Default)]
-pub(crate) struct Slots {
+pub struct Slots {
     used: BTreeSet<u32>,
     /// Ranges that `/etc/subuid` and `/etc/subgid` give to somebody.
     taken: Vec<(u32, u32)>,
 }
 
 /// The ids of one box. Giving it back frees its range.
-pub(crate) struct BoxIds {
-    pub(crate) identity: Identity,
+pub struct BoxIds {
+    pub identity: Identity,
     /// Host ids of the box's commands.
-    pub(crate) command_uid: u32,
-    pub(crate) command_gid: u32,
+    pub command_uid: u32,
+    pub command_gid: u32,
     /// Host id of init, where it is one that cgroup files can be given to.
-    pub(crate) init_uid: u32,
+    pub init_uid: u32,
     slot: Option<(u32, Arc<Mutex<Slots>>)>,
 }
 
 impl BoxIds {
     /// Whose the commands' files on the host are, where that is not the daemon's own user.
-    pub(crate) fn owner(&self) -> Option<(u32, u32)> {
+    pub fn owner(&self) -> Option<(u32, u32)> {
         self.slot
             .as_ref()
             .map(|_| (self.command_uid, self.command_gid))
@@ -77,7 +77,7 @@ impl BoxIds {
 
     /// The uid that owns the box's user namespace, where that is not the daemon's own: the first of
     /// its range, which is nobody's outside of a box.
-    pub(crate) fn namespace_owner(&self) -> Option<u32> {
+    pub fn namespace_owner(&self) -> Option<u32> {
         self.slot
             .as_ref()
             .map(|_| self.command_uid - self.identity.command_uid)
@@ -97,7 +97,7 @@ impl Drop for BoxIds {
 }
 
 impl Mapping {
-    pub(crate) fn detect() -> Result<Self, StartError> {
+    pub fn detect() -> Result<Self, StartError> {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
         if uid == 0 {
@@ -145,12 +145,12 @@ impl Mapping {
         }
     }
 
-    pub(crate) fn is_root(&self) -> bool {
+    pub fn is_root(&self) -> bool {
         matches!(self, Self::Root { .. })
     }
 
     /// Why init and commands share a uid, where they do.
-    pub(crate) fn single_uid_reason(&self) -> Option<&str> {
+    pub fn single_uid_reason(&self) -> Option<&str> {
         match self {
             Self::Single { why, .. } => Some(why),
             Self::Root { .. } | Self::Subordinate { .. } => None,
@@ -158,7 +158,7 @@ impl Mapping {
     }
 
     /// Ids for one box.
-    pub(crate) fn allocate(&self, user: BoxUser) -> io::Result<BoxIds> {
+    pub fn allocate(&self, user: BoxUser) -> io::Result<BoxIds> {
         let (command, init) = match user {
             BoxUser::Box => (BOX_UID, 0),
             BoxUser::Root => (0, OTHER_INIT_UID),
@@ -211,7 +211,7 @@ impl Mapping {
     }
 
     /// Writes the maps of a process in a new user namespace. Blocks.
-    pub(crate) fn write(&self, pid: i32, ids: &BoxIds) -> io::Result<()> {
+    pub fn write(&self, pid: i32, ids: &BoxIds) -> io::Result<()> {
         match self {
             Self::Root { .. } => {
                 let base = ids.command_uid - ids.identity.command_uid;

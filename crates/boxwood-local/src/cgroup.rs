@@ -16,8 +16,9 @@ use boxwood_backend::StartError;
 
 use crate::mapping::Mapping;
 use crate::net::Networks;
-use crate::{blank, instance};
-pub(crate) use group::{Counters, ExecGroup, Group};
+use crate::{instance, names};
+pub use group::Group;
+pub(crate) use group::{Counters, ExecGroup};
 use hosts::Mounts;
 
 const PARENT: &str = "boxwood";
@@ -36,7 +37,7 @@ pub(crate) struct Place {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cgroups {
+pub struct Cgroups {
     pub(crate) memory: Option<Place>,
     pub(crate) cpu: Option<Place>,
     pub(crate) pids: Option<Place>,
@@ -93,7 +94,7 @@ impl Cgroups {
         Ok(found)
     }
 
-    pub(crate) fn missing(&self) -> Vec<(Mechanism, String)> {
+    pub fn missing(&self) -> Vec<(Mechanism, String)> {
         [
             (Mechanism::CpuLimit, self.cpu.is_none()),
             (Mechanism::MemoryLimit, self.memory.is_none()),
@@ -119,7 +120,17 @@ impl Cgroups {
         bases
     }
 
-    pub(crate) fn any(&self) -> bool {
+    /// A cgroup counts the processes of each box.
+    pub fn counts_processes(&self) -> bool {
+        self.pids.is_some()
+    }
+
+    /// A whole group can be killed at once.
+    pub fn kills(&self) -> bool {
+        self.kill.is_some()
+    }
+
+    pub fn any(&self) -> bool {
         !self.bases().is_empty()
     }
 
@@ -153,7 +164,7 @@ fn sweep_stale(mounts: &Mounts) {
                 continue;
             }
             let dead = directories(&found.path())
-                .filter(|group| group.file_name().to_str().is_some_and(blank::is_stale))
+                .filter(|group| group.file_name().to_str().is_some_and(names::is_stale))
                 .map(|group| remove_tree(&group.path()))
                 .count();
             // A living instance has no dead one's boxes: it cleared them when it began.

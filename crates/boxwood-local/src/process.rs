@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::sync::watch;
 
 use crate::cgroup::Counters;
-use crate::sandbox::Link;
+use crate::link::Link;
 use crate::streams::Held;
 use crate::terminal::Terminal;
 

@@ -12,6 +12,6 @@ use tokio::io::unix::AsyncFd;
     deprecated,
     reason = "the bound of this function is what the constructor lacks"
 )]
-pub(crate) fn watch<T: AsFd + AsRawFd>(fd: T) -> io::Result<AsyncFd<T>> {
+pub fn watch<T: AsFd + AsRawFd>(fd: T) -> io::Result<AsyncFd<T>> {
     AsyncFd::new(fd)
 }

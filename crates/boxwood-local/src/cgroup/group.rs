@@ -18,7 +18,7 @@ const PROCESSES_OF_OURS: u64 = 2;
 const CPU_PERIOD_US: u64 = 100_000;
 
 /// One box's groups in every hierarchy.
-pub(crate) struct Group {
+pub struct Group {
     directories: Vec<PathBuf>,
     memory: Option<(Version, PathBuf)>,
     cpu: Option<(Version, PathBuf)>,
@@ -51,7 +51,7 @@ pub(crate) struct ExecGroup {
 }
 
 impl Group {
-    pub(crate) fn create(cgroups: &Cgroups, name: &str, init_uid: u32) -> io::Result<Self> {
+    pub fn create(cgroups: &Cgroups, name: &str, init_uid: u32) -> io::Result<Self> {
         let directories: Vec<PathBuf> =
             cgroups.bases().iter().map(|base| base.join(name)).collect();
         // Removed again by `Drop` when a later step fails.
@@ -97,14 +97,14 @@ impl Group {
     }
 
     /// Moves a process in. Slow on an idle host; done ahead of time.
-    pub(crate) fn add(&self, pid: i32) -> io::Result<()> {
+    pub fn add(&self, pid: i32) -> io::Result<()> {
         for directory in &self.directories {
             fs::write(directory.join("cgroup.procs"), pid.to_string())?;
         }
         Ok(())
     }
 
-    pub(crate) fn limit(&self, limits: &Limits) -> io::Result<()> {
+    pub fn limit(&self, limits: &Limits) -> io::Result<()> {
         let bytes = limits.memory_mb.saturating_mul(1024 * 1024).to_string();
         match &self.memory {
             Some((Version::One, path)) => {

@@ -5,7 +5,7 @@ use std::io;
 use boxwood_sys::netlink::{NetlinkError, Subnet};
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NetError {
+pub enum NetError {
     #[error("the network namespace `{path}` could not be opened")]
     Namespace { path: String, source: io::Error },
     #[error("the host's links and routes could not be read")]

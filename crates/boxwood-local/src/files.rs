@@ -12,14 +12,14 @@ use jiff::Timestamp;
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-use crate::sandbox::NativeSandbox;
+use crate::local_box::LocalBox;
 use crate::spawner::into_io;
 use crate::watched::watch;
 
 /// Long enough to remove a large tree; a helper that takes longer is ended.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-pub(crate) async fn call(sandbox: &NativeSandbox, call: FileCall) -> Result<FileAnswer, FileError> {
+pub(crate) async fn call(sandbox: &LocalBox, call: FileCall) -> Result<FileAnswer, FileError> {
     let (path, request) = request(call)?;
     let step = |step: &str| {
         let step = step.to_owned();

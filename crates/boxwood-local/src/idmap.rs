@@ -34,7 +34,7 @@ pub(crate) fn translated(
 }
 
 /// The same for an image: its ids are the box's, one by one.
-pub(crate) fn shifted(image: &OpenedPath, init: Pid) -> io::Result<OwnedFd> {
+pub fn shifted(image: &OpenedPath, init: Pid) -> io::Result<OwnedFd> {
     let user_namespace = fs::File::open(format!("/proc/{}/ns/user", init.as_raw_nonzero()))?;
     let tree = clone(image)?;
     mount::set_idmap(tree.as_fd(), user_namespace.as_fd())?;

@@ -1,0 +1,94 @@
+//! What every backend on this machine shares.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use boxwood_backend::StartError;
+
+use crate::busy::{Busy, Pulse};
+use crate::cgroup::Cgroups;
+use crate::instance::Instance;
+use crate::mapping::Mapping;
+use crate::net::WaysOut;
+use crate::settings::Settings;
+use crate::spawner::Spawner;
+
+/// Who this daemon is here, its spawner, and what the machine can give to boxes. Every backend is a
+/// member; the last one that leaves clears everything away.
+pub struct LocalHost {
+    instance: Instance,
+    pub(crate) spawner: Spawner,
+    pub mapping: Mapping,
+    pub cgroups: Cgroups,
+    pub ways_out: WaysOut,
+    /// The kernel has Landlock and it was not switched off at boot.
+    pub landlock: bool,
+    /// What a shutdown has to wait for.
+    pub busy: Busy,
+    /// When something was last asked of any box.
+    pub pulse: Arc<Pulse>,
+    run_dir: PathBuf,
+    members: AtomicUsize,
+}
+
+impl LocalHost {
+    /// Starts the spawner and looks at the host. Call it before the process has threads: the
+    /// spawner is a fork, and lives as long as this does.
+    pub fn launch(settings: &Settings) -> Result<Arc<Self>, StartError> {
+        let instance = Instance::claim(settings)?;
+        let mapping = Mapping::detect()?;
+        let cgroups = Cgroups::detect(&instance.name, &mapping)?;
+        let ways_out = WaysOut::new(&instance.name, settings, mapping.is_root());
+        let spawner = Spawner::start().map_err(|source| StartError::Step {
+            step: "start the spawner".to_owned(),
+            source,
+        })?;
+        Ok(Arc::new(Self {
+            instance,
+            spawner,
+            mapping,
+            cgroups,
+            ways_out,
+            landlock: boxwood_sys::landlock::abi_version().is_some(),
+            busy: Busy::new(),
+            pulse: Arc::new(Pulse::new()),
+            run_dir: settings.run_dir.clone(),
+            members: AtomicUsize::new(0),
+        }))
+    }
+
+    /// The same after a restart on the same state directory, and nobody else's meanwhile.
+    pub fn instance(&self) -> &str {
+        &self.instance.name
+    }
+
+    pub fn run_dir(&self) -> &Path {
+        &self.run_dir
+    }
+
+    /// Asks the spawner for a process; `inner` is its end of a channel. Blocks for about a
+    /// millisecond.
+    pub fn ask_spawner(
+        &self,
+        what: boxwood_init::ToSpawner,
+        inner: &boxwood_init::Channel,
+    ) -> std::io::Result<crate::Born> {
+        self.spawner.ask(what, inner)
+    }
+
+    /// One more backend uses this host.
+    pub fn join(&self) {
+        self.members.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One backend less, and all its boxes are stopped.
+    pub async fn leave(&self) {
+        self.busy.idle().await;
+        if self.members.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.spawner.end().await;
+            self.cgroups.remove_base();
+            self.ways_out.close();
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The daemon's side of a box on this machine whose first process is `boxwood-init`.
+//!
+//! Comes in: an init that somebody started (a fork of the spawner, a container engine, a jail) and its
+//! channel. Goes out: a [`LocalBox`], which is all a backend has to hand on. Never here: how the
+//! namespaces came to be; that is what backends differ in.
+#![forbid(unsafe_code)]
+
+mod areas;
+mod busy;
+mod cgroup;
+mod environment;
+mod files;
+mod host;
+mod idmap;
+mod instance;
+mod link;
+mod live_mount;
+mod local_box;
+mod mapping;
+mod mount_plan;
+mod names;
+mod net;
+mod process;
+mod remains;
+mod settings;
+mod spawner;
+mod streams;
+mod terminal;
+mod watched;
+mod way_out;
+
+pub use areas::Areas;
+pub use busy::{Busy, Pulse, Work};
+pub use cgroup::{Cgroups, Group};
+pub use environment::environment;
+pub use host::LocalHost;
+pub use idmap::shifted;
+pub use link::Link;
+pub use live_mount::Doors;
+pub use local_box::LocalBox;
+pub use mapping::{BoxIds, Mapping};
+pub use mount_plan::{mount_plan, same_path};
+pub use names::next_name;
+pub use net::{NetError, NetworkSettings, WaysOut, caution};
+pub use remains::{Remains, Shell};
+pub use settings::{Kind, Settings};
+pub use spawner::{Born, into_io, program};
+pub use watched::watch;
+pub use way_out::attach;
+
+/// An error with its causes, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,273 @@
+//! One box: programs, files and mounts in it, and its end.
+//!
+//! Comes in: an init that has carried out its plan; then programs and file operations. Goes out:
+//! processes whose bytes flow through pipes. Never here: timeouts, output limits, names that callers
+//! chose.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use boxwood_api::IsolationLabel;
+use boxwood_backend::{
+    BoxFuture, FileAnswer, FileCall, FileError, MountError, Process, Sandbox, SpawnError,
+    SpawnRequest, StopError,
+};
+use boxwood_init::{Program, Spawn, ToInit};
+use boxwood_policy::AdmittedMount;
+use tokio::sync::{oneshot, watch};
+
+use crate::busy::{Busy, Pulse};
+use crate::cgroup::Group;
+use crate::host::LocalHost;
+use crate::link::{DEADLINE, Link, Spawned, Unheard, Waiting};
+use crate::process::Control;
+use crate::remains::Remains;
+use crate::{files, live_mount, streams};
+
+/// A box that is running.
+pub struct LocalBox {
+    remains: Arc<Remains>,
+    label: IsolationLabel,
+    link: Arc<Link>,
+    next: AtomicU64,
+    gone: watch::Receiver<bool>,
+    stopping: tokio::sync::Mutex<bool>,
+    busy: Busy,
+    pulse: Arc<Pulse>,
+    /// Where Landlock lets commands write; empty without it.
+    fence: Vec<String>,
+    /// The host outlives its boxes, and nobody but a new mount needs it.
+    host: Weak<LocalHost>,
+    /// Held while a mount joins.
+    mounting: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl LocalBox {
+    pub fn new(
+        remains: Remains,
+        label: IsolationLabel,
+        link: Arc<Link>,
+        fence: Vec<String>,
+        host: &Arc<LocalHost>,
+    ) -> Self {
+        let remains = Arc::new(remains);
+        let (tell_gone, gone) = watch::channel(false);
+        tokio::spawn(Arc::clone(&link).listen(Arc::clone(&remains), tell_gone));
+        Self {
+            remains,
+            label,
+            link,
+            next: AtomicU64::new(1),
+            gone,
+            stopping: tokio::sync::Mutex::new(false),
+            busy: host.busy.clone(),
+            pulse: Arc::clone(&host.pulse),
+            fence,
+            host: Arc::downgrade(host),
+            mounting: Arc::default(),
+        }
+    }
+
+    /// In a task of its own: a caller that goes away half-way leaves a mount, not half of one.
+    async fn join(&self, mount: &AdmittedMount) -> Result<(), MountError> {
+        live_mount::check_fence(&self.fence, mount)?;
+        let host = self.host.upgrade().ok_or(MountError::Gone)?;
+        if !self.is_running() {
+            return Err(MountError::Gone);
+        }
+        self.pulse.beat();
+        let (remains, mount) = (Arc::clone(&self.remains), mount.clone());
+        let (mounting, busy) = (Arc::clone(&self.mounting), self.busy.enter());
+        let joining = tokio::spawn(async move {
+            let _alone = mounting.lock().await;
+            let wanted = mount.clone();
+            let work = move || live_mount::mount(&host, &remains, &wanted);
+            let outcome = tokio::task::spawn_blocking(work).await;
+            drop(busy);
+            outcome.unwrap_or_else(|error| {
+                Err(live_mount::failed(
+                    &mount,
+                    "run the mounter",
+                    io::Error::other(error),
+                ))
+            })
+        });
+        joining.await.unwrap_or(Err(MountError::Gone))
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        !self.link.closed.load(Ordering::Acquire)
+    }
+
+    /// Starts a program with the descriptors it names.
+    pub(crate) async fn spawn_program(
+        &self,
+        program: Program,
+        mut fds: Vec<OwnedFd>,
+    ) -> Result<Spawned, SpawnError> {
+        let step = |step: &'static str| {
+            move |source: io::Error| SpawnError::Step {
+                step: step.to_owned(),
+                source,
+            }
+        };
+        if !self.is_running() {
+            return Err(SpawnError::Gone);
+        }
+        self.pulse.beat();
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        // A file operation ends by itself and leaves nobody behind.
+        let group = match (&self.remains.group, &program) {
+            (Some(group), Program::Command { .. }) => {
+                group.exec_group().map_err(step("make its cgroup"))?
+            }
+            _ => None,
+        };
+        let cgroup = match &group {
+            Some(group) => {
+                let directory = group.directory.as_fd().try_clone_to_owned();
+                fds.push(directory.map_err(step("hand over its cgroup"))?);
+                Some(fds.len() - 1)
+            }
+            None => None,
+        };
+        let group = Arc::new(Mutex::new(group));
+        let (tell_spawned, spawned) = oneshot::channel();
+        let (tell_exit, exit) = watch::channel(None);
+        let counters = self.remains.group.as_ref().map(Group::counters);
+        let waiting = Waiting {
+            spawned: Some(tell_spawned),
+            exit: tell_exit,
+            before: counters.unwrap_or_default(),
+            group: Arc::clone(&group),
+        };
+        self.link.waiting().insert(id, waiting);
+        let message = ToInit::Spawn(Spawn {
+            id,
+            program,
+            cgroup,
+        });
+        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let sent = if self.is_running() {
+            self.link.send(&message, &borrowed).await
+        } else {
+            Err(io::ErrorKind::BrokenPipe.into())
+        };
+        if sent.is_err() {
+            self.link.waiting().remove(&id);
+            return Err(SpawnError::Gone);
+        }
+        drop(fds);
+        let mut unheard = Unheard(Some(Arc::clone(&group)));
+        let heard = tokio::time::timeout(DEADLINE, spawned)
+            .await
+            .map_err(|_| step("hear from init")(io::ErrorKind::TimedOut.into()))?;
+        unheard.0 = None;
+        let terminal = heard.map_err(|_| SpawnError::Gone)??;
+        Ok(Spawned {
+            id,
+            link: Arc::clone(&self.link),
+            exit,
+            group,
+            terminal,
+        })
+    }
+}
+
+impl Sandbox for LocalBox {
+    fn id(&self) -> &str {
+        &self.remains.name
+    }
+
+    fn label(&self) -> &IsolationLabel {
+        &self.label
+    }
+
+    fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Process, SpawnError>> {
+        Box::pin(async move {
+            let prepared = streams::prepare(request, self.remains.ids.owner())?;
+            let spawned = self
+                .spawn_program(prepared.program, prepared.theirs)
+                .await?;
+            let Spawned {
+                id,
+                link,
+                exit,
+                group,
+                terminal,
+            } = spawned;
+            let remains = Arc::clone(&self.remains);
+            let control = move |terminal| Control {
+                id,
+                link,
+                exit,
+                group: streams::Held::new(group, remains),
+                terminal,
+            };
+            prepared.ours.into_process(terminal, control)
+        })
+    }
+
+    fn file(&self, call: FileCall) -> BoxFuture<'_, Result<FileAnswer, FileError>> {
+        Box::pin(files::call(self, call))
+    }
+
+    fn mount<'a>(&'a self, mount: &'a AdmittedMount) -> BoxFuture<'a, Result<(), MountError>> {
+        Box::pin(self.join(mount))
+    }
+
+    fn is_alive(&self) -> bool {
+        self.is_running()
+    }
+
+    fn gone(&self) -> BoxFuture<'_, ()> {
+        let mut gone = self.gone.clone();
+        Box::pin(async move {
+            // An error means that the listener ended, and it only ends with the box.
+            let _ = gone.wait_for(|gone| *gone).await;
+        })
+    }
+
+    fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {
+        Box::pin(async move {
+            let mut stopped = self.stopping.lock().await;
+            if *stopped {
+                return Ok(());
+            }
+            self.remains.kill();
+            // A mount under way notices, and lets go of the box's namespaces.
+            let _quiet = self.mounting.lock().await;
+            let cleared = self.remains.clear().await;
+            // Whoever asks something of it from now on is told that it is gone.
+            let _ = self.gone.clone().wait_for(|gone| *gone).await;
+            cleared.map_err(|source| StopError {
+                step: "clear it away".to_owned(),
+                source,
+            })?;
+            *stopped = true;
+            Ok(())
+        })
+    }
+}
+
+impl Drop for LocalBox {
+    fn drop(&mut self) {
+        if *self.stopping.get_mut() {
+            return;
+        }
+        // Never stopped. Clearing takes a while, so it is left to a task; without a runtime the
+        // last reference does what can be done at once.
+        self.remains.kill();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (remains, busy) = (Arc::clone(&self.remains), self.busy.enter());
+            runtime.spawn(async move {
+                if let Err(error) = remains.clear().await {
+                    tracing::warn!(%error, name = remains.name, "a box left something behind");
+                }
+                drop(busy);
+            });
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A box's way out, of whichever kind this host has.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use boxwood_backend::StartError;
+use boxwood_init::{InsideInterface, InsideNetwork};
+use rustix::process::Pid;
+
+use crate::chain;
+use crate::host::LocalHost;
+use crate::net::{NetError, NetLease, PastaLease, WaysOut};
+use crate::remains::Remains;
+
+/// Let go of when the box goes.
+pub(crate) enum WayOut {
+    Veth(NetLease),
+    Pasta(PastaLease),
+}
+
+impl WayOut {
+    pub(crate) fn release(self) -> io::Result<()> {
+        match self {
+            Self::Veth(lease) => lease.release().map_err(io::Error::other),
+            Self::Pasta(lease) => lease.release().map_err(io::Error::other),
+        }
+    }
+}
+
+const DOCTOR: &str = "run `boxwood doctor`, or ask for a box without network";
+
+/// Gives the box a way out and tells what init has to configure.
+pub async fn attach(host: &Arc<LocalHost>, remains: &Remains) -> Result<InsideNetwork, StartError> {
+    let (worker, name) = (Arc::clone(host), remains.name.clone());
+    let init = remains.init;
+    let attached = tokio::task::spawn_blocking(move || attach_blocking(&worker, init, &name));
+    let failed = |why: String, hint: &str| StartError::Unavailable {
+        why: format!("the box's network could not be set up: {why}"),
+        hint: hint.to_owned(),
+    };
+    let (inside, way_out) = attached
+        .await
+        .map_err(|error| failed(error.to_string(), DOCTOR))?
+        .map_err(|error| {
+            let hint = error.hint().unwrap_or(DOCTOR).to_owned();
+            failed(chain(&error), &hint)
+        })?;
+    remains.set_way_out(way_out);
+    Ok(inside)
+}
+
+fn attach_blocking(
+    host: &LocalHost,
+    init: Pid,
+    name: &str,
+) -> Result<(InsideNetwork, WayOut), NetError> {
+    match &host.ways_out {
+        WaysOut::Veth(networks) => {
+            let path = format!("/proc/{}/ns/net", init.as_raw_nonzero());
+            let netns = File::open(&path).map_err(|source| NetError::Namespace { path, source })?;
+            let lease = networks.attach_namespace(netns.as_fd())?;
+            let inside = lease.inside();
+            let plan = InsideNetwork {
+                interface: Some(InsideInterface {
+                    name: inside.interface.clone(),
+                    address: inside.address,
+                    prefix: inside.prefix,
+                    gateway: inside.gateway,
+                    mtu: inside.mtu,
+                }),
+                dns: inside.dns.clone(),
+                guard: None,
+            };
+            Ok((plan, WayOut::Veth(lease)))
+        }
+        WaysOut::Pasta(pasta) => {
+            let lease = pasta.attach(name, init.as_raw_nonzero().get())?;
+            let inside = lease.inside();
+            let denied = &inside.rules.denied;
+            let plan = InsideNetwork {
+                interface: None,
+                dns: inside.dns.clone(),
+                guard: Some(
+                    denied
+                        .iter()
+                        .map(|net| (net.address(), net.prefix()))
+                        .collect(),
+                ),
+            };
+            Ok((plan, WayOut::Pasta(lease)))
+        }
+    }
+}
