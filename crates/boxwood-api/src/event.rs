@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{ProcessId, Reason, SessionId};
+use crate::{ImageProgress, ProcessId, Reason, SessionId};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
@@ -18,6 +18,8 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EventKind {
+    /// The session waits for an image that is being fetched. Comes before `session_created`.
+    ImagePull(ImageProgress),
     SessionCreated {
         incarnation: u64,
     },

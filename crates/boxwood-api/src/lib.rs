@@ -14,6 +14,7 @@ mod fields;
 mod file;
 mod file_request;
 mod id;
+mod image;
 mod isolation;
 mod json;
 mod process;
@@ -36,6 +37,10 @@ pub use field::{FieldError, check_arguments, check_box_path};
 pub use file::{FileEntry, FileKind};
 pub use file_request::{DeletedFile, FileList, MkdirRequest, MoveRequest};
 pub use id::{IdError, ProcessId, SessionId};
+pub use image::{
+    DeletedImage, ImageInfo, ImageList, ImageName, ImageNameError, ImageProgress, ImageSource,
+    UnlistedBackend,
+};
 pub use isolation::{IsolationLabel, Mechanism, MissingMechanism, NetworkIsolation};
 pub use json::{BodyError, from_json};
 pub use process::{

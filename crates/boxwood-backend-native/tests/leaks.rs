@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use boxwood_api::{MountMode, Network};
-use boxwood_backend::Backend;
+use boxwood_backend::{Backend, Progress};
 use boxwood_backend::suite::{Bench, Footprint, Host, Wish, settle};
 use libtest_mimic::Trial;
 use support::harness::{Places, conclude, failed, runtime};
@@ -184,7 +184,8 @@ fn interrupted() -> anyhow::Result<()> {
     around(|bench| async move {
         for number in 0..60_usize {
             let spec = wish(bench.host(), number).admit("interrupted")?;
-            let starting = bench.backend().start(&spec);
+            let silent = Progress::silent();
+            let starting = bench.backend().start(&spec, &silent);
             let patience = Duration::from_micros(150 * number as u64);
             if let Ok(Ok(sandbox)) = tokio::time::timeout(patience, starting).await {
                 sandbox.stop().await?;

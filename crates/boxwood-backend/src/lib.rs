@@ -6,7 +6,9 @@
 
 mod error;
 mod file;
+mod images;
 mod process;
+mod progress;
 #[cfg(feature = "suites")]
 pub mod suite;
 
@@ -20,9 +22,11 @@ pub use error::{
     ControlError, FileError, FileFault, MountError, ProbeError, SpawnError, StartError, StopError,
 };
 pub use file::{FileAnswer, FileCall, OpenFor};
+pub use images::{ImageArchive, ImageError, Images, NoImages};
 pub use process::{
     Exit, ExitStatus, Process, ProcessControl, Scope, SpawnRequest, Stdio, TerminalSize,
 };
+pub use progress::Progress;
 
 /// What a backend can do at all. What one box of it really has is its [`IsolationLabel`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,11 +86,15 @@ pub trait Backend: Send + Sync {
     /// Tries every mechanism by using it. Slow; callers cache.
     fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>>;
     /// Starts a box. When this returns an error nothing of the box is left. Dropping the future
-    /// half-way leaves nothing either.
+    /// half-way leaves nothing either. An image that has to be fetched first is news for
+    /// `progress`.
     fn start<'a>(
         &'a self,
         spec: &'a AdmittedSpec,
+        progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>>;
+    /// The images its boxes can start from.
+    fn images(&self) -> &dyn Images;
     /// Lets go of everything the backend holds (helpers, pools). Boxes are stopped before.
     fn shutdown(&self) -> BoxFuture<'_, ()>;
 }

@@ -1,6 +1,7 @@
 //! Tells whoever watches what happened.
 
 use boxwood_api::{Event, EventKind, SessionId};
+use boxwood_backend::Progress;
 use jiff::Timestamp;
 use tokio::sync::broadcast;
 
@@ -18,6 +19,12 @@ impl Events {
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.0.subscribe()
+    }
+
+    /// For a backend that has to fetch an image before it can start this session's box.
+    pub(crate) fn progress_of(&self, session: &SessionId) -> Progress {
+        let (events, session) = (self.clone(), session.clone());
+        Progress::to(move |news| events.emit(&session, || EventKind::ImagePull(news)))
     }
 
     /// Costs nothing while nobody watches.

@@ -186,7 +186,8 @@ impl Registry {
 
     /// Makes the box and settles the slot, whichever way it goes.
     async fn start(self: Arc<Self>, spec: Arc<AdmittedSpec>, settle: Settle) {
-        let starting = AssertUnwindSafe(self.backend.start(&spec)).catch_unwind();
+        let progress = self.events.progress_of(spec.session());
+        let starting = AssertUnwindSafe(self.backend.start(&spec, &progress)).catch_unwind();
         let outcome = match starting.await {
             Ok(Ok(sandbox)) => {
                 self.availability.seen_working();

@@ -8,7 +8,7 @@ mod asked;
 mod fake;
 
 pub use asked::{AskedError, admission, admission_for};
-pub use fake::{FakeBackend, FakeSandbox};
+pub use fake::{FakeBackend, FakeImages, FakeSandbox};
 
 #[cfg(feature = "daemon")]
 pub mod daemon;

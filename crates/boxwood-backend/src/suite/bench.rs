@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use tempfile::TempDir;
 
 use super::{HeldBox, Host, Wish};
-use crate::{Backend, Sandbox, StartError};
+use crate::{Backend, Progress, Sandbox, StartError};
 
 pub struct Bench {
     backend: Arc<dyn Backend>,
@@ -88,9 +88,10 @@ impl Bench {
         &self,
         spec: &boxwood_policy::AdmittedSpec,
     ) -> anyhow::Result<Result<HeldBox, StartError>> {
-        let started = tokio::time::timeout(START_LIMIT, self.backend.start(spec))
-            .await
-            .context("the box did not start in time")?;
+        let started =
+            tokio::time::timeout(START_LIMIT, self.backend.start(spec, &Progress::silent()))
+                .await
+                .context("the box did not start in time")?;
         Ok(started.map(|sandbox| {
             let mut boxes = self.lock();
             // A stopped one is nobody's any more; holding it would hold its descriptors.

@@ -93,6 +93,7 @@ impl Watching {
 
 fn name(kind: &EventKind) -> &'static str {
     match kind {
+        EventKind::ImagePull(_) => "image_pull",
         EventKind::SessionCreated { .. } => "session_created",
         EventKind::SessionDeleted { .. } => "session_deleted",
         EventKind::ExecStarted { .. } => "exec_started",

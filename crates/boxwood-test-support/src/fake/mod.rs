@@ -8,6 +8,7 @@
 //! are the host's: there is no root of its own without privileges.
 
 mod files;
+mod images;
 mod pipes;
 mod program;
 mod sandbox;
@@ -20,11 +21,13 @@ use std::time::Duration;
 
 use boxwood_api::SessionId;
 use boxwood_backend::{
-    Backend, BoxFuture, Capabilities, Finding, Outcome, Probe, ProbeError, Sandbox, StartError,
+    Backend, BoxFuture, Capabilities, Finding, Images, Outcome, Probe, ProbeError, Progress,
+    Sandbox, StartError,
 };
 use boxwood_policy::AdmittedSpec;
 use tokio::sync::watch;
 
+pub use images::FakeImages;
 pub use sandbox::FakeSandbox;
 
 /// Numbers boxes over all backends of one test process, which has a process id of its own.
@@ -49,6 +52,7 @@ pub struct FakeBackend {
     shut_down: AtomicUsize,
     live_mounts: AtomicBool,
     mounting: Arc<Mounting>,
+    pub images: FakeImages,
 }
 
 /// How its boxes take mounts while they live, and how often they did.
@@ -71,6 +75,7 @@ impl Default for FakeBackend {
             shut_down: AtomicUsize::new(0),
             live_mounts: AtomicBool::new(true),
             mounting: Arc::default(),
+            images: FakeImages::default(),
         }
     }
 }
@@ -190,6 +195,7 @@ impl Backend for FakeBackend {
     fn start<'a>(
         &'a self,
         spec: &'a AdmittedSpec,
+        _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
         Box::pin(async move {
             self.starts.fetch_add(1, Ordering::AcqRel);
@@ -228,6 +234,10 @@ impl Backend for FakeBackend {
             boxes.push(Arc::downgrade(&sandbox));
             Ok(sandbox as Arc<dyn Sandbox>)
         })
+    }
+
+    fn images(&self) -> &dyn Images {
+        &self.images
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {

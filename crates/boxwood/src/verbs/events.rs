@@ -48,6 +48,7 @@ pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
 
 fn words(event: &Event) -> String {
     let what = match &event.kind {
+        EventKind::ImagePull(news) => format!("pulls `{}`: {}", news.image, news.text),
         EventKind::SessionCreated { .. } => "created".to_owned(),
         EventKind::SessionDeleted { why } => format!("removed: {why}"),
         EventKind::ExecStarted { exec_id } => format!("exec {exec_id} started"),

@@ -8,7 +8,7 @@ use crate::suite::case::cases;
 use crate::suite::held::{request, shell};
 use crate::suite::outside::{all_gone, host_pids_with, marker, seen};
 use crate::suite::{Bench, HeldBox, Host, Privilege, Wish};
-use crate::{ControlError, ExitStatus, FileCall, FileError, Scope, SpawnError};
+use crate::{ControlError, ExitStatus, FileCall, FileError, Progress, Scope, SpawnError};
 
 cases! { "life":
     stop_ends_everything,
@@ -200,9 +200,9 @@ async fn kill_from_the_host(host: &Host, pid: u32) -> anyhow::Result<()> {
 }
 
 async fn a_dropped_start_leaves_nothing(bench: &Bench) -> anyhow::Result<()> {
-    let spec = Wish::new().admit("dropped")?;
+    let (spec, silent) = (Wish::new().admit("dropped")?, Progress::silent());
     for micros in [0, 50, 200, 1_000, 3_000, 10_000, 30_000] {
-        let starting = bench.backend().start(&spec);
+        let starting = bench.backend().start(&spec, &silent);
         if let Ok(Ok(sandbox)) = tokio::time::timeout(Duration::from_micros(micros), starting).await
         {
             sandbox.stop().await?;
@@ -213,9 +213,9 @@ async fn a_dropped_start_leaves_nothing(bench: &Bench) -> anyhow::Result<()> {
 }
 
 async fn boxes_start_and_stop_at_the_same_time(bench: &Bench) -> anyhow::Result<()> {
-    let spec = Wish::new().admit("at-once")?;
+    let (spec, silent) = (Wish::new().admit("at-once")?, Progress::silent());
     let starts = (0..24).map(|_| async {
-        let sandbox = bench.backend().start(&spec).await?;
+        let sandbox = bench.backend().start(&spec, &silent).await?;
         let held = HeldBox::new(sandbox);
         held.is_well().await?;
         held.stop().await
