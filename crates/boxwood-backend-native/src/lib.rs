@@ -16,7 +16,10 @@ mod start;
 use std::sync::Arc;
 
 use boxwood_api::Mechanism;
-use boxwood_backend::{Backend, BoxFuture, Capabilities, Probe, ProbeError, Sandbox, StartError};
+use boxwood_backend::{
+    Backend, BoxFuture, Capabilities, Images, NoImages, Probe, ProbeError, Progress, Sandbox,
+    StartError,
+};
 use boxwood_local::LocalHost;
 use boxwood_policy::AdmittedSpec;
 
@@ -71,6 +74,7 @@ impl Backend for NativeBackend {
     fn start<'a>(
         &'a self,
         spec: &'a AdmittedSpec,
+        _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
         let (shared, spec) = (Arc::clone(&self.shared), spec.clone());
         let work = self.shared.host.busy.enter();
@@ -95,6 +99,10 @@ impl Backend for NativeBackend {
                 }),
             }
         })
+    }
+
+    fn images(&self) -> &dyn Images {
+        &NoImages { backend: "native" }
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
