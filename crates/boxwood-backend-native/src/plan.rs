@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use boxwood_backend::StartError;
 use boxwood_init::{InsideNetwork, MountSource, Plan, RootPlan};
-use boxwood_local::{Areas, Remains, environment, mount_plan, same_path, shifted};
+use boxwood_local::{Remains, same_path, shifted};
 use boxwood_policy::{AdmittedSpec, Image, OpenedPath};
 use rustix::fs::{Mode, OFlags};
 
@@ -42,34 +42,7 @@ pub(crate) fn draw(
             });
         }
     };
-    let workspace = spec
-        .workspace()
-        .map(|mount| mount_plan(&shared.host, mount, &remains.ids, &mut fds))
-        .transpose()?;
-    let mounts = spec
-        .extra_mounts()
-        .iter()
-        .map(|mount| mount_plan(&shared.host, mount, &remains.ids, &mut fds))
-        .collect::<Result<_, _>>()?;
-    let areas = Areas::of(spec);
-    let identity = remains.ids.identity;
-    let plan = Plan {
-        root,
-        read_only_root: spec.read_only_root(),
-        hostname: "box".to_owned(),
-        identity,
-        workspace_path: spec.mount_path().to_owned(),
-        workspace,
-        mounts,
-        tmp_mb: areas.tmp,
-        home_mb: areas.home,
-        private_workspace_mb: areas.workspace,
-        network,
-        cgroup_namespace: remains.group.is_some(),
-        process_rlimit: (!shared.host.cgroups.counts_processes()).then_some(spec.limits().pids),
-        landlock: shared.host.landlock,
-        environment: environment(identity.home(), identity.command_uid == 0),
-    };
+    let plan = boxwood_local::plan(&shared.host, spec, remains, root, network, &mut fds)?;
     Ok(Drawn { plan, fds })
 }
 

@@ -1,22 +1,16 @@
 //! The start of a box, step by step. Whatever fails, what was made before it goes again.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use boxwood_api::Network;
 use boxwood_backend::StartError;
-use boxwood_init::{FromInit, ToInit};
-use boxwood_local::{Link, LocalBox, Remains, attach};
+use boxwood_local::{Begun, LocalBox, Remains, attach, begin};
 use boxwood_policy::{AdmittedSpec, Denial};
 
 use crate::blank::Blank;
 use crate::plan::{self, Drawn};
 use crate::{Shared, label};
-
-/// Init answers within milliseconds; a host so slow that it does not is no host for boxes.
-const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(crate) async fn start(
     shared: Arc<Shared>,
@@ -24,7 +18,7 @@ pub(crate) async fn start(
 ) -> Result<Arc<LocalBox>, StartError> {
     let (remains, channel) = blank(&shared, &spec).await?;
     match carry_out(&shared, &spec, &remains, channel).await {
-        Ok(Ready {
+        Ok(Begun {
             link,
             landlock,
             fence,
@@ -35,7 +29,7 @@ pub(crate) async fn start(
                 return Err(missing(&denial));
             }
             Ok(Arc::new(LocalBox::new(
-                remains,
+                Arc::new(remains),
                 label,
                 link,
                 fence,
@@ -105,20 +99,12 @@ fn blocked(source: io::Error) -> StartError {
     }
 }
 
-/// What a box that has begun is known by.
-struct Ready {
-    link: Arc<Link>,
-    landlock: bool,
-    /// Where Landlock lets commands write; empty without it.
-    fence: Vec<String>,
-}
-
 async fn carry_out(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
     remains: &Remains,
     channel: boxwood_init::Channel,
-) -> Result<Ready, StartError> {
+) -> Result<Begun, StartError> {
     if let Some(group) = &remains.group {
         group
             .limit(&spec.limits())
@@ -130,27 +116,5 @@ async fn carry_out(
     };
     // A few short system calls per mount: not worth another thread.
     let Drawn { plan, fds } = plan::draw(shared, spec, remains, network)?;
-    let fence = plan.writable_places();
-    let link = Link::new(channel).map_err(step("open its channel"))?;
-    let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-    link.send(&ToInit::Plan(Box::new(plan)), &borrowed)
-        .await
-        .map_err(step("send its plan"))?;
-    let answer = tokio::time::timeout(DEADLINE, link.receive()).await;
-    match answer {
-        Ok(Ok((FromInit::Ready { landlock, .. }, _))) => Ok(Ready {
-            link,
-            landlock,
-            fence: if landlock { fence } else { Vec::new() },
-        }),
-        Ok(Ok((FromInit::PlanFailed { step, errno }, _))) => Err(StartError::Step {
-            step,
-            source: io::Error::from_raw_os_error(errno),
-        }),
-        Ok(Ok(_)) => Err(step("hear from init")(io::Error::other(
-            "an unexpected answer",
-        ))),
-        Ok(Err(error)) => Err(step("hear from init")(error)),
-        Err(_elapsed) => Err(step("hear from init")(io::ErrorKind::TimedOut.into())),
-    }
+    begin(channel, plan, &fds).await
 }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use boxwood_api::{MountMode, Network};
-use boxwood_backend::{Backend, Progress};
 use boxwood_backend::suite::{Bench, Footprint, Host, Wish, settle};
+use boxwood_backend::{Backend, Progress};
 use libtest_mimic::Trial;
 use support::harness::{Places, conclude, failed, runtime};
 

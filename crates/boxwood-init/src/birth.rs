@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use boxwood_init::{Channel, FromInit, Identity, Plan, ToInit};
+use boxwood_init::{Channel, FromInit, Identity, InsideNetwork, Plan, ToInit};
 use boxwood_sys::clone::exit_now;
 use boxwood_sys::netlink::{self, Subnet};
 use boxwood_sys::nftables::{InsideRules, guard_inside};
@@ -57,7 +57,8 @@ fn carry_out(plan: &Plan, fds: Vec<OwnedFd>) -> Result<Locked, StepError> {
     root::build(plan, &fds)?;
     drop(fds);
     rustix::system::sethostname(plan.hostname.as_bytes()).step("set the host name")?;
-    network(plan)?;
+    loopback()?;
+    network(plan.network.as_ref())?;
     lockdown::lock(plan)
 }
 
@@ -73,9 +74,13 @@ pub(crate) fn become_root(identity: &Identity) -> Result<(), StepError> {
     set_thread_res_uid(uid, uid, uid).step("become uid 0 of the box")
 }
 
-fn network(plan: &Plan) -> Result<(), StepError> {
-    netlink::loopback_up().step("bring up the loopback interface")?;
-    let Some(network) = &plan.network else {
+fn loopback() -> Result<(), StepError> {
+    netlink::loopback_up().step("bring up the loopback interface")
+}
+
+/// Configures the box's side of its way out, in the network namespace this process is in.
+pub(crate) fn network(network: Option<&InsideNetwork>) -> Result<(), StepError> {
+    let Some(network) = network else {
         return Ok(());
     };
     if let Some(interface) = &network.interface {

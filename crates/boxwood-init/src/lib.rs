@@ -11,9 +11,19 @@ mod plan;
 pub use channel::{Channel, ChannelError, MAX_FDS};
 pub use message::{
     FileFailure, FileReply, FileRequest, FileStat, FromInit, FromMounter, FromSpawner, KillScope,
-    MountOrder, Program, Spawn, StdioPlan, ToInit, ToSpawner,
+    MountOrder, MountWork, Program, Spawn, StdioPlan, ToInit, ToSpawner,
 };
 pub use plan::{Identity, InsideInterface, InsideNetwork, MountPlan, MountSource, Plan, RootPlan};
+
+/// Where a box that somebody else starts finds its init and the socket to the daemon: a directory of
+/// its own, mounted read-only, out of sight before the first command.
+pub const MEETING_PLACE: &str = "/.boxwood";
+/// The init program, in that directory.
+pub const PROGRAM_NAME: &str = "init";
+/// The daemon's socket, in that directory.
+pub const SOCKET_NAME: &str = "channel";
+/// The program's first argument when it is to be the first process of such a box.
+pub const JOIN: &str = "join";
 
 /// The static init program.
 #[cfg(feature = "embedded")]

@@ -2,12 +2,14 @@
 //!
 //! One small static program with one thread. Started by the daemon with a channel as its standard
 //! input it is the *spawner*; for each box it forks itself into new namespaces, and that fork, never
-//! exec'ed, is the box's init.
+//! exec'ed, is the box's init. Started by a container engine or a jail as `boxwood-init join` it is
+//! the init of the box it finds itself in.
 
 mod birth;
 mod command;
 mod denials;
 mod files;
+mod join;
 mod lockdown;
 mod mounter;
 mod places;
@@ -18,5 +20,11 @@ mod step;
 mod supervise;
 
 fn main() {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == boxwood_init::JOIN)
+    {
+        join::run()
+    }
     spawner::run()
 }

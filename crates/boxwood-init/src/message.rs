@@ -19,13 +19,24 @@ pub enum ToSpawner {
     Mounter,
 }
 
-/// Daemon to mounter, once: one mount for a box that is running. Descriptors by place.
+/// Daemon to mounter, once. Descriptors by place.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MountOrder {
     pub identity: Identity,
-    pub mount: MountPlan,
-    pub user_namespace: usize,
+    /// `None`: the box has the mounter's own.
+    pub user_namespace: Option<usize>,
     pub mount_namespace: usize,
+    pub net_namespace: usize,
+    pub work: MountWork,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum MountWork {
+    /// One mount for a box that is running.
+    Join(MountPlan),
+    /// Everything that the plan of a box asks for and that whoever made its namespaces left out.
+    /// The box's init waits meanwhile, and is the only process in it.
+    Furnish(Box<Plan>),
 }
 
 /// Mounter to daemon, its only word.

@@ -48,7 +48,7 @@ impl Plan {
         .into();
         places.push(self.workspace_path.clone());
         places.extend(self.mounts.iter().map(|mount| mount.target.clone()));
-        if matches!(self.root, RootPlan::Directory(_)) && !self.read_only_root {
+        if matches!(self.root, RootPlan::Directory(_) | RootPlan::Engine) && !self.read_only_root {
             places.push("/".to_owned());
         }
         places
@@ -61,6 +61,10 @@ pub enum RootPlan {
     Host,
     /// An unpacked image.
     Directory(MountSource),
+    /// What a container engine made of an image. It is there already.
+    Engine,
+    /// The host's system directories, read-only, in an empty root that a jail made, with a `/proc`.
+    Jail,
 }
 
 /// Who is who inside the box.

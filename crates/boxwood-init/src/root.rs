@@ -7,6 +7,7 @@
 //! into the other.
 
 mod collect;
+mod container;
 mod etc;
 mod furnish;
 mod target;
@@ -25,7 +26,9 @@ use rustix::mount::{
 use crate::places;
 use crate::step::{Step, StepError};
 use collect::Collected;
-pub(crate) use collect::bind;
+pub(crate) use collect::{Given, System, bind};
+pub(crate) use container::furnish_container;
+pub(crate) use furnish::furnish_jail;
 pub(crate) use target::put_over;
 
 pub(crate) fn build(plan: &Plan, fds: &[OwnedFd]) -> Result<(), StepError> {

@@ -17,8 +17,8 @@ use boxwood_backend::StartError;
 use crate::mapping::Mapping;
 use crate::net::Networks;
 use crate::{instance, names};
-pub use group::Group;
 pub(crate) use group::{Counters, ExecGroup};
+pub use group::{Group, PROCESSES_OF_OURS};
 use hosts::Mounts;
 
 const PARENT: &str = "boxwood";

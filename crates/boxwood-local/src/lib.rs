@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod areas;
+mod begin;
 mod busy;
 mod cgroup;
 mod environment;
@@ -17,8 +18,10 @@ mod link;
 mod live_mount;
 mod local_box;
 mod mapping;
+mod meeting;
 mod mount_plan;
 mod names;
+mod namespace;
 mod net;
 mod process;
 mod remains;
@@ -30,8 +33,9 @@ mod watched;
 mod way_out;
 
 pub use areas::Areas;
+pub use begin::{Begun, begin, furnish, plan};
 pub use busy::{Busy, Pulse, Work};
-pub use cgroup::{Cgroups, Group};
+pub use cgroup::{Cgroups, Group, PROCESSES_OF_OURS};
 pub use environment::environment;
 pub use host::LocalHost;
 pub use idmap::shifted;
@@ -39,8 +43,10 @@ pub use link::Link;
 pub use live_mount::Doors;
 pub use local_box::LocalBox;
 pub use mapping::{BoxIds, Mapping};
+pub use meeting::{Caller, Meeting};
 pub use mount_plan::{mount_plan, same_path};
 pub use names::next_name;
+pub use namespace::is_shared;
 pub use net::{NetError, NetworkSettings, WaysOut, caution};
 pub use remains::{Remains, Shell};
 pub use settings::{Kind, Settings};

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 
 use boxwood_api::MountMode;
 use boxwood_backend::{MountError, StartError};
-use boxwood_init::{Channel, FromMounter, MountOrder, ToSpawner};
+use boxwood_init::{Channel, FromMounter, Identity, MountOrder, MountWork, ToSpawner};
 use boxwood_policy::AdmittedMount;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 
 use crate::host::LocalHost;
 use crate::mount_plan::mount_plan;
+use crate::namespace;
 use crate::remains::Remains;
 use crate::spawner::{Born, into_io};
 
@@ -31,8 +32,17 @@ const LAST_MOMENT: Duration = Duration::from_secs(1);
 /// is closed to everybody who is not root. Holding them keeps the box's mounts alive, so they are
 /// let go of with the box.
 pub struct Doors {
-    user: OwnedFd,
+    /// `None` where the box has the host's own.
+    user: Option<OwnedFd>,
     mounts: OwnedFd,
+    net: OwnedFd,
+}
+
+/// The doors' places in the list of descriptors of an order.
+pub(crate) struct DoorPlaces {
+    pub(crate) user: Option<usize>,
+    pub(crate) mounts: usize,
+    pub(crate) net: usize,
 }
 
 impl Doors {
@@ -42,13 +52,26 @@ impl Doors {
             File::open(path).map(OwnedFd::from)
         };
         Ok(Self {
-            user: open("user")?,
+            user: if namespace::is_shared(init, "user")? {
+                None
+            } else {
+                Some(open("user")?)
+            },
             mounts: open("mnt")?,
+            net: open("net")?,
         })
     }
 
-    fn try_clone(&self) -> io::Result<[OwnedFd; 2]> {
-        Ok([self.user.try_clone()?, self.mounts.try_clone()?])
+    pub(crate) fn add_to(&self, fds: &mut Vec<OwnedFd>) -> io::Result<DoorPlaces> {
+        let mut add = |fd: &OwnedFd| {
+            fds.push(fd.try_clone()?);
+            Ok::<_, io::Error>(fds.len() - 1)
+        };
+        Ok(DoorPlaces {
+            mounts: add(&self.mounts)?,
+            net: add(&self.net)?,
+            user: self.user.as_ref().map(add).transpose()?,
+        })
     }
 }
 
@@ -77,37 +100,73 @@ pub(crate) fn mount(
 ) -> Result<(), MountError> {
     let doors = remains.doors().ok_or_else(|| no_doors(remains, mount))?;
     let step = |step: &'static str| move |source| failed(mount, step, source);
-    let mut fds: Vec<OwnedFd> = doors
-        .try_clone()
-        .map_err(step("hand over the box's namespaces"))?
-        .into();
+    let mut fds = Vec::new();
+    let places = doors
+        .add_to(&mut fds)
+        .map_err(step("hand over the box's namespaces"))?;
     drop(doors);
     let plan =
         mount_plan(host, mount, &remains.ids, &mut fds).map_err(|error| not_drawn(mount, error))?;
-    let order = MountOrder {
-        identity: remains.ids.identity,
-        mount: plan,
-        user_namespace: 0,
-        mount_namespace: 1,
+    let work = MountWork::Join(plan);
+    let order = order(remains.ids.identity, &places, work);
+    match carry_out(host, &order, &fds, remains) {
+        Outcome::Done => Ok(()),
+        Outcome::Failed { step, source } => Err(failed(mount, step, source)),
+        Outcome::BoxGone => Err(MountError::Gone),
+    }
+}
+
+pub(crate) fn order(identity: Identity, places: &DoorPlaces, work: MountWork) -> MountOrder {
+    MountOrder {
+        identity,
+        user_namespace: places.user,
+        mount_namespace: places.mounts,
+        net_namespace: places.net,
+        work,
+    }
+}
+
+/// What came of an order.
+pub(crate) enum Outcome {
+    Done,
+    Failed { step: String, source: io::Error },
+    BoxGone,
+}
+
+/// Has a mounter carry out an order. Blocks for a few milliseconds, at the worst for a little longer
+/// than [`DEADLINE`].
+pub(crate) fn carry_out(
+    host: &LocalHost,
+    order: &MountOrder,
+    fds: &[OwnedFd],
+    remains: &Remains,
+) -> Outcome {
+    let ask = || {
+        let (ours, theirs) = Channel::pair()?;
+        let mounter = host.spawner.ask(ToSpawner::Mounter, &theirs)?;
+        drop(theirs);
+        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        ours.send(order, &borrowed).map_err(into_io)?;
+        Ok((ours, mounter))
     };
-    let (ours, theirs) = Channel::pair().map_err(step("open a channel"))?;
-    let mounter = host
-        .spawner
-        .ask(ToSpawner::Mounter, &theirs)
-        .map_err(step("start the mounter"))?;
-    drop(theirs);
-    let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-    ours.send(&order, &borrowed)
-        .map_err(into_io)
-        .map_err(step("send the order"))?;
-    drop(fds);
-    match hear(&ours, &mounter, remains) {
-        Heard::Answer(FromMounter::Done) => Ok(()),
-        Heard::Answer(FromMounter::Failed { step, errno }) => {
-            Err(failed(mount, step, io::Error::from_raw_os_error(errno)))
+    let (ours, mounter) = match ask() {
+        Ok(asked) => asked,
+        Err(source) => {
+            let step = "start the mounter".to_owned();
+            return Outcome::Failed { step, source };
         }
-        Heard::BoxGone => Err(MountError::Gone),
-        Heard::Nothing(source) => Err(failed(mount, "hear from the mounter", source)),
+    };
+    match hear(&ours, &mounter, remains) {
+        Heard::Answer(FromMounter::Done) => Outcome::Done,
+        Heard::Answer(FromMounter::Failed { step, errno }) => Outcome::Failed {
+            step,
+            source: io::Error::from_raw_os_error(errno),
+        },
+        Heard::BoxGone => Outcome::BoxGone,
+        Heard::Nothing(source) => Outcome::Failed {
+            step: "hear from the mounter".to_owned(),
+            source,
+        },
     }
 }
 

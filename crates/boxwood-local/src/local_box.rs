@@ -46,13 +46,12 @@ pub struct LocalBox {
 
 impl LocalBox {
     pub fn new(
-        remains: Remains,
+        remains: Arc<Remains>,
         label: IsolationLabel,
         link: Arc<Link>,
         fence: Vec<String>,
         host: &Arc<LocalHost>,
     ) -> Self {
-        let remains = Arc::new(remains);
         let (tell_gone, gone) = watch::channel(false);
         tokio::spawn(Arc::clone(&link).listen(Arc::clone(&remains), tell_gone));
         Self {

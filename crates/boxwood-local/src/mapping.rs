@@ -65,14 +65,38 @@ pub struct BoxIds {
     /// Host id of init, where it is one that cgroup files can be given to.
     pub init_uid: u32,
     slot: Option<(u32, Arc<Mutex<Slots>>)>,
+    /// The ids above are not the daemon's own, and it may give files to them.
+    foreign: bool,
 }
 
 impl BoxIds {
+    /// Those of a box that somebody else mapped, as the kernel tells of its first process.
+    pub fn observed(pid: i32, user: BoxUser) -> io::Result<Self> {
+        let uids = Map::read(&format!("/proc/{pid}/uid_map"))?;
+        let gids = Map::read(&format!("/proc/{pid}/gid_map"))?;
+        let identity = identity(user, uids.is_hosts_own());
+        let outside = |map: &Map, id: u32| {
+            map.outside(id)
+                .ok_or_else(|| io::Error::other(format!("the box's user namespace has no id {id}")))
+        };
+        Ok(Self {
+            identity,
+            command_uid: outside(&uids, identity.command_uid)?,
+            command_gid: outside(&gids, identity.command_gid)?,
+            init_uid: outside(&uids, identity.init_uid)?,
+            slot: None,
+            foreign: rustix::process::geteuid().is_root(),
+        })
+    }
+
+    /// Whether the box's uid 0 is the host's.
+    pub fn is_hosts_own(&self) -> bool {
+        self.command_uid == self.identity.command_uid
+    }
+
     /// Whose the commands' files on the host are, where that is not the daemon's own user.
     pub fn owner(&self) -> Option<(u32, u32)> {
-        self.slot
-            .as_ref()
-            .map(|_| (self.command_uid, self.command_gid))
+        self.foreign.then_some((self.command_uid, self.command_gid))
     }
 
     /// The uid that owns the box's user namespace, where that is not the daemon's own: the first of
@@ -159,16 +183,8 @@ impl Mapping {
 
     /// Ids for one box.
     pub fn allocate(&self, user: BoxUser) -> io::Result<BoxIds> {
-        let (command, init) = match user {
-            BoxUser::Box => (BOX_UID, 0),
-            BoxUser::Root => (0, OTHER_INIT_UID),
-        };
-        let identity = Identity {
-            init_uid: init,
-            command_uid: command,
-            command_gid: command,
-            single_uid: false,
-        };
+        let identity = identity(user, false);
+        let (command, init) = (identity.command_uid, identity.init_uid);
         Ok(match self {
             Self::Root { slots } => {
                 let slot = slots
@@ -182,6 +198,7 @@ impl Mapping {
                     command_gid: base + command,
                     init_uid: base + init,
                     slot: Some((slot, Arc::clone(slots))),
+                    foreign: true,
                 }
             }
             Self::Subordinate {
@@ -195,6 +212,7 @@ impl Mapping {
                 command_gid: *gid,
                 init_uid: *first_uid,
                 slot: None,
+                foreign: false,
             },
             Self::Single { uid, gid, .. } => BoxIds {
                 identity: Identity {
@@ -206,6 +224,7 @@ impl Mapping {
                 command_gid: *gid,
                 init_uid: *uid,
                 slot: None,
+                foreign: false,
             },
         })
     }
@@ -252,6 +271,55 @@ impl Mapping {
                 )
             }
         }
+    }
+}
+
+/// Who is who in a box. Init is nobody's uid where 0 is the commands', or the host's.
+fn identity(user: BoxUser, hosts_own: bool) -> Identity {
+    let command = match user {
+        BoxUser::Box => BOX_UID,
+        BoxUser::Root => 0,
+    };
+    Identity {
+        init_uid: if hosts_own || command == 0 {
+            OTHER_INIT_UID
+        } else {
+            0
+        },
+        command_uid: command,
+        command_gid: command,
+        single_uid: false,
+    }
+}
+
+/// A user namespace's map of ids, as the kernel shows it.
+struct Map(Vec<(u32, u32, u32)>);
+
+impl Map {
+    fn read(path: &str) -> io::Result<Self> {
+        let text = fs::read_to_string(path)?;
+        let line = |line: &str| {
+            let mut numbers = line.split_whitespace().map(str::parse);
+            match (numbers.next(), numbers.next(), numbers.next()) {
+                (Some(Ok(inside)), Some(Ok(outside)), Some(Ok(count))) => {
+                    Ok((inside, outside, count))
+                }
+                _ => Err(io::ErrorKind::InvalidData.into()),
+            }
+        };
+        text.lines().map(line).collect::<io::Result<_>>().map(Self)
+    }
+
+    fn outside(&self, id: u32) -> Option<u32> {
+        let found = |&(inside, outside, count): &(u32, u32, u32)| {
+            let offset = id.checked_sub(inside).filter(|offset| *offset < count)?;
+            outside.checked_add(offset)
+        };
+        self.0.iter().find_map(found)
+    }
+
+    fn is_hosts_own(&self) -> bool {
+        self.outside(0) == Some(0)
     }
 }
 

@@ -9,6 +9,7 @@ pub mod landlock;
 pub mod mount;
 pub mod netlink;
 pub mod nftables;
+pub mod peer;
 pub mod seccomp;
 pub mod signals;
 pub mod sock_diag;

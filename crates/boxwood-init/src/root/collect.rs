@@ -24,52 +24,83 @@ pub(crate) enum Piece {
 
 pub(crate) struct Collected {
     pub(crate) image: Option<OwnedFd>,
+    pub(crate) system: System,
+    pub(crate) proc: OwnedFd,
+    pub(crate) given: Given,
+}
+
+/// The host's own directories and devices.
+pub(crate) struct System {
     /// Absolute path in the box, what belongs there.
     pub(crate) pieces: Vec<(String, Piece)>,
     pub(crate) devices: Vec<(&'static str, OwnedFd)>,
-    pub(crate) proc: OwnedFd,
-    pub(crate) pts: OwnedFd,
-    pub(crate) workspace: Option<OwnedFd>,
-    pub(crate) mounts: Vec<OwnedFd>,
     pub(crate) python: Option<&'static str>,
 }
 
-impl Collected {
-    pub(crate) fn from_host(plan: &Plan, fds: &[OwnedFd]) -> Result<Self, StepError> {
-        let (image, pieces) = match &plan.root {
-            RootPlan::Host => (None, system_pieces()?),
-            RootPlan::Directory(source) => {
-                let image = detached(source, fds, "the image")?;
-                make_read_only(image.as_fd(), Depth::Recursive)?;
-                (Some(image), Vec::new())
-            }
-        };
-        let mut devices = Vec::new();
-        for name in places::DEVICES {
-            devices.push((
-                name,
-                clone_tree(&format!("/dev/{name}"), OpenTreeFlags::empty())?,
-            ));
-        }
-        let mount = |mount: &MountPlan| bind(mount, fds);
+/// The directories and files that a box was given.
+pub(crate) struct Given {
+    pub(crate) workspace: Option<OwnedFd>,
+    pub(crate) mounts: Vec<OwnedFd>,
+}
+
+impl System {
+    pub(crate) fn from_host() -> Result<Self, StepError> {
         Ok(Self {
-            image,
-            pieces,
-            devices,
-            proc: proc(plan)?,
-            pts: pts()?,
-            workspace: plan.workspace.as_ref().map(mount).transpose()?,
-            mounts: plan.mounts.iter().map(mount).collect::<Result<_, _>>()?,
-            python: missing_python(plan),
+            pieces: system_pieces()?,
+            devices: devices()?,
+            python: missing_python(),
         })
     }
 }
 
+impl Given {
+    pub(crate) fn take(plan: &Plan, fds: &[OwnedFd]) -> Result<Self, StepError> {
+        let mount = |mount: &MountPlan| bind(mount, fds);
+        Ok(Self {
+            workspace: plan.workspace.as_ref().map(mount).transpose()?,
+            mounts: plan.mounts.iter().map(mount).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Collected {
+    pub(crate) fn from_host(plan: &Plan, fds: &[OwnedFd]) -> Result<Self, StepError> {
+        let (image, system) = match &plan.root {
+            RootPlan::Directory(source) => {
+                let image = detached(source, fds, "the image")?;
+                make_read_only(image.as_fd(), Depth::Recursive)?;
+                let system = System {
+                    pieces: Vec::new(),
+                    devices: devices()?,
+                    python: None,
+                };
+                (Some(image), system)
+            }
+            _ => (None, System::from_host()?),
+        };
+        Ok(Self {
+            image,
+            system,
+            proc: proc(plan)?,
+            given: Given::take(plan, fds)?,
+        })
+    }
+}
+
+fn devices() -> Result<Vec<(&'static str, OwnedFd)>, StepError> {
+    places::DEVICES
+        .into_iter()
+        .map(|name| {
+            let tree = clone_tree(&format!("/dev/{name}"), OpenTreeFlags::empty())?;
+            Ok((name, tree))
+        })
+        .collect()
+}
+
 /// `python` is what agents type; many hosts have only `python3`.
-fn missing_python(plan: &Plan) -> Option<&'static str> {
-    let host = matches!(plan.root, RootPlan::Host);
+fn missing_python() -> Option<&'static str> {
     let exists = |name: &str| Path::new(name).exists();
-    (host && !exists("/usr/bin/python") && exists("/usr/bin/python3")).then_some("/usr/bin/python3")
+    (!exists("/usr/bin/python") && exists("/usr/bin/python3")).then_some("/usr/bin/python3")
 }
 
 fn system_pieces() -> Result<Vec<(String, Piece)>, StepError> {
@@ -201,7 +232,7 @@ fn proc(plan: &Plan) -> Result<OwnedFd, StepError> {
     mounted(&context, flags, "proc")
 }
 
-fn pts() -> Result<OwnedFd, StepError> {
+pub(super) fn pts() -> Result<OwnedFd, StepError> {
     let context = fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC).step("open devpts")?;
     // The host's terminals are counted together; one box must leave some for the others.
     for (key, value) in [("ptmxmode", "0666"), ("mode", "0620"), ("max", "256")] {

@@ -1,7 +1,6 @@
 //! The files of `/etc` that a box has of its own.
 
 use std::fs;
-use std::io::Write;
 
 use boxwood_init::{Plan, RootPlan};
 
@@ -27,7 +26,7 @@ pub(super) fn write(plan: &Plan) -> Result<(), StepError> {
     )?;
     write("resolv.conf", &resolv_conf(plan))?;
     match plan.root {
-        RootPlan::Host => {
+        RootPlan::Host | RootPlan::Jail => {
             write("passwd", &passwd())?;
             write("group", &group())?;
             write(
@@ -36,11 +35,11 @@ pub(super) fn write(plan: &Plan) -> Result<(), StepError> {
             )?;
             write("shells", "/bin/sh\n/bin/bash\n")
         }
-        RootPlan::Directory(_) => add_user(),
+        RootPlan::Directory(_) | RootPlan::Engine => add_user(),
     }
 }
 
-fn resolv_conf(plan: &Plan) -> String {
+pub(super) fn resolv_conf(plan: &Plan) -> String {
     let servers = plan.network.iter().flat_map(|network| &network.dns);
     servers.fold(String::new(), |text, server| {
         text + &format!("nameserver {server}\n")
@@ -62,30 +61,32 @@ fn group() -> String {
 
 /// Images have users of their own; the box's is added when its number is free.
 fn add_user() -> Result<(), StepError> {
-    for (path, line) in [("/etc/passwd", BOX_PASSWD), ("/etc/group", BOX_GROUP)] {
-        let before = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error).step_with(|| format!("read {path}")),
-        };
-        let taken = before
-            .lines()
-            .any(|entry| entry.split(':').nth(2) == Some("1000"));
-        if taken {
-            continue;
+    for (path, line) in USER_FILES {
+        if let Some(text) = with_user(path, line)? {
+            fs::write(path, text).step_with(|| format!("write {path}"))?;
         }
-        let mut file = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .step_with(|| format!("open {path}"))?;
-        let gap = if before.is_empty() || before.ends_with('\n') {
-            ""
-        } else {
-            "\n"
-        };
-        file.write_all(format!("{gap}{line}").as_bytes())
-            .step_with(|| format!("write {path}"))?;
     }
     Ok(())
+}
+
+/// The tables of users and groups, and the box's entry in each.
+pub(super) const USER_FILES: [(&str, &str); 2] =
+    [("/etc/passwd", BOX_PASSWD), ("/etc/group", BOX_GROUP)];
+
+/// The image's table with the box's entry; `None` when somebody has its number already.
+pub(super) fn with_user(path: &str, line: &str) -> Result<Option<String>, StepError> {
+    let before = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).step_with(|| format!("read {path}")),
+    };
+    let taken = before
+        .lines()
+        .any(|entry| entry.split(':').nth(2) == Some("1000"));
+    let gap = if before.is_empty() || before.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
+    Ok((!taken).then(|| format!("{before}{gap}{line}")))
 }

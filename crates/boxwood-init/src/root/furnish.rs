@@ -12,41 +12,63 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::thread::{Gid, Uid};
 
 use crate::places;
-use crate::root::collect::{Collected, Piece};
+use crate::root::collect::{Collected, Given, Piece, System, pts};
 use crate::root::target::put_at;
 use crate::root::{etc, make_read_only, overlay, put, tmpfs};
 use crate::step::{Step, StepError};
 
 pub(crate) fn furnish(plan: &Plan, collected: &Collected) -> Result<(), StepError> {
+    lay_out(plan, &collected.system)?;
+    put(collected.proc.as_fd(), "/proc")?;
+    hide_in_proc()?;
+    move_in(plan, &collected.given)
+}
+
+/// The same in the empty root of a jail, which has its `/proc` already.
+pub(crate) fn furnish_jail(plan: &Plan, system: &System, given: &Given) -> Result<(), StepError> {
+    lay_out(plan, system)?;
+    hide_in_proc()?;
+    move_in(plan, given)
+}
+
+fn is_host_root(plan: &Plan) -> bool {
+    matches!(plan.root, RootPlan::Host | RootPlan::Jail)
+}
+
+/// Directories, system pieces, `/etc` and `/dev`.
+fn lay_out(plan: &Plan, system: &System) -> Result<(), StepError> {
     for name in [
         "etc", "home", "mnt", "opt", "proc", "dev", "root", "run", "srv", "tmp", "var",
     ] {
         make_directory(&format!("/{name}"), 0o755)?;
     }
-    let host_root = matches!(plan.root, RootPlan::Host);
-    for (path, piece) in &collected.pieces {
+    for (path, piece) in &system.pieces {
         place_piece(path, piece)?;
     }
     etc::write(plan)?;
-    if host_root {
+    if is_host_root(plan) {
         for name in ["cache", "lib", "log"] {
             make_directory(&format!("/var/{name}"), 0o755)?;
         }
         make_symlink("/tmp", "/var/tmp")?;
         make_symlink("/run", "/var/run")?;
         make_directory("/.boxwood/bin", 0o755)?;
-        if let Some(python) = collected.python {
+        if let Some(python) = system.python {
             make_symlink(python, "/.boxwood/bin/python")?;
         }
     }
-    dev(plan, collected)?;
-    proc(collected)?;
+    dev(plan, system)
+}
+
+/// What the box may write, and what it was given. The root is closed at the end.
+fn move_in(plan: &Plan, given: &Given) -> Result<(), StepError> {
+    let host_root = is_host_root(plan);
     put(tmpfs(plan.tmp_mb, 0o1777, None)?.as_fd(), "/tmp")?;
     private_areas(plan, host_root)?;
     let root = open_tree(CWD, "/", OpenTreeFlags::OPEN_TREE_CLOEXEC).step("look at the root")?;
     // Targets of mounts are made while the root can still be written.
-    workspace(plan, collected.workspace.as_ref())?;
-    for (mount, tree) in plan.mounts.iter().zip(&collected.mounts) {
+    workspace(plan, given.workspace.as_ref())?;
+    for (mount, tree) in plan.mounts.iter().zip(&given.mounts) {
         put_at(&plan.identity, tree, &mount.target, mount.is_dir)?;
     }
     if host_root || plan.read_only_root {
@@ -75,15 +97,15 @@ fn place_piece(path: &str, piece: &Piece) -> Result<(), StepError> {
     }
 }
 
-fn dev(plan: &Plan, collected: &Collected) -> Result<(), StepError> {
+fn dev(plan: &Plan, system: &System) -> Result<(), StepError> {
     put(tmpfs(1, 0o755, None)?.as_fd(), "/dev")?;
-    for (name, node) in &collected.devices {
+    for (name, node) in &system.devices {
         let path = format!("/dev/{name}");
         make_file(&path)?;
         put(node.as_fd(), &path)?;
     }
     make_directory("/dev/pts", 0o755)?;
-    put(collected.pts.as_fd(), "/dev/pts")?;
+    put(pts()?.as_fd(), "/dev/pts")?;
     make_directory("/dev/shm", 0o1777)?;
     put(tmpfs(plan.tmp_mb, 0o1777, None)?.as_fd(), "/dev/shm")?;
     for (target, link) in [
@@ -100,8 +122,7 @@ fn dev(plan: &Plan, collected: &Collected) -> Result<(), StepError> {
         .step("make /dev read-only")
 }
 
-fn proc(collected: &Collected) -> Result<(), StepError> {
-    put(collected.proc.as_fd(), "/proc")?;
+fn hide_in_proc() -> Result<(), StepError> {
     for name in places::PROC_READ_ONLY {
         let path = format!("/proc/{name}");
         if Path::new(&path).is_dir() {
@@ -191,13 +212,13 @@ pub(super) fn make_directory(path: &str, mode: u32) -> Result<(), StepError> {
         .step_with(|| format!("make the directory {path}"))
 }
 
-fn make_owned_directory(path: &str, (uid, gid): (u32, u32)) -> Result<(), StepError> {
+pub(super) fn make_owned_directory(path: &str, (uid, gid): (u32, u32)) -> Result<(), StepError> {
     make_directory(path, 0o755)?;
     rustix::fs::chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
         .step_with(|| format!("give {path} to the box's user"))
 }
 
-fn make_file(path: &str) -> Result<(), StepError> {
+pub(super) fn make_file(path: &str) -> Result<(), StepError> {
     if Path::new(path).exists() {
         return Ok(());
     }

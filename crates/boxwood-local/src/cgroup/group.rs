@@ -9,12 +9,14 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use boxwood_api::Mechanism;
 use boxwood_policy::Limits;
 
+use super::hosts::{Membership, Mounts};
 use super::{Cgroups, Version, remove_tree};
 
 /// Init itself, and a file operation beside it.
-const PROCESSES_OF_OURS: u64 = 2;
+pub const PROCESSES_OF_OURS: u64 = 2;
 const CPU_PERIOD_US: u64 = 100_000;
 
 /// One box's groups in every hierarchy.
@@ -79,21 +81,109 @@ impl Group {
         group.memory = own(&cgroups.memory);
         group.cpu = own(&cgroups.cpu);
         group.pids = own(&cgroups.pids);
-        if let Some((version, path)) = &group.memory {
-            let file = match version {
-                Version::One => "memory.oom_control",
-                Version::Two => "memory.events",
-            };
-            group.oom_events = Some(File::open(path.join(file))?);
-        }
-        if let Some((_, path)) = &group.pids {
-            group.pids_events = Some(File::open(path.join("pids.events"))?);
-        }
+        group.open_events()?;
         if let Some(path) = &group.kill {
             // Being born in a sub-group takes write access here, the common ancestor, too.
             chown(path.join("cgroup.procs"), Some(init_uid), None)?;
         }
         Ok(group)
+    }
+
+    fn open_events(&mut self) -> io::Result<()> {
+        if let Some((version, path)) = &self.memory {
+            let file = match version {
+                Version::One => "memory.oom_control",
+                Version::Two => "memory.events",
+            };
+            self.oom_events = Some(File::open(path.join(file))?);
+        }
+        if let Some((_, path)) = &self.pids {
+            self.pids_events = Some(File::open(path.join("pids.events"))?);
+        }
+        Ok(())
+    }
+
+    /// The groups that a container engine made for the box whose first process is `pid`: their
+    /// counters, and sub-groups for commands where the box has a group to itself. What the engine
+    /// made stays the engine's to remove.
+    pub fn observed(pid: i32, init_uid: u32) -> io::Result<Self> {
+        let mounts = Mounts::read()?;
+        let of = Membership::read(pid)?;
+        let one = |controller: &str| {
+            let path = of.one.get(controller)?;
+            Some((Version::One, below(mounts.one.get(controller)?, path)?))
+        };
+        let two = || Some(below(mounts.two.as_ref()?, of.two.as_ref()?)?);
+        let has = |controller: &str| {
+            let group = two()?;
+            let known = fs::read_to_string(group.join("cgroup.controllers")).ok()?;
+            let has = known.split_whitespace().any(|known| known == controller);
+            has.then_some((Version::Two, group))
+        };
+        let place = |controller: &str| one(controller).or_else(|| has(controller));
+        let mut group = Self {
+            directories: Vec::new(),
+            memory: place("memory"),
+            cpu: place("cpu"),
+            pids: place("pids"),
+            kill: two().filter(|group| is_alone_in(pid, group)),
+            oom_events: None,
+            pids_events: None,
+            init_uid,
+            idle: Mutex::default(),
+            lingering: Mutex::default(),
+            next: AtomicU64::new(0),
+        };
+        group.open_events()?;
+        if let Some(path) = &group.kill
+            && chown(path.join("cgroup.procs"), Some(init_uid), None).is_err()
+        {
+            // Somebody else's, and not ours to give away: commands are held together otherwise.
+            group.kill = None;
+        }
+        Ok(group)
+    }
+
+    /// A cgroup counts the box's processes.
+    pub fn counts_processes(&self) -> bool {
+        self.pids.is_some()
+    }
+
+    /// Whether the tree of a command can be killed at once.
+    pub fn kills(&self) -> bool {
+        self.kill.is_some()
+    }
+
+    /// What of `limits` the kernel does not enforce, from its own files.
+    pub fn unenforced(&self, limits: &Limits) -> Vec<Mechanism> {
+        let number = |place: &Option<(Version, PathBuf)>, one: &str, two: &str| {
+            let (version, path) = place.as_ref()?;
+            let name = match version {
+                Version::One => one,
+                Version::Two => two,
+            };
+            let text = fs::read_to_string(path.join(name)).ok()?;
+            text.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        let memory = number(&self.memory, "memory.limit_in_bytes", "memory.max");
+        let cpu = number(&self.cpu, "cpu.cfs_quota_us", "cpu.max");
+        let pids = number(&self.pids, "pids.max", "pids.max");
+        let most_memory = limits.memory_mb.saturating_mul(1024 * 1024);
+        let most_pids = limits.pids.saturating_add(PROCESSES_OF_OURS);
+        [
+            (Mechanism::CpuLimit, cpu.is_some()),
+            (
+                Mechanism::MemoryLimit,
+                memory.is_some_and(|bytes| bytes <= most_memory),
+            ),
+            (
+                Mechanism::PidsLimit,
+                pids.is_some_and(|most| most <= most_pids),
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(mechanism, enforced)| (!enforced).then_some(mechanism))
+        .collect()
     }
 
     /// Moves a process in. Slow on an idle host; done ahead of time.
@@ -242,6 +332,9 @@ impl Group {
 
     /// True when nothing is left.
     pub(crate) fn try_remove(&self) -> bool {
+        if self.directories.is_empty() {
+            return self.kill.as_deref().is_none_or(remove_below);
+        }
         for directory in &self.directories {
             if fs::remove_dir(directory).is_err() && directory.is_dir() {
                 remove_tree(directory);
@@ -267,6 +360,31 @@ impl ExecGroup {
         let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
+}
+
+/// A group's directory, if this mount shows it and it is not the whole machine's.
+fn below(mount: &Path, path: &str) -> Option<PathBuf> {
+    let inner = path.trim_start_matches('/');
+    let group = mount.join(inner);
+    (!inner.is_empty() && !inner.contains("..") && group.is_dir()).then_some(group)
+}
+
+/// Whether `pid` is the only process in the group, so that the group is the box's own.
+fn is_alone_in(pid: i32, group: &Path) -> bool {
+    let members = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    members.trim() == pid.to_string() && group.join("cgroup.kill").exists()
+}
+
+/// Removes the sub-groups of a group that stays. True when none is left.
+fn remove_below(group: &Path) -> bool {
+    let sub_groups = || {
+        let entries = fs::read_dir(group).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+    };
+    for entry in sub_groups() {
+        remove_tree(&entry.path());
+    }
+    sub_groups().next().is_none()
 }
 
 /// Hosts without swap accounting do not have every file.

@@ -47,6 +47,38 @@ impl Mounts {
     }
 }
 
+/// The groups that one process is in, as paths below their hierarchies.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Membership {
+    pub(crate) one: BTreeMap<String, String>,
+    pub(crate) two: Option<String>,
+}
+
+impl Membership {
+    pub(crate) fn read(pid: i32) -> io::Result<Self> {
+        fs::read_to_string(format!("/proc/{pid}/cgroup")).map(|text| Self::parse(&text))
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut found = Self::default();
+        for line in text.lines() {
+            let mut fields = line.splitn(3, ':');
+            let (Some(_), Some(controllers), Some(path)) =
+                (fields.next(), fields.next(), fields.next())
+            else {
+                continue;
+            };
+            if controllers.is_empty() {
+                found.two = Some(path.to_owned());
+            }
+            for controller in controllers.split(',').filter(|name| !name.is_empty()) {
+                found.one.insert(controller.to_owned(), path.to_owned());
+            }
+        }
+        found
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +106,13 @@ mod tests {
         );
         assert!(mounts.one.is_empty());
         assert_eq!(mounts.two, Some(PathBuf::from("/sys/fs/cgroup")));
+    }
+
+    #[test]
+    fn a_process_is_in_one_group_of_each_hierarchy() {
+        let found = Membership::parse("4:memory:/docker/a:b\n1:cpu,cpuacct:/c\n0::/docker/x\n");
+        assert_eq!(found.one["memory"], "/docker/a:b");
+        assert_eq!(found.one["cpuacct"], "/c");
+        assert_eq!(found.two.as_deref(), Some("/docker/x"));
     }
 }

@@ -1,0 +1,92 @@
+//! What a container gets beside what its engine made: private areas, mounts, a user of its own.
+//!
+//! Runs in the container's mount namespace while its init waits and nothing else runs there. Never
+//! here: a path of the host.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+
+use boxwood_init::{Identity, MEETING_PLACE, Plan};
+use boxwood_sys::mount::Depth;
+use rustix::fs::CWD;
+use rustix::mount::{OpenTreeFlags, open_tree};
+
+use crate::root::collect::Given;
+use crate::root::etc::{USER_FILES, resolv_conf, with_user};
+use crate::root::furnish::{make_directory, make_owned_directory};
+use crate::root::target::put_over;
+use crate::root::{make_read_only, tmpfs};
+use crate::step::{Step, StepError};
+
+pub(crate) fn furnish_container(plan: &Plan, given: &Given) -> Result<(), StepError> {
+    let identity = &plan.identity;
+    let owner = (identity.command_uid, identity.command_gid);
+    cover_meeting_place(plan)?;
+    for path in ["/tmp", "/dev/shm"] {
+        put_over(identity, &tmpfs(plan.tmp_mb, 0o1777, None)?, path, true)?;
+    }
+    put_over(identity, &tmpfs(plan.home_mb, 0o755, None)?, "/home", true)?;
+    make_owned_directory("/home/box", owner)?;
+    if owner.0 == 0 {
+        let home = tmpfs(plan.home_mb, 0o700, Some(owner))?;
+        put_over(identity, &home, "/root", true)?;
+    }
+    let private;
+    let workspace = match &given.workspace {
+        Some(tree) => tree,
+        None => {
+            private = tmpfs(plan.private_workspace_mb, 0o755, Some(owner))?;
+            &private
+        }
+    };
+    put_over(identity, workspace, &plan.workspace_path, true)?;
+    for (mount, tree) in plan.mounts.iter().zip(&given.mounts) {
+        put_over(identity, tree, &mount.target, mount.is_dir)?;
+    }
+    Ok(())
+}
+
+/// Hides the init program and the daemon's socket behind the few files of `/etc` that a box has of
+/// its own, and puts those over the image's.
+fn cover_meeting_place(plan: &Plan) -> Result<(), StepError> {
+    let identity = &plan.identity;
+    put_over(identity, &tmpfs(1, 0o755, None)?, MEETING_PLACE, true)?;
+    let etc = format!("{MEETING_PLACE}/etc");
+    make_directory(&etc, 0o755)?;
+    let mut files = vec![("/etc/resolv.conf", resolv_conf(plan))];
+    for (path, line) in USER_FILES {
+        if let Some(text) = with_user(path, line)? {
+            files.push((path, text));
+        }
+    }
+    let mut trees = Vec::new();
+    for (path, text) in files {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let copy = format!("{etc}/{name}");
+        fs::write(&copy, text).step_with(|| format!("write {copy}"))?;
+        trees.push((path, clone(&copy)?));
+    }
+    let cover = open_tree(CWD, MEETING_PLACE, OpenTreeFlags::OPEN_TREE_CLOEXEC)
+        .step("look at the meeting place")?;
+    make_read_only(cover.as_fd(), Depth::One)?;
+    for (path, tree) in trees {
+        put_file(identity, &tree, path)?;
+    }
+    Ok(())
+}
+
+fn clone(path: &str) -> Result<OwnedFd, StepError> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(CWD, path, flags).step_with(|| format!("look at {path}"))?;
+    make_read_only(tree.as_fd(), Depth::One)?;
+    Ok(tree)
+}
+
+/// Some images have symlinks there; what those lead to is not followed, so the link has to go first
+/// where that is possible.
+fn put_file(identity: &Identity, tree: &OwnedFd, path: &str) -> Result<(), StepError> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+        fs::remove_file(path).step_with(|| format!("replace {path}"))?;
+    }
+    put_over(identity, tree, path, false)
+}

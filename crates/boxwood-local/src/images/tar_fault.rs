@@ -1,0 +1,39 @@
+//! What can be wrong with an archive.
+
+use std::io;
+
+use boxwood_backend::ImageError;
+
+pub(super) fn bad(why: impl Into<String>) -> ImageError {
+    ImageError::BadArchive { why: why.into() }
+}
+
+/// For entries: names the one that is wrong, without what a terminal would obey.
+pub(super) fn bad_entry(path: &[u8], why: &str) -> ImageError {
+    bad(format!("`{}` {why}", shown(path)))
+}
+
+pub(super) fn shown(path: &[u8]) -> String {
+    const LONGEST: usize = 200;
+    let text = String::from_utf8_lossy(&path[..path.len().min(LONGEST)]);
+    text.escape_debug().to_string()
+}
+
+/// A failure to read is the archive's: it broke off, or its compression is damaged.
+pub(super) fn reading(error: &io::Error) -> ImageError {
+    match error.kind() {
+        io::ErrorKind::FileTooLarge => ImageError::TooLarge {
+            why: error.to_string(),
+        },
+        io::ErrorKind::UnexpectedEof => bad("it ends too early"),
+        _ => bad(format!("it could not be read: {error}")),
+    }
+}
+
+/// A failure to write is this machine's.
+pub(super) fn writing(path: &[u8], error: impl Into<io::Error>) -> ImageError {
+    ImageError::Io {
+        step: format!("write `{}`", shown(path)),
+        source: error.into(),
+    }
+}

@@ -1,0 +1,400 @@
+//! Files from an archive, written where the kernel itself refuses to leave the directory.
+//!
+//! Every path is opened by one `openat2` call that follows no symlink and cannot climb. What the
+//! archive says of owners is kept when this process is root; devices and pipes are left out, and
+//! setuid and setgid bits and extended attributes are dropped.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use boxwood_backend::ImageError;
+use flate2::read::MultiGzDecoder;
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid,
+};
+use rustix::io::Errno;
+
+use super::entry_path::EntryPath;
+use super::limits::Limits;
+use super::tar_fault::{bad, bad_entry, reading, writing};
+use super::tar_stream::{Entry, Kind, TarStream};
+
+/// Ids that a box has.
+const LAST_ID: u64 = 65_535;
+
+/// Whose the files become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owners {
+    /// As the archive says; a box maps them to ids of its own.
+    Kept,
+    /// This process is an ordinary user's, and so is what it writes.
+    Ours,
+}
+
+impl Owners {
+    pub(super) fn of_this_process() -> Self {
+        if rustix::process::geteuid().is_root() {
+            Self::Kept
+        } else {
+            Self::Ours
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) bytes: u64,
+    pub(super) entries: u64,
+}
+
+/// Unpacks an archive, plain or with gzip, into an empty directory.
+pub(super) fn unpack(
+    mut archive: impl Read,
+    root: BorrowedFd<'_>,
+    owners: Owners,
+    limits: &Limits,
+) -> Result<Sizes, ImageError> {
+    let mut head = [0; 6];
+    let known = fill(&mut archive, &mut head).map_err(|error| reading(&error))?;
+    let head = &head[..known];
+    let whole = head.chain(archive);
+    match head {
+        [0x1f, 0x8b, ..] => entries(MultiGzDecoder::new(whole), root, owners, limits),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(compressed("zstd", "zstd -dc")),
+        [0xfd, b'7', b'z', b'X', b'Z', 0] => Err(compressed("xz", "xz -dc")),
+        [b'B', b'Z', b'h', ..] => Err(compressed("bzip2", "bzip2 -dc")),
+        [] => Err(bad("it is empty")),
+        _ => entries(whole, root, owners, limits),
+    }
+}
+
+fn compressed(with: &str, undo: &str) -> ImageError {
+    bad(format!(
+        "it is compressed with {with}; `{undo} FILE | boxwood image import - NAME` undoes that"
+    ))
+}
+
+fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+fn entries(
+    input: impl Read,
+    root: BorrowedFd<'_>,
+    owners: Owners,
+    limits: &Limits,
+) -> Result<Sizes, ImageError> {
+    let mut stream = TarStream::new(input);
+    let mut writer = Writer {
+        root,
+        owners,
+        near: None,
+        buffer: vec![0; 128 * 1024],
+    };
+    let mut bytes = 0_u64;
+    while let Some(entry) = stream.next()? {
+        bytes = bytes.saturating_add(entry.size);
+        if bytes > limits.bytes {
+            let why = format!("it has more than {} bytes", limits.bytes);
+            return Err(ImageError::TooLarge { why });
+        }
+        if stream.headers() > limits.entries {
+            let why = format!("it has more than {} entries", limits.entries);
+            return Err(ImageError::TooLarge { why });
+        }
+        writer.write(&entry, &mut stream)?;
+    }
+    let entries = stream.headers();
+    if entries == 0 {
+        return Err(bad("it is empty"));
+    }
+    refuse_layers(root)?;
+    Ok(Sizes { bytes, entries })
+}
+
+/// An archive of an image's layers unpacks well and boots nothing.
+fn refuse_layers(root: BorrowedFd<'_>) -> Result<(), ImageError> {
+    let has = |name: &str| rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    let layers = ["manifest.json", "oci-layout"].into_iter().any(has);
+    let system = ["bin", "usr", "etc", "lib", "nix"].into_iter().any(has);
+    if layers && !system {
+        return Err(bad(
+            "it holds an image's layers (`docker save`), not its root file system (`docker export`)",
+        ));
+    }
+    Ok(())
+}
+
+struct Writer<'a> {
+    root: BorrowedFd<'a>,
+    owners: Owners,
+    /// The directory of the entry before: most entries are neighbours.
+    near: Option<(Vec<u8>, OwnedFd)>,
+    buffer: Vec<u8>,
+}
+
+impl Writer<'_> {
+    fn write<R: Read>(
+        &mut self,
+        entry: &Entry,
+        content: &mut TarStream<R>,
+    ) -> Result<(), ImageError> {
+        let owner = self.owner(entry)?;
+        let (parent, name) = match EntryPath::new(&entry.path)? {
+            EntryPath::Below { parent, name } => (parent, name),
+            EntryPath::Root if entry.kind == Kind::Directory => {
+                // Whoever packs a temporary directory packs its `0700` as well.
+                return self.adorn(self.root, entry, entry.mode | 0o755, owner);
+            }
+            EntryPath::Root => return Err(bad_entry(&entry.path, "is in the place of the root")),
+        };
+        if entry.kind == Kind::Special {
+            return Ok(());
+        }
+        let at = self.open_parent(&entry.path, &parent)?;
+        let at = at.as_fd();
+        match entry.kind {
+            Kind::File => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+                let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let make = || rustix::fs::openat(at, &*name, flags, Mode::from_raw_mode(0o600));
+                let mut file = File::from(self.replacing(entry, at, &name, make)?);
+                self.copy(entry, content, &mut file)?;
+                self.adorn(file.as_fd(), entry, entry.mode & 0o777, owner)?;
+                let modified = Timespec {
+                    tv_sec: i64::try_from(entry.modified).unwrap_or(0),
+                    tv_nsec: 0,
+                };
+                let times = Timestamps {
+                    last_access: modified,
+                    last_modification: modified,
+                };
+                rustix::fs::futimens(&file, &times).map_err(|errno| writing(&entry.path, errno))
+            }
+            Kind::Directory => {
+                let directory = self.directory(entry, at, &name)?;
+                let mode = match self.owners {
+                    Owners::Kept => entry.mode & 0o1777,
+                    // Or we could not write into it now, nor remove it later.
+                    Owners::Ours => (entry.mode & 0o1777) | 0o700,
+                };
+                self.adorn(directory.as_fd(), entry, mode, owner)
+            }
+            Kind::Symlink => {
+                if entry.link.is_empty() || entry.link.contains(&0) {
+                    return Err(bad_entry(&entry.path, "is a symlink to nowhere"));
+                }
+                let make = || rustix::fs::symlinkat(&*entry.link, at, &*name);
+                self.replacing(entry, at, &name, make)?;
+                match owner {
+                    Some((uid, gid)) => {
+                        let flags = AtFlags::SYMLINK_NOFOLLOW;
+                        rustix::fs::chownat(at, &*name, Some(uid), Some(gid), flags)
+                            .map_err(|errno| writing(&entry.path, errno))
+                    }
+                    None => Ok(()),
+                }
+            }
+            Kind::HardLink => self.hard_link(entry, at, &name),
+            Kind::Special => Ok(()),
+        }
+    }
+
+    fn owner(&self, entry: &Entry) -> Result<Option<(Uid, Gid)>, ImageError> {
+        if self.owners == Owners::Ours {
+            return Ok(None);
+        }
+        let id = |id: u64| match u32::try_from(id) {
+            Ok(small) if id <= LAST_ID => Ok(small),
+            _ => Err(bad_entry(
+                &entry.path,
+                &format!("belongs to id {id}; boxes have ids up to {LAST_ID}"),
+            )),
+        };
+        let (uid, gid) = (id(entry.uid)?, id(entry.gid)?);
+        Ok(Some((Uid::from_raw(uid), Gid::from_raw(gid))))
+    }
+
+    fn adorn(
+        &self,
+        what: BorrowedFd<'_>,
+        entry: &Entry,
+        mode: u32,
+        owner: Option<(Uid, Gid)>,
+    ) -> Result<(), ImageError> {
+        // First the owner: changing it clears bits of the mode.
+        if let Some((uid, gid)) = owner {
+            rustix::fs::fchown(what, Some(uid), Some(gid))
+                .map_err(|errno| writing(&entry.path, errno))?;
+        }
+        rustix::fs::fchmod(what, Mode::from_raw_mode(mode & 0o1777))
+            .map_err(|errno| writing(&entry.path, errno))
+    }
+
+    fn copy(
+        &mut self,
+        entry: &Entry,
+        content: &mut impl Read,
+        file: &mut File,
+    ) -> Result<(), ImageError> {
+        loop {
+            let read = match content.read(&mut self.buffer) {
+                Ok(0) => return Ok(()),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(reading(&error)),
+            };
+            io::Write::write_all(file, &self.buffer[..read])
+                .map_err(|error| writing(&entry.path, error))?;
+        }
+    }
+
+    /// Opens the directory at a checked path, making what is missing on the way to it.
+    fn open_parent(&mut self, entry: &[u8], path: &[u8]) -> Result<OwnedFd, ImageError> {
+        let held = match &self.near {
+            Some((near, directory)) if near == path => Some(directory.try_clone()),
+            _ => None,
+        };
+        if let Some(held) = held {
+            return held.map_err(|error| writing(entry, error));
+        }
+        let directory = match beneath(self.root, path) {
+            Err(Errno::NOENT) => self.make_parents(entry, path)?,
+            opened => opened.map_err(|errno| on_the_way(entry, errno))?,
+        };
+        let kept = directory.try_clone();
+        self.near = Some((path.to_owned(), kept.map_err(|error| writing(entry, error))?));
+        Ok(directory)
+    }
+
+    fn make_parents(&self, entry: &[u8], path: &[u8]) -> Result<OwnedFd, ImageError> {
+        let mut at = beneath(self.root, b"").map_err(|errno| on_the_way(entry, errno))?;
+        for part in path.split(|byte| *byte == b'/') {
+            match rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(writing(entry, errno)),
+            }
+            at = beneath(at.as_fd(), part).map_err(|errno| on_the_way(entry, errno))?;
+        }
+        Ok(at)
+    }
+
+    fn directory(
+        &mut self,
+        entry: &Entry,
+        at: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> Result<OwnedFd, ImageError> {
+        let made = rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o700));
+        match made {
+            Ok(()) => {}
+            Err(Errno::EXIST) if kind_at(at, name) == Some(FileType::Directory) => {}
+            Err(Errno::EXIST) => {
+                let make = || rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o700));
+                self.replacing(entry, at, name, make)?;
+            }
+            Err(errno) => return Err(writing(&entry.path, errno)),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(at, name, flags, Mode::empty())
+            .map_err(|errno| writing(&entry.path, errno))
+    }
+
+    fn hard_link(
+        &mut self,
+        entry: &Entry,
+        at: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> Result<(), ImageError> {
+        let target = EntryPath::new(&entry.link)?;
+        if target == EntryPath::new(&entry.path)? {
+            return Err(bad_entry(&entry.path, "is a hard link to itself"));
+        }
+        let EntryPath::Below { parent, name: old } = target else {
+            return Err(bad_entry(&entry.path, "is a hard link to a directory"));
+        };
+        let from = beneath(self.root, &parent).map_err(|errno| match errno {
+            Errno::NOENT => bad_entry(&entry.path, "is a hard link to what is not in the archive"),
+            errno => on_the_way(&entry.link, errno),
+        })?;
+        match kind_at(from.as_fd(), &old) {
+            Some(FileType::RegularFile | FileType::Symlink) => {}
+            Some(_) => return Err(bad_entry(&entry.path, "is a hard link to no file")),
+            None => {
+                return Err(bad_entry(
+                    &entry.path,
+                    "is a hard link to what is not in the archive before it",
+                ));
+            }
+        }
+        // Without a flag that says so, the last symlink is not followed.
+        let make = || rustix::fs::linkat(&from, &*old, at, name, AtFlags::empty());
+        self.replacing(entry, at, name, make)
+    }
+
+    /// A later entry of the same name takes the place of an earlier one.
+    fn replacing<T>(
+        &mut self,
+        entry: &Entry,
+        at: BorrowedFd<'_>,
+        name: &[u8],
+        make: impl Fn() -> rustix::io::Result<T>,
+    ) -> Result<T, ImageError> {
+        match make() {
+            Err(Errno::EXIST) => {}
+            done => return done.map_err(|errno| writing(&entry.path, errno)),
+        }
+        self.near = None;
+        let flags = match kind_at(at, name) {
+            Some(FileType::Directory) => AtFlags::REMOVEDIR,
+            _ => AtFlags::empty(),
+        };
+        match rustix::fs::unlinkat(at, name, flags) {
+            Ok(()) => make().map_err(|errno| writing(&entry.path, errno)),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Err(bad_entry(
+                &entry.path,
+                "takes the place of a directory that is not empty",
+            )),
+            Err(errno) => Err(writing(&entry.path, errno)),
+        }
+    }
+}
+
+fn kind_at(at: BorrowedFd<'_>, name: &[u8]) -> Option<FileType> {
+    let stat = rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(FileType::from_raw_mode(stat.st_mode))
+}
+
+/// A directory below another, over no symlink and no mount.
+fn beneath(at: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+    const ATTEMPTS: usize = 64;
+    let path = if path.is_empty() { b".".as_slice() } else { path };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    for _ in 0..ATTEMPTS {
+        match rustix::fs::openat2(at, path, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            done => return done,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+fn on_the_way(entry: &[u8], errno: Errno) -> ImageError {
+    match errno {
+        Errno::LOOP | Errno::NOTDIR | Errno::XDEV => {
+            bad_entry(entry, "leads through something that is no directory")
+        }
+        errno => writing(entry, errno),
+    }
+}

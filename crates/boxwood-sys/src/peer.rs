@@ -1,0 +1,68 @@
+//! Who is at the other end of a Unix socket.
+//!
+//! Pid 0 is an answer here: a process without a number in this process namespace. (`rustix` has no
+//! value for it.)
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// The pid of whoever connected, or of whoever called `listen`, as this process namespace counts; 0
+/// when it has no number here.
+pub fn pid(socket: BorrowedFd<'_>) -> io::Result<i32> {
+    let mut credentials = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    get(socket, libc::SO_PEERCRED, &mut credentials)?;
+    Ok(credentials.pid)
+}
+
+/// The same as a pidfd, which no later process can be mistaken for. Kernels before 6.5 do not tell.
+pub fn pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    const SO_PEERPIDFD: i32 = 77;
+    let mut fd: i32 = -1;
+    get(socket, SO_PEERPIDFD, &mut fd)?;
+    if fd < 0 {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    // SAFETY: the kernel made it for this call, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// `T` is plain data of the size the kernel writes for `option`.
+fn get<T: Copy>(socket: BorrowedFd<'_>, option: i32, value: &mut T) -> io::Result<()> {
+    let mut length = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
+    // SAFETY: the pointer and length of one value that outlives the call.
+    let rc = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            std::ptr::from_mut(value).cast(),
+            &raw mut length,
+        )
+    };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if length as usize != size_of::<T>() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_knows_who_made_it() {
+        let (one, _other) = UnixStream::pair().expect("pair");
+        let me = i32::try_from(std::process::id()).expect("pid");
+        assert_eq!(pid(one.as_fd()).expect("pid"), me);
+    }
+}
