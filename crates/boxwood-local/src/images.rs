@@ -143,7 +143,10 @@ impl Images for ImageStore {
         let store = self.clone();
         Box::pin(aside(move || {
             let records = store.places.records().map_err(io_step("list the images"))?;
-            Ok(records.into_iter().map(|record| store.info(record)).collect())
+            Ok(records
+                .into_iter()
+                .map(|record| store.info(record))
+                .collect())
         }))
     }
 
@@ -182,7 +185,10 @@ impl Images for ImageStore {
     fn remove<'a>(&'a self, name: &'a ImageName) -> BoxFuture<'a, Result<(), ImageError>> {
         let (places, name) = (Arc::clone(&self.places), name.tagged());
         Box::pin(aside(move || {
-            match places.take_away(&name).map_err(io_step("remove the image"))? {
+            match places
+                .take_away(&name)
+                .map_err(io_step("remove the image"))?
+            {
                 place::Taken::Away => {
                     sweep::sweep(&places);
                     Ok(())
@@ -196,4 +202,3 @@ impl Images for ImageStore {
         }))
     }
 }
-

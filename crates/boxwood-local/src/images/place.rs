@@ -248,12 +248,13 @@ impl Making<'_> {
         fs::write(self.place.join(RECORD), text)?;
         // A name must not survive a power failure that the files behind it do not.
         rustix::fs::syncfs(&self.held)?;
+        self.share()?;
         let place = self.places.of(&record.name);
         for _ in 0..ATTEMPTS {
             match rustix::fs::renameat_with(CWD, &self.place, CWD, &place, RenameFlags::NOREPLACE) {
                 Ok(()) => {
                     self.done = true;
-                    return self.release();
+                    return Ok(());
                 }
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno.into()),
@@ -262,8 +263,7 @@ impl Making<'_> {
                 Ok(()) => {
                     // The old one has our temporary name now, and perhaps boxes.
                     self.done = true;
-                    fs::rename(&self.place, self.places.unused(GONE)?)?;
-                    return self.release();
+                    return fs::rename(&self.place, self.places.unused(GONE)?);
                 }
                 // Removed just now.
                 Err(Errno::NOENT) => {}
@@ -273,8 +273,11 @@ impl Making<'_> {
         Err(io::Error::other("the image is being replaced all the time"))
     }
 
-    fn release(&self) -> io::Result<()> {
-        Ok(rustix::fs::flock(&self.held, FlockOperation::Unlock)?)
+    /// A box that finds the image the moment it has its name must get it. Nobody sweeps meanwhile:
+    /// the kernel lets go of a lock before it takes the other.
+    fn share(&self) -> io::Result<()> {
+        let _guard = self.places.guard(FlockOperation::LockShared)?;
+        Ok(rustix::fs::flock(&self.held, FlockOperation::LockShared)?)
     }
 }
 

@@ -108,7 +108,10 @@ impl<R: Read> TarStream<R> {
                     if entry.kind == Kind::File || entry.kind == Kind::Special {
                         self.announce(size);
                     } else if size != 0 && entry.kind != Kind::HardLink {
-                        return Err(bad_entry(&entry.path, "has content where there can be none"));
+                        return Err(bad_entry(
+                            &entry.path,
+                            "has content where there can be none",
+                        ));
                     }
                     return Ok(Some(entry));
                 }
@@ -153,7 +156,8 @@ impl<R: Read> TarStream<R> {
         }
         self.announce(size);
         let mut text = Vec::new();
-        self.read_to_end(&mut text).map_err(|error| reading(&error))?;
+        self.read_to_end(&mut text)
+            .map_err(|error| reading(&error))?;
         Ok(text)
     }
 
@@ -225,8 +229,14 @@ fn entry(header: &Header, extended: Extended, size: u64) -> Result<Entry, ImageE
         kind,
         size,
         mode: header.mode().map_err(unreadable)?,
-        uid: extended.uid.map_or_else(|| header.uid(), Ok).map_err(unreadable)?,
-        gid: extended.gid.map_or_else(|| header.gid(), Ok).map_err(unreadable)?,
+        uid: extended
+            .uid
+            .map_or_else(|| header.uid(), Ok)
+            .map_err(unreadable)?,
+        gid: extended
+            .gid
+            .map_or_else(|| header.gid(), Ok)
+            .map_err(unreadable)?,
         // Before 1970 and damaged alike: not worth an error.
         modified: header.mtime().unwrap_or(0),
         link,
@@ -240,7 +250,10 @@ impl Extended {
     fn take(&mut self, mut text: &[u8]) -> Result<(), ImageError> {
         let broken = || bad("an extended header cannot be read");
         while !text.is_empty() {
-            let space = text.iter().position(|byte| *byte == b' ').ok_or_else(broken)?;
+            let space = text
+                .iter()
+                .position(|byte| *byte == b' ')
+                .ok_or_else(broken)?;
             let length: usize = number(&text[..space])
                 .and_then(|length| length.try_into().ok())
                 .ok_or_else(broken)?;
@@ -248,7 +261,10 @@ impl Extended {
                 return Err(broken());
             }
             let (line, rest) = (&text[space + 1..length - 1], &text[length..]);
-            let equals = line.iter().position(|byte| *byte == b'=').ok_or_else(broken)?;
+            let equals = line
+                .iter()
+                .position(|byte| *byte == b'=')
+                .ok_or_else(broken)?;
             let (key, value) = (&line[..equals], &line[equals + 1..]);
             match key {
                 b"path" => self.path = Some(value.to_owned()),
@@ -257,9 +273,7 @@ impl Extended {
                 b"uid" => self.uid = Some(number(value).ok_or_else(broken)?),
                 b"gid" => self.gid = Some(number(value).ok_or_else(broken)?),
                 key if key.starts_with(b"GNU.sparse.") => {
-                    return Err(bad(
-                        "it has sparse files; make it without `--sparse`",
-                    ));
+                    return Err(bad("it has sparse files; make it without `--sparse`"));
                 }
                 _ => {}
             }

@@ -10,9 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use boxwood_backend::ImageError;
 use flate2::read::MultiGzDecoder;
-use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid,
-};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
 use super::entry_path::EntryPath;
@@ -154,7 +152,7 @@ impl Writer<'_> {
             EntryPath::Below { parent, name } => (parent, name),
             EntryPath::Root if entry.kind == Kind::Directory => {
                 // Whoever packs a temporary directory packs its `0700` as well.
-                return self.adorn(self.root, entry, entry.mode | 0o755, owner);
+                return adorn(self.root, entry, entry.mode | 0o755, owner);
             }
             EntryPath::Root => return Err(bad_entry(&entry.path, "is in the place of the root")),
         };
@@ -170,7 +168,7 @@ impl Writer<'_> {
                 let make = || rustix::fs::openat(at, &*name, flags, Mode::from_raw_mode(0o600));
                 let mut file = File::from(self.replacing(entry, at, &name, make)?);
                 self.copy(entry, content, &mut file)?;
-                self.adorn(file.as_fd(), entry, entry.mode & 0o777, owner)?;
+                adorn(file.as_fd(), entry, entry.mode & 0o777, owner)?;
                 let modified = Timespec {
                     tv_sec: i64::try_from(entry.modified).unwrap_or(0),
                     tv_nsec: 0,
@@ -188,7 +186,7 @@ impl Writer<'_> {
                     // Or we could not write into it now, nor remove it later.
                     Owners::Ours => (entry.mode & 0o1777) | 0o700,
                 };
-                self.adorn(directory.as_fd(), entry, mode, owner)
+                adorn(directory.as_fd(), entry, mode, owner)
             }
             Kind::Symlink => {
                 if entry.link.is_empty() || entry.link.contains(&0) {
@@ -225,22 +223,6 @@ impl Writer<'_> {
         Ok(Some((Uid::from_raw(uid), Gid::from_raw(gid))))
     }
 
-    fn adorn(
-        &self,
-        what: BorrowedFd<'_>,
-        entry: &Entry,
-        mode: u32,
-        owner: Option<(Uid, Gid)>,
-    ) -> Result<(), ImageError> {
-        // First the owner: changing it clears bits of the mode.
-        if let Some((uid, gid)) = owner {
-            rustix::fs::fchown(what, Some(uid), Some(gid))
-                .map_err(|errno| writing(&entry.path, errno))?;
-        }
-        rustix::fs::fchmod(what, Mode::from_raw_mode(mode & 0o1777))
-            .map_err(|errno| writing(&entry.path, errno))
-    }
-
     fn copy(
         &mut self,
         entry: &Entry,
@@ -273,7 +255,10 @@ impl Writer<'_> {
             opened => opened.map_err(|errno| on_the_way(entry, errno))?,
         };
         let kept = directory.try_clone();
-        self.near = Some((path.to_owned(), kept.map_err(|error| writing(entry, error))?));
+        self.near = Some((
+            path.to_owned(),
+            kept.map_err(|error| writing(entry, error))?,
+        ));
         Ok(directory)
     }
 
@@ -370,6 +355,21 @@ impl Writer<'_> {
     }
 }
 
+fn adorn(
+    what: BorrowedFd<'_>,
+    entry: &Entry,
+    mode: u32,
+    owner: Option<(Uid, Gid)>,
+) -> Result<(), ImageError> {
+    // First the owner: changing it clears bits of the mode.
+    if let Some((uid, gid)) = owner {
+        rustix::fs::fchown(what, Some(uid), Some(gid))
+            .map_err(|errno| writing(&entry.path, errno))?;
+    }
+    rustix::fs::fchmod(what, Mode::from_raw_mode(mode & 0o1777))
+        .map_err(|errno| writing(&entry.path, errno))
+}
+
 fn kind_at(at: BorrowedFd<'_>, name: &[u8]) -> Option<FileType> {
     let stat = rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     Some(FileType::from_raw_mode(stat.st_mode))
@@ -378,7 +378,11 @@ fn kind_at(at: BorrowedFd<'_>, name: &[u8]) -> Option<FileType> {
 /// A directory below another, over no symlink and no mount.
 fn beneath(at: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     const ATTEMPTS: usize = 64;
-    let path = if path.is_empty() { b".".as_slice() } else { path };
+    let path = if path.is_empty() {
+        b".".as_slice()
+    } else {
+        path
+    };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     for _ in 0..ATTEMPTS {
