@@ -17,13 +17,14 @@ use std::sync::Arc;
 
 use boxwood_api::Mechanism;
 use boxwood_backend::{
-    Backend, BoxFuture, Capabilities, Images, NoImages, Probe, ProbeError, Progress, Sandbox,
-    StartError,
+    Backend, BoxFuture, Capabilities, Images, Probe, ProbeError, Progress, Sandbox, StartError,
 };
-use boxwood_local::LocalHost;
+use boxwood_local::{ImageStore, LocalHost};
 use boxwood_policy::AdmittedSpec;
 
 use crate::pool::Pool;
+
+const NAME: &str = "native";
 
 /// The backend. Clones share everything.
 #[derive(Clone)]
@@ -34,6 +35,7 @@ pub struct NativeBackend {
 pub(crate) struct Shared {
     host: Arc<LocalHost>,
     pool: Pool,
+    images: ImageStore,
 }
 
 impl NativeBackend {
@@ -41,15 +43,17 @@ impl NativeBackend {
     pub fn new(host: Arc<LocalHost>, pool_size: usize) -> Self {
         host.join();
         let pool = Pool::new(if host.mapping.is_root() { pool_size } else { 0 });
+        let images = ImageStore::new(host.state_dir(), NAME);
+        images.sweep_later();
         Self {
-            shared: Arc::new(Shared { host, pool }),
+            shared: Arc::new(Shared { host, pool, images }),
         }
     }
 }
 
 impl Backend for NativeBackend {
     fn name(&self) -> &'static str {
-        "native"
+        NAME
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -102,7 +106,7 @@ impl Backend for NativeBackend {
     }
 
     fn images(&self) -> &dyn Images {
-        &NoImages { backend: "native" }
+        &self.shared.images
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {

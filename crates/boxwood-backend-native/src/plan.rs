@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use boxwood_backend::StartError;
 use boxwood_init::{InsideNetwork, MountSource, Plan, RootPlan};
-use boxwood_local::{Remains, same_path, shifted};
+use boxwood_local::{ImageLease, Remains, same_path, shifted};
 use boxwood_policy::{AdmittedSpec, Image, OpenedPath};
 use rustix::fs::{Mode, OFlags};
 
@@ -24,6 +24,7 @@ pub(crate) fn draw(
     spec: &AdmittedSpec,
     remains: &Remains,
     network: Option<InsideNetwork>,
+    stored: Option<&ImageLease>,
 ) -> Result<Drawn, StartError> {
     let mut fds = Vec::new();
     let root = match spec.image() {
@@ -32,14 +33,10 @@ pub(crate) fn draw(
             let opened = open_image(name, path)?;
             RootPlan::Directory(image_source(shared, &opened, remains, &mut fds)?)
         }
-        Image::Named(image) => {
-            return Err(StartError::ImageNotFound {
-                image: image.clone(),
-                hint: format!(
-                    "name a directory for it under `[images]`: `\"{image}\" = \"/path/to/rootfs\"`; \
-                     an empty image means the host's own system directories"
-                ),
-            });
+        Image::Named(name) => {
+            let lease = stored.ok_or_else(|| unknown_image(name))?;
+            let opened = leased_image(name, lease)?;
+            RootPlan::Directory(image_source(shared, &opened, remains, &mut fds)?)
         }
     };
     let plan = boxwood_local::plan(&shared.host, spec, remains, root, network, &mut fds)?;
@@ -48,6 +45,41 @@ pub(crate) fn draw(
 
 fn step(step: String) -> impl FnOnce(io::Error) -> StartError {
     move |source| StartError::Step { step, source }
+}
+
+/// The image in the store, if that is where the spec's must be. The box keeps the lease.
+pub(crate) fn stored_image(
+    shared: &Shared,
+    spec: &AdmittedSpec,
+) -> Result<Option<ImageLease>, StartError> {
+    let Image::Named(name) = spec.image() else {
+        return Ok(None);
+    };
+    match shared.images.find(name) {
+        Ok(Some(lease)) => Ok(Some(lease)),
+        Ok(None) => Err(unknown_image(name)),
+        Err(source) => Err(step(format!("open image `{name}`"))(source)),
+    }
+}
+
+fn unknown_image(name: &str) -> StartError {
+    StartError::ImageNotFound {
+        image: name.to_owned(),
+        hint: format!(
+            "bring it with `boxwood image import DIR|TAR {name}`, or name a directory for it under \
+             `[images]`; an empty image means the host's own system directories"
+        ),
+    }
+}
+
+fn leased_image(name: &str, lease: &ImageLease) -> Result<OpenedPath, StartError> {
+    let handle = lease.handle();
+    Ok(OpenedPath {
+        handle: Arc::new(handle.map_err(step(format!("open image `{name}`")))?),
+        given: name.to_owned(),
+        real_path: lease.rootfs().to_owned(),
+        is_dir: true,
+    })
 }
 
 fn open_image(name: &str, path: &std::path::Path) -> Result<OpenedPath, StartError> {

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use boxwood_api::Network;
-use boxwood_backend::StartError;
-use boxwood_local::{Begun, LocalBox, Remains, attach, begin};
+use boxwood_backend::{Sandbox as _, StartError};
+use boxwood_local::{Begun, ImageLease, LocalBox, Remains, attach, begin};
 use boxwood_policy::{AdmittedSpec, Denial};
 
 use crate::blank::Blank;
@@ -16,8 +16,9 @@ pub(crate) async fn start(
     shared: Arc<Shared>,
     spec: AdmittedSpec,
 ) -> Result<Arc<LocalBox>, StartError> {
+    let stored = plan::stored_image(&shared, &spec)?;
     let (remains, channel) = blank(&shared, &spec).await?;
-    match carry_out(&shared, &spec, &remains, channel).await {
+    match carry_out(&shared, &spec, &remains, channel, stored.as_ref()).await {
         Ok(Begun {
             link,
             landlock,
@@ -28,19 +29,29 @@ pub(crate) async fn start(
                 clear(&remains).await;
                 return Err(missing(&denial));
             }
-            Ok(Arc::new(LocalBox::new(
+            let made = Arc::new(LocalBox::new(
                 Arc::new(remains),
                 label,
                 link,
                 fence,
                 &shared.host,
-            )))
+            ));
+            if let Some(lease) = stored {
+                tokio::spawn(hold(lease, Arc::clone(&made)));
+            }
+            Ok(made)
         }
         Err(error) => {
             clear(&remains).await;
             Err(error)
         }
     }
+}
+
+/// Nobody removes the image under a living box.
+async fn hold(lease: ImageLease, made: Arc<LocalBox>) {
+    made.gone().await;
+    drop(lease);
 }
 
 async fn clear(remains: &Remains) {
@@ -104,6 +115,7 @@ async fn carry_out(
     spec: &AdmittedSpec,
     remains: &Remains,
     channel: boxwood_init::Channel,
+    stored: Option<&ImageLease>,
 ) -> Result<Begun, StartError> {
     if let Some(group) = &remains.group {
         group
@@ -115,6 +127,6 @@ async fn carry_out(
         Network::On => Some(attach(&shared.host, remains).await?),
     };
     // A few short system calls per mount: not worth another thread.
-    let Drawn { plan, fds } = plan::draw(shared, spec, remains, network)?;
+    let Drawn { plan, fds } = plan::draw(shared, spec, remains, network, stored)?;
     begin(channel, plan, &fds).await
 }

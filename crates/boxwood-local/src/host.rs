@@ -28,6 +28,7 @@ pub struct LocalHost {
     pub busy: Busy,
     /// When something was last asked of any box.
     pub pulse: Arc<Pulse>,
+    state_dir: PathBuf,
     run_dir: PathBuf,
     members: AtomicUsize,
 }
@@ -53,6 +54,7 @@ impl LocalHost {
             landlock: boxwood_sys::landlock::abi_version().is_some(),
             busy: Busy::new(),
             pulse: Arc::new(Pulse::new()),
+            state_dir: settings.state_dir.clone(),
             run_dir: settings.run_dir.clone(),
             members: AtomicUsize::new(0),
         }))
@@ -61,6 +63,10 @@ impl LocalHost {
     /// The same after a restart on the same state directory, and nobody else's meanwhile.
     pub fn instance(&self) -> &str {
         &self.instance.name
+    }
+
+    pub fn state_dir(&self) -> &Path {
+        &self.state_dir
     }
 
     pub fn run_dir(&self) -> &Path {

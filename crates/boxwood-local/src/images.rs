@@ -33,6 +33,7 @@ mod testing;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use boxwood_api::{DEFAULT_IMAGES, ImageInfo, ImageName};
 use boxwood_backend::{BoxFuture, ImageArchive, ImageError, Images, Progress};
@@ -43,6 +44,10 @@ use limits::Limits;
 pub use place::ImageLease;
 use place::Places;
 pub(crate) use unpack::Owners;
+
+/// A box that ended a moment ago lets go of its image a moment later.
+const MOMENT: Duration = Duration::from_millis(20);
+const PATIENCE: usize = 15;
 
 /// The directories and who answers for them. Several backends and processes may share a place.
 #[derive(Clone)]
@@ -185,10 +190,16 @@ impl Images for ImageStore {
     fn remove<'a>(&'a self, name: &'a ImageName) -> BoxFuture<'a, Result<(), ImageError>> {
         let (places, name) = (Arc::clone(&self.places), name.tagged());
         Box::pin(aside(move || {
-            match places
-                .take_away(&name)
-                .map_err(io_step("remove the image"))?
-            {
+            let take = || places.take_away(&name).map_err(io_step("remove the image"));
+            let mut taken = take()?;
+            for _ in 0..PATIENCE {
+                if !matches!(taken, place::Taken::InUse) {
+                    break;
+                }
+                std::thread::sleep(MOMENT);
+                taken = take()?;
+            }
+            match taken {
                 place::Taken::Away => {
                     sweep::sweep(&places);
                     Ok(())

@@ -90,7 +90,8 @@ impl Places {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let handle = rustix::fs::openat(&held, ROOTFS, flags, Mode::empty())?;
                 return Ok(Some(ImageLease {
-                    rootfs: place.join(ROOTFS),
+                    // A box without root opens it again, where no link may be on the way.
+                    rootfs: fs::canonicalize(place.join(ROOTFS))?,
                     handle,
                     _held: held,
                 }));
