@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::Mechanism;
+use crate::{BackendReport, Mechanism};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -38,6 +38,9 @@ pub struct DoctorReport {
     /// Whether boxes can start here at all.
     pub usable: bool,
     pub findings: Vec<DoctorFinding>,
+    /// Every backend of this daemon, in the order in which they are tried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backends: Vec<BackendReport>,
 }
 
 impl DoctorReport {
@@ -48,6 +51,13 @@ impl DoctorReport {
                 .iter()
                 .all(|finding| finding.state != FindingState::Fatal),
             findings,
+            backends: Vec::new(),
         }
+    }
+
+    /// With what each backend of the daemon is good for.
+    #[must_use]
+    pub fn beside(self, backends: Vec<BackendReport>) -> Self {
+        Self { backends, ..self }
     }
 }

@@ -4,6 +4,7 @@
 //! Never here: judgement, I/O, async. A type in this crate appears on the wire.
 #![forbid(unsafe_code)]
 
+mod backend;
 mod coerce;
 mod doctor;
 mod error;
@@ -29,6 +30,7 @@ mod status;
 mod stream;
 mod token;
 
+pub use backend::{BackendCapabilities, BackendReport};
 pub use doctor::{DoctorFinding, DoctorReport, FindingState};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use event::{Event, EventKind};

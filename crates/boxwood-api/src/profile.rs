@@ -20,6 +20,7 @@ pub enum LockableField {
     PidsLimit,
     ReadOnlyRootfs,
     WorkspaceQuotaMb,
+    Backend,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -49,6 +50,9 @@ pub struct ProfileInfo {
     pub max_pids_limit: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_workspace_quota_mb: Option<u64>,
+    /// What runs boxes of this profile; the daemon's choice when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
     pub locked: Vec<LockableField>,
     pub require: Vec<Mechanism>,
 }

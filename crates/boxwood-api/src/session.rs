@@ -40,6 +40,9 @@ pub struct SessionInfo {
 pub struct SessionDetail {
     #[serde(flatten)]
     pub session: SessionInfo,
+    /// Of everything that makes the box what it is: two boxes with the same one are alike.
+    #[serde(default)]
+    pub config_hash: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = std::collections::HashMap<String, ProcessInfo>)]
     pub managed_processes: BTreeMap<ProcessId, ProcessInfo>,

@@ -161,6 +161,10 @@ pub struct SpecRequest {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub require: Vec<Mechanism>,
+    /// What runs the box: a backend's name, which is then used or the request fails, or `auto` or
+    /// `local` for the first that works. The profile's, else the daemon's, when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
 }
 
 /// Environment values and standard input may be secrets, so only names and lengths are shown.
@@ -188,6 +192,7 @@ impl fmt::Debug for SpecRequest {
             .field("profile", &self.profile)
             .field("stdin_bytes", &self.stdin.as_ref().map(String::len))
             .field("require", &self.require)
+            .field("backend", &self.backend)
             .finish()
     }
 }

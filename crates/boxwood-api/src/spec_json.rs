@@ -17,7 +17,7 @@ const MODES: [(&str, MountMode); 3] = [
 
 impl SpecRequest {
     /// Every field there is. Dialects that ignore unknown fields keep only these.
-    pub const FIELDS: [&'static str; 21] = [
+    pub const FIELDS: [&'static str; 22] = [
         "session_id",
         "cmd",
         "workdir",
@@ -39,6 +39,7 @@ impl SpecRequest {
         "profile",
         "stdin",
         "require",
+        "backend",
     ];
 
     fn from_fields(mut fields: Fields) -> Result<Self, String> {
@@ -78,6 +79,7 @@ impl SpecRequest {
             profile: fields.text("profile", Null::IsAbsent)?,
             stdin: fields.text("stdin", Null::IsAbsent)?,
             require: mechanisms(fields)?,
+            backend: fields.text("backend", Null::IsAbsent)?,
         })
     }
 }

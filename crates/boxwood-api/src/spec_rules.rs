@@ -36,7 +36,12 @@ impl SpecRequest {
         self.validate_paths()?;
         self.validate_skills()?;
         self.validate_limits()?;
-        for (field, text) in [("image", &self.image), ("profile", &self.profile)] {
+        let names = [
+            ("image", &self.image),
+            ("profile", &self.profile),
+            ("backend", &self.backend),
+        ];
+        for (field, text) in names {
             if let Some(text) = text {
                 field::without_nul(field, text)?;
             }

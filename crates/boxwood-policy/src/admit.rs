@@ -52,6 +52,7 @@ pub fn admit(
         profile,
         &mut notices,
     );
+    let backend = backend(request, profile, &mut notices);
     let limits = limits::limits(request, profile, &rules.maxima, &mut notices)?;
     let timeout = limits::timeout(request, profile, &rules.maxima, &mut notices);
 
@@ -82,6 +83,7 @@ pub fn admit(
             user: profile.user,
             require: require.into_iter().collect(),
             host_network_allowed: rules.allow_host_network,
+            backend,
             asked: asked::fields(request, origin),
         },
         exec: AdmittedExec {
@@ -116,6 +118,28 @@ fn asked_image(request: &SpecRequest) -> Option<&str> {
         .as_deref()
         .map(str::trim)
         .filter(|image| !image.is_empty())
+}
+
+/// Who is to run the box, where anybody said so.
+fn backend(request: &SpecRequest, profile: &Profile, notices: &mut Vec<String>) -> Option<String> {
+    const FREE: &str = "the daemon's choice";
+    let asked = request.backend.as_deref().map(str::trim);
+    let asked = asked.filter(|backend| !backend.is_empty());
+    let default = profile.backend.as_deref();
+    let chosen = limits::chosen(
+        "backend",
+        LockableField::Backend,
+        asked,
+        default.unwrap_or(FREE),
+        profile,
+        notices,
+    );
+    // Without a wish there is nothing but the default, which may be nothing either.
+    if asked.is_none() || profile.is_locked(LockableField::Backend) {
+        default.map(str::to_owned)
+    } else {
+        Some(chosen.to_owned())
+    }
 }
 
 /// The workspace and everything else of the host that the box sees.

@@ -29,6 +29,7 @@ pub enum SpecField {
     WorkspaceQuotaMb,
     Profile,
     Workdir,
+    Backend,
 }
 
 /// What a platform's request always says: it comes with every value filled in, and one without a
@@ -89,6 +90,7 @@ fn named_fields(request: &SpecRequest) -> BTreeSet<SpecField> {
         ),
         (SpecField::Profile, request.profile.is_some()),
         (SpecField::Workdir, names_workdir(request)),
+        (SpecField::Backend, is_named(request.backend.as_deref())),
     ]
     .into_iter()
     .filter_map(|(field, asked)| asked.then_some(field))

@@ -6,7 +6,9 @@
 
 mod admit;
 mod asked;
+mod config_hash;
 mod denial;
+mod drift;
 mod image;
 mod label;
 mod limits;

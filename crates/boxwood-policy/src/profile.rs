@@ -30,6 +30,8 @@ pub struct Profile {
     /// Size of the private `/tmp`.
     pub tmp_mb: u64,
     pub user: BoxUser,
+    /// What runs its boxes; `None` leaves that to the daemon.
+    pub backend: Option<String>,
     pub max: Maxima,
     pub locked: BTreeSet<LockableField>,
     pub require: BTreeSet<Mechanism>,
@@ -87,6 +89,7 @@ impl Profile {
             workspace_quota_mb: 0,
             tmp_mb: DEFAULT_TMP_MB,
             user: BoxUser::Box,
+            backend: None,
             max: Maxima {
                 timeout_sec: Some(120),
                 ..Maxima::default()
@@ -136,8 +139,8 @@ impl Profile {
     }
 
     /// What stands in for a profile when the platform has already applied its own: the wire
-    /// format's defaults and no maxima. What the platform has no words for (the box's user, the
-    /// size of `/tmp`, required mechanisms) comes from the operator's default profile.
+    /// format's defaults and no maxima. What its specs have no words for (the box's user, the size of
+    /// `/tmp`, required mechanisms, the backend) comes from the operator's default profile.
     pub(crate) fn for_platform(operator_default: &Self) -> Self {
         Self {
             name: "platform".to_owned(),
@@ -145,6 +148,7 @@ impl Profile {
             max: Maxima::default(),
             tmp_mb: operator_default.tmp_mb,
             user: operator_default.user,
+            backend: operator_default.backend.clone(),
             require: operator_default.require.clone(),
             ..Self::standard()
         }
@@ -179,6 +183,7 @@ impl From<&Profile> for ProfileInfo {
             max_memory_mb: profile.max.memory_mb,
             max_pids_limit: profile.max.pids_limit,
             max_workspace_quota_mb: profile.max.workspace_quota_mb,
+            backend: profile.backend.clone(),
             locked: profile.locked.iter().copied().collect(),
             require: profile.require.iter().copied().collect(),
         }

@@ -27,6 +27,8 @@ pub struct ProfileConfig {
     pub workspace_quota_mb: Option<u64>,
     pub tmp_mb: Option<u64>,
     pub user: Option<BoxUser>,
+    /// What runs its boxes: a backend's name, `auto` or `local`.
+    pub backend: Option<String>,
     pub max_timeout_sec: Option<u64>,
     pub max_cpus: Option<f64>,
     pub max_memory_mb: Option<u64>,
@@ -211,6 +213,9 @@ fn overlay(profile: &mut Profile, table: &ProfileConfig) {
     );
     set(&mut profile.tmp_mb, table.tmp_mb.as_ref());
     set(&mut profile.user, table.user.as_ref());
+    if let Some(backend) = &table.backend {
+        profile.backend = Some(backend.trim().to_owned());
+    }
     let max = &mut profile.max;
     max.timeout_sec = table.max_timeout_sec.or(max.timeout_sec);
     max.cpus = table.max_cpus.or(max.cpus);
@@ -234,6 +239,7 @@ fn check(profile: &Profile) -> Result<(), String> {
         pids_limit: Some(profile.pids_limit),
         workspace_quota_mb: Some(profile.workspace_quota_mb),
         image: Some(profile.image.clone()),
+        backend: profile.backend.clone(),
         ..SpecRequest::default()
     };
     as_request.validate().map_err(|fault| fault.to_string())?;
@@ -262,6 +268,11 @@ fn check(profile: &Profile) -> Result<(), String> {
     ];
     if let Some((field, _)) = above.into_iter().find(|(_, above)| *above) {
         return Err(format!("{field} must not be more than max_{field}"));
+    }
+    if profile.backend.as_deref() == Some("") {
+        return Err(
+            "backend must not be empty; leave it out for the daemon's own choice".to_owned(),
+        );
     }
     if !(1..=1 << 20).contains(&profile.tmp_mb) {
         return Err(format!("tmp_mb must be between 1 and {}", 1 << 20));

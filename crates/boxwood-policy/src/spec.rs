@@ -111,7 +111,7 @@ pub struct Limits {
 /// A request that policy has allowed, with every default filled in.
 ///
 /// The fields are private and [`crate::admit`] is the only constructor ([`AdmittedSpec::with_mounts`]
-/// puts together what it made), so holding one of these *is* the proof that policy ran. Backends
+/// and its neighbours put together what it made), so holding one of these *is* the proof that policy ran. Backends
 /// accept nothing else. (It never derives `Deserialize`:
 /// that would be a second constructor.)
 #[derive(Clone, Debug)]
@@ -135,6 +135,8 @@ pub struct AdmittedSpec {
     pub(crate) user: BoxUser,
     pub(crate) require: Vec<Mechanism>,
     pub(crate) host_network_allowed: bool,
+    /// As the caller or the profile named it.
+    pub(crate) backend: Option<String>,
     pub(crate) asked: BTreeSet<SpecField>,
 }
 
@@ -164,6 +166,8 @@ getters! {
     require -> &[Mechanism] = |s| &s.require;
     /// Whether `network: on` may share the host's own network, because the operator said so.
     host_network_allowed -> bool = |s| s.host_network_allowed;
+    /// What is to run the box, or runs it; `None` while that is the daemon's choice.
+    backend -> Option<&str> = |s| s.backend.as_deref();
     /// The fields that the caller named; every other value came from the profile.
     asked -> &BTreeSet<SpecField> = |s| &s.asked;
 }
@@ -189,6 +193,15 @@ impl AdmittedSpec {
                 None => mount.clone(),
             })
             .collect()
+    }
+
+    /// The same box, run by the backend that was chosen for it.
+    #[must_use]
+    pub fn on_backend(&self, name: &str) -> Self {
+        Self {
+            backend: Some(name.to_owned()),
+            ..self.clone()
+        }
     }
 
     /// The same box with another set of mounts. Each was admitted, so the whole is.

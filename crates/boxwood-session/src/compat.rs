@@ -7,6 +7,8 @@
 use boxwood_api::{MountMode, Network};
 use boxwood_policy::{AdmittedMount, AdmittedSpec, Joining, SpecField};
 
+use crate::backends::Choice;
+
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
     pub(crate) field: &'static str,
@@ -18,7 +20,7 @@ pub(crate) struct Difference {
 pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> Option<Difference> {
     let (limits, wanted) = (living.limits(), asked.limits());
     let (mounts, wanted_mounts) = (made_with(living), made_with(asked));
-    let checks: [(SpecField, &'static str, bool, String); 14] = [
+    let checks: [(SpecField, &'static str, bool, String); 15] = [
         (
             SpecField::Network,
             "network",
@@ -28,7 +30,8 @@ pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> O
         (
             SpecField::Image,
             "image",
-            living.image() == asked.image(),
+            // What a name leads to may have changed meanwhile; that is not this caller's wish.
+            living.image() == asked.image() || living.image_text() == asked.image_text(),
             living.image_text().to_owned(),
         ),
         (
@@ -103,6 +106,12 @@ pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> O
             "extra_mounts",
             same_mounts(&mounts, &wanted_mounts),
             mounts_text(&mounts),
+        ),
+        (
+            SpecField::Backend,
+            "backend",
+            Choice::new(asked.backend().unwrap_or_default()).allows(living.backend()),
+            living.backend().unwrap_or("auto").to_owned(),
         ),
     ];
     checks

@@ -35,6 +35,11 @@ pub enum SessionError {
     Invalid { what: String },
     #[error("{source}")]
     Start { source: Arc<StartError> },
+    /// No backend that could run the box works.
+    #[error("{why}")]
+    Unavailable { why: String, hint: String },
+    #[error("there is no backend `{name}`; there are {}", .known.join(", "))]
+    UnknownBackend { name: String, known: Vec<String> },
     #[error("session {session} could not be removed")]
     Stop {
         session: SessionId,
@@ -116,8 +121,10 @@ impl SessionError {
             Self::Conflict { .. } => ErrorCode::SessionConflict,
             Self::DeletedWhileStarting { .. } | Self::Gone { .. } => ErrorCode::SessionGone,
             Self::TooManySessions { .. } | Self::TooManyProcesses { .. } => ErrorCode::Capacity,
-            Self::ShuttingDown => ErrorCode::BackendUnavailable,
-            Self::Invalid { .. } | Self::InputClosed => ErrorCode::ValidationError,
+            Self::ShuttingDown | Self::Unavailable { .. } => ErrorCode::BackendUnavailable,
+            Self::Invalid { .. } | Self::InputClosed | Self::UnknownBackend { .. } => {
+                ErrorCode::ValidationError
+            }
             Self::Start { source } => source.code(),
             Self::Spawn { source, .. } => spawn_code(source),
             Self::Mount { source, .. } => source.code(),
@@ -135,6 +142,8 @@ impl SessionError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Start { source } => return source.hint().map(str::to_owned),
+            Self::Unavailable { hint, .. } => hint,
+            Self::UnknownBackend { .. } => "name one of these, or `auto` for the first that works",
             Self::Conflict { .. } => {
                 "use another session_id, send the same settings, or delete the session first"
             }

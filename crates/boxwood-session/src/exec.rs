@@ -214,7 +214,7 @@ fn finish(
     }
     let result = ExecResult {
         session_id: session.id.clone(),
-        backend_name: session.backend_name.to_owned(),
+        backend_name: session.backend.name().to_owned(),
         status: end.status,
         exit_code: end.exit_code,
         stdout,

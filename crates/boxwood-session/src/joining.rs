@@ -15,35 +15,29 @@ use crate::session::{Ending, Lease, Session};
 
 impl Registry {
     /// Whether the session has every mount that the request brings, or its box can be given them.
-    pub(crate) fn has_or_takes(
-        &self,
-        session: &Session,
-        spec: &AdmittedSpec,
-        brought: &Brought,
-    ) -> bool {
+    pub(crate) fn has_or_takes(session: &Session, spec: &AdmittedSpec, brought: &Brought) -> bool {
         session.mounts.has_all(&session.spec, spec, brought)
-            || (session.mounts.may_grow() && self.backend.capabilities().live_mounts)
+            || (session.mounts.may_grow() && session.backend.capabilities().live_mounts)
     }
 
-    /// Ends an idle session whose box cannot take the mounts that a request brings, so that it can
-    /// be made with them.
+    /// Ends an idle session whose box cannot take the mounts that a request brings, or is no longer
+    /// what its profile means, so that it can be made as it should be.
     pub(crate) fn remake(
         self: &Arc<Self>,
         session: &Arc<Session>,
         spec: &AdmittedSpec,
         brought: &Brought,
+        why: &str,
     ) -> Found {
         let mounts = session.mounts.together(&session.spec, spec, brought);
-        let start_as = Arc::new(session.spec.with_mounts(mounts));
-        tracing::info!(session = %session.id, "an idle box is made anew with more mounts");
+        let mut start_as = session.spec.with_mounts(mounts);
+        if session.spec.drifted_from(spec).is_some() {
+            start_as = start_as.brought_up_to_date(spec);
+        }
+        tracing::info!(session = %session.id, why, "an idle box is made anew");
         // Judged again under the lock: somebody may have begun to use it meanwhile.
-        self.close_if(
-            session,
-            Ending::Asked,
-            "made anew with more mounts",
-            Session::is_idle,
-        );
-        Found::Remake(self.closing(&session.id), start_as)
+        self.close_if(session, Ending::Asked, why, Session::is_idle);
+        Found::Remake(self.closing(&session.id), Arc::new(start_as))
     }
 
     /// Brings the mounts of `spec` that may join into the leased session, where its box takes them.
@@ -56,7 +50,7 @@ impl Registry {
         let session = &lease.session;
         if session.mounts.has_all(&session.spec, spec, brought)
             || !session.mounts.may_grow()
-            || !self.backend.capabilities().live_mounts
+            || !session.backend.capabilities().live_mounts
         {
             return Ok(lease);
         }

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod activity;
-mod availability;
+mod backends;
 mod capture;
 mod compat;
 mod drain;
@@ -27,6 +27,7 @@ mod settings;
 mod slot;
 mod spawning;
 
+pub use backends::{Backends, Candidate, Choice};
 pub use error::SessionError;
 pub use live::{LiveControl, LiveEvent, LiveExec};
 pub use managed::{Attachable, Attachment, LogChunk, LogStream, ProcessLogs, Replace};

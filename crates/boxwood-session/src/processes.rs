@@ -20,15 +20,13 @@ pub(crate) async fn start(
     replace: Replace,
 ) -> Result<ProcessInfo, SessionError> {
     check(&spec)?;
-    if !registry.backend.capabilities().managed_processes {
+    let lease = registry.existing(id).await?;
+    let backend = &lease.session.backend;
+    if !backend.capabilities().managed_processes {
         return Err(SessionError::Invalid {
-            what: format!(
-                "the {} backend has no managed processes",
-                registry.backend.name()
-            ),
+            what: format!("the {} backend has no managed processes", backend.name()),
         });
     }
-    let lease = registry.existing(id).await?;
     let registry = Arc::clone(registry);
     let starting = tokio::spawn(async move { start_in(&registry, lease, spec, replace).await });
     starting.await.unwrap_or(Err(SessionError::Internal {

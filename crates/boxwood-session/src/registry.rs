@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use boxwood_api::{EventKind, SessionId};
-use boxwood_backend::{Backend, Sandbox};
 use boxwood_policy::AdmittedSpec;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
@@ -19,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::activity::lock;
-use crate::availability::Availability;
+use crate::backends::{Backends, Begun};
 use crate::compat::first_difference;
 use crate::events::Events;
 use crate::managed::Seats;
@@ -33,11 +32,10 @@ use crate::{SessionError, Settings};
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Registry {
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) backends: Backends,
     pub(crate) settings: Settings,
     pub(crate) events: Events,
     pub(crate) seats: Seats,
-    pub(crate) availability: Availability,
     pub(crate) exec_ids: AtomicU64,
     slots: Mutex<HashMap<SessionId, Slot<Arc<Session>>>>,
     /// One counter for all ids: it never goes back, and no memory of old ids is needed.
@@ -58,10 +56,9 @@ pub(crate) enum Found {
 }
 
 impl Registry {
-    pub(crate) fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
+    pub(crate) fn new(backends: Backends, settings: Settings) -> Self {
         Self {
-            availability: Availability::new(Arc::clone(&backend)),
-            backend,
+            backends,
             seats: Seats::new(settings.max_processes),
             settings,
             events: Events::new(),
@@ -78,6 +75,7 @@ impl Registry {
         self: &Arc<Self>,
         spec: &Arc<AdmittedSpec>,
     ) -> Result<Lease, SessionError> {
+        self.backends.check(spec.backend().unwrap_or_default())?;
         let brought = Arc::new(Brought::by(spec));
         let mut start_as = Arc::clone(spec);
         let mut retried = false;
@@ -128,18 +126,18 @@ impl Registry {
                 Ok(Found::Wait(self.close_dead(&dead)))
             }
             Some(Slot::Ready { session }) => match first_difference(&session.spec, spec) {
-                None if self.has_or_takes(session, spec, brought) => {
-                    Ok(Found::Lease(Lease::new(session)))
-                }
-                None if session.is_idle() => {
-                    let session = Arc::clone(session);
-                    drop(slots);
-                    Ok(self.remake(&session, spec, brought))
-                }
-                None => {
-                    tracing::info!(session = %id, "a running box keeps the mounts it has");
-                    Ok(Found::Lease(Lease::new(session)))
-                }
+                None => match outdated(session, spec, brought) {
+                    None => Ok(Found::Lease(Lease::new(session))),
+                    Some(why) if session.is_idle() => {
+                        let session = Arc::clone(session);
+                        drop(slots);
+                        Ok(self.remake(&session, spec, brought, &why))
+                    }
+                    Some(why) => {
+                        tracing::info!(session = %id, why, "a running box stays as it is");
+                        Ok(Found::Lease(Lease::new(session)))
+                    }
+                },
                 Some(difference) => Err(SessionError::Conflict {
                     session: id.clone(),
                     field: difference.field,
@@ -187,19 +185,13 @@ impl Registry {
     /// Makes the box and settles the slot, whichever way it goes.
     async fn start(self: Arc<Self>, spec: Arc<AdmittedSpec>, settle: Settle) {
         let progress = self.events.progress_of(spec.session());
-        let starting = AssertUnwindSafe(self.backend.start(&spec, &progress)).catch_unwind();
+        let starting = AssertUnwindSafe(self.backends.start(&spec, &progress)).catch_unwind();
         let outcome = match starting.await {
-            Ok(Ok(sandbox)) => {
-                self.availability.seen_working();
-                self.admit_box(&spec, sandbox)
-            }
-            Ok(Err(source)) => {
-                self.availability.seen_failing(&source);
-                tracing::warn!(session = %spec.session(), error = %source, "a box did not start");
+            Ok(Ok(begun)) => self.admit_box(begun),
+            Ok(Err(error)) => {
+                tracing::warn!(session = %spec.session(), %error, "a box did not start");
                 lock(&self.slots).remove(spec.session());
-                Err(SessionError::Start {
-                    source: Arc::new(source),
-                })
+                Err(error)
             }
             Err(_panic) => {
                 lock(&self.slots).remove(spec.session());
@@ -211,15 +203,11 @@ impl Registry {
         settle.send_replace(Some(outcome));
     }
 
-    fn admit_box(
-        self: &Arc<Self>,
-        spec: &Arc<AdmittedSpec>,
-        sandbox: Arc<dyn Sandbox>,
-    ) -> Result<(), SessionError> {
+    fn admit_box(self: &Arc<Self>, begun: Begun) -> Result<(), SessionError> {
         let session = Arc::new(Session::new(
-            Arc::clone(spec),
-            sandbox,
-            self.backend.name(),
+            begun.spec,
+            begun.sandbox,
+            begun.backend,
             self.incarnations.fetch_add(1, Ordering::Relaxed),
             self.events.clone(),
         ));
@@ -404,7 +392,7 @@ impl Registry {
         });
     }
 
-    /// Refuses new sessions, removes all there are, then lets the backend go.
+    /// Refuses new sessions, removes all there are, then lets the backends go.
     pub(crate) async fn shutdown(self: &Arc<Self>) {
         {
             // Under the lock, so that no start can slip in behind the last look below.
@@ -423,8 +411,18 @@ impl Registry {
             )
             .await;
         }
-        self.backend.shutdown().await;
+        self.backends.shutdown().await;
     }
+}
+
+/// Why a session that fits a request is not what it would be if it were made now: mounts that its
+/// box cannot take, or a configuration that has moved on.
+fn outdated(session: &Session, spec: &AdmittedSpec, brought: &Brought) -> Option<String> {
+    if let Some(field) = session.spec.drifted_from(spec) {
+        return Some(format!("the configuration of its {field} has changed"));
+    }
+    let fits = Registry::has_or_takes(session, spec, brought);
+    (!fits).then(|| "made anew with more mounts".to_owned())
 }
 
 /// Takes notice when a box dies by itself.

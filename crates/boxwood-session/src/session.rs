@@ -5,7 +5,7 @@ use std::sync::Arc;
 use boxwood_api::{
     EventKind, ExecStatus, MountSpec, Reason, SessionDetail, SessionId, SessionInfo,
 };
-use boxwood_backend::Sandbox;
+use boxwood_backend::{Backend, Sandbox};
 use boxwood_policy::AdmittedSpec;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -33,7 +33,7 @@ pub(crate) struct Session {
     pub(crate) spec: Arc<AdmittedSpec>,
     pub(crate) mounts: Mounts,
     pub(crate) sandbox: Arc<dyn Sandbox>,
-    pub(crate) backend_name: &'static str,
+    pub(crate) backend: Arc<dyn Backend>,
     pub(crate) activity: Arc<Activity>,
     pub(crate) processes: ProcessTable,
     pub(crate) events: Events,
@@ -45,7 +45,7 @@ impl Session {
     pub(crate) fn new(
         spec: Arc<AdmittedSpec>,
         sandbox: Arc<dyn Sandbox>,
-        backend_name: &'static str,
+        backend: Arc<dyn Backend>,
         incarnation: u64,
         events: Events,
     ) -> Self {
@@ -55,7 +55,7 @@ impl Session {
             mounts: Mounts::new(&spec),
             spec,
             sandbox,
-            backend_name,
+            backend,
             activity: Arc::new(Activity::new()),
             processes: ProcessTable::default(),
             events,
@@ -102,7 +102,7 @@ impl Session {
             .collect();
         SessionInfo {
             session_id: self.id.clone(),
-            backend_name: self.backend_name.to_owned(),
+            backend_name: self.backend.name().to_owned(),
             backend_session_id: self.sandbox.id().to_owned(),
             incarnation: self.incarnation,
             profile: spec.profile().to_owned(),
@@ -128,6 +128,7 @@ impl Session {
         let managed_processes = self.processes.infos();
         SessionDetail {
             session: self.info(),
+            config_hash: self.spec.config_hash(),
             managed_process: managed_processes
                 .get(&boxwood_api::ProcessId::default())
                 .cloned(),

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use boxwood_api::{
-    BackendInfo, Event, ExecResult, ProcessId, ProcessInfo, ProcessSpec, SessionDetail, SessionId,
-    SessionInfo, Status,
+    Event, ExecResult, ProcessId, ProcessInfo, ProcessSpec, SessionDetail, SessionId, SessionInfo,
+    Status,
 };
-use boxwood_backend::{Backend, FileAnswer, FileCall, Stdio};
+use boxwood_backend::{FileAnswer, FileCall, Stdio};
 use boxwood_policy::{Admission, AdmittedSpec};
 use tokio::sync::broadcast;
 
+use crate::backends::Backends;
 use crate::exec;
 use crate::live::{self, LiveExec};
 use crate::managed::{Attachable, ProcessLogs, Replace};
@@ -41,11 +42,15 @@ pub struct Workload {
 
 impl Sessions {
     /// Needs a Tokio runtime: the reaper starts here.
-    pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
+    pub fn new(backends: Backends, settings: Settings) -> Self {
         let ttl = settings.session_ttl;
-        let registry = Arc::new(Registry::new(backend, settings));
+        let registry = Arc::new(Registry::new(backends, settings));
         tokio::spawn(reaper::run(Arc::downgrade(&registry), ttl));
         Self { registry }
+    }
+
+    pub fn backends(&self) -> &Backends {
+        &self.registry.backends
     }
 
     pub async fn get_or_create(&self, spec: AdmittedSpec) -> Result<SessionInfo, SessionError> {
@@ -132,19 +137,17 @@ impl Sessions {
         stdio: Stdio,
     ) -> Result<LiveExec, SessionError> {
         let Admission { spec, exec } = admission;
-        if matches!(stdio, Stdio::Terminal(_)) && !self.registry.backend.capabilities().pty {
-            return Err(SessionError::Invalid {
-                what: format!(
-                    "the {} backend has no terminals",
-                    self.registry.backend.name()
-                ),
-            });
-        }
         let spec = Arc::new(spec);
         let mut retried = false;
         loop {
             let record = self.begin_exec(&spec).await?;
             let session = Arc::clone(record.session());
+            let backend = &session.backend;
+            if matches!(stdio, Stdio::Terminal(_)) && !backend.capabilities().pty {
+                return Err(SessionError::Invalid {
+                    what: format!("the {} backend has no terminals", backend.name()),
+                });
+            }
             let request = exec::request(&exec, &session.spec, argv.clone(), stdio);
             match spawn(Arc::clone(&session.sandbox), request).await {
                 Ok(process) => {
@@ -276,24 +279,17 @@ impl Sessions {
         self.registry.events.subscribe()
     }
 
-    /// Never waits: whether the backend works is known from the last look, and a new look is begun
+    /// Never waits: whether a backend works is known from the last look, and a new look is begun
     /// when that was long ago.
     pub fn status(&self) -> Status {
         let registry = &self.registry;
-        if registry.availability.wants_probe() {
-            let registry = Arc::clone(registry);
-            tokio::spawn(async move { registry.availability.probe().await });
-        }
         let sessions = registry.ready();
         let running: usize = sessions
             .iter()
             .map(|session| session.processes.running())
             .sum();
         Status {
-            backend: BackendInfo {
-                name: Some(registry.backend.name().to_owned()),
-                available: registry.availability.works(),
-            },
+            backend: registry.backends.info(),
             active_sessions: sessions.len() as u64,
             managed_processes: running as u64,
             session_ttl_sec: registry.settings.session_ttl.as_secs(),
@@ -318,13 +314,7 @@ impl Sessions {
         workload
     }
 
-    /// Looks at once whether the backend works. Meant for the start of a daemon, so that its first
-    /// status is already right.
-    pub async fn probe(&self) -> bool {
-        self.registry.availability.probe().await
-    }
-
-    /// Removes every session, all at the same time, then lets the backend go. Nothing new starts.
+    /// Removes every session, all at the same time, then lets the backends go. Nothing new starts.
     pub async fn shutdown(&self) {
         self.registry.shutdown().await;
     }

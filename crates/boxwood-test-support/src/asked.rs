@@ -33,9 +33,37 @@ pub fn admission(
     admission_for(Origin::Operator, &[], session, cmd, change)
 }
 
+/// The same under rules of the test's own.
+pub fn admission_under(
+    rules: &PolicyRules,
+    session: &str,
+    cmd: &str,
+    change: impl FnOnce(&mut SpecRequest),
+) -> Result<Admission, AskedError> {
+    judged(rules, Origin::Operator, &[], session, cmd, change)
+}
+
 /// The same for whoever asks. `skills` are directories; each skill is called as its directory is,
 /// and asked for.
 pub fn admission_for(
+    origin: Origin,
+    skills: &[&Path],
+    session: &str,
+    cmd: &str,
+    change: impl FnOnce(&mut SpecRequest),
+) -> Result<Admission, AskedError> {
+    judged(
+        &PolicyRules::default(),
+        origin,
+        skills,
+        session,
+        cmd,
+        change,
+    )
+}
+
+fn judged(
+    rules: &PolicyRules,
     origin: Origin,
     skills: &[&Path],
     session: &str,
@@ -62,7 +90,7 @@ pub fn admission_for(
             .collect::<Result<_, _>>()?,
         skills,
     };
-    Ok(admit(&request, origin, &facts, &PolicyRules::default())?)
+    Ok(admit(&request, origin, &facts, rules)?)
 }
 
 fn open_skill(directory: &Path) -> Result<OpenedPath, AskedError> {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use boxwood_backend::Backend;
 use boxwood_server::config::load_from;
 use boxwood_server::{Config, Flags, Stop, Tokens, serve_until};
+use boxwood_session::Backends;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -35,6 +36,11 @@ impl Daemon {
 
     /// The same, with settings changed by the test.
     pub async fn start_with(backend: Arc<dyn Backend>, adjust: impl FnOnce(&mut Config)) -> Self {
+        Self::start_backends(Backends::only(backend), adjust).await
+    }
+
+    /// The same, with several backends.
+    pub async fn start_backends(backends: Backends, adjust: impl FnOnce(&mut Config)) -> Self {
         let state = tempfile::tempdir().expect("a temporary directory");
         let mut config = fresh_config(state.path());
         adjust(&mut config);
@@ -46,12 +52,17 @@ impl Daemon {
                 .enable_all()
                 .build()
                 .expect("a runtime");
-            let on_ready = |address| {
+            let on_ready = |address, _: &_| {
                 // The test may have given up waiting.
                 let _ = ready.send(address);
             };
             runtime
-                .block_on(serve_until(config, backend, on_ready, StopByChannel(stops)))
+                .block_on(serve_until(
+                    config,
+                    backends,
+                    on_ready,
+                    StopByChannel(stops),
+                ))
                 .expect("the daemon serves");
         });
         let address = tokio::time::timeout(Duration::from_secs(10), is_ready)

@@ -7,7 +7,7 @@
 mod asked;
 mod fake;
 
-pub use asked::{AskedError, admission, admission_for};
+pub use asked::{AskedError, admission, admission_for, admission_under};
 pub use fake::{FakeBackend, FakeImages, FakeSandbox};
 
 #[cfg(feature = "daemon")]

@@ -69,12 +69,14 @@ fn a_session_keeps_its_shape() {
 fn processes_are_absent_where_there_are_none() {
     let bare = SessionDetail {
         session: session(),
+        config_hash: "64ef5155d6f8c832".to_owned(),
         managed_processes: BTreeMap::new(),
         managed_process: None,
     };
     let json = serde_json::to_value(&bare).expect("JSON");
     assert!(json.get("managed_process").is_none() && json.get("managed_processes").is_none());
     assert_eq!(json["session_id"], "群/person:a b");
+    assert_eq!(json["config_hash"], "64ef5155d6f8c832");
     let with_one = SessionDetail {
         managed_processes: [(ProcessId::default(), process())].into(),
         managed_process: Some(process()),

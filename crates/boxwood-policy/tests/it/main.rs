@@ -1,7 +1,9 @@
 //! Judgement, seen from outside: requests in, admissions and denials out.
 
 mod admission;
+mod backends;
 mod configuration;
+mod drift;
 mod joining;
 mod label;
 mod mounts;

@@ -56,6 +56,7 @@ fn lockable() -> impl Strategy<Value = LockableField> {
         LockableField::PidsLimit,
         LockableField::ReadOnlyRootfs,
         LockableField::WorkspaceQuotaMb,
+        LockableField::Backend,
     ])
 }
 
@@ -70,6 +71,7 @@ prop_compose! {
         host_path_mode in option::of(modes()),
         read_only_rootfs in option::of(any::<bool>()),
         image in option::of("[a-z]{0,6}"),
+        backend in option::of("[a-z]{0,6}"),
         profile in option::of(proptest::sample::select(vec![
             "default", "offline_readonly", "network_basic", "network_extended", "operators",
         ])),
@@ -77,7 +79,7 @@ prop_compose! {
         SpecRequest {
             session_id: SessionId::new("any").ok(),
             timeout_sec, cpus, memory_mb, pids_limit, workspace_quota_mb, network,
-            host_path_mode, read_only_rootfs, image,
+            host_path_mode, read_only_rootfs, image, backend,
             profile: profile.map(str::to_owned),
             ..SpecRequest::default()
         }
@@ -97,8 +99,9 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn rules()(own in maxima(), hard in maxima(), locked in vec(lockable(), 0..9)) -> PolicyRules {
+    fn rules()(own in maxima(), hard in maxima(), locked in vec(lockable(), 0..10), backend in option::of("[a-z]{1,6}")) -> PolicyRules {
         let table = ProfileConfig {
+            backend,
             max_timeout_sec: own.timeout_sec,
             max_cpus: own.cpus,
             max_memory_mb: own.memory_mb,
@@ -218,6 +221,7 @@ proptest! {
                 LockableField::MemoryMb => spec.limits().memory_mb == profile.memory_mb,
                 LockableField::PidsLimit => spec.limits().pids == profile.pids_limit,
                 LockableField::ReadOnlyRootfs => spec.read_only_root() == profile.read_only_rootfs,
+                LockableField::Backend => spec.backend() == profile.backend.as_deref(),
                 LockableField::WorkspaceQuotaMb => {
                     let most = profile.max.workspace_quota_mb.unwrap_or(0);
                     spec.limits().workspace_quota_mb == most

@@ -210,7 +210,7 @@ async fn files_are_those_of_the_session() {
 #[tokio::test]
 async fn the_status_counts_what_is_there() {
     let house = house();
-    assert!(in_time(house.sessions.probe()).await);
+    assert!(in_time(house.sessions.backends().first_look()).await);
     in_time(house.sessions.get_or_create(asked("s", "true").spec))
         .await
         .expect("a session");

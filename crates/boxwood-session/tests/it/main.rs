@@ -1,7 +1,9 @@
 //! Sessions above a backend without isolation: everything but the walls.
 
+mod backends;
 mod commands;
 mod creation;
+mod drift;
 mod endings;
 mod live;
 mod mounts;
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 use boxwood_api::{ProcessId, ProcessSpec, SessionId, SpecRequest};
 use boxwood_policy::Admission;
-use boxwood_session::{Sessions, Settings};
+use boxwood_session::{Backends, Sessions, Settings};
 use boxwood_test_support::{FakeBackend, admission};
 
 /// No step of a test takes longer, unless it hangs.
@@ -34,7 +36,7 @@ fn house_with(change: impl FnOnce(&mut Settings)) -> House {
     change(&mut settings);
     House {
         backend: Arc::clone(&backend) as _,
-        sessions: Sessions::new(backend, settings),
+        sessions: Sessions::new(Backends::only(backend), settings),
     }
 }
 

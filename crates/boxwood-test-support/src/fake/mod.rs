@@ -42,7 +42,19 @@ enum NextStart {
     Panics,
 }
 
+/// Why it does not work, and what helps.
+#[derive(Clone, Debug)]
+struct Broken {
+    why: String,
+    fix: String,
+}
+
 pub struct FakeBackend {
+    name: &'static str,
+    broken: Mutex<Option<Broken>>,
+    probes: AtomicUsize,
+    probe_delay: Mutex<Duration>,
+    has_terminals: AtomicBool,
     /// Starts wait while this is `false`.
     open: watch::Sender<bool>,
     delay: Mutex<Duration>,
@@ -67,6 +79,11 @@ pub(crate) struct Mounting {
 impl Default for FakeBackend {
     fn default() -> Self {
         Self {
+            name: "fake",
+            broken: Mutex::default(),
+            probes: AtomicUsize::new(0),
+            probe_delay: Mutex::default(),
+            has_terminals: AtomicBool::new(true),
             open: watch::Sender::new(true),
             delay: Mutex::default(),
             next_start: Mutex::default(),
@@ -83,6 +100,40 @@ impl Default for FakeBackend {
 impl FakeBackend {
     pub fn new() -> Arc<Self> {
         Arc::new(Self::default())
+    }
+
+    /// One of several.
+    pub fn named(name: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            ..Self::default()
+        })
+    }
+
+    /// From now on it is an engine that is not there: looks say so, and boxes do not start.
+    pub fn break_down(&self, why: &str, fix: &str) {
+        *lock(&self.broken) = Some(Broken {
+            why: why.to_owned(),
+            fix: fix.to_owned(),
+        });
+    }
+
+    pub fn mend(&self) {
+        *lock(&self.broken) = None;
+    }
+
+    pub fn delay_probes(&self, delay: Duration) {
+        *lock(&self.probe_delay) = delay;
+    }
+
+    /// How often somebody has looked whether it works.
+    pub fn probes(&self) -> usize {
+        self.probes.load(Ordering::Acquire)
+    }
+
+    /// Is a backend whose boxes have no terminals.
+    pub fn forbid_terminals(&self) {
+        self.has_terminals.store(false, Ordering::Release);
     }
 
     /// Starts begin, and then wait for [`FakeBackend::release_starts`].
@@ -161,12 +212,12 @@ impl FakeBackend {
 
 impl Backend for FakeBackend {
     fn name(&self) -> &'static str {
-        "fake"
+        self.name
     }
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            pty: true,
+            pty: self.has_terminals.load(Ordering::Acquire),
             managed_processes: true,
             files: true,
             network: true,
@@ -178,16 +229,31 @@ impl Backend for FakeBackend {
 
     fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>> {
         Box::pin(async {
+            self.probes.fetch_add(1, Ordering::AcqRel);
+            let delay = *lock(&self.probe_delay);
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            let engine = lock(&self.broken).clone().map(|broken| Finding {
+                name: "engine",
+                mechanism: None,
+                outcome: Outcome::Fatal {
+                    why: broken.why,
+                    fix: broken.fix,
+                },
+                matters: "the test wants none",
+            });
+            let isolation = Finding {
+                name: "isolation",
+                mechanism: None,
+                outcome: Outcome::Missing {
+                    why: "this backend has none; it exists for tests".to_owned(),
+                    fix: "use a real backend".to_owned(),
+                },
+                matters: "programs run as plain children of the caller",
+            };
             Ok(Probe {
-                findings: vec![Finding {
-                    name: "isolation",
-                    mechanism: None,
-                    outcome: Outcome::Missing {
-                        why: "this backend has none; it exists for tests".to_owned(),
-                        fix: "use a real backend".to_owned(),
-                    },
-                    matters: "programs run as plain children of the caller",
-                }],
+                findings: engine.into_iter().chain([isolation]).collect(),
             })
         })
     }
@@ -213,6 +279,9 @@ impl Backend for FakeBackend {
                     return Err(StartError::Unavailable { why, hint });
                 }
                 NextStart::Panics => panic!("the test asked the fake backend to panic"),
+            }
+            if let Some(Broken { why, fix }) = lock(&self.broken).clone() {
+                return Err(StartError::Unavailable { why, hint: fix });
             }
             if let Some(mechanism) = spec.require().first() {
                 return Err(StartError::Missing {

@@ -1,0 +1,81 @@
+//! Who may say what runs a box.
+
+use boxwood_api::SpecRequest;
+use boxwood_policy::{
+    Admission, Facts, Origin, PolicyRules, ProfileError, Profiles, SpecField, admit,
+};
+
+use crate::wish::request;
+
+fn rules(profiles: &str) -> PolicyRules {
+    let tables = toml::from_str(profiles).expect("TOML");
+    PolicyRules {
+        profiles: Profiles::new(&tables, Some("team")).expect("profiles"),
+        ..PolicyRules::default()
+    }
+}
+
+fn judge(backend: Option<&str>, origin: Origin, rules: &PolicyRules) -> Admission {
+    let request = SpecRequest {
+        backend: backend.map(str::to_owned),
+        ..request()
+    };
+    admit(&request, origin, &Facts::default(), rules).expect("admitted")
+}
+
+#[test]
+fn a_request_goes_before_its_profile() {
+    let rules = rules("[team]\nbackend = ' docker '\n");
+    let asked = judge(Some(" podman "), Origin::Client, &rules);
+    assert_eq!(asked.spec.backend(), Some("podman"));
+    assert!(asked.spec.asked().contains(&SpecField::Backend));
+    for nothing in [None, Some(""), Some("  ")] {
+        let bare = judge(nothing, Origin::Client, &rules);
+        assert_eq!(bare.spec.backend(), Some("docker"));
+        assert!(!bare.spec.asked().contains(&SpecField::Backend));
+        assert!(bare.exec.notices().is_empty());
+    }
+    let free = judge(None, Origin::Client, &PolicyRules::default());
+    assert_eq!(free.spec.backend(), None);
+}
+
+#[test]
+fn a_locked_backend_is_the_profiles() {
+    let locked = rules("[team]\nbackend = 'docker'\nlocked = ['backend']\n");
+    let asked = judge(Some("nsjail"), Origin::Client, &locked);
+    assert_eq!(asked.spec.backend(), Some("docker"));
+    assert_eq!(
+        asked.exec.notices(),
+        ["backend is locked to docker by profile `team`; nsjail was asked for"]
+    );
+    let same = judge(Some("docker"), Origin::Client, &locked);
+    assert!(same.exec.notices().is_empty());
+
+    let daemons = rules("[team]\nlocked = ['backend']\n");
+    let asked = judge(Some("nsjail"), Origin::Client, &daemons);
+    assert_eq!(asked.spec.backend(), None);
+    assert_eq!(asked.exec.notices().len(), 1, "and the caller is told");
+}
+
+#[test]
+fn the_platform_gets_the_operators_backend_where_it_names_none() {
+    let rules = rules("[team]\nbackend = 'docker'\n");
+    let platform = judge(None, Origin::LangBotPlatform, &rules);
+    assert_eq!(platform.spec.profile(), "platform");
+    assert_eq!(platform.spec.backend(), Some("docker"));
+    // It never sends the field, so no living session can conflict with it.
+    assert!(!platform.spec.asked().contains(&SpecField::Backend));
+    let named = judge(Some("podman"), Origin::LangBotPlatform, &rules);
+    assert_eq!(named.spec.backend(), Some("podman"));
+}
+
+#[test]
+fn an_empty_backend_of_a_profile_is_a_mistake() {
+    let tables = toml::from_str("[team]\nbackend = ' '\n").expect("TOML");
+    let error = Profiles::new(&tables, None).expect_err("it means nothing");
+    assert!(
+        matches!(&error, ProfileError::Value { profile, message }
+            if profile == "team" && message.starts_with("backend must not be empty")),
+        "{error}"
+    );
+}

@@ -1,0 +1,376 @@
+//! Several backends under one roof: which one a box gets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_api::{ErrorCode, SpecRequest};
+use boxwood_session::TerminalSize;
+use boxwood_session::{Backends, Candidate, Choice, SessionError, Sessions, Settings, Stdio};
+use boxwood_test_support::FakeBackend;
+
+use super::{asked, asked_with, eventually, id, in_time};
+
+struct Roof {
+    one: Arc<FakeBackend>,
+    two: Arc<FakeBackend>,
+    far: Arc<FakeBackend>,
+    sessions: Sessions,
+}
+
+/// Two that are here, one that could not be launched, one that is far away.
+fn roof(choice: &str) -> Roof {
+    let [one, two, far] = ["one", "two", "far"].map(FakeBackend::named);
+    let candidates = [
+        Candidate::living(one.clone()),
+        Candidate::absent("lost", "its program is missing", "install `lost`"),
+        Candidate::living(two.clone()),
+        Candidate::living(far.clone()).elsewhere(),
+    ];
+    let backends = Backends::new(candidates, Choice::new(choice));
+    Roof {
+        sessions: Sessions::new(backends, Settings::default()),
+        one,
+        two,
+        far,
+    }
+}
+
+fn on(backend: &str) -> impl FnOnce(&mut SpecRequest) {
+    let backend = backend.to_owned();
+    move |request| request.backend = Some(backend)
+}
+
+impl Roof {
+    async fn backend_of(&self, session: &str, wish: Option<&str>) -> Result<String, SessionError> {
+        let asked = match wish {
+            Some(backend) => asked_with(session, "true", on(backend)),
+            None => asked(session, "true"),
+        };
+        let info = in_time(self.sessions.get_or_create(asked.spec)).await?;
+        Ok(info.backend_name)
+    }
+
+    fn break_all(&self) {
+        for (backend, why) in [
+            (&self.one, "no one"),
+            (&self.two, "no two"),
+            (&self.far, "no far"),
+        ] {
+            backend.break_down(why, "mend it");
+        }
+    }
+}
+
+#[tokio::test]
+async fn auto_takes_the_first_that_works_when_a_session_is_made() {
+    let roof = roof("auto");
+    assert_eq!(roof.backend_of("a", None).await.expect("made"), "one");
+    roof.one.break_down("it stopped", "start it");
+    assert_eq!(roof.backend_of("b", None).await.expect("made"), "two");
+    // Boxes that live stay where they are.
+    assert_eq!(roof.backend_of("a", None).await.expect("there"), "one");
+    roof.two.break_down("it stopped too", "start it");
+    assert_eq!(roof.backend_of("c", None).await.expect("made"), "far");
+}
+
+#[tokio::test]
+async fn local_never_goes_elsewhere() {
+    let roof = roof("local");
+    roof.one.break_down("no one", "mend it");
+    assert_eq!(roof.backend_of("a", None).await.expect("made"), "two");
+    roof.two.break_down("no two", "mend it");
+    let error = roof.backend_of("b", None).await.expect_err("none is left");
+    assert_eq!(error.code(), ErrorCode::BackendUnavailable);
+    assert_eq!(
+        error.to_string(),
+        "no backend is available (one: no one; lost: its program is missing; two: no two)"
+    );
+    assert!(error.hint().expect("a way out").contains("boxwood doctor"));
+    assert_eq!(roof.far.starts(), 0);
+    // Whoever asks for it by name may have it.
+    assert_eq!(
+        roof.backend_of("b", Some("far")).await.expect("made"),
+        "far"
+    );
+}
+
+#[tokio::test]
+async fn a_named_backend_never_falls_back() {
+    let roof = roof("auto");
+    roof.two.break_down("no engine", "start the engine");
+    let error = roof.backend_of("a", Some("two")).await.expect_err("named");
+    assert_eq!(error.code(), ErrorCode::BackendUnavailable);
+    assert_eq!(error.to_string(), "no engine");
+    assert_eq!(error.hint().as_deref(), Some("start the engine"));
+    // The second one hears it from what was seen, and no box is tried.
+    let tried = roof.two.starts();
+    let error = roof.backend_of("a", Some("two")).await.expect_err("named");
+    assert_eq!(error.to_string(), "backend `two` is unavailable: no engine");
+    assert_eq!(error.hint().as_deref(), Some("start the engine"));
+    assert_eq!(roof.two.starts(), tried);
+
+    let error = roof.backend_of("a", Some("lost")).await.expect_err("named");
+    assert_eq!(error.code(), ErrorCode::BackendUnavailable);
+    assert_eq!(
+        error.to_string(),
+        "backend `lost` is unavailable: its program is missing"
+    );
+    assert_eq!(error.hint().as_deref(), Some("install `lost`"));
+    assert_eq!(roof.one.starts(), 0);
+    assert!(roof.sessions.list().is_empty());
+}
+
+#[tokio::test]
+async fn an_unknown_name_is_answered_with_the_known_ones() {
+    let roof = roof("auto");
+    roof.backend_of("living", None).await.expect("made");
+    for session in ["new", "living"] {
+        let error = roof
+            .backend_of(session, Some("none"))
+            .await
+            .expect_err("unknown");
+        assert_eq!(error.code(), ErrorCode::ValidationError);
+        assert_eq!(
+            error.to_string(),
+            "there is no backend `none`; there are one, lost, two, far"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_session_on_another_backend_is_a_conflict_that_says_so() {
+    let roof = roof("auto");
+    roof.backend_of("s", None).await.expect("made");
+    for fitting in [Some("one"), Some("auto"), Some("local"), Some(" "), None] {
+        assert_eq!(roof.backend_of("s", fitting).await.expect("fits"), "one");
+    }
+    let error = roof
+        .backend_of("s", Some("two"))
+        .await
+        .expect_err("another");
+    assert!(
+        matches!(&error, SessionError::Conflict { field: "backend", value, .. } if value == "one"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn the_daemons_choice_is_for_those_who_have_none() {
+    let roof = roof("two");
+    assert_eq!(roof.backend_of("a", None).await.expect("made"), "two");
+    assert_eq!(
+        roof.backend_of("b", Some("one")).await.expect("made"),
+        "one"
+    );
+    assert_eq!(
+        roof.backend_of("c", Some("auto")).await.expect("made"),
+        "one"
+    );
+    roof.two.break_down("no engine", "start the engine");
+    roof.backend_of("d", None).await.expect_err("no fallback");
+}
+
+#[tokio::test]
+async fn those_behind_one_that_works_cost_nothing() {
+    let roof = roof("auto");
+    assert!(in_time(roof.sessions.backends().first_look()).await);
+    for session in ["a", "b"] {
+        roof.backend_of(session, None).await.expect("made");
+        assert!(roof.sessions.status().backend.available);
+    }
+    assert_eq!(roof.one.probes(), 1);
+    assert_eq!((roof.two.probes(), roof.two.starts()), (0, 0));
+    assert_eq!((roof.far.probes(), roof.far.starts()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_are_shared_cached_and_renewed() {
+    let roof = roof("one");
+    roof.one.delay_probes(Duration::from_secs(1));
+    let looks = (0..10).map(|_| roof.sessions.backends().survey());
+    futures_util::future::join_all(looks).await;
+    assert_eq!(roof.one.probes(), 1, "many askers, one look");
+
+    tokio::time::advance(Duration::from_secs(59)).await;
+    assert!(roof.sessions.status().backend.available);
+    settle().await;
+    assert_eq!(roof.one.probes(), 1, "a good answer serves a minute");
+
+    tokio::time::advance(Duration::from_secs(2)).await;
+    roof.one.break_down("it stopped", "start it");
+    for _ in 0..5 {
+        let status = roof.sessions.status();
+        assert!(
+            status.backend.available,
+            "it does not wait for the new look"
+        );
+        tokio::task::yield_now().await;
+    }
+    settle().await;
+    assert_eq!(roof.one.probes(), 2);
+    assert!(!roof.sessions.status().backend.available);
+
+    roof.one.mend();
+    tokio::time::advance(Duration::from_secs(3)).await;
+    roof.sessions.status();
+    settle().await;
+    assert_eq!(roof.one.probes(), 2, "a bad one for five seconds");
+    tokio::time::advance(Duration::from_secs(3)).await;
+    roof.sessions.status();
+    settle().await;
+    assert!(roof.sessions.status().backend.available);
+}
+
+/// Time enough for a look, on a clock that stands still otherwise.
+async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+}
+
+#[tokio::test]
+async fn a_start_that_fails_is_seen_at_once_and_so_is_the_return() {
+    let roof = roof("auto");
+    assert!(in_time(roof.sessions.backends().first_look()).await);
+    roof.break_all();
+    let error = roof.backend_of("a", None).await.expect_err("all are down");
+    assert_eq!(error.code(), ErrorCode::BackendUnavailable);
+    let status = roof.sessions.status();
+    assert!(!status.backend.available);
+    assert_eq!(status.backend.name.as_deref(), Some("one"));
+    roof.far.mend();
+    assert_eq!(
+        roof.backend_of("a", None).await.expect("far is back"),
+        "far"
+    );
+    assert_eq!(roof.sessions.status().backend.name.as_deref(), Some("far"));
+    // The preferred one is looked at behind the back of whoever starts something.
+    roof.one.mend();
+    eventually("the first is back", || {
+        roof.sessions.status().backend.name.as_deref() == Some("one")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_engine_that_hangs_is_not_available() {
+    tokio::time::pause();
+    let roof = roof("one");
+    roof.one.delay_probes(Duration::from_hours(1));
+    assert!(!roof.sessions.backends().first_look().await);
+    let survey = roof.sessions.backends().survey().await;
+    let reason = survey[0].reason.as_deref().expect("a reason");
+    assert_eq!(reason, "it did not answer within 30 s");
+}
+
+#[tokio::test]
+async fn a_survey_tells_of_each_and_of_the_chosen_one() {
+    let roof = roof("auto");
+    roof.one.break_down("no engine", "start the engine");
+    let survey = in_time(roof.sessions.backends().survey()).await;
+    let told: Vec<_> = survey
+        .iter()
+        .map(|it| {
+            (
+                it.name.as_str(),
+                it.available,
+                it.chosen,
+                it.reason.as_deref(),
+                it.fix.as_deref(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (
+                "one",
+                false,
+                false,
+                Some("no engine"),
+                Some("start the engine")
+            ),
+            (
+                "lost",
+                false,
+                false,
+                Some("its program is missing"),
+                Some("install `lost`")
+            ),
+            ("two", true, true, None, None),
+            ("far", true, false, None, None),
+        ]
+    );
+    assert!(
+        survey[0]
+            .capabilities
+            .is_some_and(|able| able.pty && able.live_mounts)
+    );
+    assert!(survey[1].capabilities.is_none());
+
+    let usual = in_time(roof.sessions.backends().doctor(None))
+        .await
+        .expect("a report");
+    assert_eq!((usual.backend.as_str(), usual.usable), ("two", true));
+    let named = in_time(roof.sessions.backends().doctor(Some("one")))
+        .await
+        .expect("a report");
+    assert_eq!((named.backend.as_str(), named.usable), ("one", false));
+    assert_eq!(named.findings[0].fix.as_deref(), Some("start the engine"));
+    let lost = in_time(roof.sessions.backends().doctor(Some("lost")))
+        .await
+        .expect("a report");
+    assert!(!lost.usable);
+    assert_eq!(lost.findings[0].detail, "its program is missing");
+    assert_eq!(lost.backends.len(), 4);
+    let unknown = in_time(roof.sessions.backends().doctor(Some("none"))).await;
+    assert_eq!(
+        unknown.expect_err("unknown").code(),
+        ErrorCode::ValidationError
+    );
+}
+
+#[tokio::test]
+async fn what_a_box_can_do_is_its_own_backends() {
+    let roof = roof("auto");
+    roof.two.forbid_terminals();
+    let terminal = || Stdio::Terminal(TerminalSize { rows: 24, cols: 80 });
+    for (backend, has_one) in [("one", true), ("two", false)] {
+        let asked = asked_with(backend, "true", on(backend));
+        let live = in_time(roof.sessions.stream(asked, terminal())).await;
+        assert_eq!(live.is_ok(), has_one, "{backend}");
+        if let Err(error) = live {
+            assert_eq!(error.to_string(), "the two backend has no terminals");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_backend_is_let_go() {
+    let roof = roof("auto");
+    roof.backend_of("a", Some("two")).await.expect("made");
+    in_time(roof.sessions.shutdown()).await;
+    assert!(roof.two.boxes().is_empty());
+    for backend in [&roof.one, &roof.two, &roof.far] {
+        assert_eq!(backend.shutdowns(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_detail_tells_the_configuration_by_its_hash() {
+    let roof = roof("auto");
+    roof.backend_of("a", None).await.expect("made");
+    roof.backend_of("b", Some("one")).await.expect("made");
+    roof.backend_of("c", Some("two")).await.expect("made");
+    let hash = |name| {
+        roof.sessions
+            .detail(&id(name))
+            .expect("a session")
+            .config_hash
+    };
+    assert_eq!(hash("a").len(), 16);
+    assert_eq!(
+        hash("a"),
+        hash("b"),
+        "the same box, however it came to its backend"
+    );
+    assert_ne!(hash("a"), hash("c"));
+}

@@ -1,0 +1,88 @@
+//! A box that was made under a configuration that has moved on since.
+
+use boxwood_api::SpecRequest;
+use boxwood_policy::{Admission, PolicyRules, ProfileConfig, Profiles};
+use boxwood_session::SessionError;
+use boxwood_test_support::admission_under;
+
+use super::{eventually, house, id, in_time};
+
+/// The rules of a daemon whose default profile gives this much memory.
+fn rules(memory_mb: u64) -> PolicyRules {
+    let table = ProfileConfig {
+        memory_mb: Some(memory_mb),
+        ..ProfileConfig::default()
+    };
+    let tables = [("team".to_owned(), table)].into();
+    PolicyRules {
+        profiles: Profiles::new(&tables, Some("team")).expect("profiles"),
+        ..PolicyRules::default()
+    }
+}
+
+fn asked(memory_mb: u64, cmd: &str, change: impl FnOnce(&mut SpecRequest)) -> Admission {
+    admission_under(&rules(memory_mb), "s", cmd, change).expect("admitted")
+}
+
+#[tokio::test]
+async fn an_idle_box_is_made_anew() {
+    let house = house();
+    let made = |memory_mb| {
+        house
+            .sessions
+            .get_or_create(asked(memory_mb, "", |_| {}).spec)
+    };
+    let first = in_time(made(256)).await.expect("made");
+    let hash = || house.sessions.detail(&id("s")).expect("there").config_hash;
+    let before = hash();
+    let same = in_time(made(256)).await.expect("there");
+    assert_eq!(same.incarnation, first.incarnation);
+    let renewed = in_time(made(384)).await.expect("made anew");
+    assert_eq!((renewed.incarnation, renewed.memory_mb), (2, 384));
+    assert_ne!(hash(), before);
+    assert_eq!(house.backend.boxes().len(), 1, "the old one is gone");
+    // Once, and not with every request.
+    assert_eq!(in_time(made(384)).await.expect("there").incarnation, 2);
+}
+
+#[tokio::test]
+async fn a_busy_box_is_used_as_it_is() {
+    let house = house();
+    let nap = super::unique_nap();
+    let sessions = house.sessions.clone();
+    let long = asked(256, &format!("sleep {nap}"), |request| {
+        request.timeout_sec = Some(60);
+    });
+    let running = tokio::spawn(async move { sessions.exec(long).await });
+    eventually("the command", || super::is_running(&nap)).await;
+    let beside = in_time(house.sessions.exec(asked(384, "echo hi", |_| {})));
+    assert_eq!(beside.await.expect("it runs").stdout, "hi\n");
+    let info = &house.sessions.list()[0];
+    assert_eq!((info.incarnation, info.memory_mb), (1, 256));
+    running.abort();
+}
+
+#[tokio::test]
+async fn what_a_caller_named_is_a_conflict_and_no_drift() {
+    let house = house();
+    let create = |memory_mb, wish: Option<u64>| {
+        let spec = asked(memory_mb, "", |request| request.memory_mb = wish).spec;
+        in_time(house.sessions.get_or_create(spec))
+    };
+    create(256, Some(128)).await.expect("made");
+    // Its maker named it, so the profile never had a say.
+    let kept = create(384, None).await.expect("there");
+    assert_eq!((kept.incarnation, kept.memory_mb), (1, 128));
+    let error = create(384, Some(384)).await.expect_err("another box");
+    assert!(
+        matches!(
+            error,
+            SessionError::Conflict {
+                field: "memory_mb",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(house.backend.starts(), 1);
+}
