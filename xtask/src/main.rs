@@ -6,6 +6,7 @@
 
 mod bench;
 mod e2e_langbot;
+mod engines;
 mod run;
 mod test;
 mod tidy;
@@ -34,6 +35,8 @@ enum Verb {
     Bench(bench::Args),
     /// Boot a real LangBot against Boxwood and use it as people do (slow)
     E2eLangbot(e2e_langbot::Args),
+    /// Start real engines (Docker, Podman, gVisor, nsjail) of our own beside a command
+    Engines(engines::Args),
     /// The house rules that no other tool checks
     Tidy,
 }
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Test(args) => test::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::E2eLangbot(args) => e2e_langbot::run(&args),
+        Verb::Engines(args) => engines::run(&args),
         Verb::Tidy => tidy::run(),
     };
     match result {

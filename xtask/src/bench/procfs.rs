@@ -65,13 +65,6 @@ pub(super) fn descendants(roots: &[u32]) -> Result<BTreeSet<u32>> {
     Ok(found)
 }
 
-/// The processes right below this one.
-pub(super) fn children(root: u32) -> Result<BTreeSet<u32>> {
-    let mut found = descendants(&[root])?;
-    found.retain(|pid| parent(*pid) == Some(root));
-    Ok(found)
-}
-
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_parent(&stat)
@@ -125,8 +118,6 @@ mod tests {
             .spawn()
             .expect("sleep starts");
         let found = descendants(&[std::process::id()]).expect("/proc can be read");
-        assert!(found.contains(&child.id()));
-        let found = children(std::process::id()).expect("/proc can be read");
         assert!(found.contains(&child.id()));
         child.kill().expect("sleep can be killed");
         child.wait().expect("sleep can be waited for");

@@ -3,16 +3,18 @@
 //! Comes in: which tiers. Goes out: success when all of them passed. Never here: tests; each tier
 //! is a call of the tool that has them.
 
+mod engine;
 mod langbot;
 pub(crate) mod needs;
 mod readme;
-mod rootless;
+pub(crate) mod rootless;
 mod suites;
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use crate::engines::{Engine, Variables};
 use crate::run::{cargo, check, is_root};
 use crate::tidy;
 
@@ -40,8 +42,9 @@ struct Tier {
 
 enum Outcome {
     Passed,
-    /// Not run, because of who is running it; the reason is printed and stays in the summary.
-    NotHere(&'static str),
+    /// Not run, because of who is running it or where; the reason is printed and stays in the
+    /// summary.
+    NotHere(String),
 }
 
 const TIERS: &[Tier] = &[
@@ -91,6 +94,11 @@ const TIERS: &[Tier] = &[
         run: || suites::run(&suites::unit_filter()).map(|()| Outcome::Passed),
     },
     Tier {
+        name: "engines",
+        about: "make what the suites on real engines use (once)",
+        run: engine::prepared,
+    },
+    Tier {
         name: "boxes",
         about: "conformance and escape suites on real boxes, as the user who runs this",
         run: || suites::run(suites::BOXES).map(|()| Outcome::Passed),
@@ -100,13 +108,39 @@ const TIERS: &[Tier] = &[
         about: "the same suites as an ordinary user",
         run: || {
             if is_root() {
-                rootless::run(suites::ROOTLESS).map(|()| Outcome::Passed)
+                rootless::run(suites::ROOTLESS, &Variables::new()).map(|()| Outcome::Passed)
             } else {
                 Ok(Outcome::NotHere(
-                    "not root: the `boxes` tier was the rootless one; run as root to have both",
+                    "not root: the `boxes` tier was the rootless one; run as root to have both"
+                        .into(),
                 ))
             }
         },
+    },
+    Tier {
+        name: "docker",
+        about: "the suites on a Docker of our own",
+        run: || engine::run(Engine::Docker),
+    },
+    Tier {
+        name: "podman",
+        about: "the suites on Podman, as root",
+        run: || engine::run(Engine::Podman),
+    },
+    Tier {
+        name: "podman-rootless",
+        about: "the suites on Podman, as an ordinary user",
+        run: || engine::run(Engine::PodmanRootless),
+    },
+    Tier {
+        name: "nsjail",
+        about: "the suites on nsjail",
+        run: || engine::run(Engine::Nsjail),
+    },
+    Tier {
+        name: "gvisor",
+        about: "the suites on Docker with gVisor's runtime, where it runs",
+        run: || engine::run(Engine::Gvisor),
     },
     Tier {
         name: "e2e",
@@ -173,6 +207,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         };
         println!("{line}");
         lines.push(line);
+        // Minutes of waiting for a mirror, while the next tiers keep the processors busy.
+        if failed == 0 && tier.name == "needs" && chosen.iter().any(|tier| tier.name == "engines") {
+            engine::prepare_in_background();
+        }
         if failed > 0 && !args.keep_going {
             break;
         }

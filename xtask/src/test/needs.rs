@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::engines;
 use crate::run::{cargo, check, exists, is_root};
 use crate::venv;
 
@@ -86,6 +87,10 @@ const TOOLS: &[Tool] = &[
 
 pub(super) fn install() -> Result<()> {
     install_packages(PACKAGES)?;
+    // Whoever is not root cannot start them, and need not have them.
+    if is_root() {
+        engines::install_packages()?;
+    }
     // Debian keeps a part of Python in a package of its own, and it may not be Debian's Python.
     venv::base_python()?;
     for tool in TOOLS {

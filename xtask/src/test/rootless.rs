@@ -1,6 +1,6 @@
 //! Runs already built tests as an ordinary user.
 //!
-//! Comes in: a nextest filter. Goes out: the result of running it as `boxwood-test`. Never here:
+//! Comes in: a nextest filter, and variables for the tests. Goes out: the result of running it as `boxwood-test`. Never here:
 //! building; the user has no toolchain and cannot read ours.
 //!
 //! The tests travel as a nextest archive, so that they run under the same rules (one process each,
@@ -14,6 +14,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::suites;
+use crate::engines::Variables;
 use crate::run::{check, find, workspace_root};
 
 pub(crate) const USER: &str = "boxwood-test";
@@ -23,7 +24,7 @@ const SUBORDINATE_IDS: u32 = 65_536;
 /// ranges that boxes of root use.
 const FIRST_SUBORDINATE_ID: u32 = 458_752;
 
-pub(super) fn run(filter: &str) -> Result<()> {
+pub(super) fn run(filter: &str, variables: &Variables) -> Result<()> {
     let user = User::ensure()?;
     let place = user.directory("suites")?;
     let archive = place.join("tests.tar.zst");
@@ -52,6 +53,7 @@ pub(super) fn run(filter: &str) -> Result<()> {
             .args(["--extract-overwrite", "-E", filter])
             .arg("--workspace-remap")
             .arg(&workspace)
+            .envs(variables)
             .current_dir(&workspace),
     );
     fs::remove_dir_all(&place)

@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::engines::Variables;
 use crate::run::{cargo, check};
 
 /// Tests that start real boxes: the conformance and escape suites and what the native backend
@@ -19,16 +20,28 @@ pub(super) const BOXES: &str = "package(boxwood-backend-native) & kind(test)";
 /// The same for an ordinary user.
 pub(super) const ROOTLESS: &str = BOXES;
 
+/// Tests that start boxes in an engine, told by variables in which.
+pub(super) const CONTAINER: &str = "package(boxwood-backend-container) & kind(test)";
+pub(super) const NSJAIL: &str = "package(boxwood-backend-nsjail) & kind(test)";
+
 /// Tests that start the real daemon or the real command.
 pub(super) const END_TO_END: &str = "package(boxwood) & kind(test)";
 
 /// Everything else.
 pub(super) fn unit_filter() -> String {
-    format!("not ({BOXES}) & not ({END_TO_END})")
+    format!("not ({BOXES}) & not ({CONTAINER}) & not ({NSJAIL}) & not ({END_TO_END})")
 }
 
 pub(super) fn run(filter: &str) -> Result<()> {
-    check(nextest("run").args(["--profile", profile(), "-E", filter]))
+    run_with(filter, &Variables::new())
+}
+
+pub(super) fn run_with(filter: &str, variables: &Variables) -> Result<()> {
+    check(
+        nextest("run")
+            .args(["--profile", profile(), "-E", filter])
+            .envs(variables),
+    )
 }
 
 /// `cargo nextest VERB` on the one build that all tiers share.

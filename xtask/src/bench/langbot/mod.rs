@@ -4,7 +4,6 @@
 //! docker. Never here: a client of our own; `tests/langbot/bench/client.py` drives the real one.
 
 mod docker;
-mod nsjail;
 mod sides;
 
 use std::collections::BTreeMap;

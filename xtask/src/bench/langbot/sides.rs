@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 use super::super::daemon::Daemon;
 use super::super::seed::SeedRuntime;
-use super::docker::{self, Docker};
-use super::nsjail;
+use super::docker::Docker;
+use crate::engines::{self, PROGRAMS};
 use crate::run::is_root;
 
 pub(super) struct Sides {
@@ -97,7 +97,8 @@ impl NsjailSide {
             is_root(),
             "the seed's nsjail backend is measured as root only"
         );
-        let programs = nsjail::install()?;
+        let program = engines::install_nsjail()?;
+        let programs = program.parent().context("`nsjail` lies in no directory")?;
         // At its start the backend deletes every session directory that is not its own, so on the
         // shared place it would break another runtime on this machine.
         let mount_point = MountPoint::make(NSJAIL_SESSIONS)?;
@@ -107,7 +108,7 @@ impl NsjailSide {
                 .args(["unshare", "--mount", "sh", "-c", OWN_SESSIONS, "sh"])
                 .arg(sessions.path())
                 .arg(NSJAIL_SESSIONS)
-                .env("PATH", format!("{}:{}", programs.display(), docker::PATH));
+                .env("PATH", format!("{}:{}", programs.display(), PROGRAMS));
             choose(command, Side::Nsjail);
         })
         .context("the seed's runtime could not be started with nsjail")?;

@@ -1,0 +1,157 @@
+//! A Docker daemon of our own.
+//!
+//! Comes in: a place. Goes out: a `dockerd` with its own socket, storage and configuration, gone on
+//! drop. Never here: the machine's own Docker, if it has one.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::daemon::{Daemon, tied_to_us};
+use super::place::Place;
+use super::{IMAGE_SMALL, Variables};
+use crate::run::output;
+
+/// The programs of the Debian packages, so that client and daemon are one version.
+pub(crate) const PROGRAMS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Of the platforms that need no hardware this one runs in every version that Debian had. Boxes have
+/// no network, and its cgroups are made by those who start it.
+const RUNSC: &str = r#"#!/bin/sh
+exec /usr/bin/runsc --platform=ptrace --network=none --ignore-cgroups "$@"
+"#;
+
+pub(crate) struct Dockerd {
+    daemon: Daemon,
+    directory: PathBuf,
+}
+
+impl Dockerd {
+    /// Starts it, but does not wait. To be called from a thread that lives on: the daemon ends with
+    /// the thread that started it.
+    pub(crate) fn spawn(place: &Place) -> Result<Self> {
+        let directory = place.directory("docker")?;
+        write_script(&directory.join("runsc"), RUNSC)?;
+        // Boxes have no network, so a bridge would serve nobody, and the machine's rules stay as
+        // they are.
+        let configuration = json!({
+            "bridge": "none",
+            "iptables": false,
+            "ip6tables": false,
+            "ip-forward": false,
+            "ip-masq": false,
+            "userland-proxy": false,
+            "cgroup-parent": format!("/{}", place.cgroup()),
+            "shutdown-timeout": 3,
+            "runtimes": { "runsc": { "path": directory.join("runsc") } },
+        });
+        fs::write(
+            directory.join("daemon.json"),
+            serde_json::to_string_pretty(&configuration)?,
+        )?;
+        let starter = directory.join("dockerd");
+        write_script(
+            &starter,
+            &format!(
+                "#!/bin/sh\n# One more dockerd of this run: dockerd DIR\n\
+                 PATH={PROGRAMS}\nexport PATH\nmkdir -p \"$1\"\n\
+                 exec dockerd --config-file {}/daemon.json --host \"unix://$1/docker.sock\" \
+                 --data-root \"$1/data\" --exec-root \"$1/run\" --pidfile \"$1/pid\"\n",
+                directory.display()
+            ),
+        )?;
+        fs::create_dir(directory.join("config"))?;
+        // Podman reads it too, and takes a missing one for a mistake.
+        fs::write(directory.join("config/config.json"), "{}\n")?;
+        let daemon = Daemon::spawn(
+            "dockerd",
+            tied_to_us(&starter).arg(directory.join("d")),
+            directory.join("log"),
+        )?;
+        Ok(Self { daemon, directory })
+    }
+
+    pub(crate) fn wait_until_ready(&mut self) -> Result<()> {
+        let command = || {
+            let mut command = self_command(&self.directory);
+            command.arg("version");
+            command
+        };
+        self.daemon.wait_until(|| output(&mut command()).ok())?;
+        Ok(())
+    }
+
+    pub(crate) fn import(&self, tar: &Path, image: &str) -> Result<()> {
+        output(self.command().arg("import").arg(tar).arg(image))?;
+        Ok(())
+    }
+
+    /// Why a container cannot be run by gVisor here, if it cannot.
+    pub(super) fn probe_runsc(&self) -> Option<String> {
+        let mut command = Command::new("timeout");
+        self.point_here(&mut command);
+        command
+            .args(["60", "docker", "run", "--rm", "--network", "none"])
+            .args(["--runtime", "runsc", IMAGE_SMALL, "/bin/true"]);
+        output(&mut command)
+            .err()
+            .map(|error| format!("{error:#}").trim_end().to_owned())
+    }
+
+    pub(super) fn push(&self, image: &str, to: &str) -> Result<()> {
+        output(self.command().args(["tag", image, to]))?;
+        output(self.command().args(["push", "--quiet", to]))?;
+        // The name alone: whoever pulls it finds that it is not there.
+        output(self.command().args(["rmi", to]))?;
+        Ok(())
+    }
+
+    pub(super) fn variables(&self) -> Variables {
+        let starter = self.directory.join("dockerd");
+        let config = self.directory.join("config");
+        [
+            ("BOXWOOD_TEST_DOCKER_HOST", host(&self.directory)),
+            ("BOXWOOD_TEST_DOCKERD", starter.display().to_string()),
+            ("DOCKER_CONFIG", config.display().to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    /// Points whatever runs `docker` at this daemon.
+    pub(crate) fn point_here(&self, command: &mut Command) {
+        point(&self.directory, command);
+    }
+
+    fn command(&self) -> Command {
+        self_command(&self.directory)
+    }
+}
+
+fn self_command(directory: &Path) -> Command {
+    let mut command = Command::new("docker");
+    point(directory, &mut command);
+    command
+}
+
+fn point(directory: &Path, command: &mut Command) {
+    command
+        .env("PATH", PROGRAMS)
+        .env("DOCKER_HOST", host(directory))
+        .env("DOCKER_CONFIG", directory.join("config"));
+}
+
+fn host(directory: &Path) -> String {
+    format!("unix://{}", directory.join("d/docker.sock").display())
+}
+
+/// A program that anybody may start.
+pub(super) fn write_script(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("`{}` could not be written", path.display()))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}

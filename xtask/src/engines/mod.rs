@@ -1,0 +1,175 @@
+//! `cargo xtask engines up -- COMMAND`: real engines of our own, for as long as a command runs.
+//!
+//! Comes in: which engines, and what to run beside them. Goes out: the command's success, after all
+//! of them are gone again. Never here: the machine's own Docker or Podman; each engine has its own
+//! socket, storage and configuration.
+//!
+//! The tests of a backend find their engine by variables, all of them set here:
+//!
+//! | variable | what it says |
+//! |---|---|
+//! | `BOXWOOD_TEST_ENGINE` | which engine a suite is about, when only one is up |
+//! | `BOXWOOD_TEST_DOCKER_HOST` | where `dockerd` listens |
+//! | `BOXWOOD_TEST_DOCKER_RUNSC` | `1` when that daemon has a `runsc` runtime that works |
+//! | `BOXWOOD_TEST_DOCKERD` | a script: `$BOXWOOD_TEST_DOCKERD DIR` is one more `dockerd`, listening on `DIR/docker.sock` |
+//! | `BOXWOOD_TEST_IMAGE` | an image with Python, in every engine |
+//! | `BOXWOOD_TEST_IMAGE_SMALL` | an image with busybox alone |
+//! | `BOXWOOD_TEST_ROOTFS_TAR`, `BOXWOOD_TEST_ROOTFS_SMALL_TAR` | the files of those images |
+//! | `BOXWOOD_TEST_REGISTRY` | a registry that holds the small image |
+//! | `BOXWOOD_TEST_NSJAIL` | the `nsjail` program |
+//! | `BOXWOOD_TEST_AS_USER` | a script: `$BOXWOOD_TEST_AS_USER COMMAND` runs it as the user of the rootless engine |
+//!
+//! Podman is told where it works by its own `CONTAINERS_…` variables.
+
+mod daemon;
+mod dockerd;
+mod images;
+mod keeper;
+mod leftovers;
+mod nsjail;
+mod packages;
+mod place;
+mod podman;
+mod registry;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::run::is_root;
+use crate::test::rootless::User;
+
+pub(crate) use dockerd::{Dockerd, PROGRAMS};
+pub(crate) use images::busybox_tar;
+pub(crate) use keeper::Engines;
+pub(crate) use nsjail::install as install_nsjail;
+pub(crate) use packages::install as install_packages;
+pub(crate) use place::Place;
+
+pub(crate) const IMAGE: &str = "boxwood-test:debian";
+pub(crate) const IMAGE_SMALL: &str = "boxwood-test:busybox";
+
+/// By name: `BOXWOOD_TEST_IMAGE` and the like.
+pub(crate) type Variables = BTreeMap<String, String>;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Start the engines, run a command with their variables set, take everything down
+    Up {
+        /// Start this engine only (may be given more than once)
+        #[arg(long, value_name = "ENGINE")]
+        only: Vec<Engine>,
+        /// The command, `bash` for one
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+    /// Install the packages and make the images, so that `up` is quick
+    Prepare,
+    /// Own the engines until standard input ends
+    #[command(hide = true)]
+    Keep { engines: Vec<Engine> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Engine {
+    Docker,
+    /// Docker with `runsc` as its runtime.
+    Gvisor,
+    Podman,
+    PodmanRootless,
+    Nsjail,
+}
+
+impl Engine {
+    /// As `BOXWOOD_TEST_ENGINE` says it. A suite need not know by which user it is run.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Gvisor => "gvisor",
+            Self::Podman | Self::PodmanRootless => "podman",
+            Self::Nsjail => "nsjail",
+        }
+    }
+}
+
+/// What a keeper has started.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Started {
+    /// For whatever runs as root.
+    pub(crate) variables: Variables,
+    /// For whatever runs as the user of the rootless engine.
+    pub(crate) user_variables: Variables,
+    /// Why gVisor is not there, if it is not.
+    pub(crate) no_gvisor: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    match &args.verb {
+        Verb::Up { only, command } => up(only, command),
+        Verb::Prepare => prepare(Engine::value_variants()),
+        Verb::Keep { engines } => keeper::keep(engines),
+    }
+}
+
+fn up(only: &[Engine], words: &[OsString]) -> Result<()> {
+    let wanted = if only.is_empty() {
+        Engine::value_variants()
+    } else {
+        only
+    };
+    prepare(wanted)?;
+    let engines = Engines::start(wanted)?;
+    if let Some(why) = &engines.started().no_gvisor {
+        ensure!(
+            !only.contains(&Engine::Gvisor),
+            "gVisor is not there: {why}"
+        );
+        println!("without gVisor: {why}");
+    }
+    let (program, arguments) = words.split_first().context("there is no command")?;
+    let mut command = if wanted == [Engine::PodmanRootless] {
+        let mut command = User::ensure()?.command(program.as_ref());
+        command.envs(&engines.started().user_variables);
+        command
+    } else {
+        let mut command = Command::new(program);
+        command.envs(&engines.started().variables);
+        command
+    };
+    let status = command
+        .args(arguments)
+        .status()
+        .with_context(|| format!("`{}` could not be started", program.display()))?;
+    drop(engines);
+    if !status.success() {
+        bail!("`{}` failed: {status}", program.display());
+    }
+    Ok(())
+}
+
+/// Everything slow, and everything that is kept from one run to the next.
+pub(crate) fn prepare(engines: &[Engine]) -> Result<()> {
+    ensure!(
+        is_root(),
+        "the engines are started by root\nhint: sudo --preserve-env=PATH cargo xtask …"
+    );
+    packages::install()?;
+    images::ensure()?;
+    if engines.contains(&Engine::Nsjail) {
+        nsjail::install()?;
+    }
+    if engines.contains(&Engine::PodmanRootless) {
+        User::ensure()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Where one run of engines lives.
+//!
+//! Comes in: nothing. Goes out: an empty directory with a short path and the name of a cgroup, both
+//! of this run alone. On drop everything that lived there is gone. Never here: stopping an engine
+//! politely; that is done before.
+
+use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::leftovers;
+
+/// Short, because a socket's path has 107 bytes at most; on a disk, because images go there.
+const PARENT: &str = "/var/tmp";
+const PREFIX: &str = "boxwood-engines-";
+/// The libpod groups are made by every Podman of root, so they are removed only when empty.
+const PODMAN_GROUPS: [&str; 2] = ["libpod_parent/conmon", "libpod_parent"];
+
+pub(crate) struct Place {
+    path: PathBuf,
+    name: String,
+    /// Held as long as we live: whoever finds the directory without it knows that we died.
+    _lock: File,
+}
+
+impl Place {
+    pub(crate) fn create() -> Result<Self> {
+        remove_abandoned()?;
+        let name = format!("{PREFIX}{}", std::process::id());
+        let path = Path::new(PARENT).join(&name);
+        // Under another name until it is locked, so that nobody takes it for abandoned.
+        let making = Path::new(PARENT).join(format!(".{name}"));
+        fs::create_dir(&making)
+            .with_context(|| format!("`{}` could not be created", making.display()))?;
+        // The user of the rootless engine goes through it.
+        fs::set_permissions(&making, fs::Permissions::from_mode(0o755))?;
+        let lock = File::create(making.join("lock"))?;
+        lock.lock()?;
+        fs::rename(&making, &path)
+            .with_context(|| format!("`{}` could not be created", path.display()))?;
+        Ok(Self {
+            path,
+            name,
+            _lock: lock,
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A new directory in it.
+    pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path.join(name);
+        fs::create_dir(&path)?;
+        Ok(path)
+    }
+
+    /// The parent of every cgroup that this run makes, where an engine lets us say.
+    pub(crate) fn cgroup(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Err(error) = clear(&self.path, &self.name) {
+            eprintln!("warning: an engine left something behind: {error:#}");
+        }
+        if others().is_ok_and(|others| others.is_empty()) {
+            for group in PODMAN_GROUPS {
+                leftovers::remove_empty_cgroup(group);
+            }
+        }
+    }
+}
+
+fn clear(path: &Path, cgroup: &str) -> Result<()> {
+    leftovers::kill_processes(path, cgroup)?;
+    leftovers::unmount(path)?;
+    leftovers::remove_cgroup(cgroup)?;
+    fs::remove_dir_all(path).with_context(|| format!("`{}` could not be removed", path.display()))
+}
+
+/// A run that was killed could not clean up; the next one does.
+fn remove_abandoned() -> Result<()> {
+    for path in others()? {
+        let Ok(lock) = File::open(path.join("lock")) else {
+            continue;
+        };
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => continue,
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        println!("removing what a broken run left in {}", path.display());
+        let name = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        clear(&path, &name)?;
+    }
+    Ok(())
+}
+
+/// Every run's directory, if it is really one of root's.
+fn others() -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(PARENT)? {
+        let entry = entry?;
+        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        // Anybody may make a directory there; only what root made is removed by root.
+        if ours
+            && let Ok(about) = fs::symlink_metadata(entry.path())
+            && about.is_dir()
+            && about.uid() == 0
+        {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,72 @@
+//! A registry of our own, to pull from.
+//!
+//! Comes in: a place. Goes out: a registry on a free port of the loopback, gone on drop. Never here:
+//! what is in it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::daemon::{Daemon, tied_to_us};
+use super::place::Place;
+
+/// The port is the kernel's choice; the log then says which.
+const CONFIGURATION: &str = "version: 0.1
+log:
+  level: info
+http:
+  addr: 127.0.0.1:0
+storage:
+  filesystem:
+    rootdirectory: ";
+
+pub(super) struct Registry {
+    daemon: Daemon,
+}
+
+impl Registry {
+    /// Starts it, but does not wait. To be called from a thread that lives on: the daemon ends with
+    /// the thread that started it.
+    pub(super) fn spawn(place: &Place) -> Result<Self> {
+        let directory = place.directory("registry")?;
+        let configuration = directory.join("config.yml");
+        fs::write(
+            &configuration,
+            format!("{CONFIGURATION}{}\n", directory.join("data").display()),
+        )?;
+        let daemon = Daemon::spawn(
+            "docker-registry",
+            tied_to_us(&PathBuf::from("/usr/bin/docker-registry"))
+                .arg("serve")
+                .arg(&configuration),
+            directory.join("log"),
+        )?;
+        Ok(Self { daemon })
+    }
+
+    /// Where it listens, `127.0.0.1:PORT`.
+    pub(super) fn address(&mut self) -> Result<String> {
+        let log = self.daemon.log().to_owned();
+        self.daemon
+            .wait_until(|| listens_on(&fs::read_to_string(&log).unwrap_or_default()))
+    }
+}
+
+fn listens_on(log: &str) -> Option<String> {
+    let (_, rest) = log.split_once("listening on ")?;
+    let end = rest.find(|c: char| !(c.is_ascii_digit() || ".:".contains(c)))?;
+    Some(rest[..end].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_is_read_from_the_log() {
+        let line = "time=\"x\" level=info msg=\"listening on 127.0.0.1:40123\" go.version=go1.19\n";
+        assert_eq!(listens_on(line).as_deref(), Some("127.0.0.1:40123"));
+        assert_eq!(listens_on("time=\"x\" msg=\"listening on 127.0.0"), None);
+    }
+}

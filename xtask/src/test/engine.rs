@@ -1,0 +1,69 @@
+//! The suites on real engines.
+//!
+//! Comes in: which engine. Goes out: the result of its suites on an engine that was started for them
+//! and is gone afterwards. Never here: how an engine is started, or how a suite finds it; the variables
+//! say that.
+
+use std::sync::Mutex;
+use std::thread::JoinHandle;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use super::{Outcome, rootless, suites};
+use crate::engines::{self, Engine, Engines};
+use crate::run::is_root;
+
+const NOT_ROOT: &str = "not root: the engines are started by root; run as root to have them";
+
+static BACKGROUND: Mutex<Option<JoinHandle<Result<()>>>> = Mutex::new(None);
+
+/// Begins with what [`prepared`] will wait for.
+pub(super) fn prepare_in_background() {
+    if is_root()
+        && let Ok(mut background) = BACKGROUND.lock()
+    {
+        *background = Some(std::thread::spawn(|| {
+            engines::prepare(Engine::value_variants())
+        }));
+    }
+}
+
+/// Everything is made when this returns, so that no later tier has it going on beside it: some count
+/// processes and mounts of the whole host.
+pub(super) fn prepared() -> Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotHere(NOT_ROOT.into()));
+    }
+    let background = BACKGROUND.lock().ok().and_then(|mut slot| slot.take());
+    match background.map(JoinHandle::join) {
+        None => engines::prepare(Engine::value_variants())?,
+        Some(Ok(result)) => result?,
+        Some(Err(_)) => bail!("making the images ended in a panic, see above"),
+    }
+    Ok(Outcome::Passed)
+}
+
+pub(super) fn run(engine: Engine) -> Result<Outcome> {
+    if !is_root() {
+        return Ok(Outcome::NotHere(NOT_ROOT.into()));
+    }
+    // Done already, unless somebody runs this tier alone.
+    engines::prepare(&[engine])?;
+    let engines = Engines::start(&[engine])?;
+    let started = engines.started();
+    if let Some(why) = &started.no_gvisor {
+        println!("{why}");
+        return Ok(Outcome::NotHere(
+            why.lines().last().unwrap_or("runsc does not run").into(),
+        ));
+    }
+    match engine {
+        Engine::PodmanRootless => rootless::run(suites::CONTAINER, &started.user_variables)?,
+        Engine::Nsjail => suites::run_with(suites::NSJAIL, &started.variables)?,
+        Engine::Docker | Engine::Gvisor | Engine::Podman => {
+            suites::run_with(suites::CONTAINER, &started.variables)?;
+        }
+    }
+    Ok(Outcome::Passed)
+}
