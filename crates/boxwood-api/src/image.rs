@@ -1,6 +1,8 @@
 //! Images: their names, what a list shows of them, and how a pull comes along.
 
 mod name;
+#[cfg(test)]
+mod name_tests;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

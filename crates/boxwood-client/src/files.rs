@@ -80,6 +80,16 @@ impl Download {
     }
 }
 
+/// A body that is read while it is sent.
+pub(crate) fn streamed(reader: impl AsyncRead + Send + Unpin + 'static) -> OutBody {
+    let frames = try_unfold(reader, |mut reader| async move {
+        let mut piece = BytesMut::with_capacity(PIECE_BYTES);
+        let count = reader.read_buf(&mut piece).await.map_err(BodyError::from)?;
+        Ok((count > 0).then(|| (Frame::data(piece.freeze()), reader)))
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
 impl Client {
     pub async fn stat_file(&self, id: &SessionId, path: &str) -> Result<FileEntry, ClientError> {
         self.get(&files(id).fixed("stat").query("path", path)).await
@@ -120,13 +130,7 @@ impl Client {
         mode: u32,
         reader: impl AsyncRead + Send + Unpin + 'static,
     ) -> Result<FileEntry, ClientError> {
-        let frames = try_unfold(reader, |mut reader| async move {
-            let mut piece = BytesMut::with_capacity(PIECE_BYTES);
-            let count = reader.read_buf(&mut piece).await.map_err(BodyError::from)?;
-            Ok((count > 0).then(|| (Frame::data(piece.freeze()), reader)))
-        });
-        let body = StreamBody::new(frames).boxed_unsync();
-        self.put(id, path, mode, body).await
+        self.put(id, path, mode, streamed(reader)).await
     }
 
     async fn put(
