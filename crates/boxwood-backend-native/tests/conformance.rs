@@ -4,5 +4,5 @@
 mod support;
 
 fn main() {
-    support::harness::run(boxwood_backend::suite::conformance());
+    boxwood_backend::suite::run_conformance(support::Native)
 }

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use boxwood_api::{MountMode, Network};
-use boxwood_backend::suite::{Bench, Footprint, Host, Wish, settle};
-use boxwood_backend::{Backend, Progress};
+use boxwood_backend::Progress;
+use boxwood_backend::suite::{
+    Bench, Footprint, Host, Places, Subject as _, Wish, conclude, failed, runtime, settle,
+};
 use libtest_mimic::Trial;
-use support::harness::{Places, conclude, failed, runtime};
 
 /// The kernel takes network namespaces apart in its own time, one after the other.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -42,10 +43,10 @@ where
 {
     Footprint::claim_orphans()?;
     let places = Places::make()?;
-    let host = support::host::describe();
+    let host = support::Native.host()?;
     prime(&places)?;
     let before = Footprint::take(&places.all())?;
-    let backend: Arc<dyn Backend> = Arc::new(places.launch()?);
+    let backend = support::Native.launch(&places)?;
     let runtime = runtime()?;
     let outcome = runtime.block_on(async {
         let bench = Arc::new(Bench::new(Arc::clone(&backend), host)?);
@@ -63,7 +64,7 @@ where
 /// A first run, so that what is made once and kept on purpose is there before the count: the lock
 /// in the state directory, and the runtime's own pair of sockets for signals.
 fn prime(places: &Places) -> anyhow::Result<()> {
-    let backend = places.launch()?;
+    let backend = support::Native.launch(places)?;
     let runtime = runtime()?;
     runtime.block_on(backend.shutdown());
     drop(backend);

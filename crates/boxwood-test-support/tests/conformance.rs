@@ -110,10 +110,8 @@ fn host() -> Host {
         why: "the fake backend has no isolation",
     });
     Host {
-        privilege: Privilege::Rootless { subuids: false },
         absent: absent.to_vec(),
-        network: false,
-        counters: false,
+        ..Host::new(Privilege::Rootless { subuids: false })
     }
 }
 

@@ -56,7 +56,7 @@ const EXPECTED: [(Mechanism, On, &str); 7] = [
     ),
 ];
 
-pub(crate) fn on(privilege: Privilege, landlock: bool) -> Vec<Absence> {
+pub(super) fn on(privilege: Privilege, landlock: bool) -> Vec<Absence> {
     EXPECTED
         .into_iter()
         .filter(|(_, on, _)| match on {

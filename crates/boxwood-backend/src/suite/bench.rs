@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use boxwood_api::Mechanism;
+use boxwood_policy::BoxUser;
 use tempfile::TempDir;
 
+use super::images::Imported;
 use super::{HeldBox, Host, Wish};
 use crate::{Backend, Progress, Sandbox, StartError};
 
@@ -17,6 +20,7 @@ pub struct Bench {
     host: Host,
     scratch: TempDir,
     boxes: Mutex<Vec<Arc<dyn Sandbox>>>,
+    imported: Imported,
     started: AtomicU32,
 }
 
@@ -36,6 +40,7 @@ impl Bench {
             host,
             scratch,
             boxes: Mutex::default(),
+            imported: Imported::default(),
             started: AtomicU32::new(0),
         })
     }
@@ -77,9 +82,26 @@ impl Bench {
             .context("the box was expected to start")
     }
 
+    /// Where commands cannot be root inside, asking for it is refused, or what they get is a root of
+    /// the box's own user namespace. It is never the host's.
+    pub(super) async fn has_no_root_inside(&self) -> anyhow::Result<()> {
+        let wish = Wish::new().user(BoxUser::Root);
+        let held = match self.try_start(&wish).await? {
+            Ok(held) => held,
+            Err(StartError::Unsupported { .. } | StartError::Missing { .. }) => return Ok(()),
+            Err(other) => return Err(other).context("refusing root inside"),
+        };
+        ensure!(
+            held.sandbox().label().has(Mechanism::UserNamespace),
+            "root inside without a user namespace"
+        );
+        held.has_walls().await
+    }
+
     /// The outer error is the suite's own, the inner one the backend's answer.
     pub async fn try_start(&self, wish: &Wish) -> anyhow::Result<Result<HeldBox, StartError>> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let wish = self.imported.resolve(self, wish).await?;
         let spec = wish.admit(&format!("suite-{number}"))?;
         self.start_admitted(&spec).await
     }
@@ -102,7 +124,14 @@ impl Bench {
         }))
     }
 
-    /// Stops whatever a case left running.
+    /// Stops and removes whatever was made here, and lets go of the backend.
+    pub async fn close(&self) -> anyhow::Result<()> {
+        let swept = self.sweep().await;
+        self.backend.shutdown().await;
+        swept
+    }
+
+    /// Stops whatever a case left running, and removes the images it imported.
     pub(super) async fn sweep(&self) -> anyhow::Result<()> {
         let boxes = std::mem::take(&mut *self.lock());
         for sandbox in boxes {
@@ -111,7 +140,7 @@ impl Bench {
                 .with_context(|| format!("box `{}` did not stop in time", sandbox.id()))?
                 .with_context(|| format!("stopping box `{}`", sandbox.id()))?;
         }
-        Ok(())
+        self.imported.remove(self).await
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<dyn Sandbox>>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::Bench;
+use super::{Bench, Host, Offer};
 use crate::BoxFuture;
 
 /// Long enough for the slowest case on a busy machine, short enough that a hang is an answer.
@@ -15,25 +15,37 @@ const CASE_LIMIT: Duration = Duration::from_secs(150);
 pub struct Case {
     /// Group and name, `exec::exit_codes_are_exact`.
     pub name: &'static str,
+    /// What it cannot do without.
+    needs: &'static [&'static [Offer]],
     run: fn(&Bench) -> BoxFuture<'_, anyhow::Result<()>>,
 }
 
 impl Case {
     pub(super) const fn new(
         name: &'static str,
+        needs: &'static [&'static [Offer]],
         run: fn(&Bench) -> BoxFuture<'_, anyhow::Result<()>>,
     ) -> Self {
-        Self { name, run }
+        Self { name, needs, run }
+    }
+
+    /// The first thing it needs that this host's backend does not offer.
+    pub fn not_offered(&self, host: &Host) -> Option<Offer> {
+        let mut needs = self.needs.iter().copied().flatten().copied();
+        needs.find(|need| !host.offers(*need))
     }
 }
 
 /// Names each function of a module once. They are private there, so one that is left out of this
-/// list is dead code and the compiler says so.
+/// list is dead code and the compiler says so. `needs` names what a group or a case cannot do
+/// without: `"files" needs Files: one, two needs Terminal`.
 macro_rules! cases {
-    ($group:literal: $($name:ident),+ $(,)?) => {
+    ($group:literal $(needs $($need:ident)+)?: $($name:ident $(needs $($own:ident)+)?),+ $(,)?) => {
         pub(super) fn cases() -> Vec<$crate::suite::Case> {
+            const GROUP: &[$crate::suite::Offer] = &[$($($crate::suite::Offer::$need),+)?];
             vec![$($crate::suite::Case::new(
                 concat!($group, "::", stringify!($name)),
+                &[GROUP, &[$($($crate::suite::Offer::$own),+)?]],
                 |bench| Box::pin($name(bench)),
             )),+]
         }
@@ -58,7 +70,6 @@ pub async fn run_case(case: Case, bench: Bench) -> anyhow::Result<()> {
             Err(anyhow::anyhow!("no end after {} s", CASE_LIMIT.as_secs()))
         }
     };
-    let swept = bench.sweep().await.context("clean-up after the case");
-    bench.backend().shutdown().await;
-    outcome.and(swept)
+    let closed = bench.close().await.context("clean-up after the case");
+    outcome.and(closed)
 }

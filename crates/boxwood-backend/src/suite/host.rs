@@ -22,18 +22,118 @@ pub struct Absence {
     pub why: &'static str,
 }
 
+/// Something a backend may do without. None of these is a wall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Offer {
+    /// File calls, done inside the box.
+    Files,
+    /// Mounts that join a running box.
+    LiveMounts,
+    /// Programs on a terminal of their own.
+    Terminal,
+    /// Roots other than the default one.
+    Images,
+    /// Programs run by an init of ours, which tells exactly how each one ended and what it was
+    /// refused, and ends it with everything it started.
+    Supervision,
+    /// The kernel that the box is on is the host's own, which sees the box's processes.
+    HostsOwnKernel,
+}
+
+impl Offer {
+    pub const ALL: [Self; 6] = [
+        Self::Files,
+        Self::LiveMounts,
+        Self::Terminal,
+        Self::Images,
+        Self::Supervision,
+        Self::HostsOwnKernel,
+    ];
+
+    /// As people say it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Files => "file calls",
+            Self::LiveMounts => "mounts into a running box",
+            Self::Terminal => "terminals",
+            Self::Images => "images",
+            Self::Supervision => "supervision by an init of our own",
+            Self::HostsOwnKernel => "the host's own kernel",
+        }
+    }
+}
+
+/// What a backend does not offer, and why. Cases that need it are told apart from those that
+/// passed.
+#[derive(Clone, Copy, Debug)]
+pub struct NotOffered {
+    pub offer: Offer,
+    pub why: &'static str,
+}
+
+/// What the default root is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RootFrom {
+    /// The host's own system, read-only, with areas that commands may install into on top.
+    TheHost,
+    /// An image, which is root's inside: only root installs into it.
+    AnImage,
+}
+
+/// Where an image of this backend comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImagesFrom {
+    /// A directory of the host's is one.
+    Directories,
+    /// The backend keeps them under a name; what it has not got is imported first.
+    Import,
+}
+
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one fact about the host, and none depends on another"
+)]
 pub struct Host {
     pub privilege: Privilege,
     pub absent: Vec<Absence>,
+    pub not_offered: Vec<NotOffered>,
     /// Whether `network: on` is expected to work.
     pub network: bool,
     /// Whether the kernel counts for each box (cgroups), so that an exit can name the limit it
     /// met. Without counters a limit may still hold, by other means.
     pub counters: bool,
+    /// Whether commands can be root inside (and there only).
+    pub root_inside: bool,
+    /// Whether a writable root is as large as whatever it lies on. `DiskQuota` is then absent from
+    /// boxes with such a root, and in force in boxes with a read-only one.
+    pub unbounded_writable_root: bool,
+    /// Whether uids of a box are shared with no other box, nor with a user of the host's.
+    pub own_uids: bool,
+    pub root: RootFrom,
+    pub images: ImagesFrom,
+    /// How many boxes make a crowd: some start in a millisecond, some take a second.
+    pub crowd: usize,
 }
 
 impl Host {
+    /// Everything is there but a network and counters; the rest is for each backend to say.
+    pub fn new(privilege: Privilege) -> Self {
+        Self {
+            privilege,
+            absent: Vec::new(),
+            not_offered: Vec::new(),
+            network: false,
+            counters: false,
+            root_inside: privilege != Privilege::Rootless { subuids: false },
+            unbounded_writable_root: false,
+            own_uids: privilege == Privilege::Root,
+            root: RootFrom::TheHost,
+            images: ImagesFrom::Directories,
+            crowd: 50,
+        }
+    }
+
     pub fn is_root(&self) -> bool {
         self.privilege == Privilege::Root
     }
@@ -50,5 +150,18 @@ impl Host {
             .into_iter()
             .filter(|mechanism| self.expects(*mechanism))
             .collect()
+    }
+
+    /// Whether a box that [`Wish::bounded`](super::Wish::bounded) asks for has a bound on every
+    /// place that can be written.
+    pub fn bounds_disks(&self) -> bool {
+        self.expects(Mechanism::DiskQuota) || self.unbounded_writable_root
+    }
+
+    pub fn offers(&self, offer: Offer) -> bool {
+        !self
+            .not_offered
+            .iter()
+            .any(|missing| missing.offer == offer)
     }
 }

@@ -11,8 +11,12 @@ mod case;
 mod conformance;
 mod escape;
 mod footprint;
+mod harness;
 mod held;
 mod host;
+mod images;
+pub mod machine;
+mod matrix;
 mod outside;
 mod wish;
 
@@ -20,8 +24,9 @@ pub use attack::Report;
 pub use bench::Bench;
 pub use case::{Case, run_case};
 pub use footprint::{Footprint, settle};
+pub use harness::{Places, Subject, conclude, failed, run_conformance, run_escape, runtime};
 pub use held::{HeldBox, Ran, Running};
-pub use host::{Absence, Host, Privilege};
+pub use host::{Absence, Host, ImagesFrom, NotOffered, Offer, Privilege, RootFrom};
 pub use wish::Wish;
 
 /// Behaviour: what every box does the same way.

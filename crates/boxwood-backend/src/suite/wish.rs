@@ -15,6 +15,8 @@ use boxwood_policy::{
 };
 use rustix::fs::{Mode, OFlags};
 
+use super::Host;
+
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
     request: SpecRequest,
@@ -49,6 +51,16 @@ impl Wish {
     pub fn read_only_root(mut self, read_only: bool) -> Self {
         self.request.read_only_rootfs = Some(read_only);
         self
+    }
+
+    /// With a bound on every place that can be written, where the host has one for any box.
+    #[must_use]
+    pub fn bounded(self, host: &Host) -> Self {
+        if host.unbounded_writable_root {
+            self.read_only_root(true)
+        } else {
+            self
+        }
     }
 
     #[must_use]
@@ -92,6 +104,19 @@ impl Wish {
     pub fn image(mut self, directory: &Path) -> Self {
         self.image = Some(directory.to_owned());
         self.request.image = Some(SUITE_IMAGE.to_owned());
+        self
+    }
+
+    /// The directory given to [`Wish::image`].
+    pub(super) fn image_directory(&self) -> Option<&Path> {
+        self.image.as_deref()
+    }
+
+    /// An image by the name that the backend knows it by.
+    #[must_use]
+    pub(super) fn image_named(mut self, name: &str) -> Self {
+        self.image = None;
+        self.request.image = Some(name.to_owned());
         self
     }
 

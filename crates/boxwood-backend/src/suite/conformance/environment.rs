@@ -7,7 +7,7 @@ use anyhow::ensure;
 use crate::Stdio;
 use crate::suite::case::cases;
 use crate::suite::held::{request, shell};
-use crate::suite::{Bench, Wish};
+use crate::suite::{Bench, RootFrom, Wish};
 
 cases! { "environment":
     the_environment_is_the_documented_one,
@@ -175,7 +175,7 @@ async fn usual_tools_are_there(bench: &Bench) -> anyhow::Result<()> {
         .await?;
     ensure!(said == "42\n");
     // The suite's host has node; a box made of the host's system must run it.
-    if std::path::Path::new("/usr/bin/node").exists() {
+    if bench.host().root == RootFrom::TheHost && std::path::Path::new("/usr/bin/node").exists() {
         let said = held.says("node -e 'console.log(6 * 7)'").await?;
         ensure!(said == "42\n");
     }
@@ -184,12 +184,16 @@ async fn usual_tools_are_there(bench: &Bench) -> anyhow::Result<()> {
 
 async fn python_is_python3_and_pip_runs(bench: &Bench) -> anyhow::Result<()> {
     let held = bench.start(&Wish::new()).await?;
+    let said = held.says("python3 -m pip --version").await?;
+    ensure!(said.starts_with("pip "), "{said:?}");
+    // An image is what whoever made it wanted.
+    if bench.host().root == RootFrom::AnImage {
+        return Ok(());
+    }
     let said = held
         .says("python -c 'import sys; print(sys.version_info[0])'")
         .await?;
     ensure!(said == "3\n");
-    let said = held.says("python3 -m pip --version").await?;
-    ensure!(said.starts_with("pip "), "{said:?}");
     // The distribution's marker would refuse every `pip install`.
     let said = held
         .says("find /usr/lib/python3* -name EXTERNALLY-MANAGED -size +0 2>/dev/null | wc -l")

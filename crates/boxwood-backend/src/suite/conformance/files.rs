@@ -7,7 +7,7 @@ use crate::suite::case::cases;
 use crate::suite::{Bench, HeldBox, Wish};
 use crate::{FileAnswer, FileCall, FileError, FileFault, OpenFor};
 
-cases! { "files":
+cases! { "files" needs Files:
     what_is_written_is_read_back,
     creating_anew_refuses_what_exists,
     writing_truncates_and_keeps_the_mode,

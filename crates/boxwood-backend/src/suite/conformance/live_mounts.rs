@@ -1,19 +1,18 @@
 //! Mounts that join a box which is running.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use boxwood_api::{Mechanism, MountMode};
+use boxwood_api::MountMode;
 
 use crate::suite::case::cases;
 use crate::suite::held::{request, shell};
-use crate::suite::{Bench, HeldBox, Wish};
+use crate::suite::{Bench, Wish};
 use crate::{MountError, Scope};
 
-cases! { "live_mounts":
-    file_calls_see_a_mount_that_joined,
+cases! { "live_mounts" needs LiveMounts:
+    file_calls_see_a_mount_that_joined needs Files,
     a_box_that_is_gone_takes_no_mount,
     a_program_that_runs_sees_a_mount_that_joins,
     a_mount_joins_every_kind_of_workspace,
@@ -35,18 +34,6 @@ fn package(bench: &Bench, name: &str) -> anyhow::Result<std::path::PathBuf> {
     Ok(path)
 }
 
-/// A backend that cannot says so, and is then tried no further.
-async fn cannot(bench: &Bench, held: &HeldBox, source: &Path) -> anyhow::Result<bool> {
-    if bench.backend().capabilities().live_mounts {
-        return Ok(false);
-    }
-    let joined = held.try_join(source, "/workspace/x", MountMode::Ro).await?;
-    match joined {
-        Err(MountError::Unsupported) => Ok(true),
-        other => bail!("a backend without live mounts answered {other:?}"),
-    }
-}
-
 fn refused(joined: Result<(), MountError>) -> anyhow::Result<String> {
     match joined {
         Err(MountError::Step { step, .. }) => Ok(step),
@@ -57,9 +44,6 @@ fn refused(joined: Result<(), MountError>) -> anyhow::Result<String> {
 async fn file_calls_see_a_mount_that_joined(bench: &Bench) -> anyhow::Result<()> {
     let source = package(bench, "one")?;
     let held = bench.start(&Wish::new()).await?;
-    if cannot(bench, &held, &source).await? {
-        return Ok(());
-    }
     held.join(&source, "/workspace/.skills/one", MountMode::Rw)
         .await?;
     let read = held.read("/workspace/.skills/one/SKILL.md").await?;
@@ -73,9 +57,6 @@ async fn file_calls_see_a_mount_that_joined(bench: &Bench) -> anyhow::Result<()>
 async fn a_box_that_is_gone_takes_no_mount(bench: &Bench) -> anyhow::Result<()> {
     let source = package(bench, "one")?;
     let held = bench.start(&Wish::new()).await?;
-    if cannot(bench, &held, &source).await? {
-        return Ok(());
-    }
     held.stop().await?;
     let joined = held
         .try_join(&source, "/workspace/one", MountMode::Ro)
@@ -87,9 +68,6 @@ async fn a_box_that_is_gone_takes_no_mount(bench: &Bench) -> anyhow::Result<()> 
 async fn a_program_that_runs_sees_a_mount_that_joins(bench: &Bench) -> anyhow::Result<()> {
     let source = package(bench, "one")?;
     let held = bench.start(&Wish::new()).await?;
-    if cannot(bench, &held, &source).await? {
-        return Ok(());
-    }
     let waiting = held
         .spawn(shell(
             "touch ready; for i in $(seq 300); do cat .skills/one/SKILL.md 2>/dev/null && exit; sleep 0.1; done; echo never",
@@ -110,9 +88,6 @@ async fn a_mount_joins_every_kind_of_workspace(bench: &Bench) -> anyhow::Result<
     let place = "/workspace/.skills/deep/er/one";
     let seen = format!("cat {place}/SKILL.md");
     let private = bench.start(&Wish::new()).await?;
-    if cannot(bench, &private, &source).await? {
-        return Ok(());
-    }
     private.join(&source, place, MountMode::Rw).await?;
     ensure!(private.says(&seen).await? == "one\n");
     let directory = bench.host_dir("workspace")?;
@@ -140,7 +115,7 @@ async fn a_mount_joins_every_kind_of_workspace(bench: &Bench) -> anyhow::Result<
     read_only.join(&source, place, MountMode::Rw).await?;
     ensure!(read_only.says(&seen).await? == "one\n");
     // As root inside, where init is another than uid 0.
-    if bench.host().expects(Mechanism::SeparateInitUid) {
+    if bench.host().root_inside {
         let root = Wish::new().user(boxwood_policy::BoxUser::Root);
         let root = bench.start(&root).await?;
         root.join(&source, place, MountMode::Rw).await?;
@@ -153,9 +128,6 @@ async fn a_read_only_mount_that_joined_cannot_be_written(bench: &Bench) -> anyho
     let source = package(bench, "kept")?;
     let file = bench.host_file("kept/file", "kept\n")?;
     let held = bench.start(&Wish::new()).await?;
-    if cannot(bench, &held, &source).await? {
-        return Ok(());
-    }
     held.join(&source, "/workspace/kept", MountMode::Ro).await?;
     for attempt in [
         "echo x > kept/file",
@@ -189,9 +161,6 @@ async fn a_writable_mount_that_joined_keeps_the_hosts_owner(bench: &Bench) -> an
     }
     let owner = std::fs::metadata(&source)?;
     let held = bench.start(&Wish::new()).await?;
-    if cannot(bench, &held, &source).await? {
-        return Ok(());
-    }
     held.join(&source, "/workspace/owned", MountMode::Rw)
         .await?;
     let said = held
@@ -214,9 +183,6 @@ async fn a_writable_mount_that_joined_keeps_the_hosts_owner(bench: &Bench) -> an
 async fn a_single_file_may_join(bench: &Bench) -> anyhow::Result<()> {
     let file = bench.host_file("single/file.txt", "one file\n")?;
     let held = bench.start(&Wish::new()).await?;
-    if cannot(bench, &held, &file).await? {
-        return Ok(());
-    }
     held.join(&file, "/workspace/given/it.txt", MountMode::Ro)
         .await?;
     ensure!(held.says("cat given/it.txt; ls given").await? == "one file\nit.txt\n");
@@ -232,9 +198,6 @@ async fn a_single_file_may_join(bench: &Bench) -> anyhow::Result<()> {
 async fn a_source_made_anew_takes_the_old_ones_place(bench: &Bench) -> anyhow::Result<()> {
     let source = package(bench, "one")?;
     let held = bench.start(&Wish::new()).await?;
-    if cannot(bench, &held, &source).await? {
-        return Ok(());
-    }
     let place = "/workspace/.skills/one";
     held.join(&source, place, MountMode::Rw).await?;
     // Somebody stands in it all the while.
@@ -261,9 +224,6 @@ async fn another_mode_takes_the_old_ones_place(bench: &Bench) -> anyhow::Result<
     let held = bench
         .start(&Wish::new().extra(&source, "/workspace/one", MountMode::Rw))
         .await?;
-    if cannot(bench, &held, &source).await? {
-        return Ok(());
-    }
     held.says("echo x > one/first").await?;
     held.join(&source, "/workspace/one", MountMode::Ro).await?;
     let ran = held.sh("echo x > one/second").await?;
@@ -278,9 +238,6 @@ async fn a_mount_joins_outside_the_workspace(bench: &Bench) -> anyhow::Result<()
     let source = package(bench, "one")?;
     for read_only in [true, false] {
         let held = bench.start(&Wish::new().read_only_root(read_only)).await?;
-        if cannot(bench, &held, &source).await? {
-            return Ok(());
-        }
         for place in ["/data/deep/one", "/home/box/one", "/tmp/one", "/opt/one"] {
             held.join(&source, place, MountMode::Ro).await?;
             let said = held.says(&format!("cat {place}/SKILL.md")).await?;
@@ -310,9 +267,6 @@ async fn a_place_that_cannot_be_made_is_refused(bench: &Bench) -> anyhow::Result
     let held = bench
         .start(&Wish::new().workspace(&directory, MountMode::Ro))
         .await?;
-    if cannot(bench, &held, &source).await? {
-        return Ok(());
-    }
     for place in ["/workspace/.skills/one", "/workspace/file/one"] {
         let joined = held.try_join(&source, place, MountMode::Ro).await?;
         let step = refused(joined)?;
@@ -329,9 +283,6 @@ async fn the_directory_that_joins_is_the_one_that_was_opened(bench: &Bench) -> a
     let source = package(bench, "judged")?;
     let other = package(bench, "swapped-in")?;
     let held = bench.start(&Wish::new()).await?;
-    if cannot(bench, &held, &source).await? {
-        return Ok(());
-    }
     let spec = Wish::new()
         .extra(&source, "/workspace/one", MountMode::Ro)
         .admit("swapped")?;
@@ -349,9 +300,6 @@ async fn the_directory_that_joins_is_the_one_that_was_opened(bench: &Bench) -> a
 async fn many_mounts_join_at_once(bench: &Bench) -> anyhow::Result<()> {
     let source = package(bench, "one")?;
     let held = bench.start(&Wish::new()).await?;
-    if cannot(bench, &held, &source).await? {
-        return Ok(());
-    }
     let joining: Vec<_> = (0..24)
         .map(|number| {
             let (held, source) = (held.clone(), source.clone());

@@ -5,13 +5,14 @@ use boxwood_api::Mechanism;
 use boxwood_policy::BoxUser;
 
 use crate::suite::case::cases;
-use crate::suite::{Bench, HeldBox, Wish};
+use crate::suite::{Bench, HeldBox, RootFrom, Wish};
 
 cases! { "root":
     private_areas_are_writable_and_kept,
     a_read_only_root_cannot_be_written,
     a_writable_root_takes_opt_and_usr_local,
     the_system_is_never_writable,
+    what_one_box_installs_no_other_has,
     a_box_user_root_is_root_inside_only,
     tmp_is_bounded,
     home_and_workspace_are_bounded,
@@ -44,7 +45,7 @@ async fn private_areas_are_writable_and_kept(bench: &Bench) -> anyhow::Result<()
 
 async fn a_read_only_root_cannot_be_written(bench: &Bench) -> anyhow::Result<()> {
     for user in [BoxUser::Box, BoxUser::Root] {
-        if user == BoxUser::Root && !bench.host().expects(Mechanism::SeparateInitUid) {
+        if user == BoxUser::Root && !bench.host().root_inside {
             continue;
         }
         let held = bench
@@ -67,16 +68,26 @@ async fn a_read_only_root_cannot_be_written(bench: &Bench) -> anyhow::Result<()>
     Ok(())
 }
 
+const INSTALL: &str = "set -e
+    mkdir -p /opt/app /usr/local/bin
+    echo x > /opt/app/x
+    printf '#!/bin/sh\\necho installed\\n' > /usr/local/bin/installed
+    chmod +x /usr/local/bin/installed";
+
+/// Who installs into a writable root, where anybody can.
+fn installer(bench: &Bench) -> Option<BoxUser> {
+    match bench.host().root {
+        RootFrom::TheHost => Some(BoxUser::Box),
+        RootFrom::AnImage => bench.host().root_inside.then_some(BoxUser::Root),
+    }
+}
+
 async fn a_writable_root_takes_opt_and_usr_local(bench: &Bench) -> anyhow::Result<()> {
-    let held = bench.start(&Wish::new().read_only_root(false)).await?;
-    held.says(
-        "set -e
-        mkdir -p /opt/app /usr/local/bin
-        echo x > /opt/app/x
-        printf '#!/bin/sh\\necho installed\\n' > /usr/local/bin/installed
-        chmod +x /usr/local/bin/installed",
-    )
-    .await?;
+    let Some(user) = installer(bench) else {
+        return Ok(());
+    };
+    let held = bench.start(&Wish::new().user(user)).await?;
+    held.says(INSTALL).await?;
     let said = held.says("installed").await?;
     ensure!(said == "installed\n");
     ensure!(
@@ -88,7 +99,11 @@ async fn a_writable_root_takes_opt_and_usr_local(bench: &Bench) -> anyhow::Resul
 
 async fn the_system_is_never_writable(bench: &Bench) -> anyhow::Result<()> {
     for user in [BoxUser::Box, BoxUser::Root] {
-        if user == BoxUser::Root && !bench.host().expects(Mechanism::SeparateInitUid) {
+        if user == BoxUser::Root && !bench.host().root_inside {
+            continue;
+        }
+        // Root's own layer over an image is as writable as it should be.
+        if user == BoxUser::Root && bench.host().root == RootFrom::AnImage {
             continue;
         }
         let held = bench
@@ -116,14 +131,33 @@ async fn the_system_is_never_writable(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
+async fn what_one_box_installs_no_other_has(bench: &Bench) -> anyhow::Result<()> {
+    let Some(user) = installer(bench) else {
+        // Nobody installs anything, however hard they try.
+        let held = bench.start(&Wish::new()).await?;
+        ensure!(
+            held.sh(INSTALL).await?.code() != Some(0),
+            "it was installed"
+        );
+        return Ok(());
+    };
+    let wish = Wish::new().user(user);
+    let one = bench.start(&wish).await?;
+    one.says(INSTALL).await?;
+    let beside = bench.start(&wish).await?;
+    one.stop().await?;
+    let after = bench.start(&wish).await?;
+    for other in [&beside, &after] {
+        let ran = other.sh("installed; ls /opt/app").await?;
+        ensure!(ran.code() != Some(0) && ran.out().is_empty(), "{ran:?}");
+    }
+    Ok(())
+}
+
 async fn a_box_user_root_is_root_inside_only(bench: &Bench) -> anyhow::Result<()> {
     let wish = Wish::new().user(BoxUser::Root);
-    if !bench.host().expects(Mechanism::SeparateInitUid) {
-        // One uid only: root inside would be the caller, which is fine, or it is refused by name.
-        if let Ok(held) = bench.try_start(&wish).await? {
-            ensure!(held.says("id -u").await? == "0\n");
-        }
-        return Ok(());
+    if !bench.host().root_inside {
+        return bench.has_no_root_inside().await;
     }
     let held = bench.start(&wish).await?;
     let said = held
@@ -189,14 +223,10 @@ async fn tmp_is_bounded(bench: &Bench) -> anyhow::Result<()> {
 }
 
 async fn home_and_workspace_are_bounded(bench: &Bench) -> anyhow::Result<()> {
-    let held = bench
-        .start(&Wish::new().quota_mb(24).memory_mb(512))
-        .await?;
-    ensure!(
-        bench.host().expects(Mechanism::DiskQuota)
-            == held.sandbox().label().has(Mechanism::DiskQuota)
-    );
-    if !bench.host().expects(Mechanism::DiskQuota) {
+    let wish = Wish::new().quota_mb(24).memory_mb(512);
+    let held = bench.start(&wish.bounded(bench.host())).await?;
+    ensure!(bench.host().bounds_disks() == held.sandbox().label().has(Mechanism::DiskQuota));
+    if !bench.host().bounds_disks() {
         return Ok(());
     }
     for directory in ["/home/box", "/workspace"] {
@@ -219,12 +249,11 @@ async fn home_and_workspace_are_bounded(bench: &Bench) -> anyhow::Result<()> {
 }
 
 async fn every_writable_place_is_bounded(bench: &Bench) -> anyhow::Result<()> {
-    if !bench.host().expects(Mechanism::DiskQuota) {
+    if !bench.host().bounds_disks() {
         return Ok(());
     }
-    let held = bench
-        .start(&Wish::new().quota_mb(16).tmp_mb(16).memory_mb(1024))
-        .await?;
+    let wish = Wish::new().quota_mb(16).tmp_mb(16).memory_mb(1024);
+    let held = bench.start(&wish.bounded(bench.host())).await?;
     let places = held
         .says("find / -xdev -type d -writable 2>/dev/null; for m in $(cut -d' ' -f5 /proc/self/mountinfo); do [ -d $m ] && [ -w $m ] && echo $m; done")
         .await?;

@@ -10,7 +10,7 @@ use crate::suite::held::{request, shell};
 use crate::suite::{Bench, Wish};
 use crate::{ControlError, ExitStatus, Process, Scope, SpawnRequest, Stdio, TerminalSize};
 
-cases! { "terminal":
+cases! { "terminal" needs Terminal:
     it_is_a_terminal_of_the_asked_size,
     it_can_be_resized,
     ctrl_c_interrupts_the_foreground,

@@ -12,7 +12,7 @@ use crate::suite::outside::marker;
 use crate::suite::{Bench, HeldBox, Wish};
 use crate::{FileAnswer, FileCall, OpenFor, Scope};
 
-cases! { "file_routes":
+cases! { "file_routes" needs Files:
     cannot_read_the_host_through_a_link,
     cannot_write_the_host_through_a_link,
     cannot_list_or_stat_the_host_through_a_link,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use boxwood_api::{Mechanism, MountMode};
+use boxwood_api::MountMode;
 use boxwood_policy::BoxUser;
 
 use crate::suite::case::cases;
@@ -12,7 +12,7 @@ use crate::suite::outside::marker;
 use crate::suite::{Bench, HeldBox, Wish};
 use crate::{MountError, Scope};
 
-cases! { "live_mounts":
+cases! { "live_mounts" needs LiveMounts:
     cannot_lead_a_new_mount_through_a_link,
     cannot_win_a_race_for_the_place_of_a_new_mount,
     cannot_leave_a_mount_that_joined,
@@ -21,10 +21,6 @@ cases! { "live_mounts":
     cannot_see_or_stop_whoever_mounts,
     cannot_make_a_mount_wait,
     cannot_keep_a_mount_that_joined_after_stop,
-}
-
-fn takes_mounts(bench: &Bench) -> bool {
-    bench.backend().capabilities().live_mounts
 }
 
 /// Where things are mounted, as a command sees it.
@@ -38,9 +34,6 @@ async fn places(held: &HeldBox) -> anyhow::Result<Vec<String>> {
 }
 
 async fn cannot_lead_a_new_mount_through_a_link(bench: &Bench) -> anyhow::Result<()> {
-    if !takes_mounts(bench) {
-        return Ok(());
-    }
     let source = bench.host_dir("source")?;
     let outside = bench.host_dir("outside")?;
     let workspace = bench.host_dir("workspace")?;
@@ -108,9 +101,6 @@ while True:
 ";
 
 async fn cannot_win_a_race_for_the_place_of_a_new_mount(bench: &Bench) -> anyhow::Result<()> {
-    if !takes_mounts(bench) {
-        return Ok(());
-    }
     let source = bench.host_dir("source")?;
     std::fs::write(source.join("mark"), "")?;
     let workspace = bench.host_dir("workspace")?;
@@ -155,9 +145,6 @@ async fn cannot_win_a_race_for_the_place_of_a_new_mount(bench: &Bench) -> anyhow
 }
 
 async fn cannot_leave_a_mount_that_joined(bench: &Bench) -> anyhow::Result<()> {
-    if !takes_mounts(bench) {
-        return Ok(());
-    }
     let words = marker("sibling-words");
     bench.host_file("house/sibling/secret", &words)?;
     let room = bench.host_dir("house/room")?;
@@ -218,13 +205,10 @@ for way in ways():
 print('refused', refused)";
 
 async fn cannot_write_through_a_read_only_mount_that_joined(bench: &Bench) -> anyhow::Result<()> {
-    if !takes_mounts(bench) {
-        return Ok(());
-    }
     let source = bench.host_dir("kept")?;
     let file = bench.host_file("kept/file", "untouched")?;
     let mut wishes = vec![Wish::new()];
-    if bench.host().expects(Mechanism::SeparateInitUid) {
+    if bench.host().root_inside {
         wishes.push(Wish::new().user(BoxUser::Root));
     }
     for wish in wishes {
@@ -240,9 +224,6 @@ async fn cannot_write_through_a_read_only_mount_that_joined(bench: &Bench) -> an
 
 async fn cannot_gain_anything_from_a_mount_that_joined(bench: &Bench) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    if !takes_mounts(bench) {
-        return Ok(());
-    }
     let source = bench.host_dir("source")?;
     std::fs::copy("/usr/bin/id", source.join("id"))?;
     std::fs::set_permissions(source.join("id"), PermissionsExt::from_mode(0o6755))?;
@@ -304,9 +285,6 @@ while not os.path.exists('/workspace/enough'):
 print('seen', sorted(seen), flush=True)";
 
 async fn cannot_see_or_stop_whoever_mounts(bench: &Bench) -> anyhow::Result<()> {
-    if !takes_mounts(bench) {
-        return Ok(());
-    }
     let source = bench.host_dir("source")?;
     let workspace = bench.host_dir("workspace")?;
     let held = bench
@@ -333,9 +311,6 @@ async fn cannot_see_or_stop_whoever_mounts(bench: &Bench) -> anyhow::Result<()> 
 }
 
 async fn cannot_make_a_mount_wait(bench: &Bench) -> anyhow::Result<()> {
-    if !takes_mounts(bench) {
-        return Ok(());
-    }
     let source = bench.host_dir("source")?;
     let file = bench.host_file("file.txt", "a file\n")?;
     let held = bench.start(&Wish::new()).await?;
@@ -370,9 +345,6 @@ async fn cannot_make_a_mount_wait(bench: &Bench) -> anyhow::Result<()> {
 }
 
 async fn cannot_keep_a_mount_that_joined_after_stop(bench: &Bench) -> anyhow::Result<()> {
-    if !takes_mounts(bench) {
-        return Ok(());
-    }
     let source = bench.host_dir("source")?;
     let held = bench.start(&Wish::new()).await?;
     held.join(&source, "/workspace/one", MountMode::Rw).await?;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 
 use anyhow::{Context as _, ensure};
-use boxwood_api::{Mechanism, MountMode, Network};
+use boxwood_api::{MountMode, Network};
 use boxwood_policy::BoxUser;
 
 use crate::suite::attack::attack;
@@ -52,10 +52,8 @@ async fn cannot_gain_a_capability_by_a_setuid_file(bench: &Bench) -> anyhow::Res
 }
 
 async fn cannot_gain_a_capability_as_root_inside(bench: &Bench) -> anyhow::Result<()> {
-    if !bench.host().expects(Mechanism::SeparateInitUid) {
-        let held = bench.start(&Wish::new()).await?;
-        ensure!(!held.sandbox().label().has(Mechanism::SeparateInitUid));
-        return Ok(());
+    if !bench.host().root_inside {
+        return bench.has_no_root_inside().await;
     }
     let held = bench.start(&Wish::new().user(BoxUser::Root)).await?;
     attack!("privilege", 30).held(&held, &[]).await?;
@@ -77,7 +75,7 @@ fn set_id_files(directory: &std::path::Path) -> anyhow::Result<Vec<String>> {
 
 async fn cannot_leave_a_setuid_file_for_the_host(bench: &Bench) -> anyhow::Result<()> {
     for user in [BoxUser::Box, BoxUser::Root] {
-        if user == BoxUser::Root && !bench.host().expects(Mechanism::SeparateInitUid) {
+        if user == BoxUser::Root && !bench.host().root_inside {
             continue;
         }
         let workspace = bench.host_dir(&format!("for-the-host-{user:?}"))?;
