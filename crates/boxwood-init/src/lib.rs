@@ -5,10 +5,12 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+mod denied;
 mod message;
 mod plan;
 
 pub use channel::{Channel, ChannelError, MAX_FDS};
+pub use denied::denied_calls;
 pub use message::{
     FileFailure, FileReply, FileRequest, FileStat, FromInit, FromMounter, FromSpawner, KillScope,
     MountOrder, MountWork, Program, Spawn, StdioPlan, ToInit, ToSpawner,
@@ -24,6 +26,8 @@ pub const PROGRAM_NAME: &str = "init";
 pub const SOCKET_NAME: &str = "channel";
 /// The program's first argument when it is to be the first process of such a box.
 pub const JOIN: &str = "join";
+/// The same where the directory is not mounted but open as its standard input.
+pub const JOIN_STDIN: &str = "join-stdin";
 
 /// The static init program.
 #[cfg(feature = "embedded")]

@@ -1,12 +1,13 @@
 //! Where the init of a box that somebody else starts finds the daemon.
 //!
-//! Comes in: a name. Goes out: a directory to be mounted read-only in the box, with the init program and
-//! a socket; then the one connection that comes from there. Never one directory for two boxes: all
-//! that init knows of its peer is that it is outside.
+//! Comes in: a name. Goes out: a directory to be mounted read-only in the box (or opened for its
+//! init), with a socket and, where it is wanted, the init program; then the one connection that comes
+//! from there. Never one directory for two boxes: all that init knows of its peer is that it is
+//! outside.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::unix::AsyncFd;
 
 use crate::host::LocalHost;
+use crate::names;
 use crate::watched::watch;
 
 /// Dropping it removes the directory.
@@ -35,23 +37,54 @@ pub struct Caller {
 }
 
 impl Meeting {
-    /// Needs a Tokio runtime.
+    /// With the init program beside the socket. Needs a Tokio runtime.
     pub fn arrange(host: &LocalHost, name: &str) -> io::Result<Self> {
-        let parent = host.run_dir().join("boxes");
+        Self::make(host, name, Program::Beside)
+    }
+
+    /// With the socket alone, for whoever executes init by other means. Needs a Tokio runtime.
+    pub fn arrange_socket(host: &LocalHost, name: &str) -> io::Result<Self> {
+        Self::make(host, name, Program::Elsewhere)
+    }
+
+    fn make(host: &LocalHost, name: &str, program: Program) -> io::Result<Self> {
+        let parent = parent(host, program);
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o711)
             .create(&parent)?;
         let directory = parent.join(name);
-        fs::DirBuilder::new().mode(0o755).create(&directory)?;
+        let make = || fs::DirBuilder::new().mode(0o755).create(&directory);
+        match make() {
+            // Names are given once. This one is that of a dead process with our pid.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                fs::remove_dir_all(&directory)?;
+                make()?;
+            }
+            outcome => outcome?,
+        }
         // From here on an error removes the directory.
         let mut meeting = Unlisted(directory);
-        let listener = meeting.furnish()?;
-        let listener = watch(listener)?;
+        if program == Program::Beside {
+            meeting.put_program()?;
+        }
+        let listener = watch(meeting.listen()?)?;
         Ok(Self {
             directory: std::mem::take(&mut meeting.0),
             listener,
         })
+    }
+
+    /// Removes the directories that killed daemons left.
+    pub fn sweep(host: &LocalHost) {
+        for program in [Program::Beside, Program::Elsewhere] {
+            let entries = fs::read_dir(parent(host, program)).into_iter().flatten();
+            for entry in entries.flatten() {
+                if entry.file_name().to_str().is_some_and(names::is_stale) {
+                    remove(&entry.path());
+                }
+            }
+        }
     }
 
     pub fn directory(&self) -> &Path {
@@ -94,22 +127,41 @@ impl Drop for Meeting {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Program {
+    Beside,
+    Elsewhere,
+}
+
+/// Most hosts mount `/run` so that nothing there can be executed, and a box sees it as it is.
+fn parent(host: &LocalHost, program: Program) -> PathBuf {
+    match program {
+        Program::Beside => host.state_dir().join("boxes"),
+        Program::Elsewhere => host.run_dir().join("boxes"),
+    }
+}
+
 struct Unlisted(PathBuf);
 
 impl Unlisted {
-    fn furnish(&mut self) -> io::Result<OwnedFd> {
+    fn put_program(&self) -> io::Result<()> {
         let mut program = File::options()
             .write(true)
             .create_new(true)
             .mode(0o755)
             .open(self.0.join(PROGRAM_NAME))?;
         program.write_all(boxwood_init::PROGRAM)?;
-        program.set_permissions(fs::Permissions::from_mode(0o755))?;
-        drop(program);
+        program.set_permissions(fs::Permissions::from_mode(0o755))
+    }
+
+    fn listen(&self) -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let path = self.0.join(SOCKET_NAME);
-        bind(&listener, &SocketAddrUnix::new(&path)?)?;
+        // An address has room for a hundred letters, whatever the operator calls his directories.
+        let directory = File::open(&self.0)?;
+        let short = format!("/proc/self/fd/{}/{SOCKET_NAME}", directory.as_raw_fd());
+        bind(&listener, &SocketAddrUnix::new(short)?)?;
         // Whatever uid init has there.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
         fs::set_permissions(&self.0, fs::Permissions::from_mode(0o755))?;

@@ -1,0 +1,238 @@
+//! The engine's own images.
+
+use std::time::Duration;
+
+use boxwood_api::{ImageInfo, ImageName, ImageSource};
+use boxwood_backend::{BoxFuture, ImageArchive, ImageError, Images, Progress};
+use serde::Deserialize;
+
+use crate::args::Args;
+use crate::cli::{Cli, CliError};
+use crate::settings::ContainerSettings;
+
+const LIST: Duration = Duration::from_secs(30);
+const REMOVE: Duration = Duration::from_mins(2);
+/// For an archive to arrive and be unpacked.
+const IMPORT: Duration = Duration::from_mins(60);
+
+pub(crate) struct EngineImages {
+    cli: Cli,
+    pull_timeout: Duration,
+}
+
+/// What `image inspect` tells, as far as both engines agree.
+#[derive(Deserialize)]
+struct Inspected {
+    #[serde(rename = "Id")]
+    id: String,
+    #[serde(rename = "RepoTags", default)]
+    tags: Option<Vec<String>>,
+    #[serde(rename = "Size", default)]
+    size: Option<u64>,
+    #[serde(rename = "Created", default)]
+    created: Option<String>,
+}
+
+impl EngineImages {
+    pub(crate) fn new(cli: Cli, settings: &ContainerSettings) -> Self {
+        Self {
+            cli,
+            pull_timeout: settings.pull_timeout,
+        }
+    }
+
+    fn backend(&self) -> &'static str {
+        self.cli.engine.name()
+    }
+
+    fn info(&self, name: String, image: &Inspected) -> ImageInfo {
+        let created = image.created.as_deref();
+        ImageInfo {
+            name,
+            backend: self.backend().to_owned(),
+            source: ImageSource::Engine,
+            id: Some(image.id.clone()),
+            size_bytes: image.size,
+            created: created.and_then(|text| text.parse().ok()),
+        }
+    }
+
+    async fn inspect(&self, names: &[&str]) -> Result<Vec<Inspected>, CliError> {
+        let mut args = Args::new(["image", "inspect", "--format", "{{json .}}", "--"]);
+        for name in names {
+            args.flag(*name);
+        }
+        let told = self.cli.run(args.0, LIST).await?;
+        Ok(told
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect())
+    }
+
+    async fn one(&self, name: &ImageName) -> Result<ImageInfo, ImageError> {
+        let found = self.inspect(&[name.as_str()]).await;
+        let found = found.map_err(|error| self.failed("look at it", name, error))?;
+        match found.first() {
+            Some(image) => Ok(self.info(name.as_str().to_owned(), image)),
+            None => Err(self.not_found(name)),
+        }
+    }
+
+    async fn all(&self) -> Result<Vec<ImageInfo>, CliError> {
+        let args = Args::new(["image", "ls", "--quiet", "--no-trunc"]);
+        let told = self.cli.run(args.0, LIST).await?;
+        let mut ids: Vec<&str> = told.split_whitespace().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let images = match self.inspect(&ids).await {
+            // One was removed meanwhile.
+            Err(error) if error.no_such_image() => return Box::pin(self.all()).await,
+            images => images?,
+        };
+        let mut list: Vec<ImageInfo> = images
+            .iter()
+            .flat_map(|image| {
+                let tags = image.tags.clone().unwrap_or_default();
+                tags.into_iter().map(|tag| self.info(tag, image))
+            })
+            .collect();
+        list.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(list)
+    }
+
+    fn not_found(&self, name: &ImageName) -> ImageError {
+        ImageError::NotFound {
+            image: name.as_str().to_owned(),
+            hint: format!(
+                "`boxwood image pull {name} --backend {backend}`, or `boxwood image import`",
+                name = name.as_str(),
+                backend = self.backend()
+            ),
+        }
+    }
+
+    fn away(&self, error: &CliError) -> ImageError {
+        ImageError::Unavailable {
+            why: format!(
+                "{} is not available: {}",
+                self.backend(),
+                boxwood_local::chain(error)
+            ),
+            hint: format!("see what `{} info` says", self.cli.program()),
+        }
+    }
+
+    fn failed(&self, step: &str, name: &ImageName, error: CliError) -> ImageError {
+        match error {
+            CliError::Silent { after } => ImageError::TimedOut {
+                what: format!("to {step}"),
+                after,
+            },
+            error if error.engine_is_away() => self.away(&error),
+            error if error.no_such_image() => self.not_found(name),
+            error => ImageError::Io {
+                step: step.to_owned(),
+                source: std::io::Error::other(boxwood_local::chain(&error)),
+            },
+        }
+    }
+}
+
+impl Images for EngineImages {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ImageInfo>, ImageError>> {
+        Box::pin(async move {
+            self.all().await.map_err(|error| {
+                if error.engine_is_away() {
+                    return self.away(&error);
+                }
+                ImageError::Io {
+                    step: "list images".to_owned(),
+                    source: std::io::Error::other(boxwood_local::chain(&error)),
+                }
+            })
+        })
+    }
+
+    fn pull<'a>(
+        &'a self,
+        name: &'a ImageName,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<ImageInfo, ImageError>> {
+        Box::pin(async move {
+            let image = name.as_str();
+            progress.say(image, format!("pulling with {}", self.backend()));
+            let args = Args::new(["image", "pull", "--", image]);
+            let hear = |line: &str| {
+                if !line.is_empty() {
+                    progress.say(image, line);
+                }
+            };
+            match self.cli.follow(args.0, self.pull_timeout, hear).await {
+                Ok(()) => {}
+                Err(CliError::Silent { after }) => {
+                    return Err(ImageError::TimedOut {
+                        what: format!("pulling `{image}`"),
+                        after,
+                    });
+                }
+                Err(CliError::Refused { said }) => {
+                    let error = CliError::Refused { said };
+                    if error.engine_is_away() && !error.no_such_image() {
+                        // The registry's refusal reads like the engine's; the engine is asked.
+                        if let Err(error) = self.inspect(&[image]).await
+                            && error.engine_is_away()
+                        {
+                            return Err(self.away(&error));
+                        }
+                    }
+                    return Err(ImageError::Pull {
+                        image: image.to_owned(),
+                        why: error.to_string(),
+                        hint:
+                            "see that the name is right and its registry reachable, or import an \
+                               image: `boxwood image import DIR|TAR NAME`"
+                                .to_owned(),
+                    });
+                }
+                Err(error) => return Err(self.failed("pull it", name, error)),
+            }
+            self.one(name).await
+        })
+    }
+
+    fn import<'a>(
+        &'a self,
+        name: &'a ImageName,
+        archive: ImageArchive,
+    ) -> BoxFuture<'a, Result<ImageInfo, ImageError>> {
+        Box::pin(async move {
+            let args = Args::new(["image", "import", "-", name.as_str()]);
+            match self.cli.feed(args.0, archive, IMPORT).await {
+                Ok(_) => self.one(name).await,
+                Err(error @ CliError::Refused { .. }) if !error.engine_is_away() => {
+                    Err(ImageError::BadArchive {
+                        why: error.to_string(),
+                    })
+                }
+                Err(error) => Err(self.failed("import it", name, error)),
+            }
+        })
+    }
+
+    fn remove<'a>(&'a self, name: &'a ImageName) -> BoxFuture<'a, Result<(), ImageError>> {
+        Box::pin(async move {
+            let args = Args::new(["image", "rm", "--", name.as_str()]);
+            match self.cli.run(args.0, REMOVE).await {
+                Ok(_) => Ok(()),
+                Err(error) if error.is_in_use() => Err(ImageError::InUse {
+                    image: name.as_str().to_owned(),
+                    why: error.to_string(),
+                }),
+                Err(error) => Err(self.failed("remove it", name, error)),
+            }
+        })
+    }
+}

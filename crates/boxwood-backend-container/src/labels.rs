@@ -1,0 +1,215 @@
+//! What a container says about itself, and whose it is.
+//!
+//! The seed's labels stay, so that its operators' scripts still find boxes; ours say which daemon made
+//! the box, in which of its lives, and how to tell whether that life is over.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use boxwood_policy::AdmittedSpec;
+
+pub(crate) const INSTANCE: &str = "boxwood.instance";
+const INCARNATION: &str = "boxwood.incarnation";
+const CONFIG: &str = "boxwood.config";
+const LEASE: &str = "boxwood.lease";
+
+/// This daemon, in this life.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner {
+    pub(crate) instance: String,
+    incarnation: String,
+    lease: Lease,
+}
+
+/// Until when a box has somebody: as long as a certain process lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Lease {
+    boot: String,
+    /// Process numbers mean something only in their own namespace.
+    pid_namespace: String,
+    pid: u32,
+    /// In clock ticks since the boot: numbers are used again, this is not.
+    started: u64,
+}
+
+impl Owner {
+    pub(crate) fn this_process(instance: &str) -> Self {
+        let mut random = [0_u8; 8];
+        // Failing leaves zeros: the lease still tells lives apart.
+        let _ = getrandom::fill(&mut random);
+        Self {
+            instance: instance.to_owned(),
+            incarnation: random.iter().map(|byte| format!("{byte:02x}")).collect(),
+            lease: Lease::this_process(),
+        }
+    }
+
+    pub(crate) fn labels(&self, spec: &AdmittedSpec) -> Vec<(String, String)> {
+        let hash = spec.config_hash();
+        [
+            ("langbot.box", "true"),
+            ("langbot.session_id", spec.session().as_str()),
+            ("langbot.box.instance_id", &self.instance),
+            ("langbot.box.config_hash", &hash),
+            (INSTANCE, &self.instance),
+            (INCARNATION, &self.incarnation),
+            (CONFIG, &hash),
+            (LEASE, &self.lease.to_text()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+    }
+
+    /// Whether the box with these labels has nobody any more. What another daemon made and cannot be
+    /// judged from here (another machine, another process namespace) has somebody.
+    pub(crate) fn is_orphan(&self, labels: &BTreeMap<String, String>) -> bool {
+        let Some(instance) = labels.get(INSTANCE) else {
+            return false;
+        };
+        if *instance == self.instance {
+            // Nobody else can be this instance while we are.
+            return labels.get(INCARNATION) != Some(&self.incarnation);
+        }
+        let lease = labels.get(LEASE).and_then(|text| Lease::parse(text));
+        lease.is_some_and(|lease| lease.is_over(&self.lease))
+    }
+}
+
+impl Lease {
+    fn this_process() -> Self {
+        let pid = std::process::id();
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        Self {
+            boot: boot.trim().to_owned(),
+            pid_namespace: digits(&namespace.to_string_lossy()),
+            pid,
+            started: started(pid).unwrap_or_default(),
+        }
+    }
+
+    fn to_text(&self) -> String {
+        let Self {
+            boot,
+            pid_namespace,
+            pid,
+            started,
+        } = self;
+        format!("{boot}/{pid_namespace}/{pid}/{started}")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let fields: Vec<&str> = text.split('/').collect();
+        let [boot, pid_namespace, pid, started] = fields.as_slice() else {
+            return None;
+        };
+        Some(Self {
+            boot: (*boot).to_owned(),
+            pid_namespace: (*pid_namespace).to_owned(),
+            pid: pid.parse().ok()?,
+            started: started.parse().ok()?,
+        })
+    }
+
+    /// As seen by the holder of `ours`.
+    fn is_over(&self, ours: &Self) -> bool {
+        let comparable = !self.boot.is_empty()
+            && self.boot == ours.boot
+            && self.pid_namespace == ours.pid_namespace;
+        comparable && started(self.pid) != Some(self.started)
+    }
+}
+
+fn digits(text: &str) -> String {
+    text.chars().filter(char::is_ascii_digit).collect()
+}
+
+/// When a process began; `None` when there is none, or only its remains.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
+    // The name is in parentheses and may contain anything; the rest is plain.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+/// A name as the seed makes them: readable, unique, and nothing in it that an engine could stumble on.
+pub(crate) fn container_name(session: &str) -> std::io::Result<String> {
+    let mut plain = String::new();
+    for letter in session.chars() {
+        match letter {
+            'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '.' => {
+                plain.push(letter.to_ascii_lowercase())
+            }
+            _ if plain.ends_with('-') || plain.is_empty() => {}
+            _ => plain.push('-'),
+        }
+    }
+    let plain: String = plain.chars().take(32).collect();
+    let plain = match plain.trim_matches('-') {
+        "" => "session",
+        plain => plain,
+    };
+    let mut random = [0_u8; 6];
+    getrandom::fill(&mut random).map_err(std::io::Error::other)?;
+    let unique: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("langbot-box-{plain}-{unique}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(owner: &Owner) -> BTreeMap<String, String> {
+        BTreeMap::from([
+            (INSTANCE.to_owned(), owner.instance.clone()),
+            (INCARNATION.to_owned(), owner.incarnation.clone()),
+            (LEASE.to_owned(), owner.lease.to_text()),
+        ])
+    }
+
+    #[test]
+    fn a_box_is_an_orphan_only_when_its_maker_is_surely_gone() {
+        let us = Owner::this_process("us");
+        assert!(!us.is_orphan(&of(&us)));
+        // An earlier life of ours.
+        let mut earlier = us.clone();
+        earlier.incarnation = "0".to_owned();
+        assert!(us.is_orphan(&of(&earlier)));
+        // Another daemon that lives: this very process is proof of that.
+        let mut other = us.clone();
+        other.instance = "other".to_owned();
+        assert!(!us.is_orphan(&of(&other)));
+        // The same number, another process.
+        other.lease.started += 1;
+        assert!(us.is_orphan(&of(&other)));
+        // On another machine, or counted elsewhere: not ours to judge.
+        other.lease.boot = "elsewhere".to_owned();
+        assert!(!us.is_orphan(&of(&other)));
+        other.lease.boot = us.lease.boot.clone();
+        other.lease.pid_namespace = "1".to_owned();
+        assert!(!us.is_orphan(&of(&other)));
+        // The seed's own.
+        let seed = BTreeMap::from([("langbot.box".to_owned(), "true".to_owned())]);
+        assert!(!us.is_orphan(&seed));
+        let garbled = BTreeMap::from([
+            (INSTANCE.to_owned(), "x".to_owned()),
+            (LEASE.to_owned(), "a/b".to_owned()),
+        ]);
+        assert!(!us.is_orphan(&garbled));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn names_are_names_to_every_engine(session in ".{0,300}") {
+            let name = container_name(&session).expect("random bytes");
+            let fits = |letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter);
+            assert!(name.starts_with("langbot-box-") && name.chars().all(fits));
+            assert!(name.len() <= 64);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Boxes from Docker and Podman.
+//!
+//! Comes in: an admitted spec. Goes out: a container with `boxwood-init` as its first process. The
+//! engine makes namespaces, root and limits; mounts, network and everything that runs are put in from
+//! outside, as in every other local box. Never here: an engine's `exec` on the way of a command, or a
+//! value of a client's in a place where an engine could take it for an option.
+#![forbid(unsafe_code)]
+
+mod args;
+mod cli;
+mod images;
+mod janitor;
+mod label;
+mod labels;
+mod probe;
+mod seccomp;
+mod settings;
+mod start;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use boxwood_api::Mechanism;
+use boxwood_backend::{
+    Backend, BoxFuture, Capabilities, Images, Probe, ProbeError, Progress, Sandbox, StartError,
+};
+use boxwood_local::{LocalHost, Meeting, start_apart};
+use boxwood_policy::AdmittedSpec;
+
+use crate::cli::Cli;
+use crate::images::EngineImages;
+use crate::janitor::Janitor;
+use crate::labels::Owner;
+pub use settings::{ContainerSettings, Engine};
+
+/// The backend. Clones share everything.
+#[derive(Clone)]
+pub struct ContainerBackend {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    host: Arc<LocalHost>,
+    settings: ContainerSettings,
+    cli: Cli,
+    owner: Owner,
+    janitor: Arc<Janitor>,
+    images: EngineImages,
+    seccomp: std::sync::OnceLock<PathBuf>,
+}
+
+impl ContainerBackend {
+    /// Asks nothing of the engine yet.
+    pub fn new(host: Arc<LocalHost>, settings: ContainerSettings) -> Self {
+        host.join();
+        Meeting::sweep(&host);
+        let cli = Cli::new(&settings);
+        let owner = Owner::this_process(host.instance());
+        Self {
+            shared: Arc::new(Shared {
+                janitor: Janitor::new(cli.clone(), owner.clone()),
+                images: EngineImages::new(cli.clone(), &settings),
+                host,
+                settings,
+                cli,
+                owner,
+                seccomp: std::sync::OnceLock::new(),
+            }),
+        }
+    }
+}
+
+impl Backend for ContainerBackend {
+    fn name(&self) -> &'static str {
+        self.shared.settings.engine.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pty: true,
+            managed_processes: true,
+            files: true,
+            network: true,
+            host_mounts: true,
+            live_mounts: true,
+            mechanisms: Mechanism::ALL
+                .into_iter()
+                .filter(|&mechanism| mechanism != Mechanism::KernelBoundary)
+                .collect(),
+        }
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>> {
+        Box::pin(probe::probe(Arc::clone(&self.shared)))
+    }
+
+    fn start<'a>(
+        &'a self,
+        spec: &'a AdmittedSpec,
+        progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
+        let start = start::start(Arc::clone(&self.shared), spec.clone(), progress.clone());
+        Box::pin(start_apart(&self.shared.host, start))
+    }
+
+    fn images(&self) -> &dyn Images {
+        &self.shared.images
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.shared.host.leave())
+    }
+}

@@ -1,0 +1,380 @@
+//! The start of a box, step by step. Whatever fails, what was made before it goes again.
+
+use std::fs;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use boxwood_api::{ImageName, Network};
+use boxwood_backend::{BoxFuture, ImageError, Images, Progress, StartError};
+use boxwood_init::RootPlan;
+use boxwood_local::{
+    Begun, BoxIds, Caller, Doors, Group, LocalBox, Meeting, Remains, Shell, attach, begin, furnish,
+    next_name, plan,
+};
+use boxwood_policy::{AdmittedSpec, BoxUser, Denial, Image, check_label};
+
+use crate::args::{self, Run, Users};
+use crate::cli::CliError;
+use crate::janitor::Janitor;
+use crate::labels::container_name;
+use crate::settings::Engine;
+use crate::{Shared, label, seccomp};
+
+/// For the engine to make a container. Generous: a busy disk is not a broken engine.
+const RUN: Duration = Duration::from_mins(1);
+/// From then on, for init to call.
+const CALL: Duration = Duration::from_secs(20);
+const INSPECT: Duration = Duration::from_secs(20);
+
+pub(crate) async fn start(
+    shared: Arc<Shared>,
+    spec: AdmittedSpec,
+    progress: Progress,
+) -> Result<Arc<LocalBox>, StartError> {
+    shared
+        .janitor
+        .sweep_once()
+        .await
+        .map_err(|error| refused(&shared, error))?;
+    let image = image(&shared, &spec)?;
+    let name = container_name(spec.session().as_str()).map_err(step("name it"))?;
+    let made = match make(&shared, &spec, &image, &name).await {
+        Err(Failed::NoImage) if shared.settings.pull => {
+            pull(&shared, &image, &progress).await?;
+            make(&shared, &spec, &image, &name).await
+        }
+        made => made,
+    };
+    let Made { remains, caller } = match made {
+        Ok(made) => made,
+        Err(failed) => {
+            // The engine may have got further than we heard.
+            if let Err(error) = shared.janitor.remove(&name).await {
+                tracing::warn!(%error, name, "a failed start left a container behind");
+            }
+            return Err(failed.into_start_error(&shared, image.as_str()));
+        }
+    };
+    match settle_in(&shared, &spec, &remains, caller).await {
+        Ok(begun) => Ok(Arc::new(begun)),
+        Err(error) => {
+            if let Err(error) = remains.clear().await {
+                tracing::warn!(%error, name, "a failed start left something behind");
+            }
+            Err(error)
+        }
+    }
+}
+
+fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
+    let step = step.to_owned();
+    move |source| StartError::Step { step, source }
+}
+
+/// The image that a spec means here.
+fn image(shared: &Shared, spec: &AdmittedSpec) -> Result<ImageName, StartError> {
+    let text = match spec.image() {
+        Image::Named(name) => name,
+        Image::Default => &shared.settings.image,
+        Image::Directory { name, path } => {
+            return Err(StartError::ImageNotFound {
+                image: name.clone(),
+                hint: format!(
+                    "`[images]` names a directory, which only the native backend can start from; \
+                     give it to the engine: `boxwood image import {} NAME --backend {}`",
+                    path.display(),
+                    shared.settings.engine.name()
+                ),
+            });
+        }
+    };
+    ImageName::new(text).map_err(|error| StartError::ImageNotFound {
+        image: text.clone(),
+        hint: error.to_string(),
+    })
+}
+
+async fn pull(shared: &Shared, image: &ImageName, progress: &Progress) -> Result<(), StartError> {
+    match shared.images.pull(image, progress).await {
+        Ok(_) => Ok(()),
+        Err(ImageError::Unavailable { why, hint }) => Err(StartError::Unavailable { why, hint }),
+        Err(error) => Err(StartError::ImageNotFound {
+            image: image.as_str().to_owned(),
+            hint: match error.hint() {
+                Some(hint) => format!("{error}; {hint}"),
+                None => error.to_string(),
+            },
+        }),
+    }
+}
+
+/// A container whose init has called.
+struct Made {
+    remains: Arc<Remains>,
+    caller: boxwood_init::Channel,
+}
+
+enum Failed {
+    NoImage,
+    Engine(CliError),
+    Start(StartError),
+}
+
+impl From<StartError> for Failed {
+    fn from(error: StartError) -> Self {
+        Self::Start(error)
+    }
+}
+
+impl Failed {
+    fn into_start_error(self, shared: &Shared, image: &str) -> StartError {
+        match self {
+            Self::Start(error) => error,
+            Self::Engine(error) => refused(shared, error),
+            Self::NoImage => StartError::ImageNotFound {
+                image: image.to_owned(),
+                hint: format!(
+                    "{engine} does not have it and may not pull: `boxwood image pull {image} \
+                     --backend {engine}`, or import one with `boxwood image import`",
+                    engine = shared.settings.engine.name()
+                ),
+            },
+        }
+    }
+}
+
+/// What an engine said, as what it means for a start.
+pub(crate) fn refused(shared: &Shared, error: CliError) -> StartError {
+    if error.engine_is_away() {
+        let hint = match (&error, shared.settings.engine) {
+            (CliError::Program { .. }, engine) => format!(
+                "install it (`apt-get install {}`), or set `[{}] program`",
+                match engine {
+                    Engine::Docker => "docker.io",
+                    Engine::Podman => "podman",
+                },
+                engine.name()
+            ),
+            (_, Engine::Docker) => {
+                "start it (`systemctl start docker`), and see that this user may use its socket"
+                    .to_owned()
+            }
+            (_, Engine::Podman) => "see what `podman info` says".to_owned(),
+        };
+        return StartError::Unavailable {
+            why: format!(
+                "{} is not available: {}",
+                shared.settings.engine.name(),
+                boxwood_local::chain(&error)
+            ),
+            hint,
+        };
+    }
+    step("have the engine make it")(io::Error::other(boxwood_local::chain(&error)))
+}
+
+async fn make(
+    shared: &Arc<Shared>,
+    spec: &AdmittedSpec,
+    image: &ImageName,
+    name: &str,
+) -> Result<Made, Failed> {
+    let host = &shared.host;
+    let meeting =
+        Meeting::arrange(host, &next_name()).map_err(step("arrange its meeting place"))?;
+    let seccomp = seccomp_profile(shared)?;
+    let (users, range) = users(shared, spec.user())?;
+    let labels = shared.owner.labels(spec);
+    let run = args::run(&Run {
+        engine: shared.settings.engine,
+        name,
+        labels: &labels,
+        image: image.as_str(),
+        runtime: shared.settings.runtime.as_deref(),
+        limits: host.mapping.is_root().then(|| spec.limits()),
+        read_only: spec.read_only_root(),
+        users,
+        seccomp: &seccomp,
+        meeting: meeting.directory(),
+    });
+    let caller = launch(shared, run, &meeting).await?;
+    check_identity(shared, name, &caller).await?;
+    let ids = BoxIds::observed(caller.pid, spec.user()).map_err(step("read its user map"))?;
+    if ids.is_hosts_own() && spec.user() == BoxUser::Root {
+        return Err(Failed::Start(StartError::Unsupported {
+            what: format!(
+                "`user = \"root\"` needs a user namespace, and {} makes none: root in the box would \
+                 be the host's",
+                shared.settings.engine.name()
+            ),
+        }));
+    }
+    let init_uid = ids.init_uid;
+    let record = Record {
+        janitor: Arc::clone(&shared.janitor),
+        name: name.to_owned(),
+        rest: Mutex::new(Some((meeting, range))),
+    };
+    let Caller {
+        channel,
+        pid,
+        pidfd,
+    } = caller;
+    let mut remains = Remains::new(name.to_owned(), pid, pidfd, ids)
+        .map_err(step("watch its init"))?
+        .with_shell(Box::new(record));
+    remains.set_doors(Doors::open(remains.init).map_err(step("open its namespaces"))?);
+    remains.group = Some(Group::observed(pid, init_uid).map_err(step("find its cgroups"))?);
+    Ok(Made {
+        remains: Arc::new(remains),
+        caller: channel,
+    })
+}
+
+fn seccomp_profile(shared: &Shared) -> Result<std::path::PathBuf, StartError> {
+    if let Some(path) = shared.seccomp.get()
+        && path.is_file()
+    {
+        return Ok(path.clone());
+    }
+    let path = seccomp::write(shared.host.run_dir()).map_err(step("write its call filter"))?;
+    Ok(shared.seccomp.get_or_init(|| path).clone())
+}
+
+/// Who the box's users are on the host, and the range that is theirs meanwhile.
+fn users(shared: &Shared, user: BoxUser) -> Result<(Users, Option<BoxIds>), StartError> {
+    match (shared.settings.engine, shared.host.mapping.is_root()) {
+        (Engine::Podman, true) => {
+            let range = shared
+                .host
+                .mapping
+                .allocate(user)
+                .map_err(step("find ids for it"))?;
+            let first = range.command_uid - range.identity.command_uid;
+            Ok((Users::Range { first }, Some(range)))
+        }
+        (Engine::Podman, false) if user == BoxUser::Box => Ok((Users::Caller, None)),
+        _ => Ok((Users::Engine, None)),
+    }
+}
+
+/// Has the engine start the container, until it has said so and init has called.
+async fn launch(
+    shared: &Shared,
+    run: Vec<std::ffi::OsString>,
+    meeting: &Meeting,
+) -> Result<Caller, Failed> {
+    let ran = shared.cli.run(run, RUN);
+    let called = meeting.call();
+    tokio::pin!(ran, called);
+    let early = tokio::select! {
+        outcome = &mut ran => {
+            outcome.map_err(|error| {
+                if error.no_such_image() {
+                    Failed::NoImage
+                } else {
+                    Failed::Engine(error)
+                }
+            })?;
+            None
+        }
+        caller = &mut called => Some(caller),
+    };
+    let caller = match early {
+        Some(caller) => {
+            ran.await.map_err(Failed::Engine)?;
+            caller
+        }
+        None => tokio::time::timeout(CALL, called)
+            .await
+            .map_err(|_| step("hear from init")(io::ErrorKind::TimedOut.into()))?,
+    };
+    Ok(caller.map_err(step("hear from init"))?)
+}
+
+/// Whoever called is the first process of this very container, or nobody we talk to.
+async fn check_identity(shared: &Shared, name: &str, caller: &Caller) -> Result<(), Failed> {
+    let told = shared
+        .cli
+        .run(args::pid_of(name), INSPECT)
+        .await
+        .map_err(Failed::Engine)?;
+    let wrong = |why: String| Failed::Start(step("know its init")(io::Error::other(why)));
+    let pid = told.split_whitespace().next().unwrap_or_default();
+    if pid != caller.pid.to_string() {
+        return Err(wrong(format!(
+            "the engine says that it is process {pid}, and process {} called",
+            caller.pid
+        )));
+    }
+    let status = fs::read_to_string(format!("/proc/{}/status", caller.pid))
+        .map_err(|error| wrong(error.to_string()))?;
+    let own = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    match own.map(|numbers| numbers.split_whitespace().collect::<Vec<_>>()) {
+        Some(numbers) if numbers.len() > 1 && numbers.last() == Some(&"1") => Ok(()),
+        _ => Err(wrong(
+            "it is not the first process of a namespace".to_owned(),
+        )),
+    }
+}
+
+/// What the engine keeps of a box.
+struct Record {
+    janitor: Arc<Janitor>,
+    name: String,
+    /// Let go of when the container is gone.
+    rest: Mutex<Option<(Meeting, Option<BoxIds>)>>,
+}
+
+impl Shell for Record {
+    fn remove(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async move {
+            let outcome = self.janitor.remove(&self.name).await;
+            drop(
+                self.rest
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take(),
+            );
+            outcome.map_err(io::Error::other)
+        })
+    }
+}
+
+/// Furnishes the container, lets init begin, and sees what is in force.
+async fn settle_in(
+    shared: &Arc<Shared>,
+    spec: &AdmittedSpec,
+    remains: &Arc<Remains>,
+    channel: boxwood_init::Channel,
+) -> Result<LocalBox, StartError> {
+    let host = &shared.host;
+    let network = match spec.network() {
+        Network::Off => None,
+        Network::On => Some(attach(host, remains).await?),
+    };
+    let mut fds = Vec::new();
+    let plan = plan(host, spec, remains, RootPlan::Engine, network, &mut fds)?;
+    furnish(host, remains, &plan, fds).await?;
+    let Begun {
+        link,
+        landlock,
+        fence,
+    } = begin(channel, plan, &[]).await?;
+    let label = label::label(shared, spec, remains, landlock)?;
+    check_label(spec, &label).map_err(|denial| missing(&denial))?;
+    Ok(LocalBox::new(Arc::clone(remains), label, link, fence, host))
+}
+
+fn missing(denial: &Denial) -> StartError {
+    match denial {
+        Denial::Missing { mechanism, why } => StartError::Missing {
+            mechanism: *mechanism,
+            why: why.clone(),
+        },
+        denial => StartError::Unsupported {
+            what: denial.to_string(),
+        },
+    }
+}
