@@ -19,7 +19,7 @@ use boxwood_api::Mechanism;
 use boxwood_backend::{
     Backend, BoxFuture, Capabilities, Images, Probe, ProbeError, Progress, Sandbox, StartError,
 };
-use boxwood_local::{ImageStore, LocalHost};
+use boxwood_local::{ImageStore, LocalHost, start_apart};
 use boxwood_policy::AdmittedSpec;
 
 use crate::pool::Pool;
@@ -80,29 +80,8 @@ impl Backend for NativeBackend {
         spec: &'a AdmittedSpec,
         _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
-        let (shared, spec) = (Arc::clone(&self.shared), spec.clone());
-        let work = self.shared.host.busy.enter();
-        self.shared.host.pulse.beat();
-        let (tell, told) = tokio::sync::oneshot::channel();
-        // A task of its own: a caller that goes away half-way must not leave half a box.
-        tokio::spawn(async move {
-            let outcome = start::start(shared, spec).await;
-            if let Err(Ok(unwanted)) = tell.send(outcome)
-                && let Err(error) = unwanted.stop().await
-            {
-                tracing::warn!(%error, "a box that nobody wanted any more was not removed");
-            }
-            drop(work);
-        });
-        Box::pin(async move {
-            match told.await {
-                Ok(outcome) => Ok(outcome? as Arc<dyn Sandbox>),
-                Err(error) => Err(StartError::Step {
-                    step: "run the start".to_owned(),
-                    source: std::io::Error::other(error),
-                }),
-            }
-        })
+        let start = start::start(Arc::clone(&self.shared), spec.clone());
+        start_apart(&self.shared.host, start)
     }
 
     fn images(&self) -> &dyn Images {

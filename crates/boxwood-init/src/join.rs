@@ -1,11 +1,11 @@
 //! Init of a box whose namespaces somebody else made.
 //!
-//! Comes in: the directory it was started from, with the daemon's socket. Goes out: the same init as
+//! Comes in: the directory with the daemon's socket, mounted or open. Goes out: the same init as
 //! everywhere. Never here: a mount; the daemon's mounter has furnished the box when the plan comes.
 
 use std::os::fd::AsFd;
 
-use boxwood_init::{Channel, FromInit, MEETING_PLACE, Plan, RootPlan, SOCKET_NAME, ToInit};
+use boxwood_init::{Channel, FromInit, Plan, RootPlan, SOCKET_NAME, ToInit};
 use boxwood_sys::clone::exit_now;
 use boxwood_sys::{peer, signals};
 use rustix::fs::{Mode, OFlags};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
-use rustix::thread::set_thread_groups;
+use rustix::thread::{UnshareFlags, set_thread_groups, unshare_unsafe};
 
 use crate::lockdown::{self, Locked};
 use crate::serve;
@@ -23,12 +23,14 @@ use crate::step::{Step, StepError};
 const ENGINES_OWN: [&str; 5] = ["HOME", "HOSTNAME", "TERM", "container", "PWD"];
 
 /// Calls the daemon, waits for the plan, serves. Ends with the channel.
-pub(crate) fn run() -> ! {
+pub(crate) fn run(meeting_place: &str) -> ! {
     // First of all: this program was exec'ed, and its memory is as open as any other's.
     if set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
         exit_now(1);
     }
-    let Ok(channel) = call() else { exit_now(1) };
+    let Ok(channel) = call(meeting_place) else {
+        exit_now(1)
+    };
     let _ = rustix::thread::set_name(c"boxwood-init");
     let Ok((ToInit::Plan(mut plan), _)) = channel.receive::<ToInit>() else {
         exit_now(0)
@@ -55,21 +57,20 @@ pub(crate) fn run() -> ! {
 }
 
 /// Connects, and lets go of everything that the engine left open.
-fn call() -> rustix::io::Result<Channel> {
+fn call(meeting_place: &str) -> rustix::io::Result<Channel> {
     signals::reset_all().map_err(|_| Errno::IO)?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
-    dup2_stderr(&null)?;
-    drop(null);
     // SAFETY: integers only; nothing in this process owns a descriptor above the three.
     if unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) } != 0 {
         return Err(Errno::IO);
     }
     let kind = SocketType::SEQPACKET;
     let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-    let address = SocketAddrUnix::new(format!("{MEETING_PLACE}/{SOCKET_NAME}"))?;
+    let address = SocketAddrUnix::new(format!("{meeting_place}/{SOCKET_NAME}"))?;
     connect(&socket, &address)?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    dup2_stderr(&null)?;
     // Whoever listens is not one of us: the box has no other process yet, and the daemon has no
     // number here.
     match peer::pid(socket.as_fd()) {
@@ -86,6 +87,11 @@ fn carry_out(plan: &Plan) -> Result<Locked, StepError> {
     }
     if !plan.identity.single_uid {
         set_thread_groups(&[]).step("drop the image's groups")?;
+    }
+    if plan.cgroup_namespace && matches!(plan.root, RootPlan::Jail) {
+        // Here and not by the jail, which came before the box had a cgroup of its own.
+        // SAFETY: one thread, and no descriptor table is unshared.
+        unsafe { unshare_unsafe(UnshareFlags::NEWCGROUP) }.step("enter a cgroup namespace")?;
     }
     lockdown::lock(plan)
 }

@@ -2,8 +2,8 @@
 //!
 //! One small static program with one thread. Started by the daemon with a channel as its standard
 //! input it is the *spawner*; for each box it forks itself into new namespaces, and that fork, never
-//! exec'ed, is the box's init. Started by a container engine or a jail as `boxwood-init join` it is
-//! the init of the box it finds itself in.
+//! exec'ed, is the box's init. Started by a container engine or a jail as `boxwood-init join` (or
+//! `join-stdin`) it is the init of the box it finds itself in.
 
 mod birth;
 mod command;
@@ -20,11 +20,9 @@ mod step;
 mod supervise;
 
 fn main() {
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| word == boxwood_init::JOIN)
-    {
-        join::run()
+    match std::env::args_os().nth(1).as_deref() {
+        Some(word) if word == boxwood_init::JOIN => join::run(boxwood_init::MEETING_PLACE),
+        Some(word) if word == boxwood_init::JOIN_STDIN => join::run("/proc/self/fd/0"),
+        _ => spawner::run(),
     }
-    spawner::run()
 }

@@ -5,16 +5,19 @@
 //! namespaces came to be; that is what backends differ in.
 #![forbid(unsafe_code)]
 
+mod apart;
 mod areas;
 mod begin;
 mod busy;
 mod cgroup;
 mod environment;
 mod files;
+mod findings;
 mod host;
 mod idmap;
 mod images;
 mod instance;
+mod label;
 mod link;
 mod live_mount;
 mod local_box;
@@ -33,14 +36,17 @@ mod terminal;
 mod watched;
 mod way_out;
 
+pub use apart::start_apart;
 pub use areas::Areas;
 pub use begin::{Begun, begin, furnish, plan};
 pub use busy::{Busy, Pulse, Work};
 pub use cgroup::{Cgroups, Group, PROCESSES_OF_OURS};
 pub use environment::environment;
+pub use findings::{host_findings, look_inside};
 pub use host::LocalHost;
 pub use idmap::shifted;
 pub use images::{ImageLease, ImageStore};
+pub use label::{Lack, host_lacks, label, observed_lacks, own_kernel_lacks};
 pub use link::Link;
 pub use live_mount::Doors;
 pub use local_box::LocalBox;

@@ -6,8 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::Path;
 
 use boxwood_init::{Plan, RootPlan};
-use boxwood_sys::mount::Depth;
-use rustix::fs::CWD;
+use boxwood_sys::mount::{self as attributes, Depth};
+use rustix::fs::{CWD, Mode};
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::thread::{Gid, Uid};
 
@@ -26,7 +26,12 @@ pub(crate) fn furnish(plan: &Plan, collected: &Collected) -> Result<(), StepErro
 
 /// The same in the empty root of a jail, which has its `/proc` already.
 pub(crate) fn furnish_jail(plan: &Plan, system: &System, given: &Given) -> Result<(), StepError> {
+    // As those of every box; jails leave the root to everybody, and have no opinion on `/proc`.
+    rustix::fs::chmod("/", Mode::from_raw_mode(0o755)).step("close the root")?;
     lay_out(plan, system)?;
+    let proc = open_tree(CWD, "/proc", OpenTreeFlags::OPEN_TREE_CLOEXEC).step("look at /proc")?;
+    let flags = attributes::NOSUID | attributes::NODEV | attributes::NOEXEC;
+    attributes::set_attributes(proc.as_fd(), flags, Depth::One).step("close /proc")?;
     hide_in_proc()?;
     move_in(plan, given)
 }
@@ -118,7 +123,7 @@ fn dev(plan: &Plan, system: &System) -> Result<(), StepError> {
         make_symlink(target, &format!("/dev/{link}"))?;
     }
     let dev = open_tree(CWD, "/dev", OpenTreeFlags::OPEN_TREE_CLOEXEC).step("look at /dev")?;
-    boxwood_sys::mount::set_attributes(dev.as_fd(), boxwood_sys::mount::RDONLY, Depth::One)
+    attributes::set_attributes(dev.as_fd(), attributes::RDONLY, Depth::One)
         .step("make /dev read-only")
 }
 

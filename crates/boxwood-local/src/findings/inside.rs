@@ -4,17 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use boxwood_api::{Mechanism, SessionId, SpecRequest};
-use boxwood_backend::{Finding, Outcome, Sandbox, SpawnRequest, Stdio};
-use boxwood_policy::{Facts, Origin, PolicyRules, admit};
+use boxwood_backend::{Finding, Outcome, Sandbox, SpawnRequest, StartError, Stdio};
+use boxwood_policy::{AdmittedSpec, Facts, Origin, PolicyRules, admit};
 use tokio::io::AsyncReadExt;
 
-use crate::Shared;
+use crate::chain;
+use crate::local_box::LocalBox;
 
 /// A status file is two kilobytes.
 const MOST: u64 = 64 * 1024;
 
-pub(super) async fn look(shared: &Arc<Shared>) -> Vec<Finding> {
-    let status = read_status(shared).await;
+/// `start` starts a box of the backend that is being probed.
+pub async fn look_inside<F>(start: impl FnOnce(AdmittedSpec) -> F) -> Vec<Finding>
+where
+    F: Future<Output = Result<Arc<LocalBox>, StartError>>,
+{
+    let status = read_status(start).await;
     let field = |name: &str| -> Result<String, String> {
         let status = status.as_ref().map_err(Clone::clone)?;
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -69,7 +74,10 @@ pub(super) async fn look(shared: &Arc<Shared>) -> Vec<Finding> {
     .collect()
 }
 
-async fn read_status(shared: &Arc<Shared>) -> Result<String, String> {
+async fn read_status<F>(start: impl FnOnce(AdmittedSpec) -> F) -> Result<String, String>
+where
+    F: Future<Output = Result<Arc<LocalBox>, StartError>>,
+{
     let request = SpecRequest {
         session_id: SessionId::new("doctor").ok(),
         ..SpecRequest::default()
@@ -77,14 +85,9 @@ async fn read_status(shared: &Arc<Shared>) -> Result<String, String> {
     let rules = PolicyRules::default();
     let admission = admit(&request, Origin::Operator, &Facts::default(), &rules)
         .map_err(|denial| denial.to_string())?;
-    let sandbox = crate::start::start(Arc::clone(shared), admission.spec)
-        .await
-        .map_err(|error| boxwood_local::chain(&error))?;
+    let sandbox = start(admission.spec).await.map_err(|error| chain(&error))?;
     let status = run_cat(sandbox.as_ref()).await;
-    sandbox
-        .stop()
-        .await
-        .map_err(|error| boxwood_local::chain(&error))?;
+    sandbox.stop().await.map_err(|error| chain(&error))?;
     status
 }
 
@@ -98,7 +101,7 @@ async fn run_cat(sandbox: &dyn Sandbox) -> Result<String, String> {
     let process = sandbox
         .spawn(request)
         .await
-        .map_err(|error| boxwood_local::chain(&error))?;
+        .map_err(|error| chain(&error))?;
     let mut text = String::new();
     process
         .stdout
