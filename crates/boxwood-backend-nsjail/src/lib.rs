@@ -1,0 +1,106 @@
+//! Boxes that nsjail makes, one long-lived jail per session.
+//!
+//! Comes in: an admitted spec. Goes out: a box with `boxwood-init` as its first process. nsjail makes
+//! the namespaces, the uid map and an empty root, and starts init there; everything else is the same
+//! as in a native box and is done by the same code. Never here: a jail per command, or a word of a
+//! client's on nsjail's command line.
+#![forbid(unsafe_code)]
+
+mod args;
+mod jail;
+mod label;
+mod log;
+mod probe;
+mod start;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use boxwood_api::Mechanism;
+use boxwood_backend::{
+    Backend, BoxFuture, Capabilities, Images, NoImages, Probe, ProbeError, Progress, Sandbox,
+    StartError,
+};
+use boxwood_local::{LocalHost, Meeting, start_apart};
+use boxwood_policy::AdmittedSpec;
+
+const NAME: &str = "nsjail";
+
+/// What an operator may set about this backend.
+#[derive(Clone, Debug)]
+pub struct NsjailSettings {
+    /// The program: a path, or a name to be found in `PATH`.
+    pub program: PathBuf,
+}
+
+impl Default for NsjailSettings {
+    fn default() -> Self {
+        Self {
+            program: PathBuf::from(NAME),
+        }
+    }
+}
+
+/// The backend. Clones share everything.
+#[derive(Clone)]
+pub struct NsjailBackend {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    host: Arc<LocalHost>,
+    settings: NsjailSettings,
+}
+
+impl NsjailBackend {
+    /// Runs nothing: whether nsjail is there is found out by whoever asks for a box.
+    pub fn new(host: Arc<LocalHost>, settings: NsjailSettings) -> Self {
+        host.join();
+        Meeting::sweep(&host);
+        Self {
+            shared: Arc::new(Shared { host, settings }),
+        }
+    }
+}
+
+impl Backend for NsjailBackend {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pty: true,
+            managed_processes: true,
+            files: true,
+            network: true,
+            host_mounts: true,
+            live_mounts: true,
+            mechanisms: Mechanism::ALL
+                .into_iter()
+                .filter(|&mechanism| mechanism != Mechanism::KernelBoundary)
+                .collect(),
+        }
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>> {
+        Box::pin(probe::probe(Arc::clone(&self.shared)))
+    }
+
+    fn start<'a>(
+        &'a self,
+        spec: &'a AdmittedSpec,
+        _progress: &'a Progress,
+    ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
+        let start = start::start(Arc::clone(&self.shared), spec.clone());
+        start_apart(&self.shared.host, start)
+    }
+
+    fn images(&self) -> &dyn Images {
+        &NoImages { backend: NAME }
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.shared.host.leave())
+    }
+}

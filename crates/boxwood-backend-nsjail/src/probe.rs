@@ -1,0 +1,86 @@
+//! Looks at the host by using it: what works, what is missing, and what mends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_backend::{Finding, Outcome, Probe, ProbeError, StartError};
+use boxwood_local::{chain, host_findings, look_inside};
+use tokio::process::Command;
+
+use crate::{Shared, jail, start};
+
+/// For `nsjail --help`.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
+    let mut findings = vec![privileges(&shared), program(&shared).await];
+    let fatal = |finding: &Finding| matches!(finding.outcome, Outcome::Fatal { .. });
+    // Without either there is no box to look into, and one reason is enough.
+    if !findings.iter().any(fatal) {
+        findings.extend(host_findings(&shared.host));
+        let start = |spec| start::start(Arc::clone(&shared), spec);
+        findings.extend(look_inside(start).await);
+    }
+    Ok(Probe { findings })
+}
+
+fn privileges(shared: &Shared) -> Finding {
+    Finding {
+        name: "root",
+        mechanism: None,
+        outcome: match start::unavailable(shared) {
+            None => Outcome::Works {
+                detail: "every jail has a range of uids to itself".to_owned(),
+            },
+            Some(error) => fatal(&error),
+        },
+        matters: "without it there is no jail at all",
+    }
+}
+
+async fn program(shared: &Shared) -> Finding {
+    Finding {
+        name: "nsjail",
+        mechanism: None,
+        outcome: match run_help(shared).await {
+            Ok(()) => Outcome::Works {
+                detail: format!("`{}` runs", shared.settings.program.display()),
+            },
+            Err(error) => fatal(&error),
+        },
+        matters: "it makes the box's namespaces",
+    }
+}
+
+fn fatal(error: &StartError) -> Outcome {
+    Outcome::Fatal {
+        why: chain(error),
+        fix: error.hint().unwrap_or("see the log").to_owned(),
+    }
+}
+
+/// A program that runs and knows the options we need.
+async fn run_help(shared: &Shared) -> Result<(), StartError> {
+    let nsjail = &shared.settings.program;
+    let help = Command::new(nsjail)
+        .arg("--help")
+        .env_clear()
+        .kill_on_drop(true)
+        .output();
+    let unusable = |what: &str| StartError::Unavailable {
+        why: format!("`{}` {what}", nsjail.display()),
+        hint: jail::INSTALL.to_owned(),
+    };
+    let output = tokio::time::timeout(DEADLINE, help)
+        .await
+        .map_err(|_elapsed| unusable("does not answer"))?
+        .map_err(|error| jail::not_run(nsjail, error))?;
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    for option in ["--execute_fd", "--disable_rlimits", "--nice_level"] {
+        if !text.contains(option) {
+            return Err(unusable(&format!("is too old: it has no `{option}`")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! The escape suite on nsjail boxes: attacks that must not work.
+#![forbid(unsafe_code)]
+
+mod support;
+
+fn main() {
+    boxwood_backend::suite::run_escape(support::Nsjail)
+}
