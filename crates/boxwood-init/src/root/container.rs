@@ -7,13 +7,13 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 
 use boxwood_init::{Identity, MEETING_PLACE, Plan};
-use boxwood_sys::mount::Depth;
+use boxwood_sys::mount::{self as attributes, Depth};
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-use crate::root::collect::Given;
-use crate::root::etc::{USER_FILES, resolv_conf, with_user};
-use crate::root::furnish::{make_directory, make_owned_directory};
+use crate::root::collect::{Given, pts};
+use crate::root::etc::{USER_FILES, hosts, resolv_conf, with_user};
+use crate::root::furnish::{hide_in_proc, make_directory, make_owned_directory};
 use crate::root::target::put_over;
 use crate::root::{make_read_only, tmpfs};
 use crate::step::{Step, StepError};
@@ -22,9 +22,20 @@ pub(crate) fn furnish_container(plan: &Plan, given: &Given) -> Result<(), StepEr
     let identity = &plan.identity;
     let owner = (identity.command_uid, identity.command_gid);
     cover_meeting_place(plan)?;
+    // Engines hide less of the kernel, and count no terminals.
+    hide_in_proc()?;
+    put_over(identity, &pts()?, "/dev/pts", true)?;
     for path in ["/tmp", "/dev/shm"] {
         put_over(identity, &tmpfs(plan.tmp_mb, 0o1777, None)?, path, true)?;
     }
+    // One area under both names: an image's own would be the engine's layer, without a bound.
+    if !is_link("/var/tmp") {
+        put_over(identity, &tree_of("/tmp")?, "/var/tmp", true)?;
+    }
+    // The host's devices are no business of the box's, not even to look at.
+    let nothing = tmpfs(1, 0o555, None)?;
+    make_read_only(nothing.as_fd(), Depth::One)?;
+    put_over(identity, &nothing, "/sys", true)?;
     put_over(identity, &tmpfs(plan.home_mb, 0o755, None)?, "/home", true)?;
     make_owned_directory("/home/box", owner)?;
     if owner.0 == 0 {
@@ -43,7 +54,18 @@ pub(crate) fn furnish_container(plan: &Plan, given: &Given) -> Result<(), StepEr
     for (mount, tree) in plan.mounts.iter().zip(&given.mounts) {
         put_over(identity, tree, &mount.target, mount.is_dir)?;
     }
-    Ok(())
+    tame_root()
+}
+
+/// Nothing on the image's own files gives a right or is a device.
+fn tame_root() -> Result<(), StepError> {
+    let root = open_tree(CWD, "/", OpenTreeFlags::OPEN_TREE_CLOEXEC).step("look at the root")?;
+    attributes::set_attributes(
+        root.as_fd(),
+        attributes::NOSUID | attributes::NODEV,
+        Depth::One,
+    )
+    .step("take set-id bits and devices off the root")
 }
 
 /// Hides the init program and the daemon's socket behind the few files of `/etc` that a box has of
@@ -53,7 +75,10 @@ fn cover_meeting_place(plan: &Plan) -> Result<(), StepError> {
     put_over(identity, &tmpfs(1, 0o755, None)?, MEETING_PLACE, true)?;
     let etc = format!("{MEETING_PLACE}/etc");
     make_directory(&etc, 0o755)?;
-    let mut files = vec![("/etc/resolv.conf", resolv_conf(plan))];
+    let mut files = vec![
+        ("/etc/resolv.conf", resolv_conf(plan)),
+        ("/etc/hosts", hosts(plan)),
+    ];
     for (path, line) in USER_FILES {
         if let Some(text) = with_user(path, line)? {
             files.push((path, text));
@@ -75,9 +100,13 @@ fn cover_meeting_place(plan: &Plan) -> Result<(), StepError> {
     Ok(())
 }
 
-fn clone(path: &str) -> Result<OwnedFd, StepError> {
+fn tree_of(path: &str) -> Result<OwnedFd, StepError> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = open_tree(CWD, path, flags).step_with(|| format!("look at {path}"))?;
+    open_tree(CWD, path, flags).step_with(|| format!("look at {path}"))
+}
+
+fn clone(path: &str) -> Result<OwnedFd, StepError> {
+    let tree = tree_of(path)?;
     make_read_only(tree.as_fd(), Depth::One)?;
     Ok(tree)
 }
@@ -85,8 +114,12 @@ fn clone(path: &str) -> Result<OwnedFd, StepError> {
 /// Some images have symlinks there; what those lead to is not followed, so the link has to go first
 /// where that is possible.
 fn put_file(identity: &Identity, tree: &OwnedFd, path: &str) -> Result<(), StepError> {
-    if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+    if is_link(path) {
         fs::remove_file(path).step_with(|| format!("replace {path}"))?;
     }
     put_over(identity, tree, path, false)
+}
+
+fn is_link(path: &str) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
 }

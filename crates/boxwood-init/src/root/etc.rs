@@ -20,10 +20,7 @@ pub(super) fn write(plan: &Plan) -> Result<(), StepError> {
     };
     let name = &plan.hostname;
     write("hostname", &format!("{name}\n"))?;
-    write(
-        "hosts",
-        &format!("127.0.0.1 localhost {name}\n::1 localhost ip6-localhost\n"),
-    )?;
+    write("hosts", &hosts(plan))?;
     write("resolv.conf", &resolv_conf(plan))?;
     match plan.root {
         RootPlan::Host | RootPlan::Jail => {
@@ -37,6 +34,11 @@ pub(super) fn write(plan: &Plan) -> Result<(), StepError> {
         }
         RootPlan::Directory(_) | RootPlan::Engine => add_user(),
     }
+}
+
+pub(super) fn hosts(plan: &Plan) -> String {
+    let name = &plan.hostname;
+    format!("127.0.0.1 localhost {name}\n::1 localhost ip6-localhost\n")
 }
 
 pub(super) fn resolv_conf(plan: &Plan) -> String {

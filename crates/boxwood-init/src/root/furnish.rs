@@ -127,7 +127,7 @@ fn dev(plan: &Plan, system: &System) -> Result<(), StepError> {
         .step("make /dev read-only")
 }
 
-fn hide_in_proc() -> Result<(), StepError> {
+pub(super) fn hide_in_proc() -> Result<(), StepError> {
     for name in places::PROC_READ_ONLY {
         let path = format!("/proc/{name}");
         if Path::new(&path).is_dir() {

@@ -7,7 +7,7 @@ use boxwood_policy::BoxUser;
 use crate::suite::attack::attack;
 use crate::suite::case::cases;
 use crate::suite::outside::marker;
-use crate::suite::{Bench, Wish};
+use crate::suite::{Bench, RootFrom, Wish};
 
 cases! { "host_files":
     cannot_read_or_write_an_unmounted_host_file,
@@ -28,16 +28,12 @@ async fn attacked(bench: &Bench, wish: &Wish) -> anyhow::Result<()> {
     let held = bench
         .start(&wish.clone().workspace(&workspace, MountMode::Rw))
         .await?;
-    attack!("unmounted_files", 25)
-        .held(
-            &held,
-            &[
-                &secret.display().to_string(),
-                &words,
-                &target.display().to_string(),
-            ],
-        )
-        .await?;
+    let (secret, path) = (secret.display().to_string(), target.display().to_string());
+    let mut args = vec![secret.as_str(), words.as_str(), path.as_str()];
+    if bench.host().root == RootFrom::AnImage {
+        args.push("image");
+    }
+    attack!("unmounted_files", 24).held(&held, &args).await?;
     ensure!(std::fs::read_to_string(&target)? == "untouched");
     ensure!(!bench.scratch().join("unmounted/target.new").exists());
     ensure!(std::fs::read_dir(bench.scratch().join("unmounted"))?.count() == 2);

@@ -1,0 +1,8 @@
+//! The conformance suite on the engine that the environment chooses.
+#![forbid(unsafe_code)]
+
+mod support;
+
+fn main() {
+    boxwood_backend::suite::run_conformance(support::Containers)
+}

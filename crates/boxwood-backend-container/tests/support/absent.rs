@@ -1,0 +1,99 @@
+//! What boxes in containers are expected to lack, by name, on which engine and why.
+//!
+//! A mechanism that is missing and not listed here fails the suites; so does one that is listed
+//! and in force.
+
+use boxwood_api::Mechanism;
+use boxwood_backend::suite::{Absence, NotOffered, Offer, Privilege};
+
+use super::Chosen;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum On {
+    EveryEngine,
+    /// Docker, with whatever runtime.
+    Docker,
+    /// Containers on the host's own kernel.
+    HostsKernel,
+    /// For an ordinary user.
+    Rootless,
+    /// Where the kernel was built or booted without it.
+    KernelsWithoutLandlock,
+}
+
+const EXPECTED: [(Mechanism, On, &str); 6] = [
+    (
+        Mechanism::UserNamespace,
+        On::Docker,
+        "Docker's daemon makes none unless it was started with `userns-remap`",
+    ),
+    (
+        Mechanism::DiskQuota,
+        On::EveryEngine,
+        "a container's writable layer has no bound; a box with a read-only root has one",
+    ),
+    (
+        Mechanism::KernelBoundary,
+        On::HostsKernel,
+        "containers run on the host's own kernel",
+    ),
+    (
+        Mechanism::Landlock,
+        On::KernelsWithoutLandlock,
+        "the kernel does not offer it",
+    ),
+    (
+        Mechanism::CpuLimit,
+        On::Rootless,
+        "needs a cgroup, which an ordinary user cannot make without delegation",
+    ),
+    (
+        Mechanism::MemoryLimit,
+        On::Rootless,
+        "needs a cgroup, which an ordinary user cannot make without delegation",
+    ),
+];
+
+pub(super) fn on(chosen: Chosen, privilege: Privilege, landlock: bool) -> Vec<Absence> {
+    EXPECTED
+        .into_iter()
+        .filter(|(_, on, _)| match on {
+            On::EveryEngine => true,
+            On::Docker => chosen != Chosen::Podman,
+            On::HostsKernel => chosen != Chosen::Gvisor,
+            On::Rootless => privilege != Privilege::Root,
+            On::KernelsWithoutLandlock => !landlock,
+        })
+        .map(|(mechanism, _, why)| Absence { mechanism, why })
+        .collect()
+}
+
+/// What gVisor's boxes do without: no descriptor crosses its kernel, so no init of ours can be
+/// spoken to, and commands run by the engine's own `exec`.
+const NOT_ON_GVISOR: [(Offer, &str); 4] = [
+    (
+        Offer::Files,
+        "an open file cannot be handed across another kernel",
+    ),
+    (
+        Offer::LiveMounts,
+        "a mount of the host's kernel cannot join a box on another",
+    ),
+    (
+        Offer::Supervision,
+        "commands are started by the engine's `exec`, which tells of an exit code and no more",
+    ),
+    (
+        Offer::HostsOwnKernel,
+        "the box's processes are the other kernel's, and the host sees none of them",
+    ),
+];
+
+pub(super) fn offers_of(chosen: Chosen) -> Vec<NotOffered> {
+    if chosen != Chosen::Gvisor {
+        return Vec::new();
+    }
+    NOT_ON_GVISOR
+        .map(|(offer, why)| NotOffered { offer, why })
+        .to_vec()
+}

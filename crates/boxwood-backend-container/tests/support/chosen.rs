@@ -1,0 +1,66 @@
+//! The engine that the environment names. Nothing is taken for granted: a suite that ran on some other
+//! engine than the one meant would prove nothing.
+
+use anyhow::{Context as _, bail};
+use boxwood_backend_container::{ContainerSettings, Engine};
+
+/// How a person gets engines to run on.
+const HOW: &str =
+    "start the tests with `cargo xtask engines up -- COMMAND`, or use `cargo xtask test`";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chosen {
+    Docker,
+    Podman,
+    /// Docker with gVisor's `runsc` as its runtime.
+    Gvisor,
+}
+
+impl Chosen {
+    pub(crate) fn from_environment() -> anyhow::Result<Self> {
+        let name = variable("BOXWOOD_TEST_ENGINE")
+            .context("no engine was chosen (BOXWOOD_TEST_ENGINE is docker, podman or gvisor)")?;
+        match name.as_str() {
+            "docker" => Ok(Self::Docker),
+            "podman" => Ok(Self::Podman),
+            "gvisor" => Ok(Self::Gvisor),
+            other => bail!("BOXWOOD_TEST_ENGINE is `{other}`, and not docker, podman or gvisor"),
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+            Self::Gvisor => "gvisor",
+        }
+    }
+
+    pub(crate) fn engine(self) -> Engine {
+        match self {
+            Self::Docker | Self::Gvisor => Engine::Docker,
+            Self::Podman => Engine::Podman,
+        }
+    }
+
+    pub(crate) fn settings(self) -> anyhow::Result<ContainerSettings> {
+        let mut settings = ContainerSettings {
+            image: variable("BOXWOOD_TEST_IMAGE")?,
+            // What is not there is an answer of its own; there may be no registry to ask.
+            pull: false,
+            ..ContainerSettings::new(self.engine())
+        };
+        if self.engine() == Engine::Docker {
+            settings.docker_host = Some(variable("BOXWOOD_TEST_DOCKER_HOST")?);
+        }
+        if self == Self::Gvisor {
+            variable("BOXWOOD_TEST_DOCKER_RUNSC")?;
+            settings.runtime = Some("runsc".to_owned());
+        }
+        Ok(settings)
+    }
+}
+
+fn variable(name: &str) -> anyhow::Result<String> {
+    std::env::var(name).with_context(|| format!("{name} is not set: {HOW}"))
+}

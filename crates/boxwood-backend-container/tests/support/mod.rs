@@ -1,0 +1,60 @@
+//! What the container backend's test binaries share: which engine, how it is launched, and what is
+//! expected of it.
+
+mod absent;
+mod chosen;
+
+use std::sync::Arc;
+
+use boxwood_backend::Backend;
+use boxwood_backend::suite::machine::{has_landlock, installed, opens_tun, privilege};
+use boxwood_backend::suite::{Host, ImagesFrom, Places, Privilege, RootFrom, Subject};
+use boxwood_backend_container::ContainerBackend;
+use boxwood_local::{LocalHost, Settings};
+
+pub(crate) use chosen::Chosen;
+
+pub(crate) struct Containers;
+
+impl Subject for Containers {
+    fn column(&self) -> String {
+        let rootless = privilege() != Privilege::Root;
+        match Chosen::from_environment() {
+            Ok(chosen) if rootless => format!("{}-rootless", chosen.name()),
+            Ok(chosen) => chosen.name().to_owned(),
+            Err(_) => "container".to_owned(),
+        }
+    }
+
+    fn host(&self) -> anyhow::Result<Host> {
+        let chosen = Chosen::from_environment()?;
+        let privilege = privilege();
+        let root = privilege == Privilege::Root;
+        // Docker shares the host's user namespace; Podman gives each box one of its own.
+        let users_of_its_own = chosen == Chosen::Podman;
+        Ok(Host {
+            absent: absent::on(chosen, privilege, has_landlock()),
+            not_offered: absent::offers_of(chosen),
+            network: chosen != Chosen::Gvisor && (root || (installed("pasta") && opens_tun())),
+            counters: root && chosen != Chosen::Gvisor,
+            root_inside: users_of_its_own,
+            unbounded_writable_root: true,
+            own_uids: users_of_its_own && root,
+            root: RootFrom::AnImage,
+            images: ImagesFrom::Import,
+            crowd: 6,
+            ..Host::new(privilege)
+        })
+    }
+
+    fn launch(&self, places: &Places) -> anyhow::Result<Arc<dyn Backend>> {
+        let container = Chosen::from_environment()?.settings()?;
+        let settings = Settings {
+            state_dir: places.state_dir(),
+            run_dir: places.run_dir(),
+            ..Settings::default()
+        };
+        let host = LocalHost::launch(&settings)?;
+        Ok(Arc::new(ContainerBackend::new(host, container)))
+    }
+}
