@@ -132,6 +132,26 @@ impl Dockerd {
     }
 }
 
+impl Drop for Dockerd {
+    fn drop(&mut self) {
+        // Asked to end, the daemon waits long for containers that do not. What is still there after
+        // this goes with the place.
+        let Ok(listed) = output(self.command().args(["ps", "--all", "--quiet"])) else {
+            return;
+        };
+        let containers: Vec<_> = listed.split_whitespace().collect();
+        if !containers.is_empty() {
+            let mut command = Command::new("timeout");
+            self.point_here(&mut command);
+            let _ = output(
+                command
+                    .args(["20", "docker", "rm", "--force"])
+                    .args(containers),
+            );
+        }
+    }
+}
+
 fn self_command(directory: &Path) -> Command {
     let mut command = Command::new("docker");
     point(directory, &mut command);

@@ -44,16 +44,18 @@ impl Engines {
             .process_group(0)
             .spawn()
             .context("the keeper of the engines could not be started")?;
-        let mut line = String::new();
-        if let Some(stdout) = keeper.stdout.take() {
-            BufReader::new(stdout).read_line(&mut line)?;
+        let words = keeper.stdout.take().map(BufReader::new);
+        for line in words.into_iter().flat_map(BufReader::lines) {
+            let line = line?;
+            if let Ok(started) = serde_json::from_str(&line) {
+                println!("engines up after {:.1} s", begun.elapsed().as_secs_f64());
+                return Ok(Self { keeper, started });
+            }
+            // Meant for the person watching.
+            println!("{line}");
         }
-        let Ok(started) = serde_json::from_str(&line) else {
-            let status = keeper.wait()?;
-            bail!("the engines could not be started, see above: {status}");
-        };
-        println!("engines up after {:.1} s", begun.elapsed().as_secs_f64());
-        Ok(Self { keeper, started })
+        let status = keeper.wait()?;
+        bail!("the engines could not be started, see above: {status}");
     }
 
     pub(crate) fn started(&self) -> &Started {

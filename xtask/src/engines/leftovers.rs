@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use super::daemon::signal;
 use crate::run::output;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
+const SHIM_SOCKETS: &str = "/run/containerd/s";
 /// Killed processes are gone at once, unless the kernel is busy with them.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -103,6 +105,19 @@ fn mount_points_below(mountinfo: &str, directory: &Path) -> Vec<PathBuf> {
         .map(PathBuf::from)
         .filter(|mount_point| mount_point.starts_with(directory))
         .collect()
+}
+
+/// Docker's containerd keeps a socket for each container in one place for the whole machine, and one
+/// that was killed leaves it there. Nobody listens on such a one.
+pub(super) fn remove_dead_sockets() {
+    for entry in fs::read_dir(SHIM_SOCKETS).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if UnixStream::connect(&path)
+            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// Removes a group and those below it, in every hierarchy.

@@ -81,6 +81,7 @@ fn clear(path: &Path, cgroup: &str) -> Result<()> {
     leftovers::kill_processes(path, cgroup)?;
     leftovers::unmount(path)?;
     leftovers::remove_cgroup(cgroup)?;
+    leftovers::remove_dead_sockets();
     fs::remove_dir_all(path).with_context(|| format!("`{}` could not be removed", path.display()))
 }
 
@@ -95,7 +96,7 @@ fn remove_abandoned() -> Result<()> {
             Err(TryLockError::WouldBlock) => continue,
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
-        println!("removing what a broken run left in {}", path.display());
+        eprintln!("removing what a broken run left in {}", path.display());
         let name = path
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())

@@ -65,6 +65,15 @@ impl Podman {
         let path = |name: &str| self.directory.join(name).display().to_string();
         let open_files = at_most(Resource::Nofile, MOST_OPEN_FILES);
         let processes = at_most(Resource::Nproc, MOST_PROCESSES);
+        // `runc` of root keeps what it knows in one place for the whole machine, unless told where.
+        let runtime = self.directory.join("runc");
+        write_script(
+            &runtime,
+            &format!(
+                "#!/bin/sh\nexec /usr/sbin/runc --root {} \"$@\"\n",
+                path("state")
+            ),
+        )?;
         // Its default runtime refuses hosts with both cgroup versions. Its default locks are one
         // piece of memory for all Podmans of a user, and a new one would free those of the others.
         fs::write(
@@ -78,9 +87,12 @@ impl Podman {
                  events_logger = \"file\"\n\
                  lock_type = \"file\"\n\
                  tmp_dir = \"{}\"\n\
-                 volume_path = \"{}\"\n",
+                 volume_path = \"{}\"\n\
+                 [engine.runtimes]\n\
+                 runc = [\"{}\"]\n",
                 path("tmp"),
                 path("volumes"),
+                runtime.display(),
             ),
         )?;
         fs::write(
