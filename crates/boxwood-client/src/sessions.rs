@@ -1,8 +1,8 @@
 //! Sessions, commands, and the daemon itself.
 
 use boxwood_api::{
-    BackendInfo, DeletedSession, DoctorReport, ExecResult, ProfileInfo, SessionDetail, SessionId,
-    SessionInfo, SpecRequest, Status,
+    BackendInfo, BackendReport, DeletedSession, DoctorReport, ExecResult, ProfileInfo,
+    SessionDetail, SessionId, SessionInfo, SpecRequest, Status,
 };
 
 use crate::path::Target;
@@ -24,6 +24,17 @@ impl Client {
     /// What the daemon finds when it tries every isolation mechanism of its host.
     pub async fn doctor(&self) -> Result<DoctorReport, ClientError> {
         self.get(&Target::new("/v1/doctor")).await
+    }
+
+    /// Of the backend with that name, whichever the daemon would use.
+    pub async fn doctor_of(&self, backend: &str) -> Result<DoctorReport, ClientError> {
+        let target = Target::new("/v1/doctor").query("backend", backend);
+        self.get(&target).await
+    }
+
+    /// Every backend of the daemon, preferred ones first.
+    pub async fn backends(&self) -> Result<Vec<BackendReport>, ClientError> {
+        self.get(&Target::new("/v1/backends")).await
     }
 
     pub async fn profiles(&self) -> Result<Vec<ProfileInfo>, ClientError> {

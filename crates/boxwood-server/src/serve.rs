@@ -1,6 +1,6 @@
 //! The life of the daemon: bind, serve, drain.
 //!
-//! Comes in: a configuration and a backend. Goes out: nothing until it is told to stop, then an end
+//! Comes in: a configuration and backends. Goes out: nothing until it is told to stop, then an end
 //! that leaves no box behind. Never here: reading configuration, printing.
 
 use std::io;
@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_backend::Backend;
+use boxwood_api::BackendInfo;
 use boxwood_policy::{PolicyRules, RulesError};
-use boxwood_session::{Sessions, Settings};
+use boxwood_session::{Backends, SessionError, Sessions, Settings};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -26,7 +26,7 @@ use crate::places::{PlaceError, StateLock, private_dir};
 /// For every WebSocket to be closed once what it was about is gone.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// For the first look at the backend. A daemon that is ready knows whether it works.
+/// For the first look at a backend. A daemon that is ready knows whether one works.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +35,11 @@ pub enum ServeError {
     Place(#[from] PlaceError),
     #[error("the configuration cannot be used: {0}")]
     Rules(#[from] RulesError),
+    #[error("profiles.{profile}.backend: {source}")]
+    ProfileBackend {
+        profile: String,
+        source: SessionError,
+    },
     #[error("LangBot's environment cannot be used: {0}")]
     LangBot(#[from] LangBotError),
     #[error("the daemon cannot listen on {address}")]
@@ -50,47 +55,47 @@ pub enum ServeError {
 
 impl ServeError {
     /// What a person can do about it.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Place(PlaceError::InUse { .. }) => {
-                Some("stop that daemon, or use another --state-dir")
-            }
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Place(PlaceError::InUse { .. }) => "stop that daemon, or use another --state-dir",
             Self::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
-                Some("another program listens there; use another --listen address")
+                "another program listens there; use another --listen address"
             }
+            Self::ProfileBackend { source, .. } => return source.hint(),
             Self::Place(_)
             | Self::Rules(_)
             | Self::LangBot(_)
             | Self::Bind { .. }
             | Self::BindUnix { .. }
-            | Self::Signals { .. } => None,
-        }
+            | Self::Signals { .. } => return None,
+        };
+        Some(hint.to_owned())
     }
 }
 
 /// Runs the daemon until SIGTERM or SIGINT. `on_ready` is called once connections are accepted, with
-/// the address they are accepted on.
+/// the address they are accepted on and the backend that boxes get.
 ///
 /// The first signal drains: no new connections, running requests may end. A second one cuts that
 /// short. A third one gives up on stopping the boxes in an orderly way.
 pub async fn serve(
     config: Config,
-    backend: Arc<dyn Backend>,
-    on_ready: impl FnOnce(SocketAddr),
+    backends: Backends,
+    on_ready: impl FnOnce(SocketAddr, &BackendInfo),
 ) -> Result<(), ServeError> {
     let stop = StopSignals::new().map_err(|source| ServeError::Signals { source })?;
-    serve_until(config, backend, on_ready, stop).await
+    serve_until(config, backends, on_ready, stop).await
 }
 
 /// The same for a LangBot that started the daemon itself: it speaks over standard input and output,
 /// and the daemon ends when it hangs up.
 pub async fn serve_stdio(
     config: Config,
-    backend: Arc<dyn Backend>,
-    on_ready: impl FnOnce(SocketAddr),
+    backends: Backends,
+    on_ready: impl FnOnce(SocketAddr, &BackendInfo),
 ) -> Result<(), ServeError> {
     let stop = StopSignals::new().map_err(|source| ServeError::Signals { source })?;
-    run(config, backend, on_ready, stop, Parent::OnStdio).await
+    run(config, backends, on_ready, stop, Parent::OnStdio).await
 }
 
 /// Whether whoever started the daemon talks to it over its standard input and output.
@@ -131,17 +136,17 @@ impl Stop for StopSignals {
 /// The same, stopped by something else than a signal.
 pub async fn serve_until(
     config: Config,
-    backend: Arc<dyn Backend>,
-    on_ready: impl FnOnce(SocketAddr),
+    backends: Backends,
+    on_ready: impl FnOnce(SocketAddr, &BackendInfo),
     stop: impl Stop,
 ) -> Result<(), ServeError> {
-    run(config, backend, on_ready, stop, Parent::Elsewhere).await
+    run(config, backends, on_ready, stop, Parent::Elsewhere).await
 }
 
 async fn run(
     config: Config,
-    backend: Arc<dyn Backend>,
-    on_ready: impl FnOnce(SocketAddr),
+    backends: Backends,
+    on_ready: impl FnOnce(SocketAddr, &BackendInfo),
     mut stop: impl Stop,
     parent: Parent,
 ) -> Result<(), ServeError> {
@@ -151,6 +156,8 @@ async fn run(
         source,
     })?;
     let rules = rules(&config)?;
+    let backends = backends.with_usual(rules.profiles.default_profile().backend.as_deref());
+    check_profiles(&rules, &backends)?;
     raise_descriptor_limit();
     let tcp = TcpListener::bind(config.listen)
         .await
@@ -165,17 +172,16 @@ async fn run(
     let unix = bind_unix(&config)?;
 
     let (stopping, is_stopping) = watch::channel(false);
-    let sessions = Sessions::new(Arc::clone(&backend), settings(&config));
-    if tokio::time::timeout(FIRST_LOOK, sessions.probe())
+    let sessions = Sessions::new(backends, settings(&config));
+    if tokio::time::timeout(FIRST_LOOK, sessions.backends().first_look())
         .await
         .is_err()
     {
-        tracing::warn!("looking at the backend takes long; serving meanwhile");
+        tracing::warn!("looking for a backend takes long; serving meanwhile");
     }
     let app = Arc::new(App::new(
         &config,
         sessions.clone(),
-        backend,
         rules,
         LangBot::new(&config)?,
         is_stopping,
@@ -188,8 +194,9 @@ async fn run(
     .with_langbot_peers(&config.langbot.trusted_peers);
     let connections = Connections::new(Arc::clone(&app), router(Arc::clone(&app)), trust);
     let accepting = connections.accept(tcp, unix);
-    on_ready(address);
-    tracing::info!(%address, backend = app.backend.name(), "ready");
+    let backend = sessions.backends().info();
+    on_ready(address, &backend);
+    tracing::info!(%address, backend = backend.name, available = backend.available, "ready");
 
     let parent_left = async {
         match parent {
@@ -216,6 +223,20 @@ async fn run(
     }
     app.sockets_closed(GOODBYE).await;
     tracing::info!("stopped");
+    Ok(())
+}
+
+/// A profile whose boxes could never start is a mistake to hear of now.
+fn check_profiles(rules: &PolicyRules, backends: &Backends) -> Result<(), ServeError> {
+    for profile in rules.profiles.iter() {
+        let backend = profile.backend.as_deref().unwrap_or_default();
+        backends
+            .check(backend)
+            .map_err(|source| ServeError::ProfileBackend {
+                profile: profile.name.clone(),
+                source,
+            })?;
+    }
     Ok(())
 }
 

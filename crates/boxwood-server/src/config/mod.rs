@@ -3,12 +3,14 @@
 //! Comes in: a TOML file, `BOXWOOD_*` variables, flags. Goes out: a [`Config`] in which every value
 //! is known, or an error that names the file or variable and the key. Never here: acting on it.
 
+mod engines;
 mod langbot_variables;
 mod load;
 mod peers;
 mod places;
 mod tree;
 
+pub use engines::{DockerConfig, NsjailConfig, PodmanConfig, Pull};
 pub(crate) use langbot_variables::LangBotVariables;
 pub use load::{ConfigError, Flags, load, load_from};
 pub use peers::PeerNetwork;

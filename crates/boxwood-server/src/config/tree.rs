@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use super::load::ConfigError;
 use super::peers::PeerNetwork;
 use super::places::Places;
+use super::{DockerConfig, NsjailConfig, PodmanConfig};
 
 /// Everything the daemon was told, with every default filled in.
 #[derive(Clone, Debug)]
@@ -19,6 +20,7 @@ pub struct Config {
     pub listen: SocketAddr,
     pub state_dir: PathBuf,
     pub run_dir: PathBuf,
+    /// `auto`, `local` or a backend's name.
     pub backend: String,
     /// Whether the operator chose the backend; then nobody else does.
     pub backend_chosen: bool,
@@ -28,6 +30,9 @@ pub struct Config {
     /// Profiles, mounts, images, limits, network: what judgement goes by.
     pub policy: PolicyConfig,
     pub native: NativeConfig,
+    pub docker: DockerConfig,
+    pub podman: PodmanConfig,
+    pub nsjail: NsjailConfig,
     pub skills: SkillsConfig,
     pub langbot: LangBotConfig,
     pub log: LogConfig,
@@ -52,6 +57,9 @@ pub(super) struct Tree {
     limits: Maxima,
     network: NetworkConfig,
     native: NativeConfig,
+    docker: DockerConfig,
+    podman: PodmanConfig,
+    nsjail: NsjailConfig,
     skills: SkillsConfig,
     langbot: LangBotConfig,
     log: LogConfig,
@@ -79,7 +87,7 @@ impl Tree {
             state_dir: absolute(state_dir)?,
             run_dir: absolute(run_dir)?,
             backend_chosen: self.backend.is_some(),
-            backend: self.backend.unwrap_or_else(|| "native".to_owned()),
+            backend: self.backend.unwrap_or_else(|| "auto".to_owned()),
             session: self.session,
             http: self.http,
             auth: self.auth,
@@ -92,6 +100,9 @@ impl Tree {
                 network: self.network,
             },
             native: self.native,
+            docker: self.docker,
+            podman: self.podman,
+            nsjail: self.nsjail,
             skills: SkillsConfig {
                 root: self.skills.root.map(absolute).transpose()?,
                 ..self.skills

@@ -1,20 +1,21 @@
 //! Routes about the daemon itself.
+#![expect(
+    unused_qualifications,
+    reason = "the expansion of `utoipa::path` qualifies the parameter types"
+)]
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use boxwood_api::{
-    BackendInfo, DoctorFinding, DoctorReport, ErrorBody, ErrorCode, FindingState, ProfileInfo,
-    Status,
-};
-use boxwood_backend::{Finding, Outcome};
-use serde::Serialize;
+use boxwood_api::{BackendInfo, BackendReport, DoctorReport, ErrorBody, ProfileInfo, Status};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::error::{ApiError, ApiResult};
+use super::ids::Params;
 use super::{App, PATIENCE, json, within};
 use crate::langbot::today_readiness;
 
@@ -36,37 +37,33 @@ pub(super) async fn profiles(State(app): State<Arc<App>>) -> Response {
     json::ok(&app.rules.profiles.infos())
 }
 
-#[utoipa::path(get, path = "/v1/doctor", tag = "daemon",
-    responses(
-        (status = 200, description = "What each mechanism said when it was tried", body = DoctorReport),
-        (status = 503, description = "The host could not be looked at", body = ErrorBody)))]
-pub(super) async fn doctor(State(app): State<Arc<App>>) -> ApiResult<Response> {
-    let probing = async {
-        app.backend.probe().await.map_err(|error| {
-            tracing::warn!(%error, source = ?error.source, "the backend could not be looked at");
-            ApiError::new(ErrorCode::BackendUnavailable, error.to_string())
-                .hint("the daemon's log has the cause")
-        })
-    };
-    let probe = within(PATIENCE, probing).await?;
-    let findings = probe.findings.into_iter().map(finding).collect();
-    Ok(json::ok(&DoctorReport::new(app.backend.name(), findings)))
+#[utoipa::path(get, path = "/v1/backends", tag = "daemon",
+    responses((status = 200, description = "Every backend, preferred ones first", body = Vec<BackendReport>)))]
+pub(super) async fn backends(State(app): State<Arc<App>>) -> ApiResult<Response> {
+    let looking = async { Ok::<_, ApiError>(app.sessions.backends().survey().await) };
+    Ok(json::ok(&within(PATIENCE, looking).await?))
 }
 
-fn finding(finding: Finding) -> DoctorFinding {
-    let (state, detail, fix) = match finding.outcome {
-        Outcome::Works { detail } => (FindingState::Works, detail, None),
-        Outcome::Missing { why, fix } => (FindingState::Missing, why, Some(fix)),
-        Outcome::Fatal { why, fix } => (FindingState::Fatal, why, Some(fix)),
-    };
-    DoctorFinding {
-        name: finding.name.to_owned(),
-        mechanism: finding.mechanism,
-        state,
-        detail,
-        fix,
-        matters: finding.matters.to_owned(),
-    }
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WhichBackend {
+    /// The backend to look at; the one that a request gets which names none, when left out.
+    backend: Option<String>,
+}
+
+#[utoipa::path(get, path = "/v1/doctor", tag = "daemon",
+    params(WhichBackend),
+    responses(
+        (status = 200, description = "What each mechanism said when it was tried", body = DoctorReport),
+        (status = 400, description = "There is no such backend", body = ErrorBody),
+        (status = 503, description = "The host could not be looked at", body = ErrorBody)))]
+pub(super) async fn doctor(
+    State(app): State<Arc<App>>,
+    Params(which): Params<WhichBackend>,
+) -> ApiResult<Response> {
+    let looking = app.sessions.backends().doctor(which.backend.as_deref());
+    Ok(json::ok(&within(PATIENCE, looking).await?))
 }
 
 /// Also readable by LangBot's clients, which look at `live` and `resources`.

@@ -11,6 +11,9 @@ mod exec_ws;
 mod files;
 mod guard;
 mod ids;
+mod image_pull;
+mod image_upload;
+mod images;
 mod json;
 mod metrics;
 mod processes;
@@ -36,7 +39,6 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use axum::routing::get;
 use boxwood_api::{ErrorCode, ExecInput, SessionId};
-use boxwood_backend::Backend;
 use boxwood_policy::PolicyRules;
 use boxwood_session::{FileAnswer, FileCall, Sessions};
 use boxwood_skills::SkillStore;
@@ -60,7 +62,6 @@ pub(crate) use metrics::Metrics;
 /// What every route may use.
 pub(crate) struct App {
     pub(crate) sessions: Sessions,
-    pub(crate) backend: Arc<dyn Backend>,
     pub(crate) rules: PolicyRules,
     pub(crate) tokens: Tokens,
     pub(crate) skills: SkillStore,
@@ -81,14 +82,12 @@ impl App {
     pub(crate) fn new(
         config: &Config,
         sessions: Sessions,
-        backend: Arc<dyn Backend>,
         rules: PolicyRules,
         langbot: LangBot,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
             sessions,
-            backend,
             rules,
             tokens: Tokens::new(&config.state_dir),
             skills: skill_store(config),
@@ -175,6 +174,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(daemon::health))
         .routes(routes!(daemon::status))
         .routes(routes!(daemon::profiles))
+        .routes(routes!(daemon::backends))
         .routes(routes!(daemon::doctor))
         .routes(routes!(daemon::healthz))
         .routes(routes!(daemon::readyz))
@@ -210,6 +210,9 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(files::stat))
         .routes(routes!(files::mkdir))
         .routes(routes!(files::rename))
+        .routes(routes!(images::list))
+        .routes(routes!(images::import, images::delete))
+        .routes(routes!(images::pull))
         .routes(routes!(skills::list, skills::create))
         .routes(routes!(skills::detail, skills::update, skills::delete))
         .routes(routes!(skill_files::list))

@@ -83,8 +83,8 @@ pub(super) async fn start_process(
 }
 
 /// The door: facts, then policy.
-async fn judge(app: &App, request: SpecRequest) -> Result<Admission, Fault> {
-    app.langbot.require_backend(app)?;
+async fn judge(app: &App, mut request: SpecRequest) -> Result<Admission, Fault> {
+    request.backend = app.langbot.required_backend(app)?;
     let mut facts = facts::gather(&request, &app.skills).await;
     // Only a workspace that is not there costs a second look.
     if request.host_path.is_some() && facts.host_path.is_none() {

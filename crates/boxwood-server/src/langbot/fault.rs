@@ -100,6 +100,11 @@ impl From<SessionError> for Fault {
             SessionError::ProcessNotRunning { session, process } => {
                 format!("managed process {process} in session {session} is not running")
             }
+            // Its beginning is what LangBot's own runtime says.
+            SessionError::Unavailable { .. } => format!(
+                "LangBot Box backend unavailable. {}",
+                with_hint(error.to_string(), error.hint())
+            ),
             other => with_hint(other.to_string(), other.hint()),
         };
         Self::new(class_of(error.code()), text)

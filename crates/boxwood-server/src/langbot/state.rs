@@ -1,11 +1,13 @@
 //! What the dialects remember between two requests, for all connections together.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use boxwood_api::BackendInfo;
+use boxwood_backend::Backend;
 use boxwood_policy::{Origin, PolicyRules, check_place, normalize};
+use boxwood_session::Choice;
 use boxwood_skills::SkillStore;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
@@ -19,10 +21,15 @@ use crate::http::App;
 /// Between two lines about refused connections.
 const REFUSALS_APART: Duration = Duration::from_secs(10);
 
+/// For a look at the backend that LangBot asks for.
+const LOOK: Duration = Duration::from_secs(10);
+
 pub(crate) struct LangBot {
     section: Mutex<BoxSection>,
     /// Whether the backend LangBot asks for counts.
     backend_is_open: bool,
+    /// The one that does, as LangBot spelled it.
+    chosen: Mutex<String>,
     /// Whether LangBot says where skills are.
     skills_are_movable: bool,
     /// Where its relative paths start.
@@ -45,6 +52,7 @@ impl LangBot {
             today: today::State::new(&variables, &section, &root)?,
             section: Mutex::new(section),
             backend_is_open: !config.backend_chosen,
+            chosen: Mutex::default(),
             skills_are_movable: config.skills.root.is_none(),
             root,
             last_refusal: Mutex::default(),
@@ -107,11 +115,22 @@ impl LangBot {
             section.merge(update);
             section.skills_root(&self.root)
         };
+        self.look_for_backend(app).await;
         match skills_root {
             Some(root) if self.skills_are_movable => {
                 move_skills(root, &app.skills, &app.rules).await
             }
             _ => Ok(()),
+        }
+    }
+
+    /// So that whoever asks next hears what is true of the backend that was just asked for.
+    async fn look_for_backend(&self, app: &App) {
+        if let Some(choice) = self.choice(app) {
+            let looking = app.sessions.backends().look_for(&choice);
+            if tokio::time::timeout(LOOK, looking).await.is_err() {
+                tracing::warn!("looking for LangBot's backend takes long; answering meanwhile");
+            }
         }
     }
 
@@ -123,41 +142,65 @@ impl LangBot {
         self.section.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The backend as the clients see it. What LangBot asked for and we do not have is none, unless
-    /// boxes live: those stay where they are.
+    /// The backend as the clients see it. One that LangBot named and that does not work is none.
     pub(super) fn backend(&self, app: &App) -> BackendInfo {
-        let status = app.sessions.status();
-        if self.is_ours(app) || status.active_sessions > 0 {
-            status.backend
-        } else {
-            BackendInfo {
+        let choice = self.choice(app);
+        let info = match &choice {
+            None => app.sessions.backends().info(),
+            Some(choice) => app.sessions.backends().info_for(choice),
+        };
+        match choice {
+            Some(Choice::Named(_)) if !info.available => BackendInfo {
                 name: None,
                 available: false,
-            }
+            },
+            _ => info,
         }
     }
 
-    pub(super) fn require_backend(&self, app: &App) -> Result<(), Fault> {
-        if self.is_ours(app) || app.sessions.status().active_sessions > 0 {
-            return Ok(());
+    /// What looks at the host on LangBot's behalf.
+    pub(super) fn engine(&self, app: &App) -> Option<Arc<dyn Backend>> {
+        let backends = app.sessions.backends();
+        match self.choice(app) {
+            None => backends.current(),
+            Some(choice) => backends.current_for(&choice),
         }
-        let asked = self.section().backend().to_owned();
-        Err(Fault::new(
-            "BoxBackendUnavailableError",
-            format!(
-                "LangBot Box backend unavailable. This Boxwood runs `{}` and LangBot asks for `{asked}`: \
-                 set `box.backend` to `local` in LangBot's config.yaml",
-                app.backend.name()
-            ),
-        ))
     }
 
-    fn is_ours(&self, app: &App) -> bool {
+    /// What LangBot's boxes are to be run by, in the words of a request; `None` leaves it to the
+    /// operator. A name that nobody has is no backend.
+    pub(super) fn required_backend(&self, app: &App) -> Result<Option<String>, Fault> {
+        let asked = self.chosen(app);
+        if let Err(error) = app.sessions.backends().check(&asked) {
+            return Err(Fault::new(
+                "BoxBackendUnavailableError",
+                format!(
+                    "LangBot Box backend unavailable. LangBot asks for `{asked}`, and {error}: \
+                     set `box.backend` to `local` in LangBot's config.yaml"
+                ),
+            ));
+        }
+        Ok(Some(asked).filter(|asked| !asked.is_empty()))
+    }
+
+    fn choice(&self, app: &App) -> Option<Choice> {
+        let asked = self.chosen(app);
+        (!asked.is_empty()).then(|| Choice::new(&asked))
+    }
+
+    /// The backend LangBot asked for, as it spelled it; empty where it leaves that to us or has no
+    /// say. While boxes live, what was asked for before stays: those are where they are.
+    fn chosen(&self, app: &App) -> String {
         if !self.backend_is_open {
-            return true;
+            return String::new();
         }
-        let section = self.section();
-        matches!(section.backend(), "" | "local") || section.backend() == app.backend.name()
+        let wanted = self.section().backend().to_owned();
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if *chosen != wanted && app.sessions.ids().is_empty() {
+            tracing::info!(backend = wanted, "LangBot chooses its backend");
+            *chosen = wanted;
+        }
+        chosen.clone()
     }
 }
 

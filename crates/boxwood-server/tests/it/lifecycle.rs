@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use boxwood_server::{PlaceError, ServeError, Stop, serve_until};
+use boxwood_session::Backends;
 use boxwood_test_support::FakeBackend;
 use boxwood_test_support::daemon::fresh_config;
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -118,6 +119,10 @@ async fn a_second_request_to_stop_does_not_wait() {
         .expect("the request ended");
 }
 
+fn backends() -> Backends {
+    Backends::only(FakeBackend::new())
+}
+
 struct Never;
 
 impl Stop for Never {
@@ -130,7 +135,7 @@ impl Stop for Never {
 async fn two_daemons_never_share_a_state_directory() {
     let api = Api::start().await;
     let config = fresh_config(api.daemon.state_dir());
-    let second = serve_until(config, FakeBackend::new(), |_| {}, Never).await;
+    let second = serve_until(config, backends(), |_, _| {}, Never).await;
     let error = second.expect_err("refused");
     assert!(
         matches!(error, ServeError::Place(PlaceError::InUse { .. })),
@@ -146,7 +151,7 @@ async fn an_address_in_use_is_named() {
     let state = tempfile::tempdir().expect("a temporary directory");
     let mut config = fresh_config(state.path());
     config.listen = api.daemon.address();
-    let error = serve_until(config, FakeBackend::new(), |_| {}, Never)
+    let error = serve_until(config, backends(), |_, _| {}, Never)
         .await
         .expect_err("refused");
     assert!(
@@ -163,7 +168,7 @@ async fn a_configuration_that_makes_no_sense_stops_the_start() {
     let state = tempfile::tempdir().expect("a temporary directory");
     let mut config = fresh_config(state.path());
     config.policy.default_profile = Some("nope".to_owned());
-    let error = serve_until(config, FakeBackend::new(), |_| {}, Never)
+    let error = serve_until(config, backends(), |_, _| {}, Never)
         .await
         .expect_err("refused");
     assert!(error.to_string().contains("default_profile"), "{error}");

@@ -2,8 +2,10 @@
 
 mod api;
 mod auth;
+mod backends;
 mod files;
 mod hostile;
+mod images;
 mod lifecycle;
 mod live;
 mod openapi;

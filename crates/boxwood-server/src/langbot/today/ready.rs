@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use boxwood_api::Mechanism;
-use boxwood_backend::{Outcome, Probe};
+use boxwood_backend::{Backend, Outcome, Probe};
 use serde_json::{Map, Value, json};
 
 use super::local::not_ready;
@@ -104,20 +104,14 @@ impl Readiness {
         if let Err(fault) = &workspace {
             error = Some(fault.message().to_owned());
         }
-        let probe = match tokio::time::timeout(PATIENCE, app.backend.probe()).await {
-            Ok(Ok(probe)) => Some(probe),
-            Ok(Err(fault)) => {
-                tracing::warn!(error = %fault, "the backend could not be looked at");
-                error = Some(fault.to_string());
-                None
-            }
-            Err(_) => {
-                error = Some("the backend did not answer in time".to_owned());
-                None
-            }
+        let engine = app.langbot.engine(app);
+        let probe = match &engine {
+            Some(engine) => probe(&**engine).await,
+            None => Err("there is no such backend".to_owned()),
         };
+        let probe = probe.map_err(|fault| error = Some(fault)).ok();
         let backend = app.langbot.backend(app);
-        let seen = Seen::new(app, probe.as_ref());
+        let seen = Seen::new(engine.as_deref(), probe.as_ref());
         let soft = self.soft_storage;
         let available = probe.is_some() && backend.available;
         let mut checks = Map::new();
@@ -169,6 +163,17 @@ impl Readiness {
     }
 }
 
+async fn probe(engine: &dyn Backend) -> Result<Probe, String> {
+    match tokio::time::timeout(PATIENCE, engine.probe()).await {
+        Ok(Ok(probe)) => Ok(probe),
+        Ok(Err(fault)) => {
+            tracing::warn!(error = %fault, "the backend could not be looked at");
+            Err(fault.to_string())
+        }
+        Err(_) => Err("the backend did not answer in time".to_owned()),
+    }
+}
+
 /// Of the daemon, whatever backend LangBot asks for: probes ask whether boxes can be started.
 fn standard(app: &App) -> Value {
     let backend = app.sessions.status().backend;
@@ -186,8 +191,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(app: &App, probe: Option<&Probe>) -> Self {
-        let Some(probe) = probe else {
+    fn new(engine: Option<&dyn Backend>, probe: Option<&Probe>) -> Self {
+        let (Some(engine), Some(probe)) = (engine, probe) else {
             return Self {
                 mechanisms: Vec::new(),
             };
@@ -202,7 +207,7 @@ impl Seen {
             .findings
             .iter()
             .any(|finding| matches!(finding.outcome, Outcome::Fatal { .. }));
-        let mechanisms = app.backend.capabilities().mechanisms;
+        let mechanisms = engine.capabilities().mechanisms;
         Self {
             mechanisms: mechanisms
                 .into_iter()
