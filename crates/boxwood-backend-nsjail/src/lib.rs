@@ -1,8 +1,8 @@
 //! Boxes that nsjail makes, one long-lived jail per session.
 //!
 //! Comes in: an admitted spec. Goes out: a box with `boxwood-init` as its first process. nsjail makes
-//! the namespaces, the uid map and an empty root, and starts init there; everything else is the same
-//! as in a native box and is done by the same code. Never here: a jail per command, or a word of a
+//! the namespaces (but for the user namespace, in which it runs itself) and an empty root, and starts
+//! init there; everything else is the same as in a native box and is done by the same code. Never here: a jail per command, or a word of a
 //! client's on nsjail's command line.
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@ mod jail;
 mod label;
 mod log;
 mod probe;
+mod program;
 mod start;
 
 use std::path::PathBuf;

@@ -7,13 +7,13 @@ use boxwood_backend::{Finding, Outcome, Probe, ProbeError, StartError};
 use boxwood_local::{chain, host_findings, look_inside};
 use tokio::process::Command;
 
-use crate::{Shared, jail, start};
+use crate::{Shared, program, start};
 
 /// For `nsjail --help`.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
-    let mut findings = vec![privileges(&shared), program(&shared).await];
+    let mut findings = vec![privileges(&shared), nsjail(&shared).await];
     let fatal = |finding: &Finding| matches!(finding.outcome, Outcome::Fatal { .. });
     // Without either there is no box to look into, and one reason is enough.
     if !findings.iter().any(fatal) {
@@ -38,7 +38,7 @@ fn privileges(shared: &Shared) -> Finding {
     }
 }
 
-async fn program(shared: &Shared) -> Finding {
+async fn nsjail(shared: &Shared) -> Finding {
     Finding {
         name: "nsjail",
         mechanism: None,
@@ -61,20 +61,20 @@ fn fatal(error: &StartError) -> Outcome {
 
 /// A program that runs and knows the options we need.
 async fn run_help(shared: &Shared) -> Result<(), StartError> {
-    let nsjail = &shared.settings.program;
-    let help = Command::new(nsjail)
+    let nsjail = program::find(&shared.settings.program)?;
+    let help = Command::new(&nsjail)
         .arg("--help")
         .env_clear()
         .kill_on_drop(true)
         .output();
     let unusable = |what: &str| StartError::Unavailable {
         why: format!("`{}` {what}", nsjail.display()),
-        hint: jail::INSTALL.to_owned(),
+        hint: program::INSTALL.to_owned(),
     };
     let output = tokio::time::timeout(DEADLINE, help)
         .await
         .map_err(|_elapsed| unusable("does not answer"))?
-        .map_err(|error| jail::not_run(nsjail, error))?;
+        .map_err(|error| unusable(&format!("cannot be run: {error}")))?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
     for option in ["--execute_fd", "--disable_rlimits", "--nice_level"] {

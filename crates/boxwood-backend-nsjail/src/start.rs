@@ -7,12 +7,11 @@ use boxwood_api::{IsolationLabel, Network};
 use boxwood_backend::StartError;
 use boxwood_init::{Channel, RootPlan};
 use boxwood_local::{
-    Begun, BoxIds, Caller, Doors, Group, LocalBox, Remains, attach, begin, furnish, next_name, plan,
+    Begun, Caller, Doors, Group, LocalBox, Remains, attach, begin, furnish, next_name, plan,
 };
 use boxwood_policy::{AdmittedSpec, Denial, Image};
 
-use crate::args::Ids;
-use crate::{Shared, jail, label};
+use crate::{Shared, jail, label, program};
 
 pub(crate) async fn start(
     shared: Arc<Shared>,
@@ -80,8 +79,8 @@ async fn open(shared: &Shared, spec: &AdmittedSpec) -> Result<(Remains, Channel)
         .allocate(spec.user())
         .map_err(step("find uids for it"))?;
     let name = next_name();
-    let nsjail = &shared.settings.program;
-    let (jail, caller) = jail::open(host, nsjail, &name, jail_ids(&ids)?).await?;
+    let nsjail = program::find(&shared.settings.program)?;
+    let (jail, caller) = jail::open(host, &nsjail, &name, &ids).await?;
     let Caller {
         channel,
         pid,
@@ -94,17 +93,6 @@ async fn open(shared: &Shared, spec: &AdmittedSpec) -> Result<(Remains, Channel)
         return Err(error);
     }
     Ok((remains, channel))
-}
-
-fn jail_ids(ids: &BoxIds) -> Result<Ids, StartError> {
-    let (first, count) = ids
-        .range()
-        .ok_or_else(|| step("find uids for it")(io::ErrorKind::Unsupported.into()))?;
-    Ok(Ids {
-        first,
-        count,
-        init_gid: ids.identity.init_uid,
-    })
 }
 
 /// A few short system calls.

@@ -28,6 +28,9 @@ pub const SOCKET_NAME: &str = "channel";
 pub const JOIN: &str = "join";
 /// The same where the directory is not mounted but open as its standard input.
 pub const JOIN_STDIN: &str = "join-stdin";
+/// The first argument when it is to run another program in a user namespace: its path, the program
+/// and the program's arguments follow.
+pub const ENTER: &str = "enter";
 
 /// The static init program.
 #[cfg(feature = "embedded")]

@@ -3,11 +3,13 @@
 //! One small static program with one thread. Started by the daemon with a channel as its standard
 //! input it is the *spawner*; for each box it forks itself into new namespaces, and that fork, never
 //! exec'ed, is the box's init. Started by a container engine or a jail as `boxwood-init join` (or
-//! `join-stdin`) it is the init of the box it finds itself in.
+//! `join-stdin`) it is the init of the box it finds itself in. As `boxwood-init enter` it becomes
+//! another program in a user namespace that the daemon made.
 
 mod birth;
 mod command;
 mod denials;
+mod enter;
 mod files;
 mod join;
 mod lockdown;
@@ -20,9 +22,11 @@ mod step;
 mod supervise;
 
 fn main() {
-    match std::env::args_os().nth(1).as_deref() {
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next().as_deref() {
         Some(word) if word == boxwood_init::JOIN => join::run(boxwood_init::MEETING_PLACE),
         Some(word) if word == boxwood_init::JOIN_STDIN => join::run("/proc/self/fd/0"),
+        Some(word) if word == boxwood_init::ENTER => enter::run(arguments),
         _ => spawner::run(),
     }
 }

@@ -12,8 +12,9 @@ pub enum ToSpawner {
     /// box is owned by a uid of its own where there is one; otherwise it would use up the daemon's.
     Blank { owner: Option<u32> },
     /// A process in a new user namespace and nothing else, that waits to be killed: its namespace
-    /// is wanted for the owner translation of a mount. The descriptor it gets is a pipe or socket.
-    UserNamespace,
+    /// is wanted for the owner translation of a mount, or for a jail to be made in. The descriptor
+    /// it gets is a pipe or socket.
+    UserNamespace { owner: Option<u32> },
     /// A process in the spawner's own namespaces that waits for a [`MountOrder`]. The descriptor is
     /// its end of a channel.
     Mounter,

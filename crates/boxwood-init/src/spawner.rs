@@ -42,7 +42,7 @@ pub(crate) fn run() -> ! {
         let Some(inner) = fds.pop() else { exit_now(1) };
         let flags = match request {
             ToSpawner::Blank { .. } => BOX_NAMESPACES,
-            ToSpawner::UserNamespace => flags::NEWUSER,
+            ToSpawner::UserNamespace { .. } => flags::NEWUSER,
             ToSpawner::Mounter => 0,
         };
         match fork_as(request, flags) {
@@ -50,7 +50,7 @@ pub(crate) fn run() -> ! {
                 drop(channel);
                 match request {
                     ToSpawner::Blank { .. } => birth::be_born(&Channel::from(inner)),
-                    ToSpawner::UserNamespace => wait_for_end(inner),
+                    ToSpawner::UserNamespace { .. } => wait_for_end(inner),
                     ToSpawner::Mounter => mounter::run(&Channel::from(inner)),
                 }
             }
@@ -75,7 +75,11 @@ pub(crate) fn run() -> ! {
 
 /// Forks as the owner that was asked for, and is itself again afterwards.
 fn fork_as(request: ToSpawner, flags: u64) -> io::Result<Forked> {
-    let ToSpawner::Blank { owner: Some(owner) } = request else {
+    let owner = match request {
+        ToSpawner::Blank { owner } | ToSpawner::UserNamespace { owner } => owner,
+        ToSpawner::Mounter => None,
+    };
+    let Some(owner) = owner else {
         // SAFETY: this process has one thread.
         return unsafe { clone::fork(flags) };
     };
@@ -119,7 +123,7 @@ fn close_all_but(channel: &OwnedFd) -> rustix::io::Result<()> {
 
 /// A daemon that the kernel was told to spare when memory runs out must not make its boxes as hard
 /// to kill: each of them inherits this from here, and cannot lower it again.
-fn be_killable() {
+pub(crate) fn be_killable() {
     const PATH: &str = "/proc/self/oom_score_adj";
     let spared = std::fs::read_to_string(PATH)
         .is_ok_and(|value| value.trim().parse::<i32>().is_ok_and(|value| value < 0));

@@ -1,5 +1,6 @@
 //! What every backend on this machine shares.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,8 +9,9 @@ use boxwood_backend::StartError;
 
 use crate::busy::{Busy, Pulse};
 use crate::cgroup::Cgroups;
+use crate::idmap;
 use crate::instance::Instance;
-use crate::mapping::Mapping;
+use crate::mapping::{BoxIds, Mapping};
 use crate::net::WaysOut;
 use crate::settings::Settings;
 use crate::spawner::Spawner;
@@ -81,6 +83,13 @@ impl LocalHost {
         inner: &boxwood_init::Channel,
     ) -> std::io::Result<crate::Born> {
         self.spawner.ask(what, inner)
+    }
+
+    /// A user namespace with the maps of a box, for somebody else to make the rest in. Blocks for about
+    /// a millisecond.
+    pub fn user_namespace(&self, ids: &BoxIds) -> std::io::Result<OwnedFd> {
+        let map = |pid| self.mapping.write(pid, ids);
+        idmap::user_namespace(&self.spawner, ids.namespace_owner(), map)
     }
 
     /// One more backend uses this host.

@@ -23,11 +23,12 @@ pub(crate) fn translated(
     ids: &BoxIds,
 ) -> io::Result<OwnedFd> {
     let stat = rustix::fs::fstat(source.fd())?;
-    let user_namespace = user_namespace(
-        spawner,
-        &format!("{} {} 1\n", stat.st_uid, ids.command_uid),
-        &format!("{} {} 1\n", stat.st_gid, ids.command_gid),
-    )?;
+    let uid_map = format!("{} {} 1\n", stat.st_uid, ids.command_uid);
+    let gid_map = format!("{} {} 1\n", stat.st_gid, ids.command_gid);
+    let user_namespace = user_namespace(spawner, None, |pid| {
+        fs::write(format!("/proc/{pid}/uid_map"), uid_map)?;
+        fs::write(format!("/proc/{pid}/gid_map"), gid_map)
+    })?;
     let tree = clone(source)?;
     mount::set_idmap(tree.as_fd(), user_namespace.as_fd())?;
     Ok(tree)
@@ -49,16 +50,17 @@ fn clone(source: &OpenedPath) -> io::Result<OwnedFd> {
     Ok(open_tree(source.fd(), "", flags)?)
 }
 
-/// A user namespace that exists for its maps alone.
-fn user_namespace(spawner: &Spawner, uid_map: &str, gid_map: &str) -> io::Result<OwnedFd> {
+/// A user namespace that exists for its maps alone, which `map` writes.
+pub(crate) fn user_namespace(
+    spawner: &Spawner,
+    owner: Option<u32>,
+    map: impl FnOnce(i32) -> io::Result<()>,
+) -> io::Result<OwnedFd> {
     let (_ours, theirs) = Channel::pair()?;
-    let born = spawner.ask(ToSpawner::UserNamespace, &theirs)?;
-    let namespace = (|| {
-        fs::write(format!("/proc/{}/uid_map", born.pid), uid_map)?;
-        fs::write(format!("/proc/{}/gid_map", born.pid), gid_map)?;
-        Ok(fs::File::open(format!("/proc/{}/ns/user", born.pid))?.into())
-    })();
+    let born = spawner.ask(ToSpawner::UserNamespace { owner }, &theirs)?;
+    let namespace =
+        map(born.pid).and_then(|()| fs::File::open(format!("/proc/{}/ns/user", born.pid)));
     // The open file keeps the namespace.
     let _ = pidfd_send_signal(&born.pidfd, Signal::KILL);
-    namespace
+    namespace.map(OwnedFd::from)
 }

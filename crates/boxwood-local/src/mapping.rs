@@ -108,14 +108,6 @@ impl BoxIds {
     }
 }
 
-impl BoxIds {
-    /// The range of the host's ids that is the box's from 0 up, where it has one to itself: the first
-    /// and how many.
-    pub fn range(&self) -> Option<(u32, u32)> {
-        self.namespace_owner().map(|first| (first, RANGE))
-    }
-}
-
 impl Drop for BoxIds {
     fn drop(&mut self) {
         if let Some((slot, slots)) = &self.slot {
