@@ -13,11 +13,9 @@ mod janitor;
 mod label;
 mod labels;
 mod probe;
-mod seccomp;
 mod settings;
 mod start;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use boxwood_api::Mechanism;
@@ -46,7 +44,6 @@ pub(crate) struct Shared {
     owner: Owner,
     janitor: Arc<Janitor>,
     images: EngineImages,
-    seccomp: std::sync::OnceLock<PathBuf>,
 }
 
 impl ContainerBackend {
@@ -64,7 +61,6 @@ impl ContainerBackend {
                 settings,
                 cli,
                 owner,
-                seccomp: std::sync::OnceLock::new(),
             }),
         }
     }

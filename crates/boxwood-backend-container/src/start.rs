@@ -19,7 +19,7 @@ use crate::cli::CliError;
 use crate::janitor::Janitor;
 use crate::labels::container_name;
 use crate::settings::Engine;
-use crate::{Shared, label, seccomp};
+use crate::{Shared, label};
 
 /// For the engine to make a container. Generous: a busy disk is not a broken engine.
 const RUN: Duration = Duration::from_mins(1);
@@ -183,7 +183,6 @@ async fn make(
     let host = &shared.host;
     let meeting =
         Meeting::arrange(host, &next_name()).map_err(step("arrange its meeting place"))?;
-    let seccomp = seccomp_profile(shared)?;
     let (users, range) = users(shared, spec.user())?;
     let labels = shared.owner.labels(spec);
     let run = args::run(&Run {
@@ -195,7 +194,6 @@ async fn make(
         limits: host.mapping.is_root().then(|| spec.limits()),
         read_only: spec.read_only_root(),
         users,
-        seccomp: &seccomp,
         meeting: meeting.directory(),
     });
     let caller = launch(shared, run, &meeting).await?;
@@ -230,16 +228,6 @@ async fn make(
         remains: Arc::new(remains),
         caller: channel,
     })
-}
-
-fn seccomp_profile(shared: &Shared) -> Result<std::path::PathBuf, StartError> {
-    if let Some(path) = shared.seccomp.get()
-        && path.is_file()
-    {
-        return Ok(path.clone());
-    }
-    let path = seccomp::write(shared.host.run_dir()).map_err(step("write its call filter"))?;
-    Ok(shared.seccomp.get_or_init(|| path).clone())
 }
 
 /// Who the box's users are on the host, and the range that is theirs meanwhile.
