@@ -1,18 +1,28 @@
-//! Which backend a configuration means.
+//! Which backends this daemon has, and which of them a configuration means.
+//!
+//! Comes in: a configuration. Goes out: every backend there is, in the order in which they are
+//! preferred. Never here: whether one works; that shows when somebody wants to know.
 
 use std::sync::Arc;
 
 use boxwood_api::ErrorCode;
-use boxwood_backend::{Backend, StartError};
+use boxwood_backend::StartError;
+use boxwood_backend_container::{ContainerBackend, ContainerSettings, Engine};
 use boxwood_backend_native::NativeBackend;
+use boxwood_backend_nsjail::{NsjailBackend, NsjailSettings};
 use boxwood_local::{Kind, LocalHost, NetworkSettings, Settings};
+use boxwood_session::{Backends, Candidate, Choice, SessionError};
 
 use crate::Config;
+use crate::config::{DockerConfig, PodmanConfig, Pull};
+
+const NATIVE: &str = "native";
+const E2B: &str = "e2b";
 
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    #[error("there is no backend `{name}`; this build has `native`")]
-    Unknown { name: String },
+    #[error("backend: {0}")]
+    Unknown(SessionError),
     #[error("network.{key}: {message}")]
     Network { key: &'static str, message: String },
     #[error("network.allow_host: native boxes always have a network of their own")]
@@ -24,19 +34,18 @@ pub enum LaunchError {
 impl LaunchError {
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Unknown { .. } | Self::Network { .. } | Self::HostNetwork => {
-                ErrorCode::ValidationError
-            }
+            Self::Unknown(error) => error.code(),
+            Self::Network { .. } | Self::HostNetwork => ErrorCode::ValidationError,
             Self::Start(error) => error.code(),
         }
     }
 
-    pub fn hint(&self) -> Option<&str> {
+    pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Unknown { .. } => Some("start with `--backend native`"),
+            Self::Unknown(error) => error.hint(),
             Self::Network { .. } => None,
-            Self::HostNetwork => Some("remove the key, or set it to false"),
-            Self::Start(error) => error.hint(),
+            Self::HostNetwork => Some("remove the key, or set it to false".to_owned()),
+            Self::Start(error) => error.hint().map(str::to_owned),
         }
     }
 }
@@ -48,18 +57,28 @@ pub enum PoolUse {
     OnDemand,
 }
 
-/// Starts the configured backend. Call it before the process has threads.
-pub fn launch(config: &Config, pool: PoolUse) -> Result<Arc<dyn Backend>, LaunchError> {
-    // `local` is what the seed's configuration says for "whatever this machine has".
-    if !matches!(config.backend.as_str(), "native" | "local" | "") {
-        return Err(LaunchError::Unknown {
-            name: config.backend.clone(),
-        });
-    }
-    if config.policy.network.allow_host {
+/// Puts the backends together. Call it before the process has threads.
+pub fn launch(config: &Config, pool: PoolUse) -> Result<Backends, LaunchError> {
+    let choice = Choice::new(&config.backend);
+    let backends = Backends::new(candidates(config, pool, &choice)?, choice);
+    backends
+        .check(&config.backend)
+        .map_err(LaunchError::Unknown)?;
+    Ok(backends)
+}
+
+/// Preferred ones first. Putting one together runs nothing of it: those that nobody asks for cost
+/// nothing. What all of them share here has a helper that is forked now.
+fn candidates(
+    config: &Config,
+    pool: PoolUse,
+    choice: &Choice,
+) -> Result<Vec<Candidate>, LaunchError> {
+    let is_preferred = !matches!(choice, Choice::Named(name) if name != NATIVE);
+    if config.policy.network.allow_host && is_preferred {
         return Err(LaunchError::HostNetwork);
     }
-    let settings = Settings {
+    let host = LocalHost::launch(&Settings {
         kind: match pool {
             PoolUse::Ahead => Kind::Daemon,
             PoolUse::OnDemand => Kind::Single,
@@ -67,13 +86,51 @@ pub fn launch(config: &Config, pool: PoolUse) -> Result<Arc<dyn Backend>, Launch
         state_dir: config.state_dir.clone(),
         run_dir: config.run_dir.clone(),
         network: network(config)?,
-    };
+    })?;
     let pool_size = match pool {
-        PoolUse::Ahead => config.native.pool_size,
-        PoolUse::OnDemand => 0,
+        PoolUse::Ahead if is_preferred => config.native.pool_size,
+        PoolUse::Ahead | PoolUse::OnDemand => 0,
     };
-    let host = LocalHost::launch(&settings)?;
-    Ok(Arc::new(NativeBackend::new(host, pool_size)))
+    let container = |settings| ContainerBackend::new(Arc::clone(&host), settings);
+    let nsjail = NsjailSettings {
+        program: config.nsjail.program.clone().into(),
+    };
+    Ok(vec![
+        Candidate::living(Arc::new(NativeBackend::new(Arc::clone(&host), pool_size))),
+        Candidate::living(Arc::new(container(docker(&config.docker)))),
+        Candidate::living(Arc::new(container(podman(&config.podman)))),
+        Candidate::living(Arc::new(NsjailBackend::new(Arc::clone(&host), nsjail))),
+        Candidate::absent(
+            E2B,
+            "this build of Boxwood does not reach E2B",
+            "use a backend on this machine: `boxwood doctor` shows them",
+        )
+        .elsewhere(),
+    ])
+}
+
+fn docker(config: &DockerConfig) -> ContainerSettings {
+    ContainerSettings {
+        engine: Engine::Docker,
+        program: config.program.clone().into(),
+        image: config.image.clone(),
+        runtime: config.runtime.clone(),
+        docker_host: config.host.clone(),
+        pull: config.pull == Pull::Missing,
+        pull_timeout: config.pull_timeout(),
+    }
+}
+
+fn podman(config: &PodmanConfig) -> ContainerSettings {
+    ContainerSettings {
+        engine: Engine::Podman,
+        program: config.program.clone().into(),
+        image: config.image.clone(),
+        runtime: config.runtime.clone(),
+        docker_host: None,
+        pull: config.pull == Pull::Missing,
+        pull_timeout: config.pull_timeout(),
+    }
 }
 
 fn network(config: &Config) -> Result<NetworkSettings, LaunchError> {
