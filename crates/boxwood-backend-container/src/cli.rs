@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -84,7 +84,22 @@ impl Cli {
         args: impl IntoIterator<Item = A>,
         within: Duration,
     ) -> Result<String, CliError> {
-        let mut child = self.spawn(&mut self.command(args))?;
+        self.finish(&mut self.command(args), within).await
+    }
+
+    /// The same from a directory of the box's own: Podman's monitor leaves notes where it was started.
+    pub(crate) async fn run_in<A: Into<OsString>>(
+        &self,
+        directory: &Path,
+        args: impl IntoIterator<Item = A>,
+        within: Duration,
+    ) -> Result<String, CliError> {
+        self.finish(self.command(args).current_dir(directory), within)
+            .await
+    }
+
+    async fn finish(&self, command: &mut Command, within: Duration) -> Result<String, CliError> {
+        let mut child = self.spawn(command)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let talk = async {
             let (out, err, status) = tokio::join!(read(stdout), read(stderr), child.wait());

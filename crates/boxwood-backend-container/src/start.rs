@@ -253,7 +253,7 @@ async fn launch(
     run: Vec<std::ffi::OsString>,
     meeting: &Meeting,
 ) -> Result<Caller, Failed> {
-    let ran = shared.cli.run(run, RUN);
+    let ran = shared.cli.run_in(meeting.directory(), run, RUN);
     let called = meeting.call();
     tokio::pin!(ran, called);
     let early = tokio::select! {
