@@ -4,6 +4,7 @@
 //! Never here: product code. CI calls the same verbs.
 #![forbid(unsafe_code)]
 
+mod backends;
 mod bench;
 mod e2e_langbot;
 mod engines;
@@ -37,6 +38,8 @@ enum Verb {
     E2eLangbot(e2e_langbot::Args),
     /// Start real engines (Docker, Podman, gVisor, nsjail) of our own beside a command
     Engines(engines::Args),
+    /// Make the table of backends from what the suites saw
+    Backends(backends::Args),
     /// The house rules that no other tool checks
     Tidy,
 }
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Verb::Bench(args) => bench::run(&args),
         Verb::E2eLangbot(args) => e2e_langbot::run(&args),
         Verb::Engines(args) => engines::run(&args),
+        Verb::Backends(args) => backends::run(&args),
         Verb::Tidy => tidy::run(),
     };
     match result {

@@ -16,7 +16,7 @@ use anyhow::{Result, bail};
 
 use crate::engines::{Engine, Variables};
 use crate::run::{cargo, check, is_root};
-use crate::tidy;
+use crate::{backends, tidy};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -141,6 +141,19 @@ const TIERS: &[Tier] = &[
         name: "gvisor",
         about: "the suites on Docker with gVisor's runtime, where it runs",
         run: || engine::run(Engine::Gvisor),
+    },
+    Tier {
+        name: "backends",
+        about: "the table of backends says what the suites saw",
+        run: || {
+            if is_root() {
+                backends::check().map(|()| Outcome::Passed)
+            } else {
+                Ok(Outcome::NotHere(
+                    "not root: not every backend was seen; run as root to have all".into(),
+                ))
+            }
+        },
     },
     Tier {
         name: "e2e",

@@ -14,6 +14,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::suites;
+use crate::backends;
 use crate::engines::Variables;
 use crate::run::{check, find, workspace_root};
 
@@ -53,12 +54,31 @@ pub(super) fn run(filter: &str, variables: &Variables) -> Result<()> {
             .args(["--extract-overwrite", "-E", filter])
             .arg("--workspace-remap")
             .arg(&workspace)
+            .env(suites::MATRIX, place.join("matrix"))
             .envs(variables)
             .current_dir(&workspace),
     );
+    let seen = bring_home(&place.join("matrix"));
     fs::remove_dir_all(&place)
         .with_context(|| format!("`{}` could not be removed", place.display()))?;
-    result
+    result.and(seen)
+}
+
+/// What the suites saw goes where all of it is collected.
+fn bring_home(from: &Path) -> Result<()> {
+    if !from.is_dir() {
+        return Ok(());
+    }
+    let to = backends::place();
+    fs::create_dir_all(&to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        // The user's own directory: a link in it could lead anywhere.
+        if entry.file_type()?.is_file() {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
 }
 
 /// The manifests, test data and nextest's configuration: what a test may look for at run time.

@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::backends;
 use crate::engines::Variables;
 use crate::run::{cargo, check};
 
@@ -32,6 +33,9 @@ pub(super) fn unit_filter() -> String {
     format!("not ({BOXES}) & not ({CONTAINER}) & not ({NSJAIL}) & not ({END_TO_END})")
 }
 
+/// Tells a conformance suite where to put what it saw.
+pub(super) const MATRIX: &str = "BOXWOOD_TEST_MATRIX";
+
 pub(super) fn run(filter: &str) -> Result<()> {
     run_with(filter, &Variables::new())
 }
@@ -40,6 +44,7 @@ pub(super) fn run_with(filter: &str, variables: &Variables) -> Result<()> {
     check(
         nextest("run")
             .args(["--profile", profile(), "-E", filter])
+            .env(MATRIX, backends::place())
             .envs(variables),
     )
 }

@@ -1,0 +1,114 @@
+//! `cargo xtask backends`: the table of backends, from what the suites saw.
+//!
+//! Comes in: one JSON file for each backend, written by its conformance suite. Goes out: the generated
+//! part of `docs/backends.md`. Never here: prose; people write that around the marks.
+
+mod page;
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::run::{target_dir, workspace_root};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Change nothing; fail when the page says anything else
+    #[arg(long)]
+    check: bool,
+}
+
+/// One backend of the table.
+pub(crate) struct Column {
+    /// As its suite calls the file.
+    file: &'static str,
+    /// As people call it.
+    title: &'static str,
+    /// The tier that writes it.
+    tier: &'static str,
+}
+
+const COLUMNS: [Column; 7] = [
+    column("native", "native", "boxes"),
+    column("native-rootless", "native, rootless", "boxes-rootless"),
+    column("docker", "Docker", "docker"),
+    column("podman", "Podman", "podman"),
+    column("podman-rootless", "Podman, rootless", "podman-rootless"),
+    column("nsjail", "nsjail", "nsjail"),
+    column("gvisor", "gVisor", "gvisor"),
+];
+
+/// Runs only where its package does; a page cannot be judged without it.
+const MAY_BE_AWAY: &str = "gvisor";
+
+const BEGIN: &str = "<!-- begin: made by `cargo xtask backends` -->\n";
+const END: &str = "<!-- end -->\n";
+
+const fn column(file: &'static str, title: &'static str, tier: &'static str) -> Column {
+    Column { file, title, tier }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let columns = COLUMNS
+        .iter()
+        .filter_map(|column| seen(column).transpose())
+        .collect::<Result<Vec<_>>>()?;
+    for column in &COLUMNS {
+        if columns.iter().any(|(known, _)| known.file == column.file) {
+            continue;
+        }
+        if args.check && column.file == MAY_BE_AWAY {
+            println!("not judged: {} did not run here", column.title);
+            return Ok(());
+        }
+        bail!(
+            "nothing was seen of {}: run `cargo xtask test --only {}` first",
+            column.title,
+            column.tier
+        );
+    }
+    let path = page_path();
+    let old = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let new = page::with_tables(&old, &columns)?;
+    if old == new {
+        println!("{} says what the suites saw", path.display());
+        return Ok(());
+    }
+    if args.check {
+        bail!(
+            "{} does not say what the suites saw: run `cargo xtask backends` and look at what changed",
+            path.display()
+        );
+    }
+    fs::write(&path, new).with_context(|| format!("writing {}", path.display()))?;
+    println!("{} was written", path.display());
+    Ok(())
+}
+
+/// After all suites have run.
+pub(crate) fn check() -> Result<()> {
+    run(&Args { check: true })
+}
+
+/// Where suites put what they saw.
+pub(crate) fn place() -> PathBuf {
+    target_dir().join("matrix")
+}
+
+fn page_path() -> PathBuf {
+    workspace_root().join("docs/backends.md")
+}
+
+fn seen(column: &'static Column) -> Result<Option<(&'static Column, Value)>> {
+    let path = place().join(format!("{}.json", column.file));
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+    };
+    let value = serde_json::from_str(&text)
+        .with_context(|| format!("{} is not what a suite writes", path.display()))?;
+    Ok(Some((column, value)))
+}
