@@ -1,8 +1,10 @@
 //! The files of `/etc` that a box has of its own.
 
 use std::fs;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 
-use boxwood_init::{Plan, RootPlan};
+use boxwood_init::{Identity, Plan, RootPlan};
 
 use crate::step::{Step, StepError};
 
@@ -11,7 +13,7 @@ pub(super) fn write(plan: &Plan) -> Result<(), StepError> {
         let path = format!("/etc/{name}");
         // An image may have a symlink there; what it points to is not what is meant.
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(error).step_with(|| format!("replace {path}"));
             }
             _ => {}
@@ -61,6 +63,25 @@ fn group() -> String {
     format!("root:x:0:\ntty:x:5:\n{BOX_GROUP}nogroup:x:65534:\n")
 }
 
+/// The same for commands of another number than the usual one, and from inside.
+pub(crate) fn add_user_with(identity: &Identity) -> Result<(), StepError> {
+    let (uid, gid) = (identity.command_uid, identity.command_gid);
+    let lines = [
+        (
+            "/etc/passwd",
+            uid,
+            format!("box:x:{uid}:{gid}:box:/home/box:/bin/sh\n"),
+        ),
+        ("/etc/group", gid, format!("box:x:{gid}:\n")),
+    ];
+    for (path, number, line) in lines {
+        if let Some(text) = with_entry(path, number, &line)? {
+            fs::write(path, text).step_with(|| format!("write {path}"))?;
+        }
+    }
+    Ok(())
+}
+
 /// Images have users of their own; the box's is added when its number is free.
 fn add_user() -> Result<(), StepError> {
     for (path, line) in USER_FILES {
@@ -77,18 +98,39 @@ pub(super) const USER_FILES: [(&str, &str); 2] =
 
 /// The image's table with the box's entry; `None` when somebody has its number already.
 pub(super) fn with_user(path: &str, line: &str) -> Result<Option<String>, StepError> {
-    let before = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(error).step_with(|| format!("read {path}")),
-    };
+    with_entry(path, 1000, line)
+}
+
+fn with_entry(path: &str, number: u32, line: &str) -> Result<Option<String>, StepError> {
+    let number = number.to_string();
+    let before = read_table(path).step_with(|| format!("read {path}"))?;
     let taken = before
         .lines()
-        .any(|entry| entry.split(':').nth(2) == Some("1000"));
+        .any(|entry| entry.split(':').nth(2) == Some(number.as_str()));
     let gap = if before.is_empty() || before.ends_with('\n') {
         ""
     } else {
         "\n"
     };
     Ok((!taken).then(|| format!("{before}{gap}{line}")))
+}
+
+/// An image may have anything in that place: a pipe, a device without an end.
+fn read_table(path: &str) -> io::Result<String> {
+    const MOST: u64 = 1024 * 1024;
+    let opened = fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path);
+    let file = match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        file => file?,
+    };
+    let found = file.metadata()?;
+    if !found.is_file() || found.len() > MOST {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut text = String::new();
+    file.take(MOST).read_to_string(&mut text)?;
+    Ok(text)
 }
