@@ -97,6 +97,7 @@ pub(crate) enum Verb {
     Events(verbs::events::Args),
     Profiles(verbs::profiles::Args),
     Skill(verbs::skill::Args),
+    Image(verbs::image::Args),
     #[cfg(target_os = "linux")]
     Serve(verbs::serve::Args),
     Doctor(verbs::doctor::Args),

@@ -25,7 +25,7 @@ impl From<RulesError> for Failure {
 
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
-        let hint = error.hint().map(str::to_owned);
+        let hint = error.hint();
         Self::new(ErrorCode::InternalError, error).maybe_hint(hint)
     }
 }

@@ -99,6 +99,7 @@ async fn ask(verb: Verb, client: &Client, output: Output) -> Outcome<u8> {
         Verb::Rm(args) => done(verbs::rm::main(&args, client, output).await),
         Verb::Events(args) => done(verbs::events::main(&args, client, output).await),
         Verb::Profiles(args) => done(verbs::profiles::main(&args, client, output).await),
+        Verb::Image(args) => done(verbs::image::main(&args, client, output).await),
         Verb::Skill(args) => verbs::skill::main(&args, client, output).await,
         Verb::Doctor(args) => verbs::doctor::there(&args, client, output).await,
         Verb::Completion(args) => done(verbs::completion::main(&args)),

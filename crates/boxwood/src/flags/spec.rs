@@ -62,6 +62,12 @@ pub(crate) struct BoxFlags {
     #[arg(long)]
     pub(crate) read_only: bool,
 
+    /// What runs the box: a backend's name, or `auto` or `local` for the first that works
+    ///
+    /// A named one is used or the command fails. `boxwood doctor` shows which there are.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
+
     /// Refuse to start without this mechanism, as in `seccomp`; repeatable
     #[arg(long, value_name = "MECHANISM", value_parser = mechanism)]
     pub(crate) require: Vec<Mechanism>,
@@ -164,6 +170,7 @@ impl BoxFlags {
         if self.read_only {
             request.read_only_rootfs = Some(true);
         }
+        request.backend.clone_from(&self.backend);
         request.require.clone_from(&self.require);
     }
 }

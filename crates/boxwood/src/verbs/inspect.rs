@@ -49,6 +49,7 @@ fn of_session(detail: &SessionDetail) -> Table {
         format!("{} {}", session.backend_name, session.backend_session_id),
     );
     table.fact("profile", &session.profile);
+    table.fact("configuration", &detail.config_hash);
     table.fact("image", &session.image);
     let root = if session.read_only_rootfs {
         "read-only"

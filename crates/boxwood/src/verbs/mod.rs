@@ -7,6 +7,7 @@ pub(crate) mod create;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod exec;
+pub(crate) mod image;
 pub(crate) mod inspect;
 pub(crate) mod kill;
 pub(crate) mod logs;

@@ -1,14 +1,12 @@
 //! `boxwood run`: one command in a box of its own, without a daemon.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::{SessionId, SpecRequest};
-use boxwood_backend::Backend;
 use boxwood_policy::{Admission, Origin, PolicyRules, ProfileConfig, admit};
 use boxwood_server::{Config, Flags, config};
-use boxwood_session::{Sessions, Settings, Stdio};
+use boxwood_session::{Backends, Sessions, Settings, Stdio};
 use boxwood_skills::SkillStore;
 
 use super::print_notices;
@@ -87,13 +85,14 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<u8> {
     let how = Connect::from_flags(args.interactive, args.tty)?;
     let config = config::load(&Flags {
         config: args.config.clone(),
+        backend: args.the_box.backend.clone(),
         ..Flags::default()
     })?;
     let rules = rules(&config)?;
     let store = boxwood_server::skill_store(&config);
-    let backend = backend::launch(&config, boxwood_server::PoolUse::OnDemand)?;
+    let backends = backend::launch(&config, boxwood_server::PoolUse::OnDemand)?;
     let runtime = crate::runtime::for_boxes()?;
-    let ended = runtime.block_on(box_and_all(args, backend, &rules, &store, how, output));
+    let ended = runtime.block_on(box_and_all(args, backends, &rules, &store, how, output));
     // A stuck write to our stdout must not keep us here.
     runtime.shutdown_background();
     ended
@@ -124,7 +123,7 @@ fn rules(config: &Config) -> Outcome<PolicyRules> {
 /// However the command ends, the box is gone afterwards.
 async fn box_and_all(
     args: &Args,
-    backend: Arc<dyn Backend>,
+    backends: Backends,
     rules: &PolicyRules,
     store: &SkillStore,
     how: Connect,
@@ -133,7 +132,7 @@ async fn box_and_all(
     let admission = judge(args, rules, store, how, output).await?;
     print_notices(admission.exec.notices());
     let sessions = Sessions::new(
-        backend,
+        backends,
         Settings {
             session_ttl: Duration::ZERO,
             ..Settings::default()

@@ -3,10 +3,10 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 
+use boxwood_api::BackendInfo;
 use boxwood_server::config::{LogConfig, LogFormat};
-use boxwood_server::{Config, Flags, config};
+use boxwood_server::{Flags, config};
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 
@@ -53,7 +53,10 @@ pub(crate) struct Args {
     )]
     state_dir: Option<PathBuf>,
 
-    /// What runs the boxes [default: native]
+    /// What runs the boxes: auto, local, native, docker, podman, nsjail or e2b [default: auto]
+    ///
+    /// `auto` and `local` take the first that works, in that order, whenever a session is made; a
+    /// named one is used or nothing is. Profiles and requests may name another.
     #[arg(
         long,
         value_name = "NAME",
@@ -82,7 +85,8 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Ready {
     url: String,
-    backend: &'static str,
+    /// The one that boxes get now; null while none works.
+    backend: Option<String>,
     pid: u32,
 }
 
@@ -96,25 +100,24 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<()> {
         ..Flags::default()
     })?;
     start_log(&config.log)?;
-    let backend = backend::launch(&config, boxwood_server::PoolUse::Ahead)?;
-    let name = backend.name();
+    let backends = backend::launch(&config, boxwood_server::PoolUse::Ahead)?;
     let runtime = crate::runtime::for_boxes()?;
-    let (config, backend) = (Config::clone(&config), Arc::clone(&backend));
     if args.stdio {
-        let on_ready = |address| eprintln!("{}", sentence(address, name));
-        runtime.block_on(boxwood_server::serve_stdio(config, backend, on_ready))?;
+        let on_ready = |address, backend: &_| eprintln!("{}", sentence(address, backend));
+        runtime.block_on(boxwood_server::serve_stdio(config, backends, on_ready))?;
     } else {
-        let on_ready = |address| ready(address, name, output);
-        runtime.block_on(boxwood_server::serve(config, backend, on_ready))?;
+        let on_ready = |address, backend: &_| ready(address, backend, output);
+        runtime.block_on(boxwood_server::serve(config, backends, on_ready))?;
     }
     Ok(())
 }
 
 /// The one line scripts wait for. Nobody reading it is no reason to stop.
-fn ready(address: SocketAddr, backend: &'static str, output: Output) {
+fn ready(address: SocketAddr, backend: &BackendInfo, output: Output) {
     if output.is_json() {
         let url = format!("http://{address}");
         let pid = std::process::id();
+        let backend = backend.name.clone().filter(|_| backend.available);
         let _ = Output::json_line(&Ready { url, backend, pid });
     } else {
         let mut stdout = std::io::stdout().lock();
@@ -123,8 +126,15 @@ fn ready(address: SocketAddr, backend: &'static str, output: Output) {
     }
 }
 
-fn sentence(address: SocketAddr, backend: &str) -> String {
-    format!("boxwood: listening on http://{address} ({backend} backend)")
+fn sentence(address: SocketAddr, backend: &BackendInfo) -> String {
+    let backend = match (&backend.name, backend.available) {
+        (Some(name), true) => format!("{name} backend"),
+        (Some(name), false) => {
+            format!("{name} backend, which does not work yet: see `boxwood doctor`")
+        }
+        (None, _) => "no backend".to_owned(),
+    };
+    format!("boxwood: listening on http://{address} ({backend})")
 }
 
 /// The library that speaks `WebSocket` writes down whole messages at `trace`, and in those are the

@@ -87,6 +87,11 @@ fn run() {
           --read-only
               Make everything outside of the workspace, home and /tmp read-only
 
+          --backend <NAME>
+              What runs the box: a backend's name, or `auto` or `local` for the first that works
+
+              A named one is used or the command fails. `boxwood doctor` shows which there are.
+
           --require <MECHANISM>
               Refuse to start without this mechanism, as in `seccomp`; repeatable
 
@@ -203,6 +208,11 @@ fn exec() {
           --read-only
               Make everything outside of the workspace, home and /tmp read-only
 
+          --backend <NAME>
+              What runs the box: a backend's name, or `auto` or `local` for the first that works
+
+              A named one is used or the command fails. `boxwood doctor` shows which there are.
+
           --require <MECHANISM>
               Refuse to start without this mechanism, as in `seccomp`; repeatable
 
@@ -308,6 +318,11 @@ fn sh() {
 
           --read-only
               Make everything outside of the workspace, home and /tmp read-only
+
+          --backend <NAME>
+              What runs the box: a backend's name, or `auto` or `local` for the first that works
+
+              A named one is used or the command fails. `boxwood doctor` shows which there are.
 
           --require <MECHANISM>
               Refuse to start without this mechanism, as in `seccomp`; repeatable

@@ -65,6 +65,11 @@ fn create() {
           --read-only
               Make everything outside of the workspace, home and /tmp read-only
 
+          --backend <NAME>
+              What runs the box: a backend's name, or `auto` or `local` for the first that works
+
+              A named one is used or the command fails. `boxwood doctor` shows which there are.
+
           --require <MECHANISM>
               Refuse to start without this mechanism, as in `seccomp`; repeatable
 

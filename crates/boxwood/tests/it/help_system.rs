@@ -24,7 +24,10 @@ fn serve() {
               [env: BOXWOOD_STATE_DIR]
 
           --backend <NAME>
-              What runs the boxes [default: native]
+              What runs the boxes: auto, local, native, docker, podman, nsjail or e2b [default: auto]
+
+              `auto` and `local` take the first that works, in that order, whenever a session is made; a
+              named one is used or nothing is. Profiles and requests may name another.
 
               [env: BOXWOOD_BACKEND]
 
@@ -80,11 +83,15 @@ fn doctor() {
 
     Tries every isolation mechanism by using it. For each it says whether it is in force, why it matters
     and, where it is missing, the command that gets it. Boxes start without what is only missing, and
-    their label says so; they do not start without what is fatal.
+    their label says so; they do not start without what is fatal. Below that it lists the backends:
+    which of them can be used, and what the others want.
 
     Usage: boxwood doctor [OPTIONS]
 
     Options:
+          --backend <NAME>
+              Backend to look at; the one that boxes get when left out
+
       -h, --help
               Print help (see a summary with '-h')
 
@@ -106,6 +113,7 @@ fn doctor() {
 
     Examples:
       boxwood doctor                                  This machine, as this user; no daemon needed
+      boxwood doctor --backend docker                 Everything about one backend
       boxwood doctor --url http://host:5410           What a daemon finds on its machine
       boxwood doctor -o json | jq '.findings[] | select(.state != "works")'
 
