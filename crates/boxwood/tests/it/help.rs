@@ -28,6 +28,7 @@ fn the_whole() {
       events      Watch what happens
       profiles    List profiles
       skill       Manage skills
+      image       Manage images
       serve       Run the daemon
       doctor      Say what keeps boxes apart here, and what is missing
       token       Manage access tokens

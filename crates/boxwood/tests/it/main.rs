@@ -13,6 +13,7 @@ mod help_processes;
 mod help_sessions;
 mod help_skills;
 mod help_system;
+mod images;
 mod langbot;
 mod processes;
 mod seed;
