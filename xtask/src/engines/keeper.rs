@@ -48,11 +48,11 @@ impl Engines {
         for line in words.into_iter().flat_map(BufReader::lines) {
             let line = line?;
             if let Ok(started) = serde_json::from_str(&line) {
-                println!("engines up after {:.1} s", begun.elapsed().as_secs_f64());
+                eprintln!("engines up after {:.1} s", begun.elapsed().as_secs_f64());
                 return Ok(Self { keeper, started });
             }
             // Meant for the person watching.
-            println!("{line}");
+            eprintln!("{line}");
         }
         let status = keeper.wait()?;
         bail!("the engines could not be started, see above: {status}");

@@ -50,6 +50,8 @@ pub(super) fn run(engine: Engine) -> Result<Outcome> {
     }
     // Done already, unless somebody runs this tier alone.
     engines::prepare(&[engine])?;
+    // No engine waits for a compiler.
+    suites::build()?;
     let engines = Engines::start(&[engine])?;
     let started = engines.started();
     if let Some(why) = &started.no_gvisor {

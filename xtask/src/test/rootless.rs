@@ -28,6 +28,13 @@ const FIRST_SUBORDINATE_ID: u32 = 458_752;
 pub(super) fn run(filter: &str, variables: &Variables) -> Result<()> {
     let user = User::ensure()?;
     let place = user.directory("suites")?;
+    let result = run_in(&place, &user, filter, variables);
+    fs::remove_dir_all(&place)
+        .with_context(|| format!("`{}` could not be removed", place.display()))?;
+    result
+}
+
+fn run_in(place: &Path, user: &User, filter: &str, variables: &Variables) -> Result<()> {
     let archive = place.join("tests.tar.zst");
     check(
         suites::nextest("archive")
@@ -42,7 +49,7 @@ pub(super) fn run(filter: &str, variables: &Variables) -> Result<()> {
     // The archive knows the workspace by its metadata; only the rules of the run are read from it.
     let workspace = place.join("workspace");
     copy_workspace_outline(&workspace)?;
-    user.own(&place)?;
+    user.own(place)?;
 
     let result = check(
         user.command(&nextest)
@@ -50,7 +57,7 @@ pub(super) fn run(filter: &str, variables: &Variables) -> Result<()> {
             .arg("--archive-file")
             .arg(&archive)
             .arg("--extract-to")
-            .arg(&place)
+            .arg(place)
             .args(["--extract-overwrite", "-E", filter])
             .arg("--workspace-remap")
             .arg(&workspace)
@@ -59,8 +66,6 @@ pub(super) fn run(filter: &str, variables: &Variables) -> Result<()> {
             .current_dir(&workspace),
     );
     let seen = bring_home(&place.join("matrix"));
-    fs::remove_dir_all(&place)
-        .with_context(|| format!("`{}` could not be removed", place.display()))?;
     result.and(seen)
 }
 

@@ -40,6 +40,11 @@ pub(super) fn run(filter: &str) -> Result<()> {
     run_with(filter, &Variables::new())
 }
 
+/// Builds every test, and runs none.
+pub(super) fn build() -> Result<()> {
+    check(nextest("run").arg("--no-run"))
+}
+
 pub(super) fn run_with(filter: &str, variables: &Variables) -> Result<()> {
     check(
         nextest("run")
