@@ -12,6 +12,7 @@ use crate::cgroup::Cgroups;
 use crate::idmap;
 use crate::instance::Instance;
 use crate::mapping::{BoxIds, Mapping};
+use crate::meeting::Meeting;
 use crate::net::WaysOut;
 use crate::settings::Settings;
 use crate::spawner::Spawner;
@@ -104,6 +105,7 @@ impl LocalHost {
             self.spawner.end().await;
             self.cgroups.remove_base();
             self.ways_out.close();
+            Meeting::remove_parents(self);
         }
     }
 }

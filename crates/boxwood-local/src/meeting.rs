@@ -23,6 +23,8 @@ use crate::host::LocalHost;
 use crate::names;
 use crate::watched::watch;
 
+const TRIES: usize = 5;
+
 /// Dropping it removes the directory.
 pub struct Meeting {
     directory: PathBuf,
@@ -48,21 +50,8 @@ impl Meeting {
     }
 
     fn make(host: &LocalHost, name: &str, program: Program) -> io::Result<Self> {
-        let parent = parent(host, program);
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o711)
-            .create(&parent)?;
-        let directory = parent.join(name);
-        let make = || fs::DirBuilder::new().mode(0o755).create(&directory);
-        match make() {
-            // Names are given once. This one is that of a dead process with our pid.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_dir_all(&directory)?;
-                make()?;
-            }
-            outcome => outcome?,
-        }
+        let directory = parent(host, program).join(name);
+        make_directory(&directory)?;
         // From here on an error removes the directory.
         let mut meeting = Unlisted(directory);
         if program == Program::Beside {
@@ -73,6 +62,13 @@ impl Meeting {
             directory: std::mem::take(&mut meeting.0),
             listener,
         })
+    }
+
+    /// Removes the common directories when nobody, of whatever daemon, is in them.
+    pub(crate) fn remove_parents(host: &LocalHost) {
+        for program in [Program::Beside, Program::Elsewhere] {
+            let _ = fs::remove_dir(parent(host, program));
+        }
     }
 
     /// Removes the directories that killed daemons left.
@@ -139,6 +135,25 @@ fn parent(host: &LocalHost, program: Program) -> PathBuf {
         Program::Beside => host.state_dir().join("boxes"),
         Program::Elsewhere => host.run_dir().join("boxes"),
     }
+}
+
+/// Another daemon that leaves may take the common directory away in between.
+fn make_directory(directory: &Path) -> io::Result<()> {
+    let mut outcome = Ok(());
+    for _ in 0..TRIES {
+        if let Some(parent) = directory.parent() {
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(true).mode(0o711).create(parent)?;
+        }
+        outcome = fs::DirBuilder::new().mode(0o755).create(directory);
+        match outcome.as_ref().map_err(io::Error::kind) {
+            Err(io::ErrorKind::NotFound) => {}
+            // Names are given once. This one is that of a dead process with our pid.
+            Err(io::ErrorKind::AlreadyExists) => fs::remove_dir_all(directory)?,
+            _ => break,
+        }
+    }
+    outcome
 }
 
 struct Unlisted(PathBuf);

@@ -15,6 +15,7 @@ mod harness;
 mod held;
 mod host;
 mod images;
+mod leaks;
 pub mod machine;
 mod matrix;
 mod outside;
@@ -27,6 +28,7 @@ pub use footprint::{Footprint, settle};
 pub use harness::{Places, Subject, conclude, failed, run_conformance, run_escape, runtime};
 pub use held::{HeldBox, Ran, Running};
 pub use host::{Absence, Host, ImagesFrom, NotOffered, Offer, Privilege, RootFrom};
+pub use leaks::{LeakCounts, run_leaks};
 pub use wish::Wish;
 
 /// Behaviour: what every box does the same way.

@@ -1,0 +1,232 @@
+//! What is on the host before a backend starts and after it has shut down: the same.
+//!
+//! Comes in: a [`Subject`], and how much of everything to do. Goes out: named tests about processes,
+//! mounts, cgroups, namespaces, links, firewall rules, forwarding, descriptors, files. Never here: what
+//! an engine keeps in its own books; a backend that has one looks there itself.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use boxwood_api::{MountMode, Network};
+use libtest_mimic::Trial;
+
+use super::{
+    Bench, Footprint, Host, Offer, Places, Subject, Wish, conclude, failed, runtime, settle,
+};
+use crate::Progress;
+
+/// The kernel takes network namespaces apart in its own time, one after the other.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How much of everything. Boxes that take a second to start find the same leaks with fewer.
+#[derive(Clone, Copy, Debug)]
+pub struct LeakCounts {
+    /// Boxes made, used and removed, one after the other.
+    pub cycles: usize,
+    /// Boxes alive at once.
+    pub crowd: usize,
+    /// Starts whose caller goes away, each a little later than the one before.
+    pub interrupted: usize,
+    /// How long the last of those callers stays. Long enough for a start to succeed.
+    pub longest_patience: Duration,
+}
+
+type Body<S> = fn(&S, LeakCounts) -> anyhow::Result<()>;
+
+/// The leak checks. Ends the process.
+pub fn run_leaks<S: Subject>(subject: S, counts: LeakCounts) -> ! {
+    let subject = Arc::new(subject);
+    let test = |name: &str, body: Body<S>| {
+        let subject = Arc::clone(&subject);
+        Trial::test(name, move || {
+            body(&subject, counts).map_err(|error| failed(&error))
+        })
+    };
+    conclude(vec![
+        test("leaks::idle_backend_leaves_nothing", idle),
+        test("leaks::create_exec_delete_cycles_leave_nothing", cycles),
+        test("leaks::many_boxes_at_once_leave_nothing", crowd),
+        test("leaks::boxes_killed_half_way_leave_nothing", interrupted),
+        test("leaks::boxes_never_stopped_leave_nothing", abandoned),
+    ])
+}
+
+/// Footprint, launch, work, shutdown, footprint.
+fn around<F>(subject: &dyn Subject, work: impl FnOnce(Arc<Bench>) -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    Footprint::claim_orphans()?;
+    let places = Places::make()?;
+    let host = subject.host()?;
+    prime(subject, &places)?;
+    let before = Footprint::take(&places.all())?;
+    let backend = subject.launch(&places)?;
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(async {
+        let bench = Arc::new(Bench::new(Arc::clone(&backend), host)?);
+        let outcome = work(Arc::clone(&bench)).await;
+        drop(bench);
+        backend.shutdown().await;
+        outcome
+    });
+    drop(backend);
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    outcome?;
+    settle(&before, &places.all(), PATIENCE)
+}
+
+/// A first run, so that what is made once and kept on purpose is there before the count: the lock
+/// in the state directory, and the runtime's own pair of sockets for signals.
+fn prime(subject: &dyn Subject, places: &Places) -> anyhow::Result<()> {
+    let backend = subject.launch(places)?;
+    let runtime = runtime()?;
+    runtime.block_on(backend.shutdown());
+    drop(backend);
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    Ok(())
+}
+
+fn idle<S: Subject>(subject: &S, _: LeakCounts) -> anyhow::Result<()> {
+    around(subject, |_| async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        Ok(())
+    })
+}
+
+/// What a box can be asked for, in turn.
+fn wish(host: &Host, number: usize) -> Wish {
+    let networked = number % 2 == 1 && host.network;
+    let network = if networked { Network::On } else { Network::Off };
+    Wish::new()
+        .network(network)
+        .read_only_root(number.is_multiple_of(3))
+}
+
+async fn one(bench: &Bench, number: usize) -> anyhow::Result<()> {
+    let held = bench.start(&wish(bench.host(), number)).await?;
+    let said = held
+        .says("echo $((40 + 2)); (sleep 300 &) >/dev/null 2>&1")
+        .await?;
+    ensure!(said == "42\n", "box {number} said {said:?}");
+    if bench.host().offers(Offer::Files) {
+        held.write("/workspace/file", b"x").await?;
+    }
+    if bench.host().offers(Offer::LiveMounts) {
+        let joining = bench.host_dir("joining")?;
+        held.join(&joining, "/workspace/.skills/one", MountMode::Ro)
+            .await?;
+    }
+    held.stop()
+        .await
+        .with_context(|| format!("stopping box {number}"))
+}
+
+fn cycles<S: Subject>(subject: &S, counts: LeakCounts) -> anyhow::Result<()> {
+    around(subject, |bench| async move {
+        let count = counts.cycles;
+        // The first ones fill pools and caches; what grows after that is a leak.
+        for number in 0..10 {
+            one(&bench, number).await?;
+        }
+        let early = quiet().await?;
+        for number in 10..count {
+            one(&bench, number)
+                .await
+                .with_context(|| format!("cycle {number} of {count}"))?;
+        }
+        // In its steady state, before any shutdown: nothing may have grown with the boxes.
+        let began = Instant::now();
+        loop {
+            let late = quiet().await?;
+            let grown: Vec<String> = late
+                .counts()
+                .into_iter()
+                .filter(|(kind, now)| *now > early.counts().get(kind).copied().unwrap_or(0) + 4)
+                .map(|(kind, now)| format!("{kind}: {now}, was {:?}", early.counts().get(kind)))
+                .collect();
+            if grown.is_empty() {
+                return Ok(());
+            }
+            ensure!(
+                began.elapsed() < PATIENCE,
+                "grown while running: {grown:?}\n  {}",
+                late.beyond(&early).join("\n  ")
+            );
+        }
+    })
+}
+
+/// A footprint after a moment's rest.
+async fn quiet() -> anyhow::Result<Footprint> {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    Footprint::take(&[])
+}
+
+fn crowd<S: Subject>(subject: &S, counts: LeakCounts) -> anyhow::Result<()> {
+    around(subject, |bench| async move {
+        let count = counts.crowd;
+        let mut starting = tokio::task::JoinSet::new();
+        // Sixteen at a time: all alive together in the end, as many callers would have it.
+        let permits = Arc::new(tokio::sync::Semaphore::new(16));
+        for number in 0..count {
+            let (bench, permits) = (Arc::clone(&bench), Arc::clone(&permits));
+            starting.spawn(async move {
+                let _permit = permits.acquire().await?;
+                let held = bench
+                    .start(&wish(bench.host(), number))
+                    .await
+                    .with_context(|| format!("box {number} of {count}"))?;
+                held.is_well().await?;
+                anyhow::Ok(held)
+            });
+        }
+        let mut boxes = Vec::new();
+        while let Some(started) = starting.join_next().await {
+            boxes.push(started??);
+        }
+        ensure!(boxes.len() == count);
+        for held in &boxes {
+            held.is_well().await?;
+        }
+        let mut stopping = tokio::task::JoinSet::new();
+        for held in boxes {
+            stopping.spawn(async move { held.stop().await });
+        }
+        while let Some(stopped) = stopping.join_next().await {
+            stopped??;
+        }
+        Ok(())
+    })
+}
+
+fn interrupted<S: Subject>(subject: &S, counts: LeakCounts) -> anyhow::Result<()> {
+    around(subject, |bench| async move {
+        let step = counts.longest_patience / u32::try_from(counts.interrupted)?;
+        let mut patience = Duration::ZERO;
+        for number in 0..counts.interrupted {
+            let spec = wish(bench.host(), number).admit("interrupted")?;
+            let silent = Progress::silent();
+            let starting = bench.backend().start(&spec, &silent);
+            patience += step;
+            if let Ok(Ok(sandbox)) = tokio::time::timeout(patience, starting).await {
+                sandbox.stop().await?;
+            }
+        }
+        // What was half made is undone behind the callers' backs; give it the time.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        one(&bench, 0).await
+    })
+}
+
+fn abandoned<S: Subject>(subject: &S, _: LeakCounts) -> anyhow::Result<()> {
+    around(subject, |bench| async move {
+        for number in 0..6 {
+            let held = bench.start(&wish(bench.host(), number)).await?;
+            // Running, and let go of with everything else.
+            held.says("(sleep 300 &) >/dev/null 2>&1").await?;
+        }
+        Ok(())
+    })
+}
