@@ -20,16 +20,15 @@ pub(crate) struct EngineImages {
     pull_timeout: Duration,
 }
 
-/// What `image inspect` tells, as far as both engines agree.
+/// What `image inspect` tells, as far as both engines agree, as one list for each image: Podman
+/// breaks a whole object into lines.
+const INSPECTED: &str = "[{{json .ID}},{{json .RepoTags}},{{json .Size}},{{json .Created}}]";
+
 #[derive(Deserialize)]
 struct Inspected {
-    #[serde(rename = "Id")]
     id: String,
-    #[serde(rename = "RepoTags", default)]
     tags: Option<Vec<String>>,
-    #[serde(rename = "Size", default)]
     size: Option<u64>,
-    #[serde(rename = "Created", default)]
     created: Option<String>,
 }
 
@@ -58,7 +57,7 @@ impl EngineImages {
     }
 
     async fn inspect(&self, names: &[&str]) -> Result<Vec<Inspected>, CliError> {
-        let mut args = Args::new(["image", "inspect", "--format", "{{json .}}", "--"]);
+        let mut args = Args::new(["image", "inspect", "--format", INSPECTED, "--"]);
         for name in names {
             args.flag(*name);
         }
