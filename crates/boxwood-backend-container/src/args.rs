@@ -133,7 +133,8 @@ pub(crate) fn list_ours() -> Vec<OsString> {
 }
 
 pub(crate) fn labels_of<N: AsRef<str>>(ids: &[N]) -> Vec<OsString> {
-    let format = "{{json .Id}} {{json .Config.Labels}}";
+    // Podman knows its fields by their names in Go, Docker by either.
+    let format = "{{json .ID}} {{json .Config.Labels}}";
     let mut args = Args::new(["container", "inspect", "--format", format, "--"]);
     for id in ids {
         args.flag(id.as_ref());
