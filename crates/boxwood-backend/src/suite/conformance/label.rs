@@ -1,12 +1,12 @@
 //! The isolation label says what is in force, no more and no less.
 
 use anyhow::{Context as _, bail, ensure};
-use boxwood_api::{ErrorCode, Mechanism, Network, NetworkIsolation};
+use boxwood_api::{ErrorCode, Mechanism, MountMode, Network, NetworkIsolation};
 
 use crate::suite::case::cases;
 use crate::suite::held::request;
-use crate::suite::{Bench, Wish};
-use crate::{Outcome, StartError};
+use crate::suite::{Bench, Offer, Wish};
+use crate::{FileCall, MountError, Outcome, StartError, Stdio, TerminalSize};
 
 cases! { "label":
     the_label_lists_what_is_expected,
@@ -18,6 +18,8 @@ cases! { "label":
     a_refused_call_is_named,
     an_allowed_failure_names_nothing,
     the_probe_agrees_with_the_label,
+    the_capabilities_are_what_is_offered,
+    what_is_not_offered_is_refused,
 }
 
 async fn the_label_lists_what_is_expected(bench: &Bench) -> anyhow::Result<()> {
@@ -258,4 +260,62 @@ async fn the_probe_agrees_with_the_label(bench: &Bench) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+async fn the_capabilities_are_what_is_offered(bench: &Bench) -> anyhow::Result<()> {
+    let capabilities = bench.backend().capabilities();
+    for (offer, said) in [
+        (Offer::Files, capabilities.files),
+        (Offer::LiveMounts, capabilities.live_mounts),
+        (Offer::Terminal, capabilities.pty),
+    ] {
+        ensure!(
+            said == bench.host().offers(offer),
+            "{}: the backend says {said}",
+            offer.name()
+        );
+    }
+    Ok(())
+}
+
+/// A client that asks all the same gets an answer, and the box lives on.
+async fn what_is_not_offered_is_refused(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let source = bench.host_dir("source")?;
+    for missing in &bench.host().not_offered {
+        let refused = match missing.offer {
+            Offer::Files => {
+                let path = "/".to_owned();
+                let call = FileCall::Stat { path, follow: true };
+                held.try_file(call).await?.is_err()
+            }
+            Offer::LiveMounts => {
+                let joined = held
+                    .try_join(&source, "/workspace/x", MountMode::Ro)
+                    .await?;
+                matches!(joined, Err(MountError::Unsupported))
+            }
+            Offer::Terminal => {
+                let mut asked = request(&["true"]);
+                asked.stdio = Stdio::Terminal(TerminalSize { rows: 24, cols: 80 });
+                held.sandbox().spawn(asked).await.is_err()
+            }
+            Offer::Images => {
+                let answer = bench.try_start(&Wish::new().image(&source)).await?;
+                let error = answer.err().context("a box from an image")?;
+                matches!(
+                    error.code(),
+                    ErrorCode::ImageNotFound | ErrorCode::ValidationError
+                )
+            }
+            // Not something to ask for.
+            Offer::Supervision | Offer::HostsOwnKernel => true,
+        };
+        ensure!(
+            refused,
+            "{} is not offered, and worked",
+            missing.offer.name()
+        );
+    }
+    held.is_well().await
 }
