@@ -71,7 +71,6 @@ async fn names_and_backends_that_make_no_sense_are_refused() {
         "a%00b",
         "A",
         "..%2Fa",
-       
         "a%0Ab",
     ] {
         for (method, target) in [
@@ -188,4 +187,37 @@ async fn a_pull_that_fails_says_why_in_the_registrys_words() {
     assert!(message.contains("manifest unknown"), "{message}");
     let (_, list) = api.get("/v1/images").await;
     assert_eq!(list, json!({"images": []}));
+}
+
+#[tokio::test]
+async fn a_session_that_waits_for_its_image_says_so() {
+    let api = Api::start().await;
+    api.backend.images.miss("tools/alpine:3");
+    let mut events = api
+        .request(Method::GET, "/v1/events")
+        .send()
+        .await
+        .expect("a stream");
+    assert_eq!(api.post("/v1/sessions/s", &json!({})).await.0, 201);
+    let mut text = String::new();
+    while !text.contains("event: session_created") {
+        let piece = tokio::time::timeout(Duration::from_secs(10), events.chunk()).await;
+        let piece = piece
+            .expect("an event within 10 s")
+            .expect("bytes")
+            .expect("no end");
+        text.push_str(&String::from_utf8_lossy(&piece));
+    }
+    let (first, _) = text.split_once("\n\n").expect("two events");
+    assert!(first.contains("event: image_pull"), "{text}");
+    let data = first
+        .lines()
+        .find_map(|line| line.strip_prefix("data:"))
+        .expect("data");
+    let mut data: Value = serde_json::from_str(data).expect("JSON");
+    data["at"].take();
+    assert_eq!(
+        data,
+        json!({"at": null, "session_id": "s", "event": "image_pull", "image": "tools/alpine:3", "text": "fetching"})
+    );
 }

@@ -15,12 +15,24 @@ pub struct FakeImages {
     kept: Mutex<BTreeMap<String, u64>>,
     registry: Mutex<BTreeSet<String>>,
     in_use: Mutex<BTreeSet<String>>,
+    missing: Mutex<Option<String>>,
 }
 
 impl FakeImages {
     /// From now on a pull of this name works.
     pub fn publish(&self, name: &str) {
         lock(&self.registry).insert(name.to_owned());
+    }
+
+    /// The next box waits for this image to be pulled.
+    pub fn miss(&self, name: &str) {
+        *lock(&self.missing) = Some(name.to_owned());
+    }
+
+    pub(super) fn pull_what_is_missing(&self, progress: &Progress) {
+        if let Some(name) = lock(&self.missing).take() {
+            progress.say(&name, "fetching");
+        }
     }
 
     /// From now on this image cannot be removed.

@@ -261,10 +261,11 @@ impl Backend for FakeBackend {
     fn start<'a>(
         &'a self,
         spec: &'a AdmittedSpec,
-        _progress: &'a Progress,
+        progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
         Box::pin(async move {
             self.starts.fetch_add(1, Ordering::AcqRel);
+            self.images.pull_what_is_missing(progress);
             let next = std::mem::take(&mut *lock(&self.next_start));
             let delay = *lock(&self.delay);
             if !delay.is_zero() {
