@@ -16,6 +16,11 @@ use crate::settings::{ContainerSettings, Engine};
 
 /// What an engine prints of itself; more is cut.
 const MOST_OUTPUT: u64 = 4 * 1024 * 1024;
+/// After this long it is asked whether the engine is there at all.
+const SLOW: Duration = Duration::from_secs(5);
+/// What it takes a tenth of a second to answer, on a busy machine.
+const GREETING: Duration = Duration::from_secs(10);
+const GREET: [&str; 3] = ["version", "--format", "{{.Server.Version}}"];
 
 #[derive(Clone, Debug)]
 pub(crate) struct Cli {
@@ -105,11 +110,61 @@ impl Cli {
             let (out, err, status) = tokio::join!(read(stdout), read(stderr), child.wait());
             Ok::<_, io::Error>((out?, err?, status?))
         };
-        let (out, err, status) = tokio::time::timeout(within, talk)
-            .await
-            .map_err(|_| CliError::Silent { after: within })?
-            .map_err(CliError::Io)?;
+        let (out, err, status) = self.attend(within, talk).await?;
         judge(status, out, &err)
+    }
+
+    /// Waits for a call until its deadline, or until the engine answers nobody: a slow call gets its
+    /// time, a silent engine does not.
+    async fn attend<T>(
+        &self,
+        within: Duration,
+        talk: impl Future<Output = io::Result<T>>,
+    ) -> Result<T, CliError> {
+        tokio::select! {
+            outcome = tokio::time::timeout(within, talk) => outcome
+                .map_err(|_| CliError::Silent { after: within })?
+                .map_err(CliError::Io),
+            after = self.falls_silent() => Err(CliError::Silent { after }),
+        }
+    }
+
+    async fn falls_silent(&self) -> Duration {
+        if self.engine == Engine::Podman {
+            // Nobody is behind its program.
+            return std::future::pending().await;
+        }
+        loop {
+            tokio::time::sleep(SLOW).await;
+            if self.greet().await.is_err() {
+                return SLOW + GREETING;
+            }
+        }
+    }
+
+    /// Whether anybody answers at all, however he answers.
+    async fn greet(&self) -> Result<(), CliError> {
+        let mut child = self.spawn(
+            self.command(GREET)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null()),
+        )?;
+        match tokio::time::timeout(GREETING, child.wait()).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(CliError::Silent { after: GREETING }),
+        }
+    }
+
+    /// Why an engine refused something: itself, or that it is not there any more. One that goes says
+    /// all kinds of things.
+    pub(crate) async fn explain(&self, error: CliError) -> CliError {
+        if error.engine_is_away() || self.engine == Engine::Podman {
+            return error;
+        }
+        match Box::pin(self.run(GREET, GREETING)).await {
+            Err(away) if away.engine_is_away() => away,
+            _ => error,
+        }
     }
 
     /// The same for a call that says how it comes along, line by line.
@@ -135,10 +190,7 @@ impl Cli {
             heard?;
             Ok::<_, io::Error>((err?, status?))
         };
-        let (err, status) = tokio::time::timeout(within, follow)
-            .await
-            .map_err(|_| CliError::Silent { after: within })?
-            .map_err(CliError::Io)?;
+        let (err, status) = self.attend(within, follow).await?;
         judge(status, String::new(), &err).map(drop)
     }
 
@@ -171,10 +223,7 @@ impl Cli {
             }
             Ok::<_, io::Error>((out?, err?, child.wait().await?))
         };
-        let (out, err, status) = tokio::time::timeout(within, talk)
-            .await
-            .map_err(|_| CliError::Silent { after: within })?
-            .map_err(CliError::Io)?;
+        let (out, err, status) = self.attend(within, talk).await?;
         judge(status, out, &err)
     }
 }

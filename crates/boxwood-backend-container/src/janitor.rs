@@ -1,11 +1,13 @@
 //! Containers that nobody needs any more: those of daemons that died, and those that the engine could
 //! not remove while it was away.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use crate::args;
 use crate::cli::{Cli, CliError};
@@ -16,13 +18,28 @@ const REMOVAL: Duration = Duration::from_secs(30);
 const LISTING: Duration = Duration::from_secs(20);
 /// Between two attempts while the engine is away.
 const PAUSE: Duration = Duration::from_secs(2);
+/// An engine that answers again has done by then what it was told before.
+const LATE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Janitor {
     cli: Cli,
     owner: Owner,
     swept: OnceCell<()>,
     /// Names that the engine still has to remove.
-    waiting: Mutex<BTreeSet<String>>,
+    waiting: Mutex<BTreeMap<String, Doubt>>,
+    /// Nobody waits for an engine of which another has found out that it is away.
+    away: AtomicBool,
+}
+
+/// Whether a container that is not there may still come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    None,
+    /// The engine was told to make it and did not answer: it may come to that later. Since when it
+    /// has been seen not to be there, by an engine that answers.
+    Unborn {
+        missing_since: Option<Instant>,
+    },
 }
 
 impl Janitor {
@@ -32,6 +49,7 @@ impl Janitor {
             owner,
             swept: OnceCell::new(),
             waiting: Mutex::default(),
+            away: AtomicBool::new(false),
         })
     }
 
@@ -74,40 +92,51 @@ impl Janitor {
     /// Has the engine remove a container whose processes are dead. Where the engine is away it is done
     /// when that is back: nothing of the box runs, and only its record is left.
     pub(crate) async fn remove(self: &Arc<Self>, name: &str) -> Result<(), CliError> {
+        if self.away.load(Ordering::Acquire) {
+            self.remove_later(name, Doubt::None);
+            return Ok(());
+        }
         match self.try_remove(name).await {
             Err(error) if error.engine_is_away() => {
                 tracing::warn!(%error, name, "a box's container is removed when the engine is back");
-                self.remove_later(name);
+                self.remove_later(name, Doubt::None);
                 Ok(())
             }
-            outcome => outcome,
+            outcome => outcome.map(drop),
         }
     }
 
-    async fn try_remove(&self, name: &str) -> Result<(), CliError> {
+    /// The same for a container of which nobody knows whether the engine will yet make it.
+    pub(crate) fn remove_unborn(self: &Arc<Self>, name: &str) {
+        let missing_since = None;
+        self.remove_later(name, Doubt::Unborn { missing_since });
+    }
+
+    async fn try_remove(&self, name: &str) -> Result<Removed, CliError> {
         let mut pause = Duration::from_millis(5);
-        let until = tokio::time::Instant::now() + REMOVAL;
+        let until = Instant::now() + REMOVAL;
         loop {
             match self.cli.run(args::remove(&[name]), REMOVAL).await {
-                Err(error) if error.no_such_container() => return Ok(()),
+                Err(error) if error.no_such_container() => return Ok(Removed::WasNotThere),
                 // It goes by itself when its init has ended; ours to wait for.
-                Err(error) if error.being_removed() && tokio::time::Instant::now() < until => {
+                Err(error) if error.being_removed() && Instant::now() < until => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_millis(200));
                 }
-                outcome => return outcome.map(drop),
+                outcome => return outcome.map(|_| Removed::Now),
             }
         }
     }
 
-    fn waiting(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Doubt>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remove_later(self: &Arc<Self>, name: &str) {
+    fn remove_later(self: &Arc<Self>, name: &str, doubt: Doubt) {
+        self.away.store(true, Ordering::Release);
         let first = {
             let mut waiting = self.waiting();
-            waiting.insert(name.to_owned());
+            waiting.insert(name.to_owned(), doubt);
             waiting.len() == 1
         };
         if first {
@@ -129,17 +158,51 @@ impl Janitor {
 
     /// True when nothing waits any more.
     async fn work_off(&self) -> bool {
-        let names: Vec<String> = self.waiting().iter().cloned().collect();
-        for name in names {
-            match self.try_remove(&name).await {
-                Err(error) if error.engine_is_away() => return false,
-                Err(error) => tracing::warn!(%error, name, "a box's container was not removed"),
-                Ok(()) => {}
-            }
-            self.waiting().remove(&name);
+        let all: Vec<(String, Doubt)> = {
+            let waiting = self.waiting();
+            waiting
+                .iter()
+                .map(|(name, doubt)| (name.clone(), *doubt))
+                .collect()
+        };
+        for (name, doubt) in all {
+            let removed = match self.try_remove(&name).await {
+                Err(error) if error.engine_is_away() => {
+                    self.away.store(true, Ordering::Release);
+                    return false;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, name, "a box's container was not removed");
+                    Removed::Now
+                }
+                Ok(removed) => removed,
+            };
+            self.away.store(false, Ordering::Release);
+            let mut waiting = self.waiting();
+            match still_in_doubt(doubt, removed, Instant::now()) {
+                Some(doubt) => waiting.insert(name, doubt),
+                None => waiting.remove(&name),
+            };
         }
         self.waiting().is_empty()
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Removed {
+    Now,
+    WasNotThere,
+}
+
+/// What is left of a doubt after an engine has answered.
+fn still_in_doubt(doubt: Doubt, removed: Removed, now: Instant) -> Option<Doubt> {
+    let Doubt::Unborn { missing_since } = doubt else {
+        return None;
+    };
+    let since = missing_since.unwrap_or(now);
+    let is_settled = removed == Removed::Now || now.duration_since(since) >= LATE;
+    let missing_since = Some(since);
+    (!is_settled).then_some(Doubt::Unborn { missing_since })
 }
 
 /// Two JSON values on a line: an id, and labels or null.
@@ -162,5 +225,18 @@ mod tests {
         assert_eq!(labels["langbot.session_id"], "a \"b\" } \n");
         assert!(read_line("\"abc\" null").is_none());
         assert!(read_line("").is_none());
+    }
+
+    #[test]
+    fn a_container_that_may_yet_come_is_waited_for() {
+        let now = Instant::now();
+        let unborn = |missing_since| Doubt::Unborn { missing_since };
+        let missing = Removed::WasNotThere;
+        assert_eq!(still_in_doubt(Doubt::None, missing, now), None);
+        assert_eq!(still_in_doubt(unborn(None), Removed::Now, now), None);
+        let seen = still_in_doubt(unborn(None), missing, now).expect("it may come");
+        assert_eq!(seen, unborn(Some(now)));
+        assert_eq!(still_in_doubt(seen, missing, now + LATE / 2), Some(seen));
+        assert_eq!(still_in_doubt(seen, missing, now + LATE), None);
     }
 }
