@@ -13,7 +13,7 @@ use crate::settings::ContainerSettings;
 const LIST: Duration = Duration::from_secs(30);
 const REMOVE: Duration = Duration::from_mins(2);
 /// For an archive to arrive and be unpacked.
-const IMPORT: Duration = Duration::from_mins(60);
+const IMPORT: Duration = Duration::from_hours(1);
 
 pub(crate) struct EngineImages {
     cli: Cli,

@@ -35,12 +35,10 @@ struct Lease {
 
 impl Owner {
     pub(crate) fn this_process(instance: &str) -> Self {
-        let mut random = [0_u8; 8];
-        // Failing leaves zeros: the lease still tells lives apart.
-        let _ = getrandom::fill(&mut random);
         Self {
             instance: instance.to_owned(),
-            incarnation: random.iter().map(|byte| format!("{byte:02x}")).collect(),
+            // Failing leaves zeros: the lease still tells lives apart.
+            incarnation: format!("{:016x}", getrandom::u64().unwrap_or_default()),
             lease: Lease::this_process(),
         }
     }
@@ -143,7 +141,7 @@ pub(crate) fn container_name(session: &str) -> std::io::Result<String> {
     for letter in session.chars() {
         match letter {
             'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '.' => {
-                plain.push(letter.to_ascii_lowercase())
+                plain.push(letter.to_ascii_lowercase());
             }
             _ if plain.ends_with('-') || plain.is_empty() => {}
             _ => plain.push('-'),
@@ -154,10 +152,8 @@ pub(crate) fn container_name(session: &str) -> std::io::Result<String> {
         "" => "session",
         plain => plain,
     };
-    let mut random = [0_u8; 6];
-    getrandom::fill(&mut random).map_err(std::io::Error::other)?;
-    let unique: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("langbot-box-{plain}-{unique}"))
+    let unique = getrandom::u64().map_err(std::io::Error::other)?;
+    Ok(format!("langbot-box-{plain}-{unique:016x}"))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use boxwood_init::{Channel, FromInit, InsideNetwork, MountWork, Plan, RootPlan, 
 use boxwood_policy::AdmittedSpec;
 
 use crate::areas::Areas;
+use crate::cgroup::Group;
 use crate::environment::environment;
 use crate::host::LocalHost;
 use crate::link::Link;
@@ -53,10 +54,7 @@ pub fn plan(
         .collect::<Result<_, _>>()?;
     let areas = Areas::of(spec);
     let identity = remains.ids.identity;
-    let counted = remains
-        .group
-        .as_ref()
-        .is_some_and(|group| group.counts_processes());
+    let counted = remains.group.as_ref().is_some_and(Group::counts_processes);
     Ok(Plan {
         root,
         read_only_root: spec.read_only_root(),

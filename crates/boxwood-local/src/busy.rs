@@ -17,7 +17,7 @@ pub struct Work {
 }
 
 impl Busy {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             count: watch::channel(0).0,
         }
@@ -56,7 +56,7 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             begin: Instant::now(),
             last_micros: AtomicU64::new(0),

@@ -113,7 +113,7 @@ impl Group {
             let path = of.one.get(controller)?;
             Some((Version::One, below(mounts.one.get(controller)?, path)?))
         };
-        let two = || Some(below(mounts.two.as_ref()?, of.two.as_ref()?)?);
+        let two = || below(mounts.two.as_ref()?, of.two.as_ref()?);
         let has = |controller: &str| {
             let group = two()?;
             let known = fs::read_to_string(group.join("cgroup.controllers")).ok()?;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use super::load::ConfigError;
 use super::peers::PeerNetwork;
 use super::places::Places;
-use super::{DockerConfig, NsjailConfig, PodmanConfig};
+use super::{DockerConfig, NsjailConfig, PodmanConfig, Pull};
 
 /// Everything the daemon was told, with every default filled in.
 #[derive(Clone, Debug)]
@@ -36,6 +36,22 @@ pub struct Config {
     pub skills: SkillsConfig,
     pub langbot: LangBotConfig,
     pub log: LogConfig,
+}
+
+impl Config {
+    /// How long an engine may take to fetch an image.
+    pub(crate) fn longest_pull(&self) -> Duration {
+        let pulls = [
+            (self.docker.pull, self.docker.pull_timeout()),
+            (self.podman.pull, self.podman.pull_timeout()),
+        ];
+        let longest = pulls
+            .into_iter()
+            .filter(|(pull, _)| *pull == Pull::Missing)
+            .map(|(_, timeout)| timeout)
+            .max();
+        longest.unwrap_or_default()
+    }
 }
 
 /// The file's shape: everything may be left out, nothing may be misspelt.

@@ -44,7 +44,7 @@ pub(super) async fn exec(
         None => Stdio::Output,
     };
     let notices = admission.exec.notices().to_vec();
-    let live = within(PATIENCE, app.sessions.stream(admission, streams)).await?;
+    let live = within(app.start_patience, app.sessions.stream(admission, streams)).await?;
     let hello = ExecOutput::Started {
         session_id: id,
         exec_id: live.exec_id(),

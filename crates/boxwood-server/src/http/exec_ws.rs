@@ -137,8 +137,14 @@ async fn start(
     };
     let notices = admission.exec.notices().to_vec();
     let live = match argv {
-        Some(argv) => within(PATIENCE, app.sessions.stream_argv(admission, argv, streams)).await?,
-        None => within(PATIENCE, app.sessions.stream(admission, streams)).await?,
+        Some(argv) => {
+            within(
+                app.start_patience,
+                app.sessions.stream_argv(admission, argv, streams),
+            )
+            .await?
+        }
+        None => within(app.start_patience, app.sessions.stream(admission, streams)).await?,
     };
     let hello = ExecOutput::Started {
         session_id: id,

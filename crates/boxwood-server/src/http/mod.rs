@@ -68,6 +68,8 @@ pub(crate) struct App {
     pub(crate) langbot: LangBot,
     pub(crate) http: HttpConfig,
     pub(crate) metrics: Metrics,
+    /// For a box to start, with its image's way from a registry where an engine may have to fetch it.
+    pub(crate) start_patience: Duration,
     /// True once the daemon has been told to stop.
     pub(crate) stopping: watch::Receiver<bool>,
     /// One permit per open WebSocket.
@@ -87,6 +89,7 @@ impl App {
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
+            start_patience: PATIENCE + config.longest_pull(),
             sessions,
             rules,
             tokens: Tokens::new(&config.state_dir),

@@ -36,7 +36,11 @@ pub(super) async fn create(
     JsonBody(request): JsonBody<SpecRequest>,
 ) -> ApiResult<Response> {
     let admission = judge(&app, id, request).await?;
-    let session = within(PATIENCE, app.sessions.get_or_create(admission.spec)).await?;
+    let session = within(
+        app.start_patience,
+        app.sessions.get_or_create(admission.spec),
+    )
+    .await?;
     Ok(json::created(&session))
 }
 
@@ -81,7 +85,7 @@ pub(super) async fn exec(
 ) -> ApiResult<Response> {
     let started = Instant::now();
     let admission = judge_command(&app, id, request).await?;
-    let limit = admission.exec.timeout() + PATIENCE;
+    let limit = admission.exec.timeout() + app.start_patience;
     let result = within(limit, app.sessions.exec(admission)).await?;
     app.metrics.exec(started.elapsed());
     Ok(json::ok(&result))

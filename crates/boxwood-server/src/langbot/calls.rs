@@ -28,7 +28,7 @@ pub(super) async fn exec(app: &App, request: SpecRequest) -> Result<Executed, Fa
     let admission = judge(app, request).await?;
     let timeout = admission.exec.timeout();
     let started = std::time::Instant::now();
-    let result = within(timeout + PATIENCE, app.sessions.exec(admission)).await?;
+    let result = within(timeout + app.start_patience, app.sessions.exec(admission)).await?;
     app.metrics.exec(started.elapsed());
     Ok(Executed {
         result,
@@ -45,7 +45,11 @@ pub(super) async fn exec_existing(app: &App, request: SpecRequest) -> Result<Exe
 
 pub(super) async fn create(app: &App, request: SpecRequest) -> Result<SessionInfo, Fault> {
     let admission = judge(app, request).await?;
-    within(PATIENCE, app.sessions.get_or_create(admission.spec)).await
+    within(
+        app.start_patience,
+        app.sessions.get_or_create(admission.spec),
+    )
+    .await
 }
 
 pub(super) async fn delete(app: &App, id: &SessionId) -> Result<(), Fault> {
