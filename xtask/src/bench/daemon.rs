@@ -37,15 +37,26 @@ pub(super) fn build() -> Result<PathBuf> {
 
 impl Daemon {
     pub(super) fn start(binary: &Path) -> Result<Self> {
+        Self::start_on(binary, "native", |_| Ok(()))
+    }
+
+    /// `prepare` gives the command what the backend needs, in variables.
+    pub(super) fn start_on(
+        binary: &Path,
+        backend: &str,
+        prepare: impl FnOnce(&mut Command) -> Result<()>,
+    ) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let address = free_address()?;
         let log = File::create(directory.path().join("log"))?;
-        let child = Command::new(binary)
+        let mut command = Command::new(binary);
+        prepare(&mut command)?;
+        let child = command
             .arg("serve")
             .args(["--listen", &address.to_string()])
             .arg("--state-dir")
             .arg(directory.path().join("state"))
-            .args(["--backend", "native"])
+            .args(["--backend", backend])
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -1,7 +1,6 @@
 //! Warm exec: one command in a box that is already there.
 //!
-//! Comes in: a daemon. Goes out: the rows against plain fork+exec and against an engine's CLI.
-//! Never here: starting boxes as part of a timing.
+//! Comes in: a daemon. Goes out: the rows against plain fork+exec. Never here: starting boxes as part of a timing.
 
 use std::time::Duration;
 
@@ -9,22 +8,20 @@ use anyhow::{Result, ensure};
 
 use super::daemon::Daemon;
 use super::http::Connection;
-use super::podman::Podman;
 use super::sample::Samples;
 use super::table::{Measured, Row};
 use super::{Effort, baseline};
 
 const SESSION: &str = "/v1/sessions/bench-warm";
-const WHAT: &str = "warm exec of `true`, whole HTTP round trip";
 
 /// Some costs of the kernel's show only when it has been left in peace for a while.
 const APART: Duration = Duration::from_millis(60);
 
 pub(super) fn against_fork(daemon: &Daemon, effort: Effort) -> Row {
     Row {
-        what: WHAT,
+        what: "warm exec of `true`, whole HTTP round trip",
         against: "plain fork+exec of `sh -c true`",
-        at_most: 1.5,
+        at_most: Some(1.5),
         result: fork(daemon, effort.of(1000), Duration::ZERO)
             .unwrap_or_else(|error| Measured::unknown(&error)),
         note:
@@ -38,19 +35,9 @@ pub(super) fn against_fork_apart(daemon: &Daemon, effort: Effort) -> Row {
     Row {
         what: "the same, execs 60 ms apart",
         against: "plain fork+exec of `sh -c true`",
-        at_most: 1.5,
+        at_most: Some(1.5),
         result: fork(daemon, effort.of(150), APART)
             .unwrap_or_else(|error| Measured::unknown(&error)),
-        note: String::new(),
-    }
-}
-
-pub(super) fn against_podman(daemon: &Daemon, effort: Effort) -> Row {
-    Row {
-        what: WHAT,
-        against: "`podman exec` CLI",
-        at_most: 1.0 / 40.0,
-        result: podman(daemon, effort).unwrap_or_else(|error| Measured::unknown(&error)),
         note: String::new(),
     }
 }
@@ -68,19 +55,7 @@ fn fork(daemon: &Daemon, iterations: usize, apart: Duration) -> Result<Measured>
     Ok(Measured::times(&ours, &theirs))
 }
 
-fn podman(daemon: &Daemon, effort: Effort) -> Result<Measured> {
-    let podman = Podman::start()?;
-    let mut connection = warm_session(daemon)?;
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
-    for _ in 0..effort.of(30) {
-        theirs.time(|| podman.exec_true())?;
-        ours.time(|| exec_true(&mut connection))?;
-    }
-    connection.call("DELETE", SESSION, "", 200)?;
-    Ok(Measured::times(&ours, &theirs))
-}
-
-fn warm_session(daemon: &Daemon) -> Result<Connection> {
+pub(super) fn warm_session(daemon: &Daemon) -> Result<Connection> {
     let mut connection = daemon.connect()?;
     connection.call("POST", SESSION, "{}", 201)?;
     // Proves that what is timed does what it says: a command that cannot run would be quick too.
@@ -101,7 +76,7 @@ fn warm_session(daemon: &Daemon) -> Result<Connection> {
     Ok(connection)
 }
 
-fn exec_true(connection: &mut Connection) -> Result<()> {
+pub(super) fn exec_true(connection: &mut Connection) -> Result<()> {
     let answer = connection.call("POST", &format!("{SESSION}/exec"), r#"{"cmd":"true"}"#, 200)?;
     ensure!(
         answer.contains(r#""exit_code":0"#),

@@ -15,6 +15,7 @@ use super::daemon::Daemon;
 use super::procfs::{self, Memory};
 use super::seed::SeedRuntime;
 use super::table::{Measured, Row};
+use crate::engines::IMAGE;
 
 const ALIVE: u32 = 200;
 const MANY: u32 = 1000;
@@ -29,7 +30,7 @@ pub(super) fn box_against_bwrap(binary: &Path) -> Row {
     Row {
         what: "idle box, private memory of all its processes, 200 alive",
         against: "bwrap + sleep, 200 alive",
-        at_most: 0.5,
+        at_most: Some(0.5),
         result,
         note,
     }
@@ -43,7 +44,7 @@ pub(super) fn thousand_boxes(binary: &Path) -> Row {
     Row {
         what: "1,000 boxes alive at once",
         against: "–",
-        at_most: 1.0,
+        at_most: None,
         result,
         note,
     }
@@ -55,7 +56,7 @@ pub(super) fn daemon_against_seed(binary: &Path) -> Row {
     Row {
         what: "daemon idle RSS",
         against: "the seed's Python runtime",
-        at_most: 0.2,
+        at_most: Some(0.2),
         result,
         note,
     }
@@ -123,14 +124,22 @@ fn many(binary: &Path) -> Result<String> {
 }
 
 fn daemons(binary: &Path, note: &mut String) -> Result<Measured> {
-    let daemon = Daemon::start(binary)?;
+    // Every backend is there to be asked for; those that nobody asks for must cost nothing.
+    let daemon = Daemon::start_on(binary, "native", |command| {
+        command
+            .env("BOXWOOD_DOCKER__IMAGE", IMAGE)
+            .env("BOXWOOD_PODMAN__IMAGE", IMAGE)
+            .env("BOXWOOD_NSJAIL__PROGRAM", "nsjail");
+        Ok(())
+    })?;
     std::thread::sleep(SETTLE);
     let own = procfs::memory(daemon.pid())?;
     let helpers = procfs::descendants(&[daemon.pid()])?;
     let mut together = procfs::memory_of(&helpers);
     together += own;
     *note = format!(
-        "with its {} helper processes the daemon's PSS is {} KiB",
+        "docker, podman and nsjail configured but not in use; with its {} helper processes the daemon's \
+         PSS is {} KiB",
         helpers.len(),
         together.pss_kib
     );

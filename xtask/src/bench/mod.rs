@@ -6,6 +6,7 @@
 //! Ours and theirs take turns within one loop, so that a busy neighbour slows both. What cannot be
 //! measured stands in the table with the reason.
 
+mod backends;
 mod baseline;
 mod create;
 mod daemon;
@@ -13,12 +14,12 @@ mod exec;
 mod http;
 mod idle;
 mod langbot;
-mod podman;
 mod procfs;
 mod relay;
 mod sample;
 mod seed;
 mod table;
+mod turns;
 mod websocket;
 
 use std::fs;
@@ -44,8 +45,9 @@ pub(crate) struct Args {
     /// Measure this `boxwood` instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Measure these only: exec, apart, podman, create, idle, many, relay, daemon; langbot, or of
-    /// these langbot-ping, langbot-exec, langbot-create, langbot-relay, langbot-at-once
+    /// Measure these only: exec, apart, create, idle, many, relay, daemon; backends, or of these
+    /// backends-exec, backends-create; langbot, or of these langbot-ping, langbot-exec,
+    /// langbot-create, langbot-relay, langbot-at-once
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
 }
@@ -72,14 +74,13 @@ impl Effort {
     }
 }
 
-const ROWS: [&str; 8] = [
-    "exec", "apart", "podman", "create", "idle", "many", "relay", "daemon",
-];
+const ROWS: [&str; 7] = ["exec", "apart", "create", "idle", "many", "relay", "daemon"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let known: Vec<_> = ROWS
         .into_iter()
-        .chain([langbot::PREFIX])
+        .chain([backends::PREFIX, langbot::PREFIX])
+        .chain(backends::NAMES)
         .chain(langbot::names())
         .collect();
     for name in &args.only {
@@ -101,13 +102,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let mut machine = Machine::look();
     let rows = measure(&binary, effort, &args.only)?;
-    let langbot = langbot::rows(&binary, effort, |name| {
-        wanted(&args.only, name) || args.only.iter().any(|only| only == langbot::PREFIX)
-    });
+    let group = |prefix| {
+        move |name: &str| wanted(&args.only, name) || args.only.iter().any(|only| only == prefix)
+    };
+    let backends = backends::rows(&binary, effort, group(backends::PREFIX));
+    let langbot = langbot::rows(&binary, effort, group(langbot::PREFIX));
     machine.look_again();
     let report = Report {
         machine,
         rows,
+        backends,
         langbot,
     };
     match args.output {
@@ -132,7 +136,6 @@ fn measure(binary: &Path, effort: Effort, only: &[String]) -> Result<Vec<Row>> {
         rows.push(match name {
             "exec" => exec::against_fork(&daemon, effort),
             "apart" => exec::against_fork_apart(&daemon, effort),
-            "podman" => exec::against_podman(&daemon, effort),
             "create" => create::against_bwrap(&daemon, effort),
             "relay" => relay::against_pipe(&daemon, effort),
             // These need a daemon that has done nothing yet.

@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::langbot;
 use super::sample::Samples;
+use super::{backends, langbot};
 
 /// One promise, and what was measured about it.
 #[derive(Serialize)]
 pub(super) struct Row {
     pub(super) what: &'static str,
     pub(super) against: &'static str,
-    /// The largest ratio that keeps the promise.
-    pub(super) at_most: f64,
+    /// The largest ratio that keeps the promise; `None` where the row only shows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) at_most: Option<f64>,
     pub(super) result: Measured,
     /// What a reader must know to judge the number.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -155,6 +156,9 @@ fn load() -> String {
 pub(super) struct Report {
     pub(super) machine: Machine,
     pub(super) rows: Vec<Row>,
+    /// The same box on every engine.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) backends: Vec<Row>,
     /// What LangBot's own client measured, told apart because its times hold the client's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) langbot: Vec<Row>,
@@ -177,16 +181,22 @@ impl Report {
         if !self.rows.is_empty() {
             push_rows(&mut text, &self.rows);
         }
-        if !self.langbot.is_empty() {
-            if !self.rows.is_empty() {
+        for (title, about, rows) in [
+            ("On every backend", backends::ABOUT, &self.backends),
+            (
+                "Through LangBot's own client",
+                langbot::ABOUT,
+                &self.langbot,
+            ),
+        ] {
+            if rows.is_empty() {
+                continue;
+            }
+            if !text.ends_with("\n\n") {
                 text.push('\n');
             }
-            let _ = writeln!(
-                text,
-                "## Through LangBot's own client\n\n{}\n",
-                langbot::ABOUT
-            );
-            push_rows(&mut text, &self.langbot);
+            let _ = writeln!(text, "## {title}\n\n{about}\n");
+            push_rows(&mut text, rows);
         }
         text
     }
@@ -200,7 +210,7 @@ fn push_rows(text: &mut String, rows: &[Row]) {
         let at_most = if matches!(row.result, Measured::Answer { .. }) {
             "yes".to_owned()
         } else {
-            ratio_text(row.at_most)
+            row.at_most.map_or_else(|| "–".to_owned(), ratio_text)
         };
         let _ = writeln!(
             text,
@@ -222,12 +232,10 @@ fn push_rows(text: &mut String, rows: &[Row]) {
 
 impl Row {
     fn cells(&self) -> (String, String, String, &'static str) {
-        let judge = |ratio| {
-            if ratio <= self.at_most {
-                "kept"
-            } else {
-                "**missed**"
-            }
+        let judge = |ratio: f64| match self.at_most {
+            None => "",
+            Some(at_most) if ratio <= at_most => "kept",
+            Some(_) => "**missed**",
         };
         match &self.result {
             Measured::Times {
@@ -312,11 +320,28 @@ mod tests {
     }
 
     #[test]
+    fn only_a_row_with_a_promise_is_judged() {
+        let verdict = |at_most| {
+            let row = Row {
+                what: "x",
+                against: "y",
+                at_most,
+                result: Measured::kibibytes(2.0, 1.0),
+                note: String::new(),
+            };
+            row.cells().3
+        };
+        assert_eq!(verdict(None), "");
+        assert_eq!(verdict(Some(2.0)), "kept");
+        assert_eq!(verdict(Some(1.9)), "**missed**");
+    }
+
+    #[test]
     fn a_row_that_could_not_be_measured_says_why() {
         let row = Row {
             what: "x",
             against: "y",
-            at_most: 1.0,
+            at_most: Some(1.0),
             result: Measured::unknown(&anyhow::anyhow!("no engine")),
             note: String::new(),
         };

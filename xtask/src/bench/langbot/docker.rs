@@ -1,4 +1,4 @@
-//! A Docker daemon of our own, for the seed's docker backend.
+//! A Docker daemon of our own, for docker backends: the seed's and ours.
 //!
 //! Comes in: nothing. Goes out: a `dockerd` with its own socket and storage and the seed's image in
 //! it, gone on drop. Never here: the machine's own Docker, if it has one.

@@ -1,7 +1,7 @@
 //! LangBot's published client on us and on the seed's own runtime.
 //!
-//! Comes in: our binary, and which rows. Goes out: those rows, against the seed with nsjail and with
-//! docker. Never here: a client of our own; `tests/langbot/bench/client.py` drives the real one.
+//! Comes in: our binary, and which rows. Goes out: those rows: our default against the seed with nsjail
+//! and with docker, and ours on each of these engines against the seed on the same one. Never here: a client of our own; `tests/langbot/bench/client.py` drives the real one.
 
 mod docker;
 mod sides;
@@ -27,8 +27,9 @@ pub(super) const PREFIX: &str = "langbot";
 /// What stands above the table of these rows.
 pub(super) const ABOUT: &str = "\
 The same requests through the client that LangBot ships (`langbot-plugin` 0.4.2, Python), on Boxwood and \
-on the seed's own runtime of that package, with its nsjail and its docker backend. All three run side by \
-side and take turns, in an order shuffled anew each round; every session mounts a workspace of the host's, \
+on the seed's own runtime of that package, with its nsjail and its docker backend. Ours runs natively, as it \
+does by default, and on the same two engines (one program, one daemon, one image for both). All five run side \
+by side and take turns, in an order shuffled anew each round; every session mounts a workspace of the host's, \
 as LangBot's do. Times are what the client's caller waits, so each holds the client's own time: the \
 `__ping` row is its floor, to be subtracted by whoever wants the runtimes alone, and the notes say for how \
 long the client was computing.";
@@ -37,47 +38,74 @@ struct Topic {
     name: &'static str,
     /// What the client script calls it.
     script: &'static str,
-    what: &'static str,
-    against: &'static [Side],
+    /// In this order: on native, on nsjail, on docker.
+    what: [&'static str; 3],
+    against: &'static [Pair],
     note: &'static str,
 }
+
+/// Ours and theirs.
+type Pair = (Side, Side);
+
+const PAIRS: [Pair; 4] = [
+    (Side::Ours, Side::Nsjail),
+    (Side::Ours, Side::Docker),
+    (Side::OursOnNsjail, Side::Nsjail),
+    (Side::OursOnDocker, Side::Docker),
+];
 
 const TOPICS: [Topic; 5] = [
     Topic {
         name: "langbot-ping",
         script: "ping",
-        what: "`__ping`, the floor of the client itself",
+        what: ["`__ping`, the floor of the client itself"; 3],
         // No backend takes part in it.
-        against: &[Side::Nsjail],
+        against: &[(Side::Ours, Side::Nsjail)],
         note: "",
     },
     Topic {
         name: "langbot-exec",
         script: "exec",
-        what: "warm exec of `true`",
-        against: &Side::SEED,
+        what: [
+            "warm exec of `true`",
+            "warm exec of `true`, ours on nsjail",
+            "warm exec of `true`, ours on docker",
+        ],
+        against: &PAIRS,
         note: "the seed's nsjail backend starts a new jail for each exec, with resource limits by rlimit \
                where the host has no cgroup v2; its docker backend runs `docker inspect` and `docker exec`",
     },
     Topic {
         name: "langbot-create",
         script: "create",
-        what: "create + first exec + delete, 60 ms apart",
-        against: &Side::SEED,
+        what: [
+            "create + first exec + delete, 60 ms apart",
+            "create + first exec + delete, 60 ms apart, ours on nsjail",
+            "create + first exec + delete, 60 ms apart, ours on docker",
+        ],
+        against: &PAIRS,
         note: "for the seed's nsjail backend a session is a directory, and no process until the exec",
     },
     Topic {
         name: "langbot-relay",
         script: "relay",
-        what: "relay round trip, one line through `cat`",
-        against: &Side::SEED,
+        what: [
+            "relay round trip, one line through `cat`",
+            "relay round trip, one line through `cat`, ours on nsjail",
+            "relay round trip, one line through `cat`, ours on docker",
+        ],
+        against: &PAIRS,
         note: "",
     },
     Topic {
         name: "langbot-at-once",
         script: "at-once",
-        what: "32 sessions, `true` in all at once, until the last answer",
-        against: &Side::SEED,
+        what: [
+            "32 sessions, `true` in all at once, until the last answer",
+            "32 sessions, `true` in all at once, until the last answer, ours on nsjail",
+            "32 sessions, `true` in all at once, until the last answer, ours on docker",
+        ],
+        against: &PAIRS,
         note: "one connection, 32 requests in flight",
     },
 ];
@@ -96,20 +124,24 @@ pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool)
     let results = drive(&sides, &topics, effort).map_err(|error| format!("{error:#}"));
     let mut rows = Vec::new();
     for topic in topics {
-        for side in topic.against {
+        for (ours, theirs) in topic.against {
             let result = results
                 .as_ref()
                 .map_err(Clone::clone)
-                .and_then(|results| compare(&sides, results, topic, *side))
+                .and_then(|results| compare(&sides, results, topic, (*ours, *theirs)))
                 .unwrap_or_else(|why| Measured::Unknown { why });
             rows.push(Row {
-                what: topic.what,
-                against: match side {
+                what: match ours {
+                    Side::OursOnNsjail => topic.what[1],
+                    Side::OursOnDocker => topic.what[2],
+                    _ => topic.what[0],
+                },
+                against: match theirs {
                     Side::Docker => "the seed with docker",
                     _ if topic.against.len() == 1 => "the seed's runtime",
                     _ => "the seed with nsjail",
                 },
-                at_most: 1.0,
+                at_most: Some(1.0),
                 result,
                 note: String::new(),
             });
@@ -180,15 +212,15 @@ fn compare(
     sides: &Sides,
     results: &Results,
     topic: &Topic,
-    theirs: Side,
+    (ours, theirs): Pair,
 ) -> Result<Measured, String> {
-    for side in [Side::Ours, theirs] {
+    for side in [ours, theirs] {
         sides
             .address(side)
             .map_err(|why| format!("{} does not run here: {why}", side.name()))?;
     }
     Ok(Measured::times(
-        &samples(&times(results, topic, Side::Ours)?.whole),
+        &samples(&times(results, topic, ours)?.whole),
         &samples(&times(results, topic, theirs)?.whole),
     ))
 }
@@ -256,7 +288,7 @@ mod tests {
     fn a_side_that_does_not_run_here_says_so_in_its_row() {
         let results: Results = serde_json::from_str(RESULTS).expect("the script's form");
         let sides = Sides::none_runs("no engine");
-        let Err(why) = compare(&sides, &results, exec(), Side::Nsjail) else {
+        let Err(why) = compare(&sides, &results, exec(), PAIRS[0]) else {
             panic!("nothing runs");
         };
         assert_eq!(why, "boxwood does not run here: no engine");

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::TempDir;
 
 use super::super::daemon::Daemon;
@@ -19,24 +19,38 @@ use crate::run::is_root;
 
 pub(super) struct Sides {
     ours: Result<Daemon>,
+    // Ours end before the engines that they use.
+    ours_on_nsjail: Result<Daemon>,
+    ours_on_docker: Result<Daemon>,
     nsjail: Result<NsjailSide>,
     docker: Result<DockerSide>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
+    /// On native.
     Ours,
+    OursOnNsjail,
+    OursOnDocker,
+    /// The seed's, as the next.
     Nsjail,
     Docker,
 }
 
 impl Side {
-    pub(super) const ALL: [Self; 3] = [Self::Ours, Self::Nsjail, Self::Docker];
-    pub(super) const SEED: [Self; 2] = [Self::Nsjail, Self::Docker];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Ours,
+        Self::OursOnNsjail,
+        Self::OursOnDocker,
+        Self::Nsjail,
+        Self::Docker,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Ours => "boxwood",
+            Self::OursOnNsjail => "boxwood on nsjail",
+            Self::OursOnDocker => "boxwood on docker",
             Self::Nsjail => "nsjail",
             Self::Docker => "docker",
         }
@@ -45,10 +59,16 @@ impl Side {
 
 impl Sides {
     pub(super) fn start(binary: &Path) -> Self {
+        let docker = DockerSide::start();
         let sides = Self {
             ours: Daemon::start(binary),
+            ours_on_nsjail: start_on_nsjail(binary),
+            ours_on_docker: match &docker {
+                Ok(side) => start_on_docker(binary, &side.docker),
+                Err(error) => Err(anyhow!("{error:#}")),
+            },
             nsjail: NsjailSide::start(),
-            docker: DockerSide::start(),
+            docker,
         };
         for side in Side::ALL {
             if let Err(why) = sides.address(side) {
@@ -61,9 +81,11 @@ impl Sides {
     #[cfg(test)]
     pub(super) fn none_runs(why: &'static str) -> Self {
         Self {
-            ours: Err(anyhow::anyhow!(why)),
-            nsjail: Err(anyhow::anyhow!(why)),
-            docker: Err(anyhow::anyhow!(why)),
+            ours: Err(anyhow!(why)),
+            ours_on_nsjail: Err(anyhow!(why)),
+            ours_on_docker: Err(anyhow!(why)),
+            nsjail: Err(anyhow!(why)),
+            docker: Err(anyhow!(why)),
         }
     }
 
@@ -71,11 +93,31 @@ impl Sides {
     pub(super) fn address(&self, side: Side) -> Result<SocketAddr, String> {
         let address = match side {
             Side::Ours => self.ours.as_ref().map(Daemon::address),
+            Side::OursOnNsjail => self.ours_on_nsjail.as_ref().map(Daemon::address),
+            Side::OursOnDocker => self.ours_on_docker.as_ref().map(Daemon::address),
             Side::Nsjail => self.nsjail.as_ref().map(|side| side.runtime.address()),
             Side::Docker => self.docker.as_ref().map(|side| side.runtime.address()),
         };
         address.map_err(|error| format!("{error:#}"))
     }
+}
+
+/// With the same program as the seed's.
+fn start_on_nsjail(binary: &Path) -> Result<Daemon> {
+    let program = engines::install_nsjail()?;
+    Daemon::start_on(binary, "nsjail", |command| {
+        command.env("BOXWOOD_NSJAIL__PROGRAM", program);
+        Ok(())
+    })
+}
+
+/// On the same engine as the seed's and with the same image, which both take when nobody names one.
+fn start_on_docker(binary: &Path, docker: &Docker) -> Result<Daemon> {
+    Daemon::start_on(binary, "docker", |command| {
+        docker.environment(command);
+        command.env("BOXWOOD_DOCKER__PULL", "never");
+        Ok(())
+    })
 }
 
 /// Where the seed's nsjail backend keeps its sessions; it cannot be told another place.
@@ -123,7 +165,7 @@ impl NsjailSide {
 struct DockerSide {
     // Ends before the daemon it uses.
     runtime: SeedRuntime,
-    _docker: Docker,
+    docker: Docker,
 }
 
 impl DockerSide {
@@ -134,10 +176,7 @@ impl DockerSide {
             choose(command, Side::Docker);
         })
         .context("the seed's runtime could not be started with docker")?;
-        Ok(Self {
-            runtime,
-            _docker: docker,
-        })
+        Ok(Self { runtime, docker })
     }
 }
 

@@ -1,0 +1,183 @@
+//! Several sides that take turns.
+//!
+//! Comes in: for each side what it does, or why it cannot. Goes out: how long each took, and ratios
+//! between any two. Never here: what the sides are.
+//!
+//! The order is shuffled anew for each turn, so that a busy neighbour, and whatever one side still
+//! tidies up after its turn, hits all of them alike.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::sample::Samples;
+use super::table::Measured;
+
+/// What a side does when it is its turn.
+pub(super) type Work<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
+
+pub(super) struct Turns<'a, Side> {
+    parties: Vec<Party<'a, Side>>,
+    shuffle: Shuffle,
+}
+
+struct Party<'a, Side> {
+    side: Side,
+    /// A side that failed once takes part no longer: its times would be those of something else.
+    work: Result<Work<'a>, String>,
+    samples: Samples,
+}
+
+impl<'a, Side: Copy + PartialEq> Turns<'a, Side> {
+    pub(super) fn new() -> Self {
+        Self {
+            parties: Vec::new(),
+            shuffle: Shuffle(1),
+        }
+    }
+
+    pub(super) fn join(&mut self, side: Side, work: Result<Work<'a>>) {
+        self.parties.push(Party {
+            side,
+            work: work.map_err(|error| format!("{error:#}")),
+            samples: Samples::default(),
+        });
+    }
+
+    /// One turn each for those who are `wanted`, with a `pause` before every one.
+    pub(super) fn take(&mut self, wanted: impl Fn(Side) -> bool, pause: Duration) {
+        let mut order: Vec<_> = (0..self.parties.len()).collect();
+        self.shuffle.apply(&mut order);
+        for index in order {
+            let party = &mut self.parties[index];
+            if !wanted(party.side) {
+                continue;
+            }
+            if let Ok(work) = &mut party.work {
+                std::thread::sleep(pause);
+                if let Err(error) = party.samples.time(work) {
+                    party.work = Err(format!("{error:#}"));
+                }
+            }
+        }
+    }
+
+    /// Lets go of whatever the sides worked with.
+    pub(super) fn finish(self) -> Times<Side> {
+        let results = self
+            .parties
+            .into_iter()
+            .map(|party| (party.side, party.work.map(|_| party.samples)));
+        Times(results.collect())
+    }
+}
+
+/// What came of it, or why nothing did.
+pub(super) struct Times<Side>(Vec<(Side, Result<Samples, String>)>);
+
+impl<Side: Copy + PartialEq> Times<Side> {
+    pub(super) fn compare(&self, ours: Side, theirs: Side) -> Measured {
+        match (self.of(ours), self.of(theirs)) {
+            (Ok(ours), Ok(theirs)) => Measured::times(ours, theirs),
+            (Err(why), _) | (_, Err(why)) => Measured::Unknown {
+                why: why.to_owned(),
+            },
+        }
+    }
+
+    fn of(&self, side: Side) -> Result<&Samples, &str> {
+        let found = self.0.iter().find(|(name, _)| *name == side);
+        match found {
+            Some((_, Ok(samples))) if samples.count() > 0 => Ok(samples),
+            Some((_, Err(why))) => Err(why),
+            _ => Err("it had no turn"),
+        }
+    }
+}
+
+/// The same orders in every run. (Marsaglia's xorshift; nobody's secret depends on it.)
+struct Shuffle(u32);
+
+impl Shuffle {
+    fn apply(&mut self, order: &mut [usize]) {
+        for last in (1..order.len()).rev() {
+            let chosen = self.next() as usize % (last + 1);
+            order.swap(last, chosen);
+        }
+    }
+
+    fn next(&mut self) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 17;
+        self.0 ^= self.0 << 5;
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use anyhow::bail;
+
+    use super::*;
+
+    #[test]
+    fn everybody_has_one_turn_in_an_order_that_changes() {
+        let seen = RefCell::new(String::new());
+        let mut turns = Turns::new();
+        for side in ['a', 'b', 'c', 'd'] {
+            let seen = &seen;
+            turns.join(
+                side,
+                Ok(Box::new(move || {
+                    seen.borrow_mut().push(side);
+                    Ok(())
+                })),
+            );
+        }
+        let mut orders = BTreeSet::new();
+        for _ in 0..20 {
+            turns.take(|side| side != 'd', Duration::ZERO);
+            orders.insert(seen.take());
+        }
+        assert_eq!(orders.len(), 6, "{orders:?}");
+        let times = turns.finish();
+        assert_eq!(times.of('a').map(Samples::count), Ok(20));
+        assert_eq!(times.of('d').map(Samples::count), Err("it had no turn"));
+    }
+
+    #[test]
+    fn a_side_that_fails_has_no_ratio_and_says_why() {
+        let mut tries = 0;
+        let mut turns = Turns::new();
+        turns.join('a', Ok(Box::new(|| Ok(()))));
+        turns.join('b', Err(anyhow::anyhow!("no engine")));
+        turns.join(
+            'c',
+            Ok(Box::new(|| {
+                tries += 1;
+                if tries == 2 {
+                    bail!("the engine went away")
+                }
+                Ok(())
+            })),
+        );
+        for _ in 0..3 {
+            turns.take(|_| true, Duration::ZERO);
+        }
+        let times = turns.finish();
+        assert_eq!(tries, 2);
+        for (ours, theirs, expected) in [
+            ('b', 'a', "no engine"),
+            ('a', 'c', "the engine went away"),
+            ('a', 'x', "it had no turn"),
+        ] {
+            let Measured::Unknown { why } = times.compare(ours, theirs) else {
+                panic!("{ours} and {theirs} were compared");
+            };
+            assert_eq!(why, expected);
+        }
+    }
+}
