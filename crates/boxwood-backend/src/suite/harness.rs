@@ -3,7 +3,7 @@
 //! Comes in: a [`Subject`], which knows how to launch one backend and what its host gives. Goes out:
 //! the process's exit status. Never here: which backend that is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,7 +103,9 @@ pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 /// State and run directories that go with the test.
 pub struct Places {
-    directory: tempfile::TempDir,
+    directory: PathBuf,
+    /// Whoever made the directory removes it.
+    _own: Option<tempfile::TempDir>,
 }
 
 impl Places {
@@ -112,19 +114,34 @@ impl Places {
             .prefix("boxwood-suite-")
             .tempdir()
             .context("making directories for the backend")?;
-        let places = Self { directory };
+        let places = Self {
+            directory: directory.path().to_owned(),
+            _own: Some(directory),
+        };
         for place in places.all() {
             std::fs::create_dir(place)?;
         }
         Ok(places)
     }
 
+    /// Those that another process made.
+    pub(super) fn of(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            _own: None,
+        }
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     pub fn state_dir(&self) -> PathBuf {
-        self.directory.path().join("state")
+        self.directory.join("state")
     }
 
     pub fn run_dir(&self) -> PathBuf {
-        self.directory.path().join("run")
+        self.directory.join("run")
     }
 
     /// Where a backend may leave things.

@@ -4,6 +4,8 @@
 //! mounts, cgroups, namespaces, links, firewall rules, forwarding, descriptors, files. Never here: what
 //! an engine keeps in its own books; a backend that has one looks there itself.
 
+mod killed;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,6 +38,7 @@ type Body<S> = fn(&S, LeakCounts) -> anyhow::Result<()>;
 
 /// The leak checks. Ends the process.
 pub fn run_leaks<S: Subject>(subject: S, counts: LeakCounts) -> ! {
+    killed::be_the_daemon_if_asked(&subject);
     let subject = Arc::new(subject);
     let test = |name: &str, body: Body<S>| {
         let subject = Arc::clone(&subject);
@@ -49,6 +52,7 @@ pub fn run_leaks<S: Subject>(subject: S, counts: LeakCounts) -> ! {
         test("leaks::many_boxes_at_once_leave_nothing", crowd),
         test("leaks::boxes_killed_half_way_leave_nothing", interrupted),
         test("leaks::boxes_never_stopped_leave_nothing", abandoned),
+        test("leaks::a_killed_daemon_leaves_nothing", killed_daemon),
     ])
 }
 
@@ -93,6 +97,20 @@ fn idle<S: Subject>(subject: &S, _: LeakCounts) -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(300)).await;
         Ok(())
     })
+}
+
+/// Boxes of a daemon that was killed: what is left is its successor's to clear away.
+fn killed_daemon<S: Subject>(subject: &S, _: LeakCounts) -> anyhow::Result<()> {
+    Footprint::claim_orphans()?;
+    let places = Places::make()?;
+    prime(subject, &places)?;
+    let before = Footprint::take(&places.all())?;
+    for _ in 0..3 {
+        killed::run_and_kill(&places)?;
+    }
+    // One that does nothing but begin and end.
+    prime(subject, &places)?;
+    settle(&before, &places.all(), PATIENCE)
 }
 
 /// What a box can be asked for, in turn.
