@@ -22,6 +22,8 @@ fn spec(request: &SpecRequest, rules: &PolicyRules) -> AdmittedSpec {
         .spec
 }
 
+type Change = fn(&mut SpecRequest);
+
 fn changed(change: impl FnOnce(&mut SpecRequest)) -> SpecRequest {
     let mut request = request();
     change(&mut request);
@@ -44,7 +46,6 @@ fn everything_that_makes_a_box_is_in_its_hash() {
     let mut differs = |what: &str, spec: &AdmittedSpec| {
         assert!(hashes.insert(spec.config_hash()), "{what} is not in it");
     };
-    type Change = fn(&mut SpecRequest);
     let changes: [(&str, Change); 9] = [
         ("image", |r| r.image = Some("other".to_owned())),
         ("network", |r| r.network = Some(boxwood_api::Network::On)),
