@@ -39,7 +39,8 @@ impl Subject for Containers {
             counters: root && chosen != Chosen::Gvisor,
             root_inside: users_of_its_own,
             unbounded_writable_root: true,
-            own_uids: users_of_its_own && root,
+            // Docker's boxes share a uid, and Podman's user namespaces an owner.
+            own_counts: false,
             root: RootFrom::AnImage,
             images: ImagesFrom::Import,
             crowd: 6,

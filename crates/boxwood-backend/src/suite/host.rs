@@ -108,8 +108,9 @@ pub struct Host {
     /// Whether a writable root is as large as whatever it lies on. `DiskQuota` is then absent from
     /// boxes with such a root, and in force in boxes with a read-only one.
     pub unbounded_writable_root: bool,
-    /// Whether uids of a box are shared with no other box, nor with a user of the host's.
-    pub own_uids: bool,
+    /// Whether what the kernel counts for each user (inotify instances, pending signals) is counted
+    /// for each box alone.
+    pub own_counts: bool,
     pub root: RootFrom,
     pub images: ImagesFrom,
     /// How many boxes make a crowd: some start in a millisecond, some take a second.
@@ -127,7 +128,7 @@ impl Host {
             counters: false,
             root_inside: privilege != Privilege::Rootless { subuids: false },
             unbounded_writable_root: false,
-            own_uids: privilege == Privilege::Root,
+            own_counts: privilege == Privilege::Root,
             root: RootFrom::TheHost,
             images: ImagesFrom::Directories,
             crowd: 50,

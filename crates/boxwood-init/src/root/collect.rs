@@ -4,7 +4,7 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use boxwood_init::{MountPlan, MountSource, Plan, RootPlan};
+use boxwood_init::{Identity, MountPlan, MountSource, Plan, RootPlan};
 use boxwood_sys::mount::{self as attributes, Depth};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{
@@ -220,16 +220,23 @@ fn same_path(path: &str, judged: BorrowedFd<'_>, what: &str) -> Result<OwnedFd, 
 fn proc(plan: &Plan) -> Result<OwnedFd, StepError> {
     let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC).step("open proc")?;
     if !plan.identity.single_uid {
-        // Commands see their own processes; init and its helpers are another's.
-        // Init still has to see theirs, and knows itself by its group.
-        let group = plan.identity.init_uid.to_string();
-        fsconfig_set_string(context.as_fd(), "hidepid", "invisible").step("hide init in proc")?;
-        fsconfig_set_string(context.as_fd(), "gid", &*group).step("show init the box's proc")?;
+        hide_from_commands(context.as_fd(), &plan.identity)?;
     }
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     mounted(&context, flags, "proc")
+}
+
+/// Commands see their own processes; init and its helpers are another's. Init still has to see
+/// theirs, and knows itself by its group.
+pub(super) fn hide_from_commands(
+    proc: BorrowedFd<'_>,
+    identity: &Identity,
+) -> Result<(), StepError> {
+    let group = identity.init_uid.to_string();
+    fsconfig_set_string(proc, "hidepid", "invisible").step("hide init in proc")?;
+    fsconfig_set_string(proc, "gid", &*group).step("show init the box's proc")
 }
 
 pub(super) fn pts() -> Result<OwnedFd, StepError> {

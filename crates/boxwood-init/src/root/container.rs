@@ -9,9 +9,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use boxwood_init::{Identity, MEETING_PLACE, Plan};
 use boxwood_sys::mount::{self as attributes, Depth};
 use rustix::fs::CWD;
-use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::mount::{FsPickFlags, OpenTreeFlags, fsconfig_reconfigure, fspick, open_tree};
 
-use crate::root::collect::{Given, pts};
+use crate::root::collect::{Given, hide_from_commands, pts};
 use crate::root::etc::{USER_FILES, hosts, resolv_conf, with_user};
 use crate::root::furnish::{hide_in_proc, make_directory, make_owned_directory};
 use crate::root::target::put_over;
@@ -22,7 +22,8 @@ pub(crate) fn furnish_container(plan: &Plan, given: &Given) -> Result<(), StepEr
     let identity = &plan.identity;
     let owner = (identity.command_uid, identity.command_gid);
     cover_meeting_place(plan)?;
-    // Engines hide less of the kernel, and count no terminals.
+    // Engines hide less of the kernel and nothing of init, and count no terminals.
+    hide_init(identity)?;
     hide_in_proc()?;
     put_over(identity, &pts()?, "/dev/pts", true)?;
     for path in ["/tmp", "/dev/shm"] {
@@ -55,6 +56,16 @@ pub(crate) fn furnish_container(plan: &Plan, given: &Given) -> Result<(), StepEr
         put_over(identity, tree, &mount.target, mount.is_dir)?;
     }
     tame_root()
+}
+
+/// Commands see their own processes in the engine's `/proc`, as they do in one that we mounted.
+fn hide_init(identity: &Identity) -> Result<(), StepError> {
+    if identity.single_uid {
+        return Ok(());
+    }
+    let proc = fspick(CWD, "/proc", FsPickFlags::FSPICK_CLOEXEC).step("look at proc")?;
+    hide_from_commands(proc.as_fd(), identity)?;
+    fsconfig_reconfigure(proc.as_fd()).step("hide init in proc")
 }
 
 /// Nothing on the image's own files gives a right or is a device.

@@ -273,8 +273,7 @@ async fn cannot_dump_core_on_the_host(bench: &Bench) -> anyhow::Result<()> {
 async fn cannot_use_up_the_inotify_instances_of_the_host(bench: &Bench) -> anyhow::Result<()> {
     let neighbour = bench.start(&Wish::new()).await?;
     let held = bench.start(&Wish::new()).await?;
-    // Boxes that share a uid share what the kernel counts for it.
-    if !bench.host().own_uids {
+    if !bench.host().own_counts {
         return Ok(());
     }
     let take = "
