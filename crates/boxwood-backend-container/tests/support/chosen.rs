@@ -1,7 +1,7 @@
 //! The engine that the environment names. Nothing is taken for granted: a suite that ran on some other
 //! engine than the one meant would prove nothing.
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use boxwood_backend_container::{ContainerSettings, Engine};
 
 /// How a person gets engines to run on.
@@ -58,6 +58,37 @@ impl Chosen {
             settings.runtime = Some("runsc".to_owned());
         }
         Ok(settings)
+    }
+
+    /// Every container and volume that the engine knows, by asking it and nobody else.
+    pub(crate) fn books(self) -> anyhow::Result<Vec<String>> {
+        let settings = self.settings()?;
+        let mut found = Vec::new();
+        for (kind, args) in [
+            (
+                "container",
+                ["container", "ls", "--all", "--quiet"].as_slice(),
+            ),
+            ("volume", &["volume", "ls", "--quiet"]),
+        ] {
+            let mut command = std::process::Command::new(&settings.program);
+            if let Some(host) = &settings.docker_host {
+                command.env("DOCKER_HOST", host);
+            }
+            let told = command.args(args).output().context("asking the engine")?;
+            ensure!(
+                told.status.success(),
+                "the engine does not list its {kind}s: {}",
+                String::from_utf8_lossy(&told.stderr)
+            );
+            let names = String::from_utf8_lossy(&told.stdout).into_owned();
+            found.extend(
+                names
+                    .split_whitespace()
+                    .map(|name| format!("{kind} {name}")),
+            );
+        }
+        Ok(found)
     }
 }
 

@@ -58,4 +58,13 @@ impl Subject for Containers {
         let host = LocalHost::launch(&settings)?;
         Ok(Arc::new(ContainerBackend::new(host, container)))
     }
+
+    fn books(&self) -> anyhow::Result<Vec<String>> {
+        Chosen::from_environment()?.books()
+    }
+
+    fn orphans(&self) -> &'static [&'static str] {
+        // Each container's watcher, and whoever clears up when it ends.
+        &["conmon", "podman", "runc"]
+    }
 }

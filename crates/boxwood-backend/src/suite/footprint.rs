@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use rustix::process::{Pid, WaitOptions};
 
 /// Kind of thing to the things of that kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,17 @@ impl Footprint {
     pub fn claim_orphans() -> anyhow::Result<()> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .context("becoming a subreaper")
+    }
+
+    /// Waits for dead processes of these names that were handed over by [`Footprint::claim_orphans`].
+    pub fn bury(names: &[&str]) {
+        for child in descendants() {
+            if child.zombie && names.contains(&child.name.as_str()) {
+                let pid = i32::try_from(child.pid).ok().and_then(Pid::from_raw);
+                // Somebody else's child is somebody else's to wait for.
+                let _ = rustix::process::waitpid(pid, WaitOptions::NOHANG);
+            }
+        }
     }
 
     /// `places` are the directories the backend was told to use.

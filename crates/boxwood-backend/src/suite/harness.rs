@@ -21,6 +21,15 @@ pub trait Subject: Send + Sync + 'static {
     fn host(&self) -> anyhow::Result<Host>;
     /// Called on the main thread before any other is started: launching may fork.
     fn launch(&self, places: &Places) -> anyhow::Result<Arc<dyn Backend>>;
+    /// What only an engine's own books show, such as its containers. Nothing, where there is none.
+    fn books(&self) -> anyhow::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+    /// Programs of an engine that live on after whoever called it, and end by themselves. The leak
+    /// checks, which are handed every orphan, have to bury them.
+    fn orphans(&self) -> &'static [&'static str] {
+        &[]
+    }
 }
 
 /// The conformance suite, and with it this backend's column in the table of backends. Ends the

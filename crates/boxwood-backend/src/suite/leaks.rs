@@ -1,8 +1,8 @@
 //! What is on the host before a backend starts and after it has shut down: the same.
 //!
 //! Comes in: a [`Subject`], and how much of everything to do. Goes out: named tests about processes,
-//! mounts, cgroups, namespaces, links, firewall rules, forwarding, descriptors, files. Never here: what
-//! an engine keeps in its own books; a backend that has one looks there itself.
+//! mounts, cgroups, namespaces, links, firewall rules, forwarding, descriptors, files, and what an engine
+//! has in its own books. Never here: the backend's word on what it removed.
 
 mod killed;
 
@@ -13,9 +13,7 @@ use anyhow::{Context as _, ensure};
 use boxwood_api::{MountMode, Network};
 use libtest_mimic::Trial;
 
-use super::{
-    Bench, Footprint, Host, Offer, Places, Subject, Wish, conclude, failed, runtime, settle,
-};
+use super::{Bench, Footprint, Host, Offer, Places, Subject, Wish, conclude, failed, runtime};
 use crate::Progress;
 
 /// The kernel takes network namespaces apart in its own time, one after the other.
@@ -65,7 +63,7 @@ where
     let places = Places::make()?;
     let host = subject.host()?;
     prime(subject, &places)?;
-    let before = Footprint::take(&places.all())?;
+    let before = Sight::take(subject, &places)?;
     let backend = subject.launch(&places)?;
     let runtime = runtime()?;
     let outcome = runtime.block_on(async {
@@ -78,7 +76,46 @@ where
     drop(backend);
     runtime.shutdown_timeout(Duration::from_secs(10));
     outcome?;
-    settle(&before, &places.all(), PATIENCE)
+    before.comes_back(subject, &places)
+}
+
+/// The host and the engine's books, at one moment.
+struct Sight {
+    footprint: Footprint,
+    books: Vec<String>,
+}
+
+impl Sight {
+    fn take(subject: &dyn Subject, places: &Places) -> anyhow::Result<Self> {
+        Footprint::bury(subject.orphans());
+        Ok(Self {
+            footprint: Footprint::take(&places.all())?,
+            books: subject.books()?,
+        })
+    }
+
+    /// The kernel removes namespaces and links in its own time, an engine its containers, and other
+    /// programs of the machine come and go; a leak is what stays.
+    fn comes_back(&self, subject: &dyn Subject, places: &Places) -> anyhow::Result<()> {
+        let began = Instant::now();
+        loop {
+            let now = Self::take(subject, places)?;
+            let mut left = now.footprint.beyond(&self.footprint);
+            let mut booked = now.books;
+            booked.retain(|entry| !self.books.contains(entry));
+            left.extend(booked.iter().map(|entry| format!("in the engine: {entry}")));
+            if left.is_empty() {
+                return Ok(());
+            }
+            ensure!(
+                began.elapsed() < PATIENCE,
+                "{} left behind:\n  {}",
+                left.len(),
+                left.join("\n  ")
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
 }
 
 /// A first run, so that what is made once and kept on purpose is there before the count: the lock
@@ -104,13 +141,13 @@ fn killed_daemon<S: Subject>(subject: &S, _: LeakCounts) -> anyhow::Result<()> {
     Footprint::claim_orphans()?;
     let places = Places::make()?;
     prime(subject, &places)?;
-    let before = Footprint::take(&places.all())?;
+    let before = Sight::take(subject, &places)?;
     for _ in 0..3 {
         killed::run_and_kill(&places)?;
     }
     // One that does nothing but begin and end.
     prime(subject, &places)?;
-    settle(&before, &places.all(), PATIENCE)
+    before.comes_back(subject, &places)
 }
 
 /// What a box can be asked for, in turn.
@@ -142,13 +179,14 @@ async fn one(bench: &Bench, number: usize) -> anyhow::Result<()> {
 }
 
 fn cycles<S: Subject>(subject: &S, counts: LeakCounts) -> anyhow::Result<()> {
+    let orphans = subject.orphans();
     around(subject, |bench| async move {
         let count = counts.cycles;
         // The first ones fill pools and caches; what grows after that is a leak.
         for number in 0..10 {
             one(&bench, number).await?;
         }
-        let early = quiet().await?;
+        let early = quiet(orphans).await?;
         for number in 10..count {
             one(&bench, number)
                 .await
@@ -157,7 +195,7 @@ fn cycles<S: Subject>(subject: &S, counts: LeakCounts) -> anyhow::Result<()> {
         // In its steady state, before any shutdown: nothing may have grown with the boxes.
         let began = Instant::now();
         loop {
-            let late = quiet().await?;
+            let late = quiet(orphans).await?;
             let grown: Vec<String> = late
                 .counts()
                 .into_iter()
@@ -177,8 +215,9 @@ fn cycles<S: Subject>(subject: &S, counts: LeakCounts) -> anyhow::Result<()> {
 }
 
 /// A footprint after a moment's rest.
-async fn quiet() -> anyhow::Result<Footprint> {
+async fn quiet(orphans: &[&str]) -> anyhow::Result<Footprint> {
     tokio::time::sleep(Duration::from_millis(500)).await;
+    Footprint::bury(orphans);
     Footprint::take(&[])
 }
 
