@@ -120,13 +120,18 @@ impl Group {
             let has = known.split_whitespace().any(|known| known == controller);
             has.then_some((Version::Two, group))
         };
-        let place = |controller: &str| one(controller).or_else(|| has(controller));
+        // A limit of a group that others are in as well is not the box's.
+        let place = |controller: &str| {
+            let place = one(controller).or_else(|| has(controller));
+            place.filter(|(_, group)| is_alone_in(pid, group))
+        };
         let mut group = Self {
             directories: Vec::new(),
             memory: place("memory"),
             cpu: place("cpu"),
             pids: place("pids"),
-            kill: two().filter(|group| is_alone_in(pid, group)),
+            kill: two()
+                .filter(|group| is_alone_in(pid, group) && group.join("cgroup.kill").exists()),
             oom_events: None,
             pids_events: None,
             init_uid,
@@ -372,7 +377,7 @@ fn below(mount: &Path, path: &str) -> Option<PathBuf> {
 /// Whether `pid` is the only process in the group, so that the group is the box's own.
 fn is_alone_in(pid: i32, group: &Path) -> bool {
     let members = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    members.trim() == pid.to_string() && group.join("cgroup.kill").exists()
+    members.trim() == pid.to_string()
 }
 
 /// Removes the sub-groups of a group that stays. True when none is left.
