@@ -43,22 +43,24 @@ impl Subject for Nsjail {
     }
 
     fn launch(&self, places: &Places) -> anyhow::Result<Arc<dyn Backend>> {
-        ensure!(
-            rustix::process::geteuid().is_root(),
-            "the suites on nsjail run as root"
-        );
-        let settings = Settings {
-            state_dir: places.state_dir(),
-            run_dir: places.run_dir(),
-            ..Settings::default()
-        };
-        let host = LocalHost::launch(&settings)?;
-        let program = program()?;
-        Ok(Arc::new(NsjailBackend::new(
-            host,
-            NsjailSettings { program },
-        )))
+        launch(places, program()?)
     }
+}
+
+/// A backend that uses this program.
+pub(crate) fn launch(places: &Places, program: PathBuf) -> anyhow::Result<Arc<dyn Backend>> {
+    ensure!(
+        machine::privilege() == Privilege::Root,
+        "the suites on nsjail run as root"
+    );
+    let settings = Settings {
+        state_dir: places.state_dir(),
+        run_dir: places.run_dir(),
+        ..Settings::default()
+    };
+    let host = LocalHost::launch(&settings)?;
+    let settings = NsjailSettings { program };
+    Ok(Arc::new(NsjailBackend::new(host, settings)))
 }
 
 /// The nsjail to test with. Absent is a failure: a suite that runs nothing proves nothing.

@@ -1,0 +1,76 @@
+//! What the backend says when it cannot make a box, and that it then leaves nothing.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{bail, ensure};
+use boxwood_api::ErrorCode;
+use boxwood_backend::suite::{Bench, Places, Subject as _, Wish, conclude, failed, runtime};
+use boxwood_backend::{Backend, Outcome, StartError};
+use libtest_mimic::Trial;
+
+fn main() {
+    conclude(vec![
+        test("a_missing_program_is_unavailable", missing_program),
+        test("a_program_that_fails_is_unavailable", failing_program),
+        test("an_image_is_refused_by_name", image),
+    ])
+}
+
+fn test(name: &str, body: fn() -> anyhow::Result<()>) -> Trial {
+    Trial::test(name, move || body().map_err(|error| failed(&error)))
+}
+
+/// The answer of a backend with this program to a wish, and whether its probe finds it usable.
+fn ask(program: &Path, wish: &Wish) -> anyhow::Result<(StartError, Vec<Outcome>)> {
+    let places = Places::make()?;
+    let backend: Arc<dyn Backend> = support::launch(&places, program.to_owned())?;
+    let runtime = runtime()?;
+    let answer = runtime.block_on(async {
+        let bench = Bench::new(Arc::clone(&backend), support::Nsjail.host()?)?;
+        let answer = bench.try_start(wish).await?;
+        let probe = backend.probe().await?;
+        drop(bench);
+        backend.shutdown().await;
+        let Err(error) = answer else {
+            bail!("a box was started")
+        };
+        let outcomes = probe.findings.into_iter().map(|finding| finding.outcome);
+        Ok((error, outcomes.collect()))
+    })?;
+    let left = std::fs::read_dir(places.run_dir())?.count();
+    ensure!(left == 0, "{left} files were left in the run directory");
+    Ok(answer)
+}
+
+fn missing_program() -> anyhow::Result<()> {
+    let (error, outcomes) = ask(Path::new("/no/such/nsjail"), &Wish::new())?;
+    ensure!(error.code() == ErrorCode::BackendUnavailable, "{error:?}");
+    ensure!(error.to_string().contains("/no/such/nsjail"), "{error}");
+    ensure!(error.hint().is_some_and(|hint| hint.contains("install")));
+    let said = |outcome: &Outcome| matches!(outcome, Outcome::Fatal { fix, .. } if fix.contains("install"));
+    ensure!(outcomes.iter().any(said), "{outcomes:?}");
+    Ok(())
+}
+
+fn failing_program() -> anyhow::Result<()> {
+    let (error, outcomes) = ask(Path::new("/bin/false"), &Wish::new())?;
+    ensure!(error.code() == ErrorCode::BackendUnavailable, "{error:?}");
+    ensure!(error.hint().is_some(), "{error:?}");
+    let fatal = |outcome: &Outcome| matches!(outcome, Outcome::Fatal { .. });
+    ensure!(outcomes.iter().any(fatal), "{outcomes:?}");
+    Ok(())
+}
+
+fn image() -> anyhow::Result<()> {
+    let (error, outcomes) = ask(&support::program()?, &Wish::new().image(Path::new("/usr")))?;
+    ensure!(matches!(error, StartError::Unsupported { .. }), "{error:?}");
+    ensure!(error.to_string().contains("native"), "{error}");
+    // The same backend is well otherwise.
+    let fatal = |outcome: &Outcome| matches!(outcome, Outcome::Fatal { .. });
+    ensure!(!outcomes.iter().any(fatal), "{outcomes:?}");
+    Ok(())
+}
