@@ -40,6 +40,13 @@ macro_rules! attack {
 }
 pub(super) use attack;
 
+/// Tells the prelude what it cannot find out inside: whether an ordinary user is behind all this.
+fn starter() -> BTreeMap<String, String> {
+    let ordinary = !rustix::process::geteuid().is_root();
+    let told = ordinary.then(|| ("STARTED_BY_AN_ORDINARY_USER".to_owned(), "1".to_owned()));
+    told.into_iter().collect()
+}
+
 impl Attack {
     fn request(&self, args: &[&str], stdio: Stdio) -> SpawnRequest {
         let script = format!("{PRELUDE}\n{}", self.program);
@@ -50,7 +57,7 @@ impl Attack {
                 .chain(args)
                 .map(|&arg| arg.to_owned())
                 .collect(),
-            env: BTreeMap::new(),
+            env: starter(),
             cwd: "/workspace".to_owned(),
             stdio,
         }
