@@ -136,7 +136,7 @@ async fn what_a_killed_import_left_is_swept_and_a_running_one_is_not() {
     let making = store.places.begin().unwrap();
     store.sweep_later();
     for _ in 0..500 {
-        if !left.exists() {
+        if !temp.path().join("images/.new-1-1").exists() {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
