@@ -124,6 +124,8 @@ pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool)
     let results = drive(&sides, &topics, effort).map_err(|error| format!("{error:#}"));
     let mut rows = Vec::new();
     for topic in topics {
+        // Once for the topic: it says the same about each of its rows.
+        let mut note = note(topic, results.as_ref().ok());
         for (ours, theirs) in topic.against {
             let result = results
                 .as_ref()
@@ -143,12 +145,8 @@ pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool)
                 },
                 at_most: Some(1.0),
                 result,
-                note: String::new(),
+                note: std::mem::take(&mut note),
             });
-        }
-        // Once for the topic: it says the same about each of its rows.
-        if let Some(row) = rows.last_mut() {
-            row.note = note(topic, results.as_ref().ok());
         }
     }
     rows
