@@ -60,9 +60,15 @@ impl Chosen {
         Ok(settings)
     }
 
+    /// A container of nobody's, from the engine alone.
+    pub(crate) fn warm_up(self) -> anyhow::Result<()> {
+        let image = variable("BOXWOOD_TEST_IMAGE")?;
+        self.ask(&["run", "--rm", "--network", "none", &image, "true"])?;
+        Ok(())
+    }
+
     /// Every container and volume that the engine knows, by asking it and nobody else.
     pub(crate) fn books(self) -> anyhow::Result<Vec<String>> {
-        let settings = self.settings()?;
         let mut found = Vec::new();
         for (kind, args) in [
             (
@@ -71,17 +77,7 @@ impl Chosen {
             ),
             ("volume", &["volume", "ls", "--quiet"]),
         ] {
-            let mut command = std::process::Command::new(&settings.program);
-            if let Some(host) = &settings.docker_host {
-                command.env("DOCKER_HOST", host);
-            }
-            let told = command.args(args).output().context("asking the engine")?;
-            ensure!(
-                told.status.success(),
-                "the engine does not list its {kind}s: {}",
-                String::from_utf8_lossy(&told.stderr)
-            );
-            let names = String::from_utf8_lossy(&told.stdout).into_owned();
+            let names = self.ask(args)?;
             found.extend(
                 names
                     .split_whitespace()
@@ -89,6 +85,21 @@ impl Chosen {
             );
         }
         Ok(found)
+    }
+
+    fn ask(self, args: &[&str]) -> anyhow::Result<String> {
+        let settings = self.settings()?;
+        let mut command = std::process::Command::new(&settings.program);
+        if let Some(host) = &settings.docker_host {
+            command.env("DOCKER_HOST", host);
+        }
+        let told = command.args(args).output().context("asking the engine")?;
+        ensure!(
+            told.status.success(),
+            "the engine refuses {args:?}: {}",
+            String::from_utf8_lossy(&told.stderr)
+        );
+        Ok(String::from_utf8_lossy(&told.stdout).into_owned())
     }
 }
 

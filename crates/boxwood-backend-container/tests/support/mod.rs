@@ -59,6 +59,10 @@ impl Subject for Containers {
         Ok(Arc::new(ContainerBackend::new(host, container)))
     }
 
+    fn warm_up(&self) -> anyhow::Result<()> {
+        Chosen::from_environment()?.warm_up()
+    }
+
     fn books(&self) -> anyhow::Result<Vec<String>> {
         Chosen::from_environment()?.books()
     }

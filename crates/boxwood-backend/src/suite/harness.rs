@@ -21,6 +21,10 @@ pub trait Subject: Send + Sync + 'static {
     fn host(&self) -> anyhow::Result<Host>;
     /// Called on the main thread before any other is started: launching may fork.
     fn launch(&self, places: &Places) -> anyhow::Result<Arc<dyn Backend>>;
+    /// Has an engine make what it makes with its first container and keeps, such as a cgroup for all.
+    fn warm_up(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
     /// What only an engine's own books show, such as its containers. Nothing, where there is none.
     fn books(&self) -> anyhow::Result<Vec<String>> {
         Ok(Vec::new())

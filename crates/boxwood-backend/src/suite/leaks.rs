@@ -121,6 +121,7 @@ impl Sight {
 /// A first run, so that what is made once and kept on purpose is there before the count: the lock
 /// in the state directory, and the runtime's own pair of sockets for signals.
 fn prime(subject: &dyn Subject, places: &Places) -> anyhow::Result<()> {
+    subject.warm_up()?;
     let backend = subject.launch(places)?;
     let runtime = runtime()?;
     runtime.block_on(backend.shutdown());
