@@ -10,7 +10,9 @@ use crate::path::{is_within, normalize_text};
 
 /// The box's own system: nothing is mounted on these or below them. `/var/run` and `/var/lock` are
 /// symlinks to `/run` on most systems.
-const SYSTEM_TREES: [&str; 14] = [
+const SYSTEM_TREES: [&str; 15] = [
+    // Where init begins in a container.
+    "/.boxwood",
     "/proc",
     "/dev",
     "/sys",

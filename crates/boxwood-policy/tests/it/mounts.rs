@@ -224,6 +224,7 @@ fn targets_keep_off_the_boxs_own_system() {
     check("/data/..", Err("/"));
     check("/proc", Err("/proc"));
     check("/proc/sys", Err("/proc/sys"));
+    check("/.boxwood/boxwood-init", Err("/.boxwood/boxwood-init"));
     check("/data/../etc/passwd", Err("/etc/passwd"));
     check("/usr/bin", Err("/usr/bin"));
     check("/tmp", Err("/tmp"));
