@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use boxwood_api::Mechanism;
 use boxwood_backend::StartError;
 use boxwood_init::{Channel, FromInit, InsideNetwork, MountWork, Plan, RootPlan, ToInit};
 use boxwood_policy::AdmittedSpec;
@@ -54,7 +55,9 @@ pub fn plan(
         .collect::<Result<_, _>>()?;
     let areas = Areas::of(spec);
     let identity = remains.ids.identity;
-    let counted = remains.group.as_ref().is_some_and(Group::counts_processes);
+    let limits = spec.limits();
+    let bounded = |group: &Group| !group.unenforced(&limits).contains(&Mechanism::PidsLimit);
+    let counted = remains.group.as_ref().is_some_and(bounded);
     Ok(Plan {
         root,
         read_only_root: spec.read_only_root(),
@@ -68,7 +71,7 @@ pub fn plan(
         private_workspace_mb: areas.workspace,
         network,
         cgroup_namespace: remains.group.is_some(),
-        process_rlimit: (!counted).then_some(spec.limits().pids),
+        process_rlimit: (!counted).then_some(limits.pids),
         landlock: host.landlock,
         environment: environment(identity.home(), identity.command_uid == 0),
     })
@@ -89,6 +92,10 @@ pub async fn furnish(
         let places = doors
             .add_to(&mut fds)
             .map_err(step("hand over the box's namespaces"))?;
+        // Its namespaces were found by init's number, which is somebody else's once init is dead.
+        if !remains.is_alive() {
+            return Err(step("furnish it")(io::ErrorKind::BrokenPipe.into()));
+        }
         let work = MountWork::Furnish(Box::new(plan));
         let order = live_mount::order(remains.ids.identity, &places, work);
         match live_mount::carry_out(&host, &order, &fds, &remains) {

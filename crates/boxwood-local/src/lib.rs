@@ -46,6 +46,7 @@ pub use findings::{host_findings, look_inside};
 pub use host::LocalHost;
 pub use idmap::shifted;
 pub use images::{ImageLease, ImageStore};
+pub use instance::is_nobody_elses;
 pub use label::{Lack, host_lacks, label, observed_lacks, own_kernel_lacks};
 pub use link::Link;
 pub use live_mount::Doors;

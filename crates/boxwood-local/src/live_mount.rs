@@ -46,7 +46,11 @@ pub(crate) struct DoorPlaces {
 }
 
 impl Doors {
+    /// Never our own mounts: whoever enters by these doors mounts over `/tmp` and `/home`.
     pub fn open(init: Pid) -> io::Result<Self> {
+        if namespace::is_shared(init, "mnt")? {
+            return Err(io::Error::other("the box has the host's own mounts"));
+        }
         let open = |name: &str| {
             let path = format!("/proc/{}/ns/{name}", init.as_raw_nonzero());
             File::open(path).map(OwnedFd::from)

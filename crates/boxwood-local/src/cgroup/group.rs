@@ -149,11 +149,6 @@ impl Group {
         Ok(group)
     }
 
-    /// A cgroup counts the box's processes.
-    pub fn counts_processes(&self) -> bool {
-        self.pids.is_some()
-    }
-
     /// Whether the tree of a command can be killed at once.
     pub fn kills(&self) -> bool {
         self.kill.is_some()
