@@ -19,9 +19,11 @@ enum On {
     Rootless,
     /// Where the kernel was built or booted without it.
     KernelsWithoutLandlock,
+    /// Docker with gVisor's runtime, which is started without cgroups of its own here.
+    Gvisor,
 }
 
-const EXPECTED: [(Mechanism, On, &str); 6] = [
+const EXPECTED: [(Mechanism, On, &str); 10] = [
     (
         Mechanism::UserNamespace,
         On::Docker,
@@ -52,6 +54,26 @@ const EXPECTED: [(Mechanism, On, &str); 6] = [
         On::Rootless,
         "needs a cgroup, which an ordinary user cannot make without delegation",
     ),
+    (
+        Mechanism::Landlock,
+        On::Gvisor,
+        "gVisor's kernel does not offer it",
+    ),
+    (
+        Mechanism::PidsLimit,
+        On::Gvisor,
+        "the host counts threads of the sandbox, not processes of the box",
+    ),
+    (
+        Mechanism::CpuLimit,
+        On::Gvisor,
+        "`runsc --ignore-cgroups` puts the sandbox into no cgroup",
+    ),
+    (
+        Mechanism::MemoryLimit,
+        On::Gvisor,
+        "`runsc --ignore-cgroups` puts the sandbox into no cgroup",
+    ),
 ];
 
 pub(super) fn on(chosen: Chosen, privilege: Privilege, landlock: bool) -> Vec<Absence> {
@@ -62,15 +84,16 @@ pub(super) fn on(chosen: Chosen, privilege: Privilege, landlock: bool) -> Vec<Ab
             On::Docker => chosen != Chosen::Podman,
             On::HostsKernel => chosen != Chosen::Gvisor,
             On::Rootless => privilege != Privilege::Root,
-            On::KernelsWithoutLandlock => !landlock,
+            // gVisor's kernel is not the one that was asked.
+            On::KernelsWithoutLandlock => !landlock && chosen != Chosen::Gvisor,
+            On::Gvisor => chosen == Chosen::Gvisor,
         })
         .map(|(mechanism, _, why)| Absence { mechanism, why })
         .collect()
 }
 
-/// What gVisor's boxes do without: no descriptor crosses its kernel, so no init of ours can be
-/// spoken to, and commands run by the engine's own `exec`.
-const NOT_ON_GVISOR: [(Offer, &str); 4] = [
+/// What gVisor's boxes do without: no descriptor and no mount of the host's crosses its kernel.
+const NOT_ON_GVISOR: [(Offer, &str); 3] = [
     (
         Offer::Files,
         "an open file cannot be handed across another kernel",
@@ -78,10 +101,6 @@ const NOT_ON_GVISOR: [(Offer, &str); 4] = [
     (
         Offer::LiveMounts,
         "a mount of the host's kernel cannot join a box on another",
-    ),
-    (
-        Offer::Supervision,
-        "commands are started by the engine's `exec`, which tells of an exit code and no more",
     ),
     (
         Offer::HostsOwnKernel,

@@ -33,20 +33,16 @@ pub enum Offer {
     Terminal,
     /// Roots other than the default one.
     Images,
-    /// Programs run by an init of ours, which tells exactly how each one ended and what it was
-    /// refused, and ends it with everything it started.
-    Supervision,
     /// The kernel that the box is on is the host's own, which sees the box's processes.
     HostsOwnKernel,
 }
 
 impl Offer {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 5] = [
         Self::Files,
         Self::LiveMounts,
         Self::Terminal,
         Self::Images,
-        Self::Supervision,
         Self::HostsOwnKernel,
     ];
 
@@ -57,7 +53,6 @@ impl Offer {
             Self::LiveMounts => "mounts into a running box",
             Self::Terminal => "terminals",
             Self::Images => "images",
-            Self::Supervision => "supervision by an init of our own",
             Self::HostsOwnKernel => "the host's own kernel",
         }
     }

@@ -12,18 +12,18 @@ use crate::suite::{Bench, HeldBox, Wish};
 use crate::{ExitStatus, Scope};
 
 cases! { "kill":
-    a_plain_tree_dies,
-    a_new_session_dies,
-    a_double_fork_dies,
-    a_stopped_process_dies,
-    one_that_ignores_signals_dies,
-    one_that_resets_its_parent_death_signal_dies,
-    a_subreaper_dies_with_its_children,
-    a_growing_tree_dies,
-    a_tree_whose_root_has_ended_dies,
-    the_other_programs_of_the_box_live_on,
+    a_plain_tree_dies needs HostsOwnKernel,
+    a_new_session_dies needs HostsOwnKernel,
+    a_double_fork_dies needs HostsOwnKernel,
+    a_stopped_process_dies needs HostsOwnKernel,
+    one_that_ignores_signals_dies needs HostsOwnKernel,
+    one_that_resets_its_parent_death_signal_dies needs HostsOwnKernel,
+    a_subreaper_dies_with_its_children needs HostsOwnKernel,
+    a_growing_tree_dies needs HostsOwnKernel,
+    a_tree_whose_root_has_ended_dies needs HostsOwnKernel,
+    the_other_programs_of_the_box_live_on needs HostsOwnKernel,
     commands_after_a_kill_run_as_before,
-    stop_takes_everything_however_hidden,
+    stop_takes_everything_however_hidden needs HostsOwnKernel,
 }
 
 /// A descendant in disguise: Python source that ends up in a loop with `MARK` in its arguments.

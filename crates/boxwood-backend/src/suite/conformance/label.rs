@@ -309,7 +309,7 @@ async fn what_is_not_offered_is_refused(bench: &Bench) -> anyhow::Result<()> {
                 )
             }
             // Not something to ask for.
-            Offer::Supervision | Offer::HostsOwnKernel => true,
+            Offer::HostsOwnKernel => true,
         };
         ensure!(
             refused,

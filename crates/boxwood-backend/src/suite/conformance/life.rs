@@ -11,11 +11,11 @@ use crate::suite::{Bench, HeldBox, Host, Privilege, Wish};
 use crate::{ControlError, ExitStatus, FileCall, FileError, Progress, Scope, SpawnError};
 
 cases! { "life":
-    stop_ends_everything,
+    stop_ends_everything needs HostsOwnKernel,
     stop_may_be_called_twice,
     a_stopped_box_says_gone,
     a_running_program_learns_that_its_box_is_gone,
-    gone_resolves_when_init_is_killed,
+    gone_resolves_when_init_is_killed needs HostsOwnKernel,
     a_dropped_start_leaves_nothing,
     boxes_start_and_stop_at_the_same_time,
 }

@@ -12,8 +12,8 @@ use crate::suite::{Bench, RootFrom, Wish};
 use crate::{ExitStatus, Scope};
 
 cases! { "leftovers":
-    cannot_leave_a_process_behind_after_a_kill,
-    cannot_leave_a_process_behind_after_stop,
+    cannot_leave_a_process_behind_after_a_kill needs HostsOwnKernel,
+    cannot_leave_a_process_behind_after_stop needs HostsOwnKernel,
     cannot_leave_shared_memory_behind,
     cannot_hand_anything_to_the_next_box,
     cannot_keep_a_mount_busy,
