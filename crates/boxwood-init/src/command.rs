@@ -35,7 +35,12 @@ pub(crate) struct Prepared {
     cwd: Vec<CString>,
     identity: Identity,
     fence: Program,
+    /// A group that nobody else has, where descendants are known by it.
+    mark: Option<u32>,
 }
+
+/// Larger numbers do not exist, and not every kernel takes one for the end of a range.
+pub(crate) const LAST_DESCRIPTOR: u32 = i32::MAX.cast_unsigned();
 
 fn c_string(text: &str) -> io::Result<CString> {
     CString::new(text).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
@@ -85,7 +90,18 @@ impl Prepared {
             cwd: prefixes,
             identity,
             fence: denials::command_filter(),
+            mark: None,
         })
+    }
+
+    /// The command and all its descendants have this group, and cannot leave it.
+    pub(crate) fn marked(mut self, mark: Option<u32>) -> Self {
+        self.mark = mark;
+        self
+    }
+
+    pub(crate) fn is_marked(&self) -> bool {
+        self.mark.is_some()
     }
 
     /// Starts the command, born in `cgroup` where there is one.
@@ -179,7 +195,7 @@ fn become_command(child: &Child<'_>) -> (Failed, i32) {
         Failed::Setup(c"close"),
         libc::SYS_close_range,
         first_closed,
-        u32::MAX,
+        LAST_DESCRIPTOR,
         0
     );
     if child.terminal {
@@ -193,11 +209,12 @@ fn become_command(child: &Child<'_>) -> (Failed, i32) {
     }
     if !identity.single_uid {
         let (uid, gid) = (identity.command_uid, identity.command_gid);
+        let mark = child.prepared.mark.as_slice();
         call!(
             Failed::Setup(c"setgroups"),
             libc::SYS_setgroups,
-            0,
-            ptr::null::<u32>()
+            mark.len(),
+            mark.as_ptr()
         );
         call!(Failed::Setup(c"setgid"), libc::SYS_setresgid, gid, gid, gid);
         call!(Failed::Setup(c"setuid"), libc::SYS_setresuid, uid, uid, uid);

@@ -15,6 +15,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{UnshareFlags, set_thread_groups, unshare_unsafe};
 
+use crate::command::LAST_DESCRIPTOR;
 use crate::lockdown::{self, Locked};
 use crate::serve;
 use crate::step::{Step, StepError};
@@ -60,7 +61,7 @@ pub(crate) fn run(meeting_place: &str) -> ! {
 fn call(meeting_place: &str) -> rustix::io::Result<Channel> {
     signals::reset_all().map_err(|_| Errno::IO)?;
     // SAFETY: integers only; nothing in this process owns a descriptor above the three.
-    if unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) } != 0 {
+    if unsafe { libc::syscall(libc::SYS_close_range, 3, LAST_DESCRIPTOR, 0) } != 0 {
         return Err(Errno::IO);
     }
     let kind = SocketType::SEQPACKET;
@@ -79,7 +80,7 @@ fn call(meeting_place: &str) -> rustix::io::Result<Channel> {
     }
 }
 
-fn carry_out(plan: &Plan) -> Result<Locked, StepError> {
+pub(crate) fn carry_out(plan: &Plan) -> Result<Locked, StepError> {
     match rustix::process::setsid() {
         // The first process of some engines leads its session already.
         Ok(_) | Err(Errno::PERM) => {}
@@ -96,12 +97,21 @@ fn carry_out(plan: &Plan) -> Result<Locked, StepError> {
     lockdown::lock(plan)
 }
 
+/// Docker's client hands the operator's proxies on, with their passwords, and cannot be told not to.
+fn is_proxy(name: &str) -> bool {
+    let kind = name.to_ascii_lowercase();
+    matches!(
+        kind.strip_suffix("_proxy"),
+        Some("http" | "https" | "ftp" | "no" | "all")
+    )
+}
+
 /// An image's own variables come before what the request adds. Its search path stays its own, with
 /// the user's programs in front as everywhere; a certificate file that it does not have is not named.
-fn take_environment(plan: &mut Plan) {
+pub(crate) fn take_environment(plan: &mut Plan) {
     let mut environment: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, _)| !ENGINES_OWN.contains(&name.as_str()))
+        .filter(|(name, _)| !ENGINES_OWN.contains(&name.as_str()) && !is_proxy(name))
         .collect();
     let path = environment
         .iter()

@@ -8,6 +8,7 @@ mod channel;
 mod denied;
 mod message;
 mod plan;
+mod wire;
 
 pub use channel::{Channel, ChannelError, MAX_FDS};
 pub use denied::denied_calls;
@@ -16,6 +17,9 @@ pub use message::{
     MountOrder, MountWork, Program, Spawn, StdioPlan, ToInit, ToSpawner,
 };
 pub use plan::{Identity, InsideInterface, InsideNetwork, MountPlan, MountSource, Plan, RootPlan};
+pub use wire::{
+    CHUNK, Carried, Decoder, FIRST_TERMINAL, Facts, Frame, Garbled, JOIN_STREAM, WINDOW,
+};
 
 /// Where a box that somebody else starts finds its init and the socket to the daemon: a directory of
 /// its own, mounted read-only, out of sight before the first command.

@@ -23,6 +23,8 @@ pub(crate) struct Locked {
     pub(crate) landlock: bool,
     /// Where the kernel asks about refused calls; `None` where it cannot.
     pub(crate) listener: Option<OwnedFd>,
+    /// The kernel knows no subreapers: what a command leaves behind is known by a mark.
+    pub(crate) marks: bool,
 }
 
 /// What init keeps: to become the commands' uid, and to end them.
@@ -39,6 +41,7 @@ pub(crate) fn lock(plan: &Plan) -> Result<Locked, StepError> {
     Ok(Locked {
         landlock,
         listener: filter(&plan.identity)?,
+        marks: false,
     })
 }
 
@@ -67,13 +70,13 @@ fn capabilities(identity: &Identity) -> Result<(), StepError> {
             Err(errno) => return Err(errno).step("empty the capability bounding set"),
         }
     }
-    clear_ambient_capability_set().step("empty the ambient capabilities")?;
+    absent_is_well(clear_ambient_capability_set()).step("empty the ambient capabilities")?;
     // Neither uid 0 nor a change of uid gives capabilities any more, for good.
     let bits = CapabilitiesSecureBits::NO_ROOT
         | CapabilitiesSecureBits::NO_ROOT_LOCKED
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
-    set_capabilities_secure_bits(bits).step("lock the secure bits")?;
+    absent_is_well(set_capabilities_secure_bits(bits)).step("lock the secure bits")?;
     if !identity.single_uid && identity.init_uid != 0 {
         let (uid, gid) = (
             Uid::from_raw(identity.init_uid),
@@ -90,6 +93,16 @@ fn capabilities(identity: &Identity) -> Result<(), StepError> {
         inheritable: CapabilitySet::empty(),
     };
     set_capabilities(None, sets).step("drop capabilities")
+}
+
+/// Kernels that are not Linux (gVisor's) know neither ambient capabilities nor secure bits, and say so
+/// by `EINVAL`, which Linux never does here. There is nothing to take away then: the bounding set is
+/// empty, and no program gains what is not in it.
+fn absent_is_well(outcome: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    match outcome {
+        Err(rustix::io::Errno::INVAL) => Ok(()),
+        outcome => outcome,
+    }
 }
 
 /// A second fence around what the mounts allow: writing only where a box has something to write,

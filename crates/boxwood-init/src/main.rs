@@ -6,6 +6,8 @@
 //! `join-stdin`) it is the init of the box it finds itself in. As `boxwood-init enter` it becomes
 //! another program in a user namespace that the daemon made.
 
+mod account;
+mod attach;
 mod birth;
 mod command;
 mod denials;
@@ -13,8 +15,12 @@ mod enter;
 mod files;
 mod join;
 mod lockdown;
+mod marks;
 mod mounter;
+mod owner;
 mod places;
+mod relay;
+mod relay_stream;
 mod root;
 mod serve;
 mod spawner;
@@ -27,6 +33,7 @@ fn main() {
         Some(word) if word == boxwood_init::JOIN => join::run(boxwood_init::MEETING_PLACE),
         Some(word) if word == boxwood_init::JOIN_STDIN => join::run("/proc/self/fd/0"),
         Some(word) if word == boxwood_init::ENTER => enter::run(arguments),
+        Some(word) if word == boxwood_init::JOIN_STREAM => attach::run(),
         _ => spawner::run(),
     }
 }

@@ -9,7 +9,7 @@ use boxwood_init::{
     Channel, ChannelError, FromInit, Identity, KillScope, Plan, Program, Spawn, StdioPlan, ToInit,
 };
 use boxwood_sys::clone::{ChildStack, exit_now};
-use boxwood_sys::{fsid, seccomp, signals};
+use boxwood_sys::{seccomp, signals};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
@@ -18,9 +18,10 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::command::{Prepared, Streams};
 use crate::lockdown::Locked;
+use crate::marks::{self, Marked};
 use crate::step::{Step, StepError};
 use crate::supervise::{self, Supervisor};
-use crate::{denials, files};
+use crate::{denials, files, owner};
 
 struct Running {
     id: u64,
@@ -36,6 +37,8 @@ struct Init<'a> {
     null: OwnedFd,
     stack: ChildStack,
     running: Vec<Running>,
+    /// Where there are no supervisors; see [`Marked`].
+    marked: Option<Marked>,
 }
 
 pub(crate) fn run(channel: &Channel, plan: &Plan, locked: &Locked) -> ! {
@@ -52,6 +55,7 @@ pub(crate) fn run(channel: &Channel, plan: &Plan, locked: &Locked) -> ! {
         null,
         stack,
         running: Vec::new(),
+        marked: locked.marks.then(Marked::default),
     };
     loop {
         let mut waiting = vec![
@@ -61,7 +65,8 @@ pub(crate) fn run(channel: &Channel, plan: &Plan, locked: &Locked) -> ! {
         if let Some(listener) = &locked.listener {
             waiting.push(PollFd::new(listener, PollFlags::IN));
         }
-        match poll(&mut waiting, None) {
+        let pause = init.marked.as_ref().and_then(Marked::pause);
+        match poll(&mut waiting, pause.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => exit_now(1),
         }
@@ -79,6 +84,9 @@ pub(crate) fn run(channel: &Channel, plan: &Plan, locked: &Locked) -> ! {
         }
         if !ready[0].is_empty() {
             init.obey();
+        }
+        if let Some(marked) = &mut init.marked {
+            marked.hunt();
         }
     }
 }
@@ -155,7 +163,8 @@ impl Init<'_> {
         };
         let plan = self.plan;
         let prepared = Prepared::new(&argv, &plan.environment, &env, &cwd, plan.identity)
-            .step("prepare the command")?;
+            .step("prepare the command")?
+            .marked(self.marked.as_ref().map(|_| marks::mark(spawn.id)));
         let script = script.map(at).transpose()?;
         let terminal = match stdio {
             StdioPlan::Terminal { rows, cols } => Some(open_terminal(rows, cols, &plan.identity)?),
@@ -211,7 +220,11 @@ impl Init<'_> {
         Ok(terminal.map(|(master, _)| master))
     }
 
-    fn signal(&self, id: u64, signal: i32, scope: KillScope) {
+    fn signal(&mut self, id: u64, signal: i32, scope: KillScope) {
+        if let (KillScope::Tree, Some(marked)) = (scope, &mut self.marked) {
+            marked.signal(id, signal);
+            return;
+        }
         let Some(running) = self.running.iter().find(|running| running.id == id) else {
             return;
         };
@@ -263,7 +276,9 @@ impl Init<'_> {
                         reason = "the field's width varies by machine"
                     )]
                     let kind = stat.f_type as i64;
-                    kind == TMPFS && (stat.f_bavail == 0 || stat.f_ffree == 0)
+                    // Without any files there is nothing that counts them.
+                    let no_file_left = stat.f_files > 0 && stat.f_ffree == 0;
+                    kind == TMPFS && (stat.f_bavail == 0 || no_file_left)
                 })
             })
     }
@@ -314,14 +329,7 @@ fn open_terminal(
     cols: u16,
     identity: &Identity,
 ) -> Result<(OwnedFd, OwnedFd), StepError> {
-    if !identity.single_uid {
-        fsid::set(identity.command_uid, identity.command_gid).step("open a terminal")?;
-    }
-    let opened = open_own_terminal(rows, cols);
-    if !identity.single_uid {
-        fsid::set(identity.init_uid, identity.init_uid).step("open a terminal")?;
-    }
-    opened
+    owner::as_command(identity, || open_own_terminal(rows, cols)).step("open a terminal")?
 }
 
 fn open_own_terminal(rows: u16, cols: u16) -> Result<(OwnedFd, OwnedFd), StepError> {
@@ -336,6 +344,15 @@ fn open_own_terminal(rows: u16, cols: u16) -> Result<(OwnedFd, OwnedFd), StepErr
         ws_ypixel: 0,
     };
     tcsetwinsize(&master, size).step("set the terminal's size")?;
-    let slave = ioctl_tiocgptpeer(&master, flags).step("open the terminal's other side")?;
+    let slave = match ioctl_tiocgptpeer(&master, flags) {
+        // A kernel that cannot ask the master is asked for the name; nobody can mount over it here.
+        Err(rustix::io::Errno::NOTTY) => {
+            let name =
+                rustix::pty::ptsname(&master, Vec::new()).step("name the terminal's other side")?;
+            rustix::fs::open(name, open, Mode::empty())
+        }
+        opened => opened,
+    }
+    .step("open the terminal's other side")?;
     Ok((master, slave))
 }

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
 
-use crate::command::{Prepared, Streams};
+use crate::command::{LAST_DESCRIPTOR, Prepared, Streams};
 
 /// Init's side of a supervisor.
 pub(crate) struct Supervisor {
@@ -58,7 +58,8 @@ fn supervise(prepared: &Prepared, streams: &Streams<'_>, orders: &OwnedFd, repor
     let Ok(children) = signals::child_signals() else {
         exit_now(1)
     };
-    if set_child_subreaper(Some(getpid())).is_err() {
+    // The tree of a marked command is init's to find; there we are here only to wait for it.
+    if !prepared.is_marked() && set_child_subreaper(Some(getpid())).is_err() {
         exit_now(1);
     }
     let mut stack = ChildStack::new();
@@ -86,7 +87,7 @@ fn close_all_but(kept: &[&OwnedFd]) {
         close_range(first, fd.saturating_sub(1));
         first = fd + 1;
     }
-    close_range(first, u32::MAX);
+    close_range(first, LAST_DESCRIPTOR);
 }
 
 fn close_range(first: u32, last: u32) {

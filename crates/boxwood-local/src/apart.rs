@@ -6,13 +6,12 @@ use std::sync::Arc;
 use boxwood_backend::{BoxFuture, Sandbox, StartError};
 
 use crate::host::LocalHost;
-use crate::local_box::LocalBox;
 
 /// Runs `start` in a task of its own: a caller that goes away half-way must not leave half a box. The
 /// box that then nobody wants is removed.
-pub fn start_apart(
+pub fn start_apart<S: Sandbox + 'static>(
     host: &LocalHost,
-    start: impl Future<Output = Result<Arc<LocalBox>, StartError>> + Send + 'static,
+    start: impl Future<Output = Result<Arc<S>, StartError>> + Send + 'static,
 ) -> BoxFuture<'static, Result<Arc<dyn Sandbox>, StartError>> {
     let work = host.busy.enter();
     host.pulse.beat();

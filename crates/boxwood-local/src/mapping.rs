@@ -89,6 +89,18 @@ impl BoxIds {
         })
     }
 
+    /// Those of a box whose users are nobody's here: on another machine, or behind another kernel.
+    pub fn elsewhere(identity: Identity) -> Self {
+        Self {
+            identity,
+            command_uid: identity.command_uid,
+            command_gid: identity.command_gid,
+            init_uid: identity.init_uid,
+            slot: None,
+            foreign: false,
+        }
+    }
+
     /// Whether the box's uid 0 is the host's.
     pub fn is_hosts_own(&self) -> bool {
         self.command_uid == self.identity.command_uid
