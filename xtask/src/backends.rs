@@ -40,7 +40,7 @@ const COLUMNS: [Column; 7] = [
     column("gvisor", "gVisor", "gvisor"),
 ];
 
-/// Runs only where its package does; a page cannot be judged without it.
+/// Runs only where its package does; a page with it cannot be judged without it.
 const MAY_BE_AWAY: &str = "gvisor";
 
 const BEGIN: &str = "<!-- begin: made by `cargo xtask backends` -->\n";
@@ -59,9 +59,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         if columns.iter().any(|(known, _)| known.file == column.file) {
             continue;
         }
-        if args.check && column.file == MAY_BE_AWAY {
-            println!("not judged: {} did not run here", column.title);
-            return Ok(());
+        if column.file == MAY_BE_AWAY {
+            if args.check {
+                println!("not judged: {} did not run here", column.title);
+                return Ok(());
+            }
+            println!("left out: {} did not run here", column.title);
+            continue;
         }
         bail!(
             "nothing was seen of {}: run `cargo xtask test --only {}` first",
