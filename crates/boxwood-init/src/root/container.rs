@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use boxwood_init::{Identity, MEETING_PLACE, Plan};
 use boxwood_sys::mount::{self as attributes, Depth};
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fstatfs, openat2};
+use rustix::io::Errno;
 use rustix::mount::{FsPickFlags, OpenTreeFlags, fsconfig_reconfigure, fspick, open_tree};
 
 use crate::root::collect::{Given, hide_from_commands, pts};
@@ -21,6 +22,10 @@ use crate::step::{Step, StepError};
 pub(crate) fn furnish_container(plan: &Plan, given: &Given) -> Result<(), StepError> {
     let identity = &plan.identity;
     let owner = (identity.command_uid, identity.command_gid);
+    // Before anything of the image is looked at: this process may have every right of the host's, and
+    // no engine's list of devices holds for it.
+    check_ground()?;
+    tame_root(plan.read_only_root)?;
     cover_meeting_place(plan)?;
     // Engines hide less of the kernel and nothing of init, and count no terminals.
     hide_init(identity)?;
@@ -55,7 +60,24 @@ pub(crate) fn furnish_container(plan: &Plan, given: &Given) -> Result<(), StepEr
     for (mount, tree) in plan.mounts.iter().zip(&given.mounts) {
         put_over(identity, tree, &mount.target, mount.is_dir)?;
     }
-    tame_root()
+    Ok(())
+}
+
+/// An image may ask for volumes anywhere, and a lax runtime may put one over what is the kernel's.
+fn check_ground() -> Result<(), StepError> {
+    const TMPFS: libc::__fsword_t = 0x0102_1994;
+    for (path, kind) in [("/proc", PROC_SUPER_MAGIC), ("/dev", TMPFS)] {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let place = openat2(CWD, path, flags, Mode::empty(), how)
+            .step_with(|| format!("look at {path}"))?;
+        let found = fstatfs(&place).step_with(|| format!("look at {path}"))?;
+        if found.f_type != kind {
+            return Err(Errno::INVAL)
+                .step_with(|| format!("find the engine's own {path}, not the image's"));
+        }
+    }
+    Ok(())
 }
 
 /// Commands see their own processes in the engine's `/proc`, as they do in one that we mounted.
@@ -68,15 +90,26 @@ fn hide_init(identity: &Identity) -> Result<(), StepError> {
     fsconfig_reconfigure(proc.as_fd()).step("hide init in proc")
 }
 
-/// Nothing on the image's own files gives a right or is a device.
-fn tame_root() -> Result<(), StepError> {
-    let root = open_tree(CWD, "/", OpenTreeFlags::OPEN_TREE_CLOEXEC).step("look at the root")?;
+/// Nothing on the image's own files gives a right or is a device. A root that is to be read-only is so
+/// with everything that the engine mounted in it: an image's volumes are on the host's disk.
+fn tame_root(read_only: bool) -> Result<(), StepError> {
+    let look = |path| open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLOEXEC);
+    let root = look("/").step("look at the root")?;
     attributes::set_attributes(
         root.as_fd(),
         attributes::NOSUID | attributes::NODEV,
         Depth::One,
     )
-    .step("take set-id bits and devices off the root")
+    .step("take set-id bits and devices off the root")?;
+    if !read_only {
+        return Ok(());
+    }
+    let close = attributes::RDONLY | attributes::NOSUID;
+    attributes::set_attributes(root.as_fd(), close, Depth::Recursive)
+        .step("make everything in the root read-only")?;
+    let proc = look("/proc").step("look at proc")?;
+    attributes::clear_attributes(proc.as_fd(), attributes::RDONLY, Depth::One)
+        .step("let processes set what is their own")
 }
 
 /// Hides the init program and the daemon's socket behind the few files of `/etc` that a box has of

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::fd::OwnedFd;
 
-use boxwood_init::{Identity, Plan, RootPlan};
+use boxwood_init::{Plan, RootPlan};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 
 use crate::step::{Step, StepError};
 
@@ -63,25 +65,6 @@ fn group() -> String {
     format!("root:x:0:\ntty:x:5:\n{BOX_GROUP}nogroup:x:65534:\n")
 }
 
-/// The same for commands of another number than the usual one, and from inside.
-pub(crate) fn add_user_with(identity: &Identity) -> Result<(), StepError> {
-    let (uid, gid) = (identity.command_uid, identity.command_gid);
-    let lines = [
-        (
-            "/etc/passwd",
-            uid,
-            format!("box:x:{uid}:{gid}:box:/home/box:/bin/sh\n"),
-        ),
-        ("/etc/group", gid, format!("box:x:{gid}:\n")),
-    ];
-    for (path, number, line) in lines {
-        if let Some(text) = with_entry(path, number, &line)? {
-            fs::write(path, text).step_with(|| format!("write {path}"))?;
-        }
-    }
-    Ok(())
-}
-
 /// Images have users of their own; the box's is added when its number is free.
 fn add_user() -> Result<(), StepError> {
     for (path, line) in USER_FILES {
@@ -98,15 +81,10 @@ pub(super) const USER_FILES: [(&str, &str); 2] =
 
 /// The image's table with the box's entry; `None` when somebody has its number already.
 pub(super) fn with_user(path: &str, line: &str) -> Result<Option<String>, StepError> {
-    with_entry(path, 1000, line)
-}
-
-fn with_entry(path: &str, number: u32, line: &str) -> Result<Option<String>, StepError> {
-    let number = number.to_string();
     let before = read_table(path).step_with(|| format!("read {path}"))?;
     let taken = before
         .lines()
-        .any(|entry| entry.split(':').nth(2) == Some(number.as_str()));
+        .any(|entry| entry.split(':').nth(2) == Some("1000"));
     let gap = if before.is_empty() || before.ends_with('\n') {
         ""
     } else {
@@ -115,22 +93,35 @@ fn with_entry(path: &str, number: u32, line: &str) -> Result<Option<String>, Ste
     Ok((!taken).then(|| format!("{before}{gap}{line}")))
 }
 
-/// An image may have anything in that place: a pipe, a device without an end.
+/// An image may have anything in that place: a pipe, a device that does something when it is opened, a
+/// link to what only the kernel and its root know. So it is looked at before it is opened, and it is a
+/// file of the image's own or none.
 fn read_table(path: &str) -> io::Result<String> {
     const MOST: u64 = 1024 * 1024;
-    let opened = fs::File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(path);
-    let file = match opened {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-        file => file?,
+    let found = match open_own(path, OFlags::PATH) {
+        Err(Errno::NOENT) => return Ok(String::new()),
+        found => rustix::fs::fstat(found?)?,
     };
-    let found = file.metadata()?;
-    if !found.is_file() || found.len() > MOST {
+    let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    if !is_file || u64::try_from(found.st_size).map_or(true, |size| size > MOST) {
         return Err(io::ErrorKind::InvalidData.into());
     }
+    let file = fs::File::from(open_own(
+        path,
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY,
+    )?);
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Opens what is on the same mount as the root, links included.
+fn open_own(path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = flags | OFlags::CLOEXEC;
+    let how = ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
+    match openat2(CWD, path, flags, Mode::empty(), how) {
+        // Not Linux: the box is behind a kernel of its own, and this is one of its processes.
+        Err(Errno::NOSYS) => rustix::fs::open(path, flags, Mode::empty()),
+        opened => opened,
+    }
 }
