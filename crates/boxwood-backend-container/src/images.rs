@@ -1,5 +1,6 @@
 //! The engine's own images.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use boxwood_api::{ImageInfo, ImageName, ImageSource};
@@ -14,6 +15,9 @@ const LIST: Duration = Duration::from_secs(30);
 const REMOVE: Duration = Duration::from_mins(2);
 /// For an archive to arrive and be unpacked.
 const IMPORT: Duration = Duration::from_hours(1);
+
+/// The mark of an image that a caller of ours brought.
+const IMPORTED: &str = "boxwood.imported";
 
 pub(crate) struct EngineImages {
     cli: Cli,
@@ -100,6 +104,35 @@ impl EngineImages {
             .collect();
         list.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(list)
+    }
+
+    /// Whether a caller of ours may have this name. The engine's images are run by others too, under their
+    /// names and with rights that no box has: nobody may put his own in their place.
+    async fn check_free(&self, name: &ImageName) -> Result<(), ImageError> {
+        let args = Args::new([
+            "image",
+            "inspect",
+            "--format",
+            "{{json .Config.Labels}}",
+            "--",
+            name.as_str(),
+        ]);
+        let labels = match self.cli.run(args.0, LIST).await {
+            Err(error) if error.no_such_image() => return Ok(()),
+            told => told.map_err(|error| self.failed("look at it", name, error))?,
+        };
+        let labels: Option<BTreeMap<String, String>> =
+            serde_json::from_str(labels.trim()).unwrap_or_default();
+        if labels.is_some_and(|labels| labels.contains_key(IMPORTED)) {
+            return Ok(());
+        }
+        Err(ImageError::Reserved {
+            image: name.to_string(),
+            why: format!(
+                "{} has an image of this name that was not imported by Boxwood, and others may run it",
+                self.backend()
+            ),
+        })
     }
 
     fn not_found(&self, name: &ImageName) -> ImageError {
@@ -208,7 +241,9 @@ impl Images for EngineImages {
         archive: ImageArchive,
     ) -> BoxFuture<'a, Result<ImageInfo, ImageError>> {
         Box::pin(async move {
-            let args = Args::new(["image", "import", "-", name.as_str()]);
+            self.check_free(name).await?;
+            let mark = format!("LABEL {IMPORTED}=true");
+            let args = Args::new(["image", "import", "--change", &mark, "-", name.as_str()]);
             match self.cli.feed(args.0, archive, IMPORT).await {
                 Ok(_) => self.one(name).await,
                 Err(error @ CliError::Refused { .. }) if !error.engine_is_away() => {

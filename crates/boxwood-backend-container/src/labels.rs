@@ -8,8 +8,12 @@ use std::fs;
 use std::path::Path;
 
 use boxwood_policy::AdmittedSpec;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 pub(crate) const INSTANCE: &str = "boxwood.instance";
+/// What the name of every container of ours begins with.
+pub(crate) const NAME_PREFIX: &str = "langbot-box-";
 const INCARNATION: &str = "boxwood.incarnation";
 const CONFIG: &str = "boxwood.config";
 const LEASE: &str = "boxwood.lease";
@@ -60,18 +64,34 @@ impl Owner {
     }
 
     /// Whether the box with these labels has nobody any more. What another daemon made and cannot be
-    /// judged from here (another machine, another process namespace) has somebody.
+    /// judged from here (another machine, another process namespace) has somebody; an earlier life of
+    /// ours has not, wherever it was.
     pub(crate) fn is_orphan(&self, labels: &BTreeMap<String, String>) -> bool {
         let Some(instance) = labels.get(INSTANCE) else {
             return false;
         };
-        if *instance == self.instance {
-            // Nobody else can be this instance while we are.
-            return labels.get(INCARNATION) != Some(&self.incarnation);
+        let ours = *instance == self.instance;
+        if ours && labels.get(INCARNATION) == Some(&self.incarnation) {
+            return false;
         }
-        let lease = labels.get(LEASE).and_then(|text| Lease::parse(text));
-        lease.is_some_and(|lease| lease.is_over(&self.lease))
+        let Some(lease) = labels.get(LEASE).and_then(|text| Lease::parse(text)) else {
+            return false;
+        };
+        match lease.standing(&self.lease) {
+            // Even under our own name: one process may have two backends on one engine.
+            Standing::Held => false,
+            Standing::Over => true,
+            Standing::Unknown => ours && boxwood_local::is_nobody_elses(instance),
+        }
     }
+}
+
+/// What can be said of a lease from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Held,
+    Over,
+    Unknown,
 }
 
 impl Lease {
@@ -111,12 +131,27 @@ impl Lease {
     }
 
     /// As seen by the holder of `ours`.
-    fn is_over(&self, ours: &Self) -> bool {
+    fn standing(&self, ours: &Self) -> Standing {
         let comparable = !self.boot.is_empty()
+            && self.started != 0
             && self.boot == ours.boot
             && self.pid_namespace == ours.pid_namespace;
-        comparable && started(self.pid) != Some(self.started)
+        if !comparable {
+            return Standing::Unknown;
+        }
+        match started(self.pid) {
+            Some(now) if now == self.started => Standing::Held,
+            None if is_hidden(self.pid) => Standing::Held,
+            _ => Standing::Over,
+        }
     }
+}
+
+/// Whether there is a process that `/proc` does not show us: some hosts hide those of other users.
+fn is_hidden(pid: u32) -> bool {
+    let shown = Path::new("/proc").join(pid.to_string()).exists();
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    !shown && pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 fn digits(text: &str) -> String {
@@ -153,7 +188,7 @@ pub(crate) fn container_name(session: &str) -> std::io::Result<String> {
         plain => plain,
     };
     let unique = getrandom::u64().map_err(std::io::Error::other)?;
-    Ok(format!("langbot-box-{plain}-{unique:016x}"))
+    Ok(format!("{NAME_PREFIX}{plain}-{unique:016x}"))
 }
 
 #[cfg(test)]
@@ -172,9 +207,17 @@ mod tests {
     fn a_box_is_an_orphan_only_when_its_maker_is_surely_gone() {
         let us = Owner::this_process("us");
         assert!(!us.is_orphan(&of(&us)));
-        // An earlier life of ours.
+        // Another backend of ours, on the same engine under another name.
         let mut earlier = us.clone();
         earlier.incarnation = "0".to_owned();
+        assert!(!us.is_orphan(&of(&earlier)));
+        // An earlier life of ours: here, before a restart of the machine, in another container.
+        earlier.lease.started += 1;
+        assert!(us.is_orphan(&of(&earlier)));
+        earlier.lease.boot = "before".to_owned();
+        assert!(us.is_orphan(&of(&earlier)));
+        earlier.lease = us.lease.clone();
+        earlier.lease.pid_namespace = "1".to_owned();
         assert!(us.is_orphan(&of(&earlier)));
         // Another daemon that lives: this very process is proof of that.
         let mut other = us.clone();
@@ -188,6 +231,16 @@ mod tests {
         assert!(!us.is_orphan(&of(&other)));
         other.lease.boot = us.lease.boot.clone();
         other.lease.pid_namespace = "1".to_owned();
+        assert!(!us.is_orphan(&of(&other)));
+        // Single commands are called by a number that others have elsewhere.
+        let single = Owner::this_process("run-7");
+        let mut namesake = Owner::this_process("run-7");
+        namesake.lease.pid_namespace = "1".to_owned();
+        assert!(!single.is_orphan(&of(&namesake)));
+        // One that does not know when it began has promised nothing.
+        other = us.clone();
+        other.instance = "other".to_owned();
+        other.lease.started = 0;
         assert!(!us.is_orphan(&of(&other)));
         // The seed's own.
         let seed = BTreeMap::from([("langbot.box".to_owned(), "true".to_owned())]);
