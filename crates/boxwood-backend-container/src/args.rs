@@ -2,12 +2,13 @@
 //!
 //! Comes in: values, checked or not. Goes out: vectors in which each value is an argument of its own
 //! or the rest of one behind a word of ours, so that none can be taken for an option. Never here: a
-//! path that a client chose; mounts are put into the box from outside.
+//! path that a client chose, unless the box is behind another kernel; everywhere else mounts are put
+//! into it from outside.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use boxwood_init::{JOIN, MEETING_PLACE, PROGRAM_NAME};
+use boxwood_init::{JOIN, JOIN_STREAM, MEETING_PLACE, PROGRAM_NAME};
 use boxwood_local::PROCESSES_OF_OURS;
 use boxwood_policy::Limits;
 
@@ -34,16 +35,50 @@ pub(crate) struct Run<'a> {
     pub(crate) limits: Option<Limits>,
     pub(crate) read_only: bool,
     pub(crate) users: Users,
-    /// The directory with init and its socket.
-    pub(crate) meeting: &'a Path,
+    pub(crate) inside: Inside<'a>,
+}
+
+/// How init and everything around it get into the container.
+pub(crate) enum Inside<'a> {
+    /// From outside. The directory has init and its socket.
+    Meeting(&'a Path),
+    /// By the engine, before the container starts.
+    Furnished(&'a Furniture),
+}
+
+/// What an engine puts into a container where nobody else can.
+pub(crate) struct Furniture {
+    pub(crate) areas: Vec<Area>,
+    pub(crate) shared_memory_mb: u64,
+    pub(crate) binds: Vec<Bind>,
+}
+
+/// A private place in memory.
+pub(crate) struct Area {
+    /// Absolute, without a colon.
+    pub(crate) path: String,
+    pub(crate) size_mb: u64,
+    pub(crate) mode: u32,
+    pub(crate) owner: (u32, u32),
+}
+
+/// A file or directory of the engine's machine.
+pub(crate) struct Bind {
+    pub(crate) source: PathBuf,
+    pub(crate) target: String,
+    pub(crate) read_only: bool,
 }
 
 /// What init has while it gets ready; it keeps the first three, and commands have none.
 const CAPABILITIES: [&str; 4] = ["SETUID", "SETGID", "KILL", "SETPCAP"];
 
-/// A new container that runs in the background and goes when its init ends.
+/// A new container that goes when its init ends. It runs in the background, or is to be furnished and
+/// started.
 pub(crate) fn run(run: &Run<'_>) -> Vec<OsString> {
-    let mut args = Args::new(["run", "--detach", "--rm"]);
+    let mut args = match run.inside {
+        Inside::Meeting(_) => Args::new(["run", "--detach", "--rm"]),
+        Inside::Furnished(_) => Args::new(["create", "--interactive", "--rm"]),
+    };
     args.option("--name", run.name);
     for (key, value) in run.labels {
         args.option("--label", format!("{key}={value}"));
@@ -87,6 +122,13 @@ pub(crate) fn run(run: &Run<'_>) -> Vec<OsString> {
             args.flag("--http-proxy=false");
             args.flag("--read-only-tmpfs=false");
             args.flag("--no-hosts");
+            // Whatever its own configuration says.
+            args.flag("--env-host=false");
+            args.flag("--image-volume=ignore");
+            args.option("--pid", "private");
+            args.option("--uts", "private");
+            // It would make a table of its own, readable to nobody inside.
+            args.flag("--passwd=false");
         }
     }
     match run.users {
@@ -101,12 +143,80 @@ pub(crate) fn run(run: &Run<'_>) -> Vec<OsString> {
     if let Some(runtime) = run.runtime {
         args.option("--runtime", runtime);
     }
-    args.option("--mount", bind_read_only(run.meeting, MEETING_PLACE));
+    let word = match run.inside {
+        Inside::Meeting(directory) => {
+            args.option("--mount", bind(directory, MEETING_PLACE, true));
+            JOIN
+        }
+        Inside::Furnished(furniture) => {
+            furnish(&mut args, run.engine, furniture);
+            JOIN_STREAM
+        }
+    };
     args.option("--entrypoint", format!("{MEETING_PLACE}/{PROGRAM_NAME}"));
     args.flag("--");
     args.flag(run.image);
-    args.flag(JOIN);
+    args.flag(word);
     args.0
+}
+
+fn furnish(args: &mut Args, engine: Engine, furniture: &Furniture) {
+    // Nothing can be copied into a read-only container but into a volume of its own.
+    args.option("--mount", format!("type=volume,target={MEETING_PLACE}"));
+    args.option("--shm-size", format!("{}m", furniture.shared_memory_mb));
+    args.option("--add-host", "box:127.0.0.1");
+    for area in &furniture.areas {
+        let (uid, gid) = area.owner;
+        let more = match engine {
+            Engine::Docker => String::new(),
+            // It would copy what the image has at that place.
+            Engine::Podman => ",notmpcopyup".to_owned(),
+        };
+        args.option(
+            "--tmpfs",
+            format!(
+                "{}:rw,exec,nosuid,nodev,size={}m,mode={:o},uid={uid},gid={gid}{more}",
+                area.path, area.size_mb, area.mode
+            ),
+        );
+    }
+    for mount in &furniture.binds {
+        let text = bind(&mount.source, &mount.target, mount.read_only);
+        args.option("--mount", text);
+    }
+}
+
+/// An archive from standard input, into a container that has not started.
+pub(crate) fn copy_in(name: &str) -> Vec<OsString> {
+    Args::new(["cp", "-", &format!("{name}:{MEETING_PLACE}")]).0
+}
+
+/// Starts a container that is there; its first process has the caller's streams.
+pub(crate) fn start_attached(name: &str) -> Vec<OsString> {
+    Args::new([
+        "container",
+        "start",
+        "--attach",
+        "--interactive",
+        "--",
+        name,
+    ])
+    .0
+}
+
+/// Where Docker's client would look for its daemon.
+pub(crate) fn endpoint() -> Vec<OsString> {
+    let format = "{{.Endpoints.docker.Host}}";
+    Args::new(["context", "inspect", "--format", format]).0
+}
+
+/// The kernel under the engine's containers.
+pub(crate) fn kernel(engine: Engine) -> Vec<OsString> {
+    let format = match engine {
+        Engine::Docker => "{{.KernelVersion}}",
+        Engine::Podman => "{{.Host.Kernel}}",
+    };
+    Args::new(["info", "--format", format]).0
 }
 
 /// The pid of a container's first process, and whether it runs.
@@ -123,7 +233,7 @@ pub(crate) fn remove<N: AsRef<str>>(names: &[N]) -> Vec<OsString> {
     args.0
 }
 
-/// Everything of any Boxwood, one JSON object for each: its id and labels.
+/// Everything of any Boxwood: the ids.
 pub(crate) fn list_ours() -> Vec<OsString> {
     let filter = format!("label={}", crate::labels::INSTANCE);
     let mut args = Args::new(["container", "ls", "--all", "--no-trunc"]);
@@ -134,7 +244,7 @@ pub(crate) fn list_ours() -> Vec<OsString> {
 
 pub(crate) fn labels_of<N: AsRef<str>>(ids: &[N]) -> Vec<OsString> {
     // Podman knows its fields by their names in Go, Docker by either.
-    let format = "{{json .ID}} {{json .Config.Labels}}";
+    let format = "{{json .ID}} {{json .Name}} {{json .Config.Labels}}";
     let mut args = Args::new(["container", "inspect", "--format", format, "--"]);
     for id in ids {
         args.flag(id.as_ref());
@@ -143,10 +253,14 @@ pub(crate) fn labels_of<N: AsRef<str>>(ids: &[N]) -> Vec<OsString> {
 }
 
 /// A bind for `--mount`, whose value is a line of CSV.
-fn bind_read_only(source: &Path, target: &str) -> OsString {
+fn bind(source: &Path, target: &str, read_only: bool) -> OsString {
     let mut text = OsString::from("type=bind,");
     text.push(csv_field("source", source));
-    text.push(format!(",target={target},readonly"));
+    text.push(",");
+    text.push(csv_field("target", Path::new(target)));
+    if read_only {
+        text.push(",readonly");
+    }
     text
 }
 
@@ -194,7 +308,7 @@ mod tests {
         words.join("\n")
     }
 
-    fn example<'a>(engine: Engine, labels: &'a [(String, String)]) -> Run<'a> {
+    fn example(engine: Engine, labels: &[(String, String)]) -> Run<'_> {
         Run {
             engine,
             name: "langbot-box-demo-0badcafe",
@@ -210,7 +324,7 @@ mod tests {
             }),
             read_only: true,
             users: Users::Engine,
-            meeting: Path::new("/run/boxwood/boxes/b1-0"),
+            inside: Inside::Meeting(Path::new("/run/boxwood/boxes/b1-0")),
         }
     }
 
@@ -232,8 +346,33 @@ mod tests {
     }
 
     #[test]
+    fn docker_create_for_another_kernel() {
+        let furniture = Furniture {
+            areas: vec![Area {
+                path: "/workspace".to_owned(),
+                size_mb: 96,
+                mode: 0o755,
+                owner: (1000, 1000),
+            }],
+            shared_memory_mb: 64,
+            binds: vec![Bind {
+                source: PathBuf::from("/srv/a,b"),
+                target: "/data/c,d".to_owned(),
+                read_only: false,
+            }],
+        };
+        let mut wanted = example(Engine::Docker, &[]);
+        wanted.runtime = Some("runsc");
+        wanted.inside = Inside::Furnished(&furniture);
+        insta::assert_snapshot!(lines(&run(&wanted)));
+    }
+
+    #[test]
     fn a_directory_with_any_name_stays_one_field() {
-        let bind = |path: &str| bind_read_only(Path::new(path), "/x").into_string().unwrap();
+        let bind = |path: &str| {
+            let text = bind(Path::new(path), "/x", true).into_string();
+            text.expect("UTF-8")
+        };
         assert_eq!(bind("/run/a"), "type=bind,source=/run/a,target=/x,readonly");
         assert_eq!(
             bind("/run/a,readonly=false \"b\""),

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::args;
 use crate::cli::{Cli, CliError};
-use crate::labels::Owner;
+use crate::labels::{NAME_PREFIX, Owner};
 
 /// An engine that takes longer to remove a container is not well.
 const REMOVAL: Duration = Duration::from_secs(30);
@@ -73,8 +73,8 @@ impl Janitor {
         let orphans: Vec<String> = told
             .lines()
             .filter_map(read_line)
-            .filter(|(_, labels)| self.owner.is_orphan(labels))
-            .map(|(id, _)| id)
+            .filter(|found| has_our_name(&found.name) && self.owner.is_orphan(&found.labels))
+            .map(|found| found.id)
             .collect();
         if orphans.is_empty() {
             return Ok(());
@@ -205,12 +205,27 @@ fn still_in_doubt(doubt: Doubt, removed: Removed, now: Instant) -> Option<Doubt>
     (!is_settled).then_some(Doubt::Unborn { missing_since })
 }
 
-/// Two JSON values on a line: an id, and labels or null.
-fn read_line(line: &str) -> Option<(String, BTreeMap<String, String>)> {
+struct Found {
+    id: String,
+    name: String,
+    labels: BTreeMap<String, String>,
+}
+
+/// Three JSON values on a line: an id, a name, and labels or null.
+fn read_line(line: &str) -> Option<Found> {
     let mut values = serde_json::Deserializer::from_str(line).into_iter::<serde_json::Value>();
-    let id = values.next()?.ok()?.as_str()?.to_owned();
-    let labels = serde_json::from_value(values.next()?.ok()?).ok()?;
-    Some((id, labels))
+    let mut next = || values.next()?.ok();
+    Some(Found {
+        id: next()?.as_str()?.to_owned(),
+        name: next()?.as_str()?.to_owned(),
+        labels: serde_json::from_value(next()?).ok()?,
+    })
+}
+
+/// Labels alone do not make a box: an image that somebody made of one has them too, and so has every
+/// container from it. Docker writes names with a slash in front.
+fn has_our_name(name: &str) -> bool {
+    name.trim_start_matches('/').starts_with(NAME_PREFIX)
 }
 
 #[cfg(test)]
@@ -219,12 +234,19 @@ mod tests {
 
     #[test]
     fn what_an_engine_prints_is_read_whatever_is_in_a_label() {
-        let line = r#""abc" {"langbot.session_id":"a \"b\" } \n","x":""}"#;
-        let (id, labels) = read_line(line).expect("a line");
-        assert_eq!(id, "abc");
-        assert_eq!(labels["langbot.session_id"], "a \"b\" } \n");
-        assert!(read_line("\"abc\" null").is_none());
+        let line = r#""abc" "/n" {"langbot.session_id":"a \"b\" } \n","x":""}"#;
+        let found = read_line(line).expect("a line");
+        assert_eq!((&*found.id, &*found.name), ("abc", "/n"));
+        assert_eq!(found.labels["langbot.session_id"], "a \"b\" } \n");
+        assert!(read_line("\"abc\" \"/n\" null").is_none());
         assert!(read_line("").is_none());
+    }
+
+    #[test]
+    fn a_container_from_an_image_of_a_box_is_no_box() {
+        assert!(has_our_name("/langbot-box-demo-0badcafe"));
+        assert!(has_our_name("langbot-box-demo-0badcafe"));
+        assert!(!has_our_name("/postgres"));
     }
 
     #[test]

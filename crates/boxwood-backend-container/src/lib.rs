@@ -13,8 +13,10 @@ mod janitor;
 mod label;
 mod labels;
 mod probe;
+mod sandbox;
 mod settings;
 mod start;
+mod through;
 
 use std::sync::Arc;
 
@@ -29,6 +31,7 @@ use crate::cli::Cli;
 use crate::images::EngineImages;
 use crate::janitor::Janitor;
 use crate::labels::Owner;
+use crate::through::{Place, Way, Ways, kernel_of};
 pub use settings::{ContainerSettings, Engine};
 
 /// The backend. Clones share everything.
@@ -44,6 +47,13 @@ pub(crate) struct Shared {
     owner: Owner,
     janitor: Arc<Janitor>,
     images: EngineImages,
+    ways: Ways,
+}
+
+impl Shared {
+    async fn way(&self) -> Way {
+        self.ways.way(&self.settings, &self.cli).await
+    }
 }
 
 impl ContainerBackend {
@@ -61,6 +71,7 @@ impl ContainerBackend {
                 settings,
                 cli,
                 owner,
+                ways: Ways::default(),
             }),
         }
     }
@@ -72,16 +83,20 @@ impl Backend for ContainerBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let settings = &self.shared.settings;
+        let way = self.shared.ways.known(settings).unwrap_or(Way::Direct);
+        let direct = way == Way::Direct;
+        let boundary = kernel_of(settings).is_some();
         Capabilities {
             pty: true,
             managed_processes: true,
-            files: true,
-            network: true,
-            host_mounts: true,
-            live_mounts: true,
+            files: direct,
+            network: direct,
+            host_mounts: way != Way::Through(Place::Elsewhere),
+            live_mounts: direct,
             mechanisms: Mechanism::ALL
                 .into_iter()
-                .filter(|&mechanism| mechanism != Mechanism::KernelBoundary)
+                .filter(|&mechanism| boundary || mechanism != Mechanism::KernelBoundary)
                 .collect(),
         }
     }

@@ -7,7 +7,7 @@ use boxwood_backend::{Finding, Outcome, Probe, ProbeError};
 
 use crate::Shared;
 use crate::args::Args;
-use crate::start::refused;
+use crate::start::unavailable;
 
 /// An engine that needs longer to say who it is will not start boxes in good time.
 const INFO: Duration = Duration::from_secs(10);
@@ -29,14 +29,14 @@ async fn engine(shared: &Shared) -> Finding {
         // Docker's client answers for itself and prints that the daemon did not.
         Ok(told) if told.contains("\"ServerErrors\":[\"") => fatal(
             shared,
-            crate::cli::CliError::Refused {
+            &crate::cli::CliError::Refused {
                 said: "Cannot connect to the Docker daemon".to_owned(),
             },
         ),
         Ok(_) => Outcome::Works {
             detail: format!("`{} info` answers", shared.cli.program()),
         },
-        Err(error) => fatal(shared, error),
+        Err(error) => fatal(shared, &error),
     };
     Finding {
         name: "engine",
@@ -46,8 +46,8 @@ async fn engine(shared: &Shared) -> Finding {
     }
 }
 
-fn fatal(shared: &Shared, error: crate::cli::CliError) -> Outcome {
-    let error = refused(shared, error);
+fn fatal(shared: &Shared, error: &crate::cli::CliError) -> Outcome {
+    let error = unavailable(shared, error);
     Outcome::Fatal {
         why: boxwood_local::chain(&error),
         fix: error

@@ -14,60 +14,114 @@ use boxwood_local::{
 };
 use boxwood_policy::{AdmittedSpec, BoxUser, Denial, Image, check_label};
 
-use crate::args::{self, Run, Users};
+use crate::args::{self, Inside, Run, Users};
 use crate::cli::CliError;
 use crate::janitor::Janitor;
 use crate::labels::container_name;
+use crate::sandbox::ContainerBox;
 use crate::settings::Engine;
+use crate::through::{self, Place, Way};
 use crate::{Shared, label};
 
 /// For the engine to make a container. Generous: a busy disk is not a broken engine.
-const RUN: Duration = Duration::from_mins(1);
+pub(crate) const RUN: Duration = Duration::from_mins(1);
 /// From then on, for init to call.
 const CALL: Duration = Duration::from_secs(20);
-const INSPECT: Duration = Duration::from_secs(20);
+pub(crate) const INSPECT: Duration = Duration::from_secs(20);
 
 pub(crate) async fn start(
     shared: Arc<Shared>,
     spec: AdmittedSpec,
     progress: Progress,
-) -> Result<Arc<LocalBox>, StartError> {
+) -> Result<Arc<ContainerBox>, StartError> {
     shared
         .janitor
         .sweep_once()
         .await
-        .map_err(|error| refused(&shared, error))?;
+        .map_err(|error| unavailable(&shared, &error))?;
     let image = image(&shared, &spec)?;
-    let name = container_name(spec.session().as_str()).map_err(step("name it"))?;
-    let made = match make(&shared, &spec, &image, &name).await {
+    let started = match attempt(&shared, &spec, &image).await {
         Err(Failed::NoImage) if shared.settings.pull => {
             pull(&shared, &image, &progress).await?;
-            make(&shared, &spec, &image, &name).await
+            attempt(&shared, &spec, &image).await
         }
-        made => made,
+        started => started,
     };
-    let Made { remains, caller } = match made {
-        Ok(made) => made,
-        Err(failed) => {
-            // The engine may have got further than we heard.
-            if let Err(error) = shared.janitor.remove(&name).await {
-                tracing::warn!(%error, name, "a failed start left a container behind");
+    match started {
+        Ok(started) => Ok(Arc::new(started)),
+        Err(failed) => Err(failed.into_start_error(&shared, image.as_str())),
+    }
+}
+
+/// By whichever way leads into boxes of this engine.
+async fn attempt(
+    shared: &Arc<Shared>,
+    spec: &AdmittedSpec,
+    image: &ImageName,
+) -> Result<ContainerBox, Failed> {
+    let place = match shared.way().await {
+        Way::Through(place) => place,
+        Way::Direct => match direct(shared, spec, image).await {
+            Err(Failed::NotHere { why }) => {
+                tracing::warn!(
+                    why,
+                    engine = shared.settings.engine.name(),
+                    "the engine does not run on this machine; boxes are reached through it from now on"
+                );
+                shared.ways.is_elsewhere();
+                Place::Elsewhere
             }
-            return Err(failed.into_start_error(&shared, image.as_str()));
-        }
+            started => return started,
+        },
     };
-    match settle_in(&shared, &spec, &remains, caller).await {
-        Ok(begun) => Ok(Arc::new(begun)),
+    let name = new_name(spec)?;
+    let started = through::start(shared, spec, image, &name, place).await;
+    match started {
+        Err(failed) => Err(clear(shared, &name, failed).await),
+        started => started,
+    }
+}
+
+fn new_name(spec: &AdmittedSpec) -> Result<String, StartError> {
+    container_name(spec.session().as_str()).map_err(step("name it"))
+}
+
+/// After a failure: the engine may have got further than we heard, or may yet do so. Why it failed.
+async fn clear(shared: &Shared, name: &str, failed: Failed) -> Failed {
+    let failed = match failed {
+        Failed::Engine(error) => Failed::Engine(shared.cli.explain(error).await),
+        failed => failed,
+    };
+    if matches!(&failed, Failed::Engine(error) if error.engine_is_away()) {
+        shared.janitor.remove_unborn(name);
+    } else if let Err(error) = shared.janitor.remove(name).await {
+        tracing::warn!(%error, name, "a failed start left a container behind");
+    }
+    failed
+}
+
+async fn direct(
+    shared: &Arc<Shared>,
+    spec: &AdmittedSpec,
+    image: &ImageName,
+) -> Result<ContainerBox, Failed> {
+    let name = new_name(spec)?;
+    let Made { remains, caller } = match make(shared, spec, image, &name).await {
+        Ok(made) => made,
+        Err(failed) => return Err(clear(shared, &name, failed).await),
+    };
+    match settle_in(shared, spec, &remains, caller).await {
+        Ok(begun) => Ok(ContainerBox::direct(begun)),
         Err(error) => {
             if let Err(error) = remains.clear().await {
                 tracing::warn!(%error, name, "a failed start left something behind");
             }
-            Err(error)
+            Err(error.into())
         }
     }
 }
 
-fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
+pub(crate) fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
     let step = step.to_owned();
     move |source| StartError::Step { step, source }
 }
@@ -115,8 +169,12 @@ struct Made {
     caller: boxwood_init::Channel,
 }
 
-enum Failed {
+pub(crate) enum Failed {
     NoImage,
+    /// The engine answers, and what is on this machine is not where it is.
+    NotHere {
+        why: String,
+    },
     Engine(CliError),
     Start(StartError),
 }
@@ -131,7 +189,8 @@ impl Failed {
     fn into_start_error(self, shared: &Shared, image: &str) -> StartError {
         match self {
             Self::Start(error) => error,
-            Self::Engine(error) => refused(shared, error),
+            Self::NotHere { why } => step("hear from init")(io::Error::other(why)),
+            Self::Engine(error) => refused(shared, &error),
             Self::NoImage => StartError::ImageNotFound {
                 image: image.to_owned(),
                 hint: format!(
@@ -145,33 +204,38 @@ impl Failed {
 }
 
 /// What an engine said, as what it means for a start.
-pub(crate) fn refused(shared: &Shared, error: CliError) -> StartError {
+fn refused(shared: &Shared, error: &CliError) -> StartError {
     if error.engine_is_away() {
-        let hint = match (&error, shared.settings.engine) {
-            (CliError::Program { .. }, engine) => format!(
-                "install it (`apt-get install {}`), or set `[{}] program`",
-                match engine {
-                    Engine::Docker => "docker.io",
-                    Engine::Podman => "podman",
-                },
-                engine.name()
-            ),
-            (_, Engine::Docker) => {
-                "start it (`systemctl start docker`), and see that this user may use its socket"
-                    .to_owned()
-            }
-            (_, Engine::Podman) => "see what `podman info` says".to_owned(),
-        };
-        return StartError::Unavailable {
-            why: format!(
-                "{} is not available: {}",
-                shared.settings.engine.name(),
-                boxwood_local::chain(&error)
-            ),
-            hint,
-        };
+        return unavailable(shared, error);
     }
-    step("have the engine make it")(io::Error::other(boxwood_local::chain(&error)))
+    step("have the engine make it")(io::Error::other(boxwood_local::chain(error)))
+}
+
+/// An engine that is not there, or that cannot even say what it has.
+pub(crate) fn unavailable(shared: &Shared, error: &CliError) -> StartError {
+    let hint = match (error, shared.settings.engine) {
+        (CliError::Program { .. }, engine) => format!(
+            "install it (`apt-get install {}`), or set `[{}] program`",
+            match engine {
+                Engine::Docker => "docker.io",
+                Engine::Podman => "podman",
+            },
+            engine.name()
+        ),
+        (_, Engine::Docker) => {
+            "start it (`systemctl start docker`), and see that this user may use its socket"
+                .to_owned()
+        }
+        (_, Engine::Podman) => "see what `podman info` says".to_owned(),
+    };
+    StartError::Unavailable {
+        why: format!(
+            "{} is not available: {}",
+            shared.settings.engine.name(),
+            boxwood_local::chain(error)
+        ),
+        hint,
+    }
 }
 
 async fn make(
@@ -194,7 +258,7 @@ async fn make(
         limits: host.mapping.is_root().then(|| spec.limits()),
         read_only: spec.read_only_root(),
         users,
-        meeting: meeting.directory(),
+        inside: Inside::Meeting(meeting.directory()),
     });
     let caller = launch(shared, run, &meeting).await?;
     check_identity(shared, name, &caller).await?;
@@ -261,6 +325,10 @@ async fn launch(
             outcome.map_err(|error| {
                 if error.no_such_image() {
                     Failed::NoImage
+                } else if through::is_elsewhere(&error) {
+                    Failed::NotHere {
+                        why: error.to_string(),
+                    }
                 } else {
                     Failed::Engine(error)
                 }
@@ -274,11 +342,30 @@ async fn launch(
             ran.await.map_err(Failed::Engine)?;
             caller
         }
-        None => tokio::time::timeout(CALL, called)
-            .await
-            .map_err(|_| step("hear from init")(io::ErrorKind::TimedOut.into()))?,
+        None => match tokio::time::timeout(CALL, called).await {
+            Ok(caller) => caller,
+            Err(_elapsed) => return Err(silent(shared).await),
+        },
     };
     Ok(caller.map_err(step("hear from init"))?)
+}
+
+/// Why nobody called from a box that was started. One slow or broken box must not change how all others
+/// are reached: the engine is elsewhere only when it runs on another kernel.
+async fn silent(shared: &Shared) -> Failed {
+    let told = shared
+        .cli
+        .run(args::kernel(shared.settings.engine), INSPECT);
+    let ours = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    match told.await {
+        Ok(told) if told.trim() != ours.trim() => Failed::NotHere {
+            why: format!(
+                "it started the box, nobody called from there, and it runs on kernel {}",
+                told.trim()
+            ),
+        },
+        _ => Failed::Start(step("hear from init")(io::ErrorKind::TimedOut.into())),
+    }
 }
 
 /// Whoever called is the first process of this very container, or nobody we talk to.
@@ -355,7 +442,7 @@ async fn settle_in(
     Ok(LocalBox::new(Arc::clone(remains), label, link, fence, host))
 }
 
-fn missing(denial: &Denial) -> StartError {
+pub(crate) fn missing(denial: &Denial) -> StartError {
     match denial {
         Denial::Missing { mechanism, why } => StartError::Missing {
             mechanism: *mechanism,

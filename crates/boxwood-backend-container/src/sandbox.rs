@@ -1,0 +1,121 @@
+//! A box in a container, whichever way leads into it.
+
+use std::sync::Arc;
+
+use boxwood_api::IsolationLabel;
+use boxwood_backend::{
+    BoxFuture, ControlError, Exit, FileAnswer, FileCall, FileError, FileFault, MountError, Process,
+    ProcessControl, Sandbox, Scope, SpawnError, SpawnRequest, StopError, TerminalSize,
+};
+use boxwood_local::LocalBox;
+use boxwood_policy::AdmittedMount;
+
+use crate::through::Relay;
+
+pub(crate) struct ContainerBox {
+    local: LocalBox,
+    /// Between us and the box, where no descriptor reaches it.
+    relay: Option<Arc<Relay>>,
+}
+
+impl ContainerBox {
+    pub(crate) fn direct(local: LocalBox) -> Self {
+        Self { local, relay: None }
+    }
+
+    pub(crate) fn through(local: LocalBox, relay: Arc<Relay>) -> Self {
+        Self {
+            local,
+            relay: Some(relay),
+        }
+    }
+}
+
+impl Sandbox for ContainerBox {
+    fn id(&self) -> &str {
+        self.local.id()
+    }
+
+    fn label(&self) -> &IsolationLabel {
+        self.local.label()
+    }
+
+    fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Process, SpawnError>> {
+        Box::pin(async move {
+            let mut process = self.local.spawn(request).await?;
+            if let Some(relay) = &self.relay {
+                process.control = Arc::new(Relayed {
+                    control: process.control,
+                    relay: Arc::clone(relay),
+                });
+            }
+            Ok(process)
+        })
+    }
+
+    fn file(&self, call: FileCall) -> BoxFuture<'_, Result<FileAnswer, FileError>> {
+        if self.relay.is_none() {
+            return self.local.file(call);
+        }
+        if !self.is_alive() {
+            return Box::pin(async { Err(FileError::Gone) });
+        }
+        let path = match call {
+            FileCall::Open { path, .. }
+            | FileCall::Stat { path, .. }
+            | FileCall::List { path, .. }
+            | FileCall::Mkdir { path, .. }
+            | FileCall::Remove { path, .. }
+            | FileCall::Move { from: path, .. } => path,
+        };
+        let error = FileError::Fault {
+            fault: FileFault::Other,
+            path,
+            text: "this backend's boxes have no file calls: no open file reaches us from there; use a \
+                   command instead"
+                .to_owned(),
+        };
+        Box::pin(async move { Err(error) })
+    }
+
+    fn mount<'a>(&'a self, mount: &'a AdmittedMount) -> BoxFuture<'a, Result<(), MountError>> {
+        if self.relay.is_none() {
+            return self.local.mount(mount);
+        }
+        Box::pin(async { Err(MountError::Unsupported) })
+    }
+
+    fn is_alive(&self) -> bool {
+        self.local.is_alive()
+    }
+
+    fn gone(&self) -> BoxFuture<'_, ()> {
+        self.local.gone()
+    }
+
+    fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {
+        self.local.stop()
+    }
+}
+
+/// A program whose terminal is ours on this side and the box's on the other.
+struct Relayed {
+    control: Arc<dyn ProcessControl>,
+    relay: Arc<Relay>,
+}
+
+impl ProcessControl for Relayed {
+    fn wait(&self) -> BoxFuture<'_, Exit> {
+        self.control.wait()
+    }
+
+    fn signal(&self, signal: i32, scope: Scope) -> BoxFuture<'_, Result<(), ControlError>> {
+        self.control.signal(signal, scope)
+    }
+
+    fn resize(&self, size: TerminalSize) -> Result<(), ControlError> {
+        self.control.resize(size)?;
+        self.relay.resized();
+        Ok(())
+    }
+}
