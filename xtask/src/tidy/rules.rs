@@ -12,10 +12,13 @@ const UNSAFE_CRATES: [&str; 2] = ["crates/boxwood-sys/", "crates/boxwood-init/"]
 
 /// Who may read the environment: the daemon's configuration, the command, the program inside the
 /// box, and code that is not part of the product.
-const ENVIRONMENT_READERS: [&str; 5] = [
+const ENVIRONMENT_READERS: [&str; 7] = [
     "crates/boxwood-server/src/config",
     "crates/boxwood/src/",
     "crates/boxwood-init/src/",
+    // The search path, for an engine's own program.
+    "crates/boxwood-backend-nsjail/src/program.rs",
+    "crates/boxwood-backend/src/suite/",
     "crates/boxwood-test-support/",
     "xtask/",
 ];
@@ -23,9 +26,11 @@ const ENVIRONMENT_READERS: [&str; 5] = [
 /// Who may start programs on the host: backends, for their own tools, the command, for the person's
 /// own editor, and code that is not part of the product. Whatever a caller asked for is started in a
 /// box.
-const PROGRAM_STARTERS: [&str; 5] = [
+const PROGRAM_STARTERS: [&str; 7] = [
     "crates/boxwood/src/verbs/skill/edit.rs",
     "crates/boxwood-backend-",
+    "crates/boxwood-init/src/",
+    "crates/boxwood-local/src/",
     "crates/boxwood-backend/src/suite/",
     "crates/boxwood-test-support/",
     "xtask/",
