@@ -83,7 +83,7 @@ impl Failure {
     /// Whoever read our output has gone; there is nobody left to tell.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         // A connection to the daemon that broke is a failure like any other.
-        if self.error.chain().any(|cause| cause.is::<ClientError>()) {
+        if self.error.is::<ClientError>() {
             return false;
         }
         self.error
