@@ -278,8 +278,14 @@ impl CliError {
         self.says(&["no such container", "no container with name or id"])
     }
 
+    /// Asking once more helps. The last words are Podman's of a container that lost its monitor: it
+    /// waits for news of the end, and knows better the next time.
     pub(crate) fn being_removed(&self) -> bool {
-        self.says(&["is already in progress", "is being removed"])
+        self.says(&[
+            "is already in progress",
+            "is being removed",
+            "timed out waiting for file",
+        ])
     }
 
     pub(crate) fn no_such_image(&self) -> bool {
@@ -294,7 +300,12 @@ impl CliError {
     }
 
     pub(crate) fn is_in_use(&self) -> bool {
-        self.says(&["is being used", "is in use", "image used by"])
+        self.says(&[
+            "is being used",
+            "is in use",
+            "image used by",
+            "is using its referenced image",
+        ])
     }
 
     /// The engine itself is not there.
