@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use super::{Outcome, rootless, suites};
-use crate::engines::{self, Engine, Engines};
+use crate::engines::{self, Engine, Engines, Started};
 use crate::run::is_root;
 
 const NOT_ROOT: &str = "not root: the engines are started by root; run as root to have them";
@@ -62,10 +62,15 @@ pub(super) fn run(engine: Engine) -> Result<Outcome> {
     }
     match engine {
         Engine::PodmanRootless => rootless::run(suites::CONTAINER, &started.user_variables)?,
-        Engine::Nsjail => suites::run_with(suites::NSJAIL, &started.variables)?,
-        Engine::Docker | Engine::Gvisor | Engine::Podman => {
-            suites::run_with(suites::CONTAINER, &started.variables)?;
-        }
+        Engine::Gvisor => suites::run_with(suites::CONTAINER, &started.variables)?,
+        Engine::Docker => run_all(suites::CONTAINER, &["docker", "containers"], started)?,
+        Engine::Podman => run_all(suites::CONTAINER, &["podman", "containers"], started)?,
+        Engine::Nsjail => run_all(suites::NSJAIL, &["nsjail"], started)?,
     }
     Ok(Outcome::Passed)
+}
+
+/// The suites of a backend, and the tests that drive the real daemon on its engine.
+fn run_all(backend: &str, modules: &[&str], started: &Started) -> Result<()> {
+    suites::run_with(&suites::engine_filter(backend, modules), &started.variables)
 }

@@ -26,11 +26,26 @@ pub(super) const CONTAINER: &str = "package(boxwood-backend-container) & kind(te
 pub(super) const NSJAIL: &str = "package(boxwood-backend-nsjail) & kind(test)";
 
 /// Tests that start the real daemon or the real command.
-pub(super) const END_TO_END: &str = "package(boxwood) & kind(test)";
+pub(super) const END_TO_END: &str = "package(boxwood) & kind(test) & not binary(engine)";
+
+/// The same on engines, told by variables where they are.
+const ON_ENGINES: &str = "package(boxwood) & binary(engine)";
+
+/// Everything about one engine: its backend's suites, and the daemon's on it. Modules are named after
+/// the engines they are about.
+pub(super) fn engine_filter(backend: &str, modules: &[&str]) -> String {
+    let modules: Vec<String> = modules
+        .iter()
+        .map(|module| format!("test(/^{module}::/)"))
+        .collect();
+    format!("({backend}) | ({ON_ENGINES} & ({}))", modules.join(" | "))
+}
 
 /// Everything else.
 pub(super) fn unit_filter() -> String {
-    format!("not ({BOXES}) & not ({CONTAINER}) & not ({NSJAIL}) & not ({END_TO_END})")
+    format!(
+        "not ({BOXES}) & not ({CONTAINER}) & not ({NSJAIL}) & not ({END_TO_END}) & not ({ON_ENGINES})"
+    )
 }
 
 /// Tells a conformance suite where to put what it saw.

@@ -1,0 +1,188 @@
+//! Sessions, commands and processes, as the tests here use them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use boxwood_api::{
+    ErrorCode, ExecResult, ProcessId, ProcessSpec, ProcessStatus, Reason, SessionId, SpecRequest,
+};
+use boxwood_client::{Client, ClientError};
+use tokio::task::JoinHandle;
+
+use crate::daemon::Daemon;
+use crate::engine::Engine;
+use crate::traces::running;
+use crate::waiting::{answered, until};
+
+pub(crate) fn id(text: &str) -> SessionId {
+    SessionId::new(text).expect("an id")
+}
+
+pub(crate) fn command(cmd: &str) -> SpecRequest {
+    SpecRequest {
+        cmd: cmd.to_owned(),
+        timeout_sec: Some(300),
+        ..SpecRequest::default()
+    }
+}
+
+/// Something that stays until it is killed, and can be found by a word.
+pub(crate) fn endless(word: &str) -> String {
+    format!("while :; do sleep 0.2; : {word}; done")
+}
+
+pub(crate) async fn exec(
+    client: &Client,
+    session: &str,
+    cmd: &str,
+) -> Result<ExecResult, ClientError> {
+    answered("a command", client.exec(&id(session), &command(cmd))).await
+}
+
+/// A command that has to work.
+#[track_caller]
+pub(crate) fn says<'a>(
+    client: &'a Client,
+    session: &'a str,
+    cmd: &'a str,
+) -> impl Future<Output = String> + 'a {
+    let place = std::panic::Location::caller();
+    async move {
+        match exec(client, session, cmd).await {
+            Ok(result) if result.exit_code == Some(0) => result.stdout,
+            other => panic!("`{cmd}` in `{session}` ({place}): {other:?}"),
+        }
+    }
+}
+
+/// A command that goes on while the test does something to the engine.
+pub(crate) struct Running {
+    pub(crate) session: String,
+    call: JoinHandle<Result<ExecResult, ClientError>>,
+}
+
+impl Running {
+    /// Returns when the command runs.
+    pub(crate) async fn begin(daemon: &Daemon, session: &str, word: &str) -> Self {
+        let before = running(word);
+        let (client, spec) = (daemon.client.clone(), command(&endless(word)));
+        let name = id(session);
+        let call = tokio::spawn(async move { client.exec(&name, &spec).await });
+        until("the command runs, or has ended", || {
+            running(word) > before || call.is_finished()
+        })
+        .await;
+        assert!(
+            !call.is_finished(),
+            "it did not stay: {:?}",
+            call.await.expect("the call does not panic")
+        );
+        Self {
+            session: session.to_owned(),
+            call,
+        }
+    }
+
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.call.is_finished()
+    }
+
+    /// Its answer, which has to come and has to say what happened.
+    pub(crate) async fn ends_by(self, wanted: &[Reason]) {
+        let Self { session, call } = self;
+        let answer = answered("the answer to a running command", call).await;
+        match answer.expect("the call does not panic") {
+            Ok(ExecResult {
+                reason: Some(reason),
+                ..
+            }) if wanted.contains(&reason) => {}
+            Err(error) if error.code() == ErrorCode::SessionGone => {}
+            other => panic!("`{session}` should have ended by {wanted:?}: {other:?}"),
+        }
+    }
+}
+
+/// A managed process that stays.
+pub(crate) async fn keep(daemon: &Daemon, session: &str, word: &str) {
+    keep_script(daemon, session, &endless(word), word).await;
+}
+
+/// The same with a script that has the word in it.
+pub(crate) async fn keep_script(daemon: &Daemon, session: &str, script: &str, word: &str) {
+    let spec = ProcessSpec {
+        process_id: ProcessId::default(),
+        command: "/bin/sh".to_owned(),
+        args: vec!["-c".to_owned(), script.to_owned()],
+        env: BTreeMap::new(),
+        cwd: "/workspace".to_owned(),
+    };
+    let session = id(session);
+    let started = daemon.client.start_process(&session, &spec);
+    let started = answered("a process", started).await;
+    started.expect("the process starts");
+    until("the process runs", || running(word) > 0).await;
+}
+
+/// What has become of it.
+pub(crate) async fn kept(daemon: &Daemon, session: &str) -> ProcessStatus {
+    let (session, process) = (id(session), ProcessId::default());
+    let process = daemon.client.process(&session, &process);
+    let process = answered("a process", process).await;
+    process.expect("it is there").status
+}
+
+/// What a daemon says it has, by the engine's names.
+pub(crate) async fn listed(daemon: &Daemon) -> BTreeSet<String> {
+    let sessions = answered("a list", daemon.client.sessions()).await;
+    let sessions = sessions.expect("sessions are listed");
+    sessions
+        .into_iter()
+        .map(|info| info.backend_session_id)
+        .collect()
+}
+
+/// Waits until the engine has exactly the boxes that the daemons list, and `others`.
+#[track_caller]
+pub(crate) fn engine_has_only_boxes_of<'a>(
+    engine: &'a Engine,
+    daemons: &'a [&'a Daemon],
+    others: &'a [&'a str],
+) -> impl Future<Output = ()> + 'a {
+    let place = std::panic::Location::caller();
+    async move {
+        let begin = std::time::Instant::now();
+        loop {
+            let mut wanted: BTreeSet<String> = others.iter().map(|&name| name.to_owned()).collect();
+            for daemon in daemons {
+                wanted.extend(listed(daemon).await);
+            }
+            let found = engine.containers();
+            if found == wanted {
+                return;
+            }
+            assert!(
+                begin.elapsed() < crate::waiting::SETTLED,
+                "the engine has {found:?}, the daemons have {wanted:?} ({place})"
+            );
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// A start that the engine cannot serve says so.
+#[track_caller]
+pub(crate) fn is_refused_as_unavailable<'a>(
+    client: &'a Client,
+    session: &'a str,
+) -> impl Future<Output = ()> + 'a {
+    let place = std::panic::Location::caller();
+    async move {
+        match exec(client, session, "true").await {
+            Err(ClientError::Refused {
+                code: ErrorCode::BackendUnavailable,
+                hint: Some(hint),
+                ..
+            }) if !hint.is_empty() => {}
+            other => panic!("a box without an engine ({place}): {other:?}"),
+        }
+    }
+}

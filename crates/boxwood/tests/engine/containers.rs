@@ -1,0 +1,6 @@
+//! What holds for Docker and Podman alike.
+
+mod images;
+mod injection;
+mod meddling;
+mod pull;

@@ -1,0 +1,61 @@
+//! `boxwood image` on the engine's own images.
+
+use crate::boxes::{command, id};
+use crate::daemon::Daemon;
+use crate::engine::{Engine, variable};
+use crate::waiting::answered;
+use boxwood_api::SpecRequest;
+
+async fn well(daemon: &Daemon, words: &[&str]) -> String {
+    let (well, said) = answered("a verb", daemon.verb(words)).await;
+    assert!(well, "{words:?}: {said}");
+    said
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_are_listed_imported_used_pulled_and_removed() {
+    let engine = Engine::chosen();
+    let daemon = Daemon::start(&engine.wanted()).await;
+    let on = ["--backend", engine.name];
+    let ls = || async {
+        let words = ["image", "ls", on[0], on[1]];
+        well(&daemon, &words).await
+    };
+    assert!(
+        ls().await.contains("boxwood-test:busybox"),
+        "{}",
+        ls().await
+    );
+
+    let name = format!("boxwood-imported-{}:1", engine.name);
+    let tar = variable("BOXWOOD_TEST_ROOTFS_SMALL_TAR");
+    well(&daemon, &["image", "import", &tar, &name, on[0], on[1]]).await;
+    assert!(ls().await.contains(&name), "{}", ls().await);
+    let wanted = SpecRequest {
+        image: Some(name.clone()),
+        ..command("echo imported")
+    };
+    let session = id("importer");
+    let result = answered("a command", daemon.client.exec(&session, &wanted)).await;
+    assert_eq!(result.expect("it runs").stdout, "imported\n");
+
+    // Not while a box stands on it.
+    let (well_removed, said) = daemon.verb(&["image", "rm", &name, on[0], on[1]]).await;
+    assert!(!well_removed && said.contains("hint:"), "{said}");
+    let delete = daemon.client.delete_session(&session);
+    answered("a delete", delete).await.expect("it is deleted");
+    well(&daemon, &["image", "rm", &name, on[0], on[1]]).await;
+    assert!(!ls().await.contains(&name), "{}", ls().await);
+    let (again, said) = daemon.verb(&["image", "rm", &name, on[0], on[1]]).await;
+    assert!(!again && said.contains("error:"), "{said}");
+
+    let registry = variable("BOXWOOD_TEST_REGISTRY");
+    let remote = format!("{registry}/boxwood-test:busybox");
+    well(&daemon, &["image", "pull", &remote, on[0], on[1]]).await;
+    assert!(ls().await.contains(&remote), "{}", ls().await);
+    well(&daemon, &["image", "rm", &remote, on[0], on[1]]).await;
+    let nobody = format!("{registry}/no/such-image:1");
+    let (pulled, said) = daemon.verb(&["image", "pull", &nobody, on[0], on[1]]).await;
+    assert!(!pulled && said.contains("hint:"), "{said}");
+    daemon.stop().await;
+}

@@ -1,0 +1,83 @@
+//! Somebody removes or kills a container behind the daemon's back.
+
+use boxwood_api::Reason;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::boxes::{Running, id, keep, listed, says};
+use crate::daemon::Daemon;
+use crate::engine::Engine;
+use crate::traces::{cgroups_of, running, word};
+use crate::waiting::{answered, until};
+
+async fn survives(test: &str, meddle: impl Fn(&Engine, &str)) {
+    let engine = Engine::chosen();
+    let daemon = Daemon::start(&engine.wanted()).await;
+    let (word, process) = (word(test), word(&format!("{test}-process")));
+    let call = Running::begin(&daemon, "robbed", &word).await;
+    keep(&daemon, "robbed", &process).await;
+    let other = Running::begin(&daemon, "other", &format!("{word}-other")).await;
+    let session = answered("a session", daemon.client.session(&id("robbed"))).await;
+    let container = session.expect("it is there").session.backend_session_id;
+    let container_id = engine.inspect(&container)["Id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+
+    meddle(&engine, &container);
+    call.ends_by(&[Reason::BoxGone]).await;
+    until("its processes are gone", || {
+        running(&word) == usize::from(other.goes_on()) && running(&process) == 0
+    })
+    .await;
+    assert!(other.goes_on(), "another session has suffered");
+
+    // The next command has a box again, and it is a new one.
+    assert_eq!(says(&daemon.client, "robbed", "echo back").await, "back\n");
+    let now = listed(&daemon).await;
+    assert!(!now.contains(&container), "{now:?}");
+    assert_eq!(now.len(), 2);
+    for session in ["robbed", "other"] {
+        let deleted = answered("a delete", daemon.client.delete_session(&id(session))).await;
+        deleted.expect("it is deleted");
+    }
+    other.ends_by(&[Reason::Cancelled]).await;
+    until("its containers are gone", || {
+        let there = engine.containers();
+        !there.contains(&container) && now.is_disjoint(&there)
+    })
+    .await;
+    until("its cgroups are gone", || {
+        cgroups_of(&container_id).is_empty()
+    })
+    .await;
+    until("directories are gone", || {
+        daemon.directories_of_boxes().is_empty()
+    })
+    .await;
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_removed_by_somebody_else_is_a_box_that_is_gone() {
+    survives("removed", |engine, container| {
+        engine.run(&["rm", "--force", container]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_killed_by_somebody_else_is_a_box_that_is_gone() {
+    survives("killed", |engine, container| {
+        engine.run(&["kill", container]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_init_killed_by_somebody_else_is_a_box_that_is_gone() {
+    survives("init", |engine, container| {
+        let init = Pid::from_raw(engine.init_of(container)).expect("a pid");
+        kill_process(init, Signal::KILL).expect("it is killed");
+    })
+    .await;
+}

@@ -1,0 +1,148 @@
+//! A real daemon of this build, with directories and a port of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_client::{Client, Endpoint};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+/// Starting includes a look at the host, on a machine that may be busy with other tests.
+const READY_WITHIN: Duration = Duration::from_mins(1);
+
+/// What a test says about its daemon: the backend, and settings by their variables.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) backend: Option<&'static str>,
+    pub(crate) settings: Vec<(&'static str, String)>,
+}
+
+impl Wanted {
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.settings.push((name, value.into()));
+        self
+    }
+}
+
+pub(crate) struct Daemon {
+    child: Child,
+    url: String,
+    directory: Arc<TempDir>,
+    pub(crate) client: Client,
+}
+
+impl Daemon {
+    pub(crate) async fn start(wanted: &Wanted) -> Self {
+        let directory = tempfile::Builder::new().prefix("bx-").tempdir();
+        Self::start_in(Arc::new(directory.expect("a directory")), wanted).await
+    }
+
+    /// On the directory of an earlier one.
+    pub(crate) async fn start_in(directory: Arc<TempDir>, wanted: &Wanted) -> Self {
+        let mut command = boxwood();
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--config", "/dev/null"])
+            .arg("--state-dir")
+            .arg(directory.path().join("state"))
+            .envs(wanted.settings.iter().cloned())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
+        if let Some(backend) = wanted.backend {
+            command.args(["--backend", backend]);
+        }
+        let mut child = command.spawn().expect("the daemon can be started");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let ready = async {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let mut words = line.split_whitespace();
+                if let Some(url) = words.find(|word| word.starts_with("http://")) {
+                    return url.to_owned();
+                }
+            }
+            panic!("the daemon ended before it was ready; its log is above");
+        };
+        let url = tokio::time::timeout(READY_WITHIN, ready)
+            .await
+            .expect("the daemon is ready in time");
+        let endpoint: Endpoint = url.parse().expect("an address");
+        Self {
+            child,
+            url,
+            directory,
+            client: Client::new(endpoint, None),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn state_dir(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
+    /// Ends it without a chance to clear up; its directory lives on.
+    pub(crate) async fn kill(mut self) -> Arc<TempDir> {
+        self.child.kill().await.expect("the daemon is killed");
+        Arc::clone(&self.directory)
+    }
+
+    /// Asks it to end; it takes its boxes with it.
+    pub(crate) async fn stop(mut self) {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(self.pid()).expect("a pid"));
+        let sent =
+            rustix::process::kill_process(pid.expect("a pid"), rustix::process::Signal::TERM);
+        sent.expect("it can be asked");
+        let ended = tokio::time::timeout(READY_WITHIN, self.child.wait()).await;
+        let status = ended
+            .expect("it ends in time")
+            .expect("its status is known");
+        assert!(status.success(), "the daemon ended with {status}");
+    }
+
+    /// A verb of the command for this daemon: whether it went well, and all it said.
+    pub(crate) async fn verb(&self, words: &[&str]) -> (bool, String) {
+        let output = boxwood()
+            .env("BOXWOOD_URL", &self.url)
+            .args(words)
+            .output()
+            .await
+            .expect("boxwood runs");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        (output.status.success(), said)
+    }
+
+    /// What it keeps on the host for boxes, by path.
+    pub(crate) fn directories_of_boxes(&self) -> Vec<PathBuf> {
+        ["boxes", "run/boxes"]
+            .iter()
+            .flat_map(|name| entries(&self.state_dir().join(name)))
+            .collect()
+    }
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let found = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    found.map(|entry| entry.path()).collect()
+}
+
+/// The built command with nothing of our own environment that could change what it does.
+fn boxwood() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_boxwood"));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("BOXWOOD_") || text.starts_with("LANGBOT_") || text == "DOCKER_HOST" {
+            command.env_remove(&name);
+        }
+    }
+    command.env("NO_COLOR", "1").stdin(Stdio::null());
+    command
+}
