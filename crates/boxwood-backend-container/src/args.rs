@@ -379,4 +379,40 @@ mod tests {
             "type=bind,\"source=/run/a,readonly=false \"\"b\"\"\",target=/x,readonly"
         );
     }
+
+    proptest::proptest! {
+        /// Each value is the whole of one argument, or the rest of one behind a word of ours, and all
+        /// others stay what they are.
+        #[test]
+        fn no_value_becomes_another_argument(session in any_text(), image in any_text()) {
+            let plain_labels = [("langbot.session_id".to_owned(), "plain".to_owned())];
+            let plain = run(&example(Engine::Docker, &plain_labels));
+            let labels = [("langbot.session_id".to_owned(), session.clone())];
+            let wanted = Run { image: &image, ..example(Engine::Docker, &labels) };
+            let hostile = run(&wanted);
+            assert_eq!(plain.len(), hostile.len());
+            let end = hostile.iter().position(|word| word == "--").expect("an end of options");
+            for (at, (one, other)) in plain.iter().zip(&hostile).enumerate() {
+                match one.to_str() {
+                    Some("debian:12") => {
+                        assert_eq!(other, image.as_str());
+                        assert_eq!(at, end + 1, "an image stands behind all options");
+                    }
+                    Some("langbot.session_id=plain") => {
+                        assert_eq!(other, format!("langbot.session_id={session}").as_str());
+                        assert_eq!(hostile[at - 1], "--label");
+                    }
+                    _ => assert_eq!(one, other),
+                }
+            }
+        }
+    }
+
+    fn any_text() -> impl proptest::strategy::Strategy<Value = String> {
+        proptest::prop_oneof![
+            "--?[a-z]{1,9}(=.{0,9})?",
+            "(?s).{0,300}",
+            "[-=,: \\n\"']{1,20}"
+        ]
+    }
 }
