@@ -47,6 +47,17 @@ fn shape(engine: &Engine, container: &str) -> Value {
         "host": inspected["HostConfig"],
         "mounts": inspected["Mounts"].as_array().map(Vec::len),
     });
+    // Podman tells sets in any order.
+    for path in [
+        "/host/CapAdd",
+        "/host/CapDrop",
+        "/host/SecurityOpt",
+        "/config/Env",
+    ] {
+        if let Some(Value::Array(set)) = shape.pointer_mut(path) {
+            set.sort_by_key(Value::to_string);
+        }
+    }
     if let Some(annotations) = shape["config"]["Annotations"].as_object_mut() {
         annotations.remove("io.kubernetes.cri-o.Created");
     }
