@@ -1,6 +1,7 @@
 //! The engine's own images.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use boxwood_api::{ImageInfo, ImageName, ImageSource};
@@ -9,6 +10,7 @@ use serde::Deserialize;
 
 use crate::args::Args;
 use crate::cli::{Cli, CliError};
+use crate::pulled::Pulled;
 use crate::settings::ContainerSettings;
 
 const LIST: Duration = Duration::from_secs(30);
@@ -22,6 +24,7 @@ const IMPORTED: &str = "boxwood.imported";
 pub(crate) struct EngineImages {
     cli: Cli,
     pull_timeout: Duration,
+    pulled: Pulled,
 }
 
 /// What `image inspect` tells, as far as both engines agree, as one list for each image: Podman
@@ -37,8 +40,10 @@ struct Inspected {
 }
 
 impl EngineImages {
-    pub(crate) fn new(cli: Cli, settings: &ContainerSettings) -> Self {
+    pub(crate) fn new(cli: Cli, settings: &ContainerSettings, state_dir: &Path) -> Self {
+        let file = state_dir.join(format!("pulled-{}", cli.engine.name()));
         Self {
+            pulled: Pulled::new(file),
             cli,
             pull_timeout: settings.pull_timeout,
         }
@@ -109,29 +114,37 @@ impl EngineImages {
     /// Whether a caller of ours may have this name. The engine's images are run by others too, under their
     /// names and with rights that no box has: nobody may put his own in their place.
     async fn check_free(&self, name: &ImageName) -> Result<(), ImageError> {
-        let args = Args::new([
-            "image",
-            "inspect",
-            "--format",
-            "{{json .Config.Labels}}",
-            "--",
-            name.as_str(),
-        ]);
-        let labels = match self.cli.run(args.0, LIST).await {
-            Err(error) if error.no_such_image() => return Ok(()),
-            told => told.map_err(|error| self.failed("look at it", name, error))?,
-        };
+        match self.is_imported(name).await {
+            Err(ImageError::NotFound { .. }) | Ok(true) => Ok(()),
+            Err(error) => Err(error),
+            Ok(false) => Err(ImageError::Reserved {
+                image: name.to_string(),
+                why: format!(
+                    "{} has an image of this name that was not imported by Boxwood, and others may run it",
+                    self.backend()
+                ),
+            }),
+        }
+    }
+
+    async fn is_imported(&self, name: &ImageName) -> Result<bool, ImageError> {
+        let format = "{{json .Config.Labels}}";
+        let args = Args::new(["image", "inspect", "--format", format, "--", name.as_str()]);
+        let labels = self.cli.run(args.0, LIST).await;
+        let labels = labels.map_err(|error| self.failed("look at it", name, error))?;
         let labels: Option<BTreeMap<String, String>> =
             serde_json::from_str(labels.trim()).unwrap_or_default();
-        if labels.is_some_and(|labels| labels.contains_key(IMPORTED)) {
+        Ok(labels.is_some_and(|labels| labels.contains_key(IMPORTED)))
+    }
+
+    /// Others share the engine. What nobody brought by way of Boxwood is not Boxwood's to remove.
+    async fn check_ours(&self, name: &ImageName) -> Result<(), ImageError> {
+        if self.is_imported(name).await? || self.pulled.has(name) {
             return Ok(());
         }
-        Err(ImageError::Reserved {
-            image: name.to_string(),
-            why: format!(
-                "{} has an image of this name that was not imported by Boxwood, and others may run it",
-                self.backend()
-            ),
+        Err(ImageError::Unsupported {
+            what: format!("image `{name}` was not brought by Boxwood"),
+            hint: format!("remove it with `{} image rm {name}`", self.cli.program()),
         })
     }
 
@@ -195,6 +208,7 @@ impl Images for EngineImages {
     ) -> BoxFuture<'a, Result<ImageInfo, ImageError>> {
         Box::pin(async move {
             let image = name.as_str();
+            let is_new = matches!(self.one(name).await, Err(ImageError::NotFound { .. }));
             progress.say(image, format!("pulling with {}", self.backend()));
             let args = Args::new(["image", "pull", "--", image]);
             let hear = |line: &str| {
@@ -231,6 +245,10 @@ impl Images for EngineImages {
                 }
                 Err(error) => return Err(self.failed("pull it", name, error)),
             }
+            // Known before, whoever brought it: an image that is there is not pulled by a start.
+            if is_new {
+                self.pulled.add(name);
+            }
             self.one(name).await
         })
     }
@@ -258,9 +276,13 @@ impl Images for EngineImages {
 
     fn remove<'a>(&'a self, name: &'a ImageName) -> BoxFuture<'a, Result<(), ImageError>> {
         Box::pin(async move {
+            self.check_ours(name).await?;
             let args = Args::new(["image", "rm", "--", name.as_str()]);
             match self.cli.run(args.0, REMOVE).await {
-                Ok(_) => Ok(()),
+                Ok(_) => {
+                    self.pulled.remove(name);
+                    Ok(())
+                }
                 Err(error) if error.is_in_use() => Err(ImageError::InUse {
                     image: name.as_str().to_owned(),
                     why: error.to_string(),

@@ -60,16 +60,25 @@ impl Janitor {
     }
 
     async fn sweep(&self) -> Result<(), CliError> {
+        const ATTEMPTS: u32 = 10;
+        for _ in 1..ATTEMPTS {
+            match self.try_sweep().await {
+                // Somebody else's went between two looks.
+                Err(error) if error.no_such_container() => {}
+                outcome => return outcome,
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        self.try_sweep().await
+    }
+
+    async fn try_sweep(&self) -> Result<(), CliError> {
         let ids = self.cli.run(args::list_ours(), LISTING).await?;
         let ids: Vec<&str> = ids.split_whitespace().collect();
         if ids.is_empty() {
             return Ok(());
         }
-        // One that went meanwhile makes the call fail; the others are printed all the same.
-        let told = match self.cli.run(args::labels_of(&ids), LISTING).await {
-            Err(error) if error.no_such_container() => return Box::pin(self.sweep()).await,
-            told => told?,
-        };
+        let told = self.cli.run(args::labels_of(&ids), LISTING).await?;
         let orphans: Vec<String> = told
             .lines()
             .filter_map(read_line)

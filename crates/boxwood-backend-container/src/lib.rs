@@ -13,6 +13,7 @@ mod janitor;
 mod label;
 mod labels;
 mod probe;
+mod pulled;
 mod sandbox;
 mod settings;
 mod start;
@@ -66,7 +67,7 @@ impl ContainerBackend {
         Self {
             shared: Arc::new(Shared {
                 janitor: Janitor::new(cli.clone(), owner.clone()),
-                images: EngineImages::new(cli.clone(), &settings),
+                images: EngineImages::new(cli.clone(), &settings, host.state_dir()),
                 host,
                 settings,
                 cli,

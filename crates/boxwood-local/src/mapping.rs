@@ -103,7 +103,13 @@ impl BoxIds {
 
     /// Whether the box's uid 0 is the host's.
     pub fn is_hosts_own(&self) -> bool {
-        self.command_uid == self.identity.command_uid
+        let Identity {
+            init_uid,
+            command_uid,
+            ..
+        } = self.identity;
+        // A user's own namespace may map one of the two to itself by chance.
+        (self.init_uid, self.command_uid) == (init_uid, command_uid)
     }
 
     /// Whose the commands' files on the host are, where that is not the daemon's own user.

@@ -38,10 +38,15 @@ pub(crate) fn furnish_container(plan: &Plan, given: &Given) -> Result<(), StepEr
     if !is_link("/var/tmp") {
         put_over(identity, &tree_of("/tmp")?, "/var/tmp", true)?;
     }
-    // The host's devices are no business of the box's, not even to look at.
-    let nothing = tmpfs(1, 0o555, None)?;
-    make_read_only(nothing.as_fd(), Depth::One)?;
-    put_over(identity, &nothing, "/sys", true)?;
+    // The host's devices are no business of the box's, not even to look at; nor are the subscriptions that
+    // some distributions mount into every container.
+    for path in ["/sys", "/run/secrets"] {
+        if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+            let nothing = tmpfs(1, 0o555, None)?;
+            make_read_only(nothing.as_fd(), Depth::One)?;
+            put_over(identity, &nothing, path, true)?;
+        }
+    }
     put_over(identity, &tmpfs(plan.home_mb, 0o755, None)?, "/home", true)?;
     make_owned_directory("/home/box", owner)?;
     if owner.0 == 0 {

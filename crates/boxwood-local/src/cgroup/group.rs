@@ -171,7 +171,10 @@ impl Group {
         let most_memory = limits.memory_mb.saturating_mul(1024 * 1024);
         let most_pids = limits.pids.saturating_add(PROCESSES_OF_OURS);
         [
-            (Mechanism::CpuLimit, cpu.is_some()),
+            (
+                Mechanism::CpuLimit,
+                cpu.is_some_and(|quota| self.cpus_of(quota) <= limits.cpus + 0.01),
+            ),
             (
                 Mechanism::MemoryLimit,
                 memory.is_some_and(|bytes| bytes <= most_memory),
@@ -184,6 +187,23 @@ impl Group {
         .into_iter()
         .filter_map(|(mechanism, enforced)| (!enforced).then_some(mechanism))
         .collect()
+    }
+
+    /// How many processors a quota is, by the period that the engine chose.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "periods and quotas are microseconds, far below what a float holds"
+    )]
+    fn cpus_of(&self, quota: u64) -> f64 {
+        let period = self.cpu.as_ref().and_then(|(version, path)| {
+            let (name, field) = match version {
+                Version::One => ("cpu.cfs_period_us", 0),
+                Version::Two => ("cpu.max", 1),
+            };
+            let text = fs::read_to_string(path.join(name)).ok()?;
+            text.split_whitespace().nth(field)?.parse::<u64>().ok()
+        });
+        quota as f64 / period.unwrap_or(1).max(1) as f64
     }
 
     /// Moves a process in. Slow on an idle host; done ahead of time.
