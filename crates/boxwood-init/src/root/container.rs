@@ -54,12 +54,11 @@ pub(crate) fn furnish_container(plan: &Plan, given: &Given) -> Result<(), StepEr
         put_over(identity, &home, "/root", true)?;
     }
     let private;
-    let workspace = match &given.workspace {
-        Some(tree) => tree,
-        None => {
-            private = tmpfs(plan.private_workspace_mb, 0o755, Some(owner))?;
-            &private
-        }
+    let workspace = if let Some(tree) = &given.workspace {
+        tree
+    } else {
+        private = tmpfs(plan.private_workspace_mb, 0o755, Some(owner))?;
+        &private
     };
     put_over(identity, workspace, &plan.workspace_path, true)?;
     for (mount, tree) in plan.mounts.iter().zip(&given.mounts) {

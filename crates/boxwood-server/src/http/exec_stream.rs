@@ -18,7 +18,7 @@ use super::error::ApiResult;
 use super::ids::InSession;
 use super::json::JsonBody;
 use super::utf8::Utf8Pieces;
-use super::{App, PATIENCE, sessions, within};
+use super::{App, sessions, within};
 
 /// Keeps proxies from thinking that a quiet command is a dead connection.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);

@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, mpsc};
 use super::error::{ApiError, ApiResult};
 use super::ids::InSession;
 use super::socket::{self, Heard, Heartbeat};
-use super::{App, PATIENCE, json, sessions, within};
+use super::{App, json, sessions, within};
 
 /// For a client to say what it wants.
 const START_WITHIN: Duration = Duration::from_secs(30);
