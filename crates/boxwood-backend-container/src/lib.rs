@@ -32,7 +32,7 @@ use crate::cli::Cli;
 use crate::images::EngineImages;
 use crate::janitor::Janitor;
 use crate::labels::Owner;
-use crate::through::{Place, Way, Ways, kernel_of};
+use crate::through::{Place, Way, Ways, has_terminals, kernel_of};
 pub use settings::{ContainerSettings, Engine};
 
 /// The backend. Clones share everything.
@@ -89,7 +89,7 @@ impl Backend for ContainerBackend {
         let direct = way == Way::Direct;
         let boundary = kernel_of(settings).is_some();
         Capabilities {
-            pty: true,
+            pty: has_terminals(settings),
             managed_processes: true,
             files: direct,
             network: direct,

@@ -1,11 +1,12 @@
 //! A box in a container, whichever way leads into it.
 
+use std::io;
 use std::sync::Arc;
 
 use boxwood_api::IsolationLabel;
 use boxwood_backend::{
     BoxFuture, ControlError, Exit, FileAnswer, FileCall, FileError, FileFault, MountError, Process,
-    ProcessControl, Sandbox, Scope, SpawnError, SpawnRequest, StopError, TerminalSize,
+    ProcessControl, Sandbox, Scope, SpawnError, SpawnRequest, Stdio, StopError, TerminalSize,
 };
 use boxwood_local::LocalBox;
 use boxwood_policy::AdmittedMount;
@@ -16,17 +17,24 @@ pub(crate) struct ContainerBox {
     local: LocalBox,
     /// Between us and the box, where no descriptor reaches it.
     relay: Option<Arc<Relay>>,
+    /// Whether the kernel under it has some worth the name.
+    terminals: bool,
 }
 
 impl ContainerBox {
     pub(crate) fn direct(local: LocalBox) -> Self {
-        Self { local, relay: None }
+        Self {
+            local,
+            relay: None,
+            terminals: true,
+        }
     }
 
-    pub(crate) fn through(local: LocalBox, relay: Arc<Relay>) -> Self {
+    pub(crate) fn through(local: LocalBox, relay: Arc<Relay>, terminals: bool) -> Self {
         Self {
             local,
             relay: Some(relay),
+            terminals,
         }
     }
 }
@@ -42,6 +50,12 @@ impl Sandbox for ContainerBox {
 
     fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Process, SpawnError>> {
         Box::pin(async move {
+            if !self.terminals && matches!(request.stdio, Stdio::Terminal(_)) {
+                return Err(SpawnError::Step {
+                    step: "open a terminal, which this backend's boxes do not have".to_owned(),
+                    source: io::ErrorKind::Unsupported.into(),
+                });
+            }
             let mut process = self.local.spawn(request).await?;
             if let Some(relay) = &self.relay {
                 process.control = Arc::new(Relayed {

@@ -47,8 +47,9 @@ impl Marked {
         }
     }
 
-    /// Kills everybody who is to die, until a look finds nobody.
-    pub(crate) fn hunt(&mut self) {
+    /// Kills everybody who is to die, until a look finds nobody. A command that `runs` may not have
+    /// come to its mark yet.
+    pub(crate) fn hunt(&mut self, runs: impl Fn(u32) -> bool) {
         if self.doomed.is_empty() {
             return;
         }
@@ -56,7 +57,9 @@ impl Marked {
         for (_, pid) in &found {
             let _ = kill_process(*pid, Signal::KILL);
         }
-        self.doomed = found.into_iter().map(|(mark, _)| mark).collect();
+        let seen: BTreeSet<u32> = found.into_iter().map(|(mark, _)| mark).collect();
+        self.doomed
+            .retain(|mark| seen.contains(mark) || runs(*mark));
     }
 
     /// How long to wait until the next look.

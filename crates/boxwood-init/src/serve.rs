@@ -86,7 +86,12 @@ pub(crate) fn run(channel: &Channel, plan: &Plan, locked: &Locked) -> ! {
             init.obey();
         }
         if let Some(marked) = &mut init.marked {
-            marked.hunt();
+            let running = &init.running;
+            marked.hunt(|mark| {
+                running
+                    .iter()
+                    .any(|running| marks::mark(running.id) == mark)
+            });
         }
     }
 }

@@ -14,4 +14,4 @@ mod way;
 
 pub(crate) use relay::Relay;
 pub(crate) use start::start;
-pub(crate) use way::{Place, Way, Ways, is_elsewhere, kernel_of};
+pub(crate) use way::{Place, Way, Ways, has_terminals, is_elsewhere, kernel_of};

@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::furniture::{self, furniture};
 use super::relay::Relay;
-use super::way::Place;
+use super::way::{Place, has_terminals};
 use super::{label, program};
 use crate::Shared;
 use crate::args::{self, Furniture, Inside, Run, Users};
@@ -42,7 +42,11 @@ pub(crate) async fn start(
     let (remains, channel, relay, facts) = attach(shared, name, BoxIds::elsewhere(identity))?;
     let settled = settle(shared, spec, &remains, channel, facts, place).await;
     match settled {
-        Ok(local) => Ok(ContainerBox::through(local, relay)),
+        Ok(local) => Ok(ContainerBox::through(
+            local,
+            relay,
+            has_terminals(&shared.settings),
+        )),
         Err(error) => {
             remains.kill();
             let said = tokio::time::timeout(LAST_WORDS, relay.last_words()).await;

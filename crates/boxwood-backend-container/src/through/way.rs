@@ -89,6 +89,12 @@ pub(crate) fn is_elsewhere(error: &CliError) -> bool {
         .any(|words| said.contains(words))
 }
 
+/// gVisor's terminals know neither an interrupt nor another size, so there are none.
+pub(crate) fn has_terminals(settings: &ContainerSettings) -> bool {
+    let kernel = kernel_of(settings).unwrap_or_default();
+    !(kernel.contains("runsc") || kernel.contains("gvisor"))
+}
+
 /// The OCI runtime, where it is one that runs boxes on a kernel of their own.
 pub(crate) fn kernel_of(settings: &ContainerSettings) -> Option<&str> {
     let runtime = settings.runtime.as_deref()?;

@@ -83,7 +83,8 @@ pub(super) fn on(chosen: Chosen, privilege: Privilege, landlock: bool) -> Vec<Ab
             On::EveryEngine => true,
             On::Docker => chosen != Chosen::Podman,
             On::HostsKernel => chosen != Chosen::Gvisor,
-            On::Rootless => privilege != Privilege::Root,
+            // A remote engine is as able as it is, whoever asks.
+            On::Rootless => privilege != Privilege::Root && chosen != Chosen::Remote,
             // gVisor's kernel is not the one that was asked.
             On::KernelsWithoutLandlock => !landlock && chosen != Chosen::Gvisor,
             On::Gvisor => chosen == Chosen::Gvisor,
@@ -93,7 +94,7 @@ pub(super) fn on(chosen: Chosen, privilege: Privilege, landlock: bool) -> Vec<Ab
 }
 
 /// What gVisor's boxes do without: no descriptor and no mount of the host's crosses its kernel.
-const NOT_ON_GVISOR: [(Offer, &str); 3] = [
+const NOT_ON_GVISOR: [(Offer, &str); 5] = [
     (
         Offer::Files,
         "an open file cannot be handed across another kernel",
@@ -103,16 +104,44 @@ const NOT_ON_GVISOR: [(Offer, &str); 3] = [
         "a mount of the host's kernel cannot join a box on another",
     ),
     (
+        Offer::Terminal,
+        "gVisor's terminals know no interrupt, no end of input and no other size",
+    ),
+    (
+        Offer::Owners,
+        "no mount that translates owners can be handed across another kernel",
+    ),
+    (
         Offer::HostsOwnKernel,
         "the box's processes are the other kernel's, and the host sees none of them",
     ),
 ];
 
+/// What boxes of an engine on another machine do without.
+const NOT_REMOTE: [(Offer, &str); 4] = [
+    (
+        Offer::Files,
+        "an open file cannot be handed to another machine",
+    ),
+    (
+        Offer::LiveMounts,
+        "a mount of this machine cannot join a box on another",
+    ),
+    (
+        Offer::HostMounts,
+        "directories of this machine are not on the other",
+    ),
+    (Offer::Owners, "there are no mounts"),
+];
+
 pub(super) fn offers_of(chosen: Chosen) -> Vec<NotOffered> {
-    if chosen != Chosen::Gvisor {
-        return Vec::new();
-    }
-    NOT_ON_GVISOR
-        .map(|(offer, why)| NotOffered { offer, why })
-        .to_vec()
+    let missing = match chosen {
+        Chosen::Docker | Chosen::Podman => return Vec::new(),
+        Chosen::Gvisor => NOT_ON_GVISOR.as_slice(),
+        Chosen::Remote => &NOT_REMOTE,
+    };
+    missing
+        .iter()
+        .map(|&(offer, why)| NotOffered { offer, why })
+        .collect()
 }

@@ -4,6 +4,8 @@
 use anyhow::{Context as _, bail, ensure};
 use boxwood_backend_container::{ContainerSettings, Engine};
 
+use super::tcp;
+
 /// How a person gets engines to run on.
 const HOW: &str =
     "start the tests with `cargo xtask engines up -- COMMAND`, or use `cargo xtask test`";
@@ -12,16 +14,20 @@ const HOW: &str =
 pub(crate) enum Chosen {
     Docker,
     Podman,
+    /// Docker, as if it were on another machine: spoken to over TCP.
+    Remote,
     /// Docker with gVisor's `runsc` as its runtime.
     Gvisor,
 }
 
 impl Chosen {
     pub(crate) fn from_environment() -> anyhow::Result<Self> {
-        let name = variable("BOXWOOD_TEST_ENGINE")
-            .context("no engine was chosen (BOXWOOD_TEST_ENGINE is docker, podman or gvisor)")?;
+        let name = variable("BOXWOOD_TEST_ENGINE").context(
+            "no engine was chosen (BOXWOOD_TEST_ENGINE is docker, docker-remote, podman or gvisor)",
+        )?;
         match name.as_str() {
             "docker" => Ok(Self::Docker),
+            "docker-remote" => Ok(Self::Remote),
             "podman" => Ok(Self::Podman),
             "gvisor" => Ok(Self::Gvisor),
             other => bail!("BOXWOOD_TEST_ENGINE is `{other}`, and not docker, podman or gvisor"),
@@ -31,6 +37,7 @@ impl Chosen {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Docker => "docker",
+            Self::Remote => "docker-remote",
             Self::Podman => "podman",
             Self::Gvisor => "gvisor",
         }
@@ -38,7 +45,7 @@ impl Chosen {
 
     pub(crate) fn engine(self) -> Engine {
         match self {
-            Self::Docker | Self::Gvisor => Engine::Docker,
+            Self::Docker | Self::Remote | Self::Gvisor => Engine::Docker,
             Self::Podman => Engine::Podman,
         }
     }
@@ -52,6 +59,9 @@ impl Chosen {
         };
         if self.engine() == Engine::Docker {
             settings.docker_host = Some(variable("BOXWOOD_TEST_DOCKER_HOST")?);
+        }
+        if let (Self::Remote, Some(socket)) = (self, &settings.docker_host) {
+            settings.docker_host = Some(tcp::door_to(socket)?);
         }
         if self == Self::Gvisor {
             variable("BOXWOOD_TEST_DOCKER_RUNSC")?;

@@ -3,6 +3,7 @@
 
 mod absent;
 mod chosen;
+mod tcp;
 
 use std::sync::Arc;
 
@@ -30,13 +31,15 @@ impl Subject for Containers {
         let chosen = Chosen::from_environment()?;
         let privilege = privilege();
         let root = privilege == Privilege::Root;
+        // Descriptors and namespaces are within reach.
+        let direct = !matches!(chosen, Chosen::Gvisor | Chosen::Remote);
         // Docker shares the host's user namespace; Podman gives each box one of its own.
         let users_of_its_own = chosen == Chosen::Podman;
         Ok(Host {
             absent: absent::on(chosen, privilege, has_landlock()),
             not_offered: absent::offers_of(chosen),
-            network: chosen != Chosen::Gvisor && (root || (installed("pasta") && opens_tun())),
-            counters: root && chosen != Chosen::Gvisor,
+            network: direct && (root || (installed("pasta") && opens_tun())),
+            counters: root && direct,
             root_inside: users_of_its_own,
             unbounded_writable_root: true,
             // Docker's boxes share a uid, and Podman's user namespaces an owner.
@@ -49,13 +52,14 @@ impl Subject for Containers {
     }
 
     fn launch(&self, places: &Places) -> anyhow::Result<Arc<dyn Backend>> {
-        let container = Chosen::from_environment()?.settings()?;
         let settings = Settings {
             state_dir: places.state_dir(),
             run_dir: places.run_dir(),
             ..Settings::default()
         };
         let host = LocalHost::launch(&settings)?;
+        // Later than the launch, which forks: this may start threads.
+        let container = Chosen::from_environment()?.settings()?;
         Ok(Arc::new(ContainerBackend::new(host, container)))
     }
 

@@ -33,16 +33,22 @@ pub enum Offer {
     Terminal,
     /// Roots other than the default one.
     Images,
+    /// Directories and files of the host in a box.
+    HostMounts,
+    /// Files of a mount are the box's user's inside and their owner's outside.
+    Owners,
     /// The kernel that the box is on is the host's own, which sees the box's processes.
     HostsOwnKernel,
 }
 
 impl Offer {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Files,
         Self::LiveMounts,
         Self::Terminal,
         Self::Images,
+        Self::HostMounts,
+        Self::Owners,
         Self::HostsOwnKernel,
     ];
 
@@ -53,6 +59,8 @@ impl Offer {
             Self::LiveMounts => "mounts into a running box",
             Self::Terminal => "terminals",
             Self::Images => "images",
+            Self::HostMounts => "directories of the host",
+            Self::Owners => "owners translated on the way into a box",
             Self::HostsOwnKernel => "the host's own kernel",
         }
     }

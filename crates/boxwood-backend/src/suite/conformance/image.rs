@@ -11,7 +11,7 @@ use crate::suite::case::cases;
 use crate::suite::{Bench, Offer, Wish};
 
 cases! { "image" needs Images:
-    a_directory_can_be_the_root,
+    a_directory_can_be_the_root needs HostMounts,
     the_directory_itself_is_never_changed,
     a_directory_that_is_gone_is_not_found,
 }

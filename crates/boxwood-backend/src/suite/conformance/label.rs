@@ -14,8 +14,8 @@ cases! { "label":
     the_network_is_named,
     requiring_what_is_there_starts,
     requiring_what_is_missing_fails_closed,
-    namespaces_in_the_label_are_real,
-    a_refused_call_is_named,
+    namespaces_in_the_label_are_real needs HostsOwnKernel,
+    a_refused_call_is_named needs HostsOwnKernel,
     an_allowed_failure_names_nothing,
     the_probe_agrees_with_the_label,
     the_capabilities_are_what_is_offered,
@@ -309,7 +309,12 @@ async fn what_is_not_offered_is_refused(bench: &Bench) -> anyhow::Result<()> {
                 )
             }
             // Not something to ask for.
-            Offer::HostsOwnKernel => true,
+            Offer::Owners | Offer::HostsOwnKernel => true,
+            Offer::HostMounts => {
+                let wish = Wish::new().workspace(&source, MountMode::Ro);
+                let answer = bench.try_start(&wish).await?;
+                matches!(answer, Err(StartError::Unsupported { .. }))
+            }
         };
         ensure!(
             refused,

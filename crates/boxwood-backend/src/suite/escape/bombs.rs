@@ -22,7 +22,7 @@ cases! { "bombs":
     cannot_exhaust_descriptors,
     cannot_take_the_processors,
     cannot_flood_the_output,
-    cannot_dump_core_on_the_host,
+    cannot_dump_core_on_the_host needs HostMounts,
     cannot_use_up_the_inotify_instances_of_the_host,
 }
 

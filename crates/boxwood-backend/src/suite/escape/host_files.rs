@@ -10,11 +10,11 @@ use crate::suite::outside::marker;
 use crate::suite::{Bench, RootFrom, Wish};
 
 cases! { "host_files":
-    cannot_read_or_write_an_unmounted_host_file,
+    cannot_read_or_write_an_unmounted_host_file needs HostMounts,
     cannot_read_or_write_an_unmounted_host_file_as_root_inside,
     cannot_read_or_write_an_unmounted_host_file_with_the_network_on,
-    cannot_leave_a_mounted_directory,
-    cannot_write_through_a_read_only_mount,
+    cannot_leave_a_mounted_directory needs HostMounts,
+    cannot_write_through_a_read_only_mount needs HostMounts,
     cannot_find_a_socket_of_the_host,
     cannot_learn_who_uses_the_host,
     cannot_change_the_image_of_another_box,

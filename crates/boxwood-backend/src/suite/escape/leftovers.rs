@@ -16,7 +16,7 @@ cases! { "leftovers":
     cannot_leave_a_process_behind_after_stop needs HostsOwnKernel,
     cannot_leave_shared_memory_behind,
     cannot_hand_anything_to_the_next_box,
-    cannot_keep_a_mount_busy,
+    cannot_keep_a_mount_busy needs HostMounts,
     cannot_outlive_stop_while_forking,
 }
 
