@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// For one answer of a daemon.
 pub(crate) const ANSWER: Duration = Duration::from_secs(30);
 /// For something that happens by itself.
-pub(crate) const SETTLED: Duration = Duration::from_secs(60);
+pub(crate) const SETTLED: Duration = Duration::from_mins(1);
 
 /// An answer, in time.
 #[track_caller]
@@ -17,7 +17,7 @@ pub(crate) fn answered<T>(
     async move {
         match tokio::time::timeout(ANSWER, call).await {
             Ok(answer) => answer,
-            Err(_) => panic!("no answer within {ANSWER:?}: {what} ({place})"),
+            Err(elapsed) => panic!("no answer within {ANSWER:?}: {what} ({place}): {elapsed}"),
         }
     }
 }

@@ -43,7 +43,7 @@ async fn count(steady: &Daemon) -> u64 {
 
 /// Only this many rounds in, so that the others are cheap.
 fn is_looked_at(round: u32) -> bool {
-    round % 10 == 0 || round == ROUNDS - 1
+    round.is_multiple_of(10) || round == ROUNDS - 1
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,7 +128,7 @@ async fn a_hundred_deaths_of_one_daemon_touch_nobody_else_and_leave_nothing() {
 /// Mostly a command, now and then a process that would live on.
 async fn keep_or_exec(mortal: &Daemon, round: u32, word: &str) {
     says(&mortal.client, "mortal", "true").await;
-    if round % 10 == 0 {
+    if round.is_multiple_of(10) {
         until("earlier ones are gone", || running(word) == 0).await;
         keep(mortal, "mortal", word).await;
     }
