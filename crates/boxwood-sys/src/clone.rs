@@ -119,7 +119,14 @@ pub unsafe fn vfork(
     }
     // SAFETY: forwarded from the caller; `args` and the stack live until the call returns, and
     // CLONE_VFORK keeps us suspended while the child uses them.
-    let rc = unsafe { vfork_raw(&raw const args, child, arg) };
+    let mut rc = unsafe { vfork_raw(&raw const args, child, arg) };
+    if rc == -i64::from(libc::ENOSYS) && cgroup.is_none() {
+        // Kernels that are not Linux may know only its predecessor, which resets no handler: there is
+        // none to reset in a program that installs none.
+        let top = stack.memory.as_mut_ptr_range().end;
+        // SAFETY: as above.
+        rc = unsafe { vfork_by_clone(top.cast(), child, arg) };
+    }
     if rc < 0 {
         Err(io::Error::from_raw_os_error(
             i32::try_from(-rc).unwrap_or(libc::EINVAL),
@@ -190,6 +197,70 @@ unsafe fn vfork_raw(
     rc
 }
 
+/// The same by `clone`.
+#[cfg(target_arch = "x86_64")]
+unsafe fn vfork_by_clone(
+    stack_top: *mut c_void,
+    child: extern "C" fn(*mut c_void) -> !,
+    arg: *mut c_void,
+) -> i64 {
+    let rc: i64;
+    // SAFETY: clone(flags, stack, no tids, no tls) as documented; the rest as in `vfork_raw`.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r13",
+            "call r12",
+            "ud2",
+            "2:",
+            inlateout("rax") libc::SYS_clone => rc,
+            in("rdi") flags::VM | flags::VFORK | libc::SIGCHLD as u64,
+            in("rsi") stack_top,
+            in("rdx") 0,
+            in("r10") 0,
+            in("r8") 0,
+            in("r12") child,
+            in("r13") arg,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    rc
+}
+
+#[cfg(target_arch = "aarch64")]
+unsafe fn vfork_by_clone(
+    stack_top: *mut c_void,
+    child: extern "C" fn(*mut c_void) -> !,
+    arg: *mut c_void,
+) -> i64 {
+    let rc: i64;
+    // SAFETY: clone(flags, stack, no tids, no tls) as documented; the rest as in `vfork_raw`.
+    unsafe {
+        std::arch::asm!(
+            "svc #0",
+            "cbnz x0, 2f",
+            "mov x29, xzr",
+            "mov x0, x21",
+            "blr x20",
+            "brk #1",
+            "2:",
+            inlateout("x0") flags::VM | flags::VFORK | libc::SIGCHLD as u64 => rc,
+            in("x1") stack_top,
+            in("x2") 0,
+            in("x3") 0,
+            in("x4") 0,
+            in("x8") libc::SYS_clone,
+            in("x20") child,
+            in("x21") arg,
+        );
+    }
+    rc
+}
+
 /// A fork without new namespaces, for helpers that need memory of their own.
 ///
 /// # Safety
@@ -227,6 +298,22 @@ mod tests {
         // SAFETY: `child` only writes one integer and exits. The test harness has threads, but the
         // child takes no lock.
         let pid = unsafe { vfork(&mut stack, None, child, (&raw mut cell).cast()) }.expect("vfork");
+        let mut status = 0;
+        // SAFETY: `status` is a valid out pointer.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert_eq!(libc::WEXITSTATUS(status), 7);
+        assert_eq!(cell, 42);
+    }
+
+    #[test]
+    fn the_older_call_does_the_same() {
+        let mut stack = ChildStack::new();
+        let top = stack.memory.as_mut_ptr_range().end;
+        let mut cell = 41_i32;
+        // SAFETY: as above; the stack lives until the child has ended.
+        let pid = unsafe { vfork_by_clone(top.cast(), child, (&raw mut cell).cast()) };
+        let pid = i32::try_from(pid).expect("a pid");
+        assert!(pid > 0, "{}", io::Error::from_raw_os_error(-pid));
         let mut status = 0;
         // SAFETY: `status` is a valid out pointer.
         assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);

@@ -178,6 +178,13 @@ impl Program {
     }
 }
 
+/// Whether a filter is in force for this thread, as the kernel tells.
+pub fn is_filtered() -> bool {
+    // SAFETY: integers only.
+    let mode = unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) };
+    u32::try_from(mode).is_ok_and(|mode| mode == libc::SECCOMP_MODE_FILTER)
+}
+
 /// A refused call that waits for an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Notification {
