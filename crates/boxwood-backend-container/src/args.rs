@@ -58,6 +58,8 @@ pub(crate) struct Area {
     /// Absolute, without a colon.
     pub(crate) path: String,
     pub(crate) size_mb: u64,
+    /// How many files it may have; none where the kernel does not count.
+    pub(crate) files: Option<u64>,
     pub(crate) mode: u32,
     pub(crate) owner: (u32, u32),
 }
@@ -167,11 +169,14 @@ fn furnish(args: &mut Args, engine: Engine, furniture: &Furniture) {
     args.option("--add-host", "box:127.0.0.1");
     for area in &furniture.areas {
         let (uid, gid) = area.owner;
-        let more = match engine {
-            Engine::Docker => String::new(),
-            // It would copy what the image has at that place.
-            Engine::Podman => ",notmpcopyup".to_owned(),
+        let mut more = match area.files {
+            Some(files) => format!(",nr_inodes={files}"),
+            None => String::new(),
         };
+        if engine == Engine::Podman {
+            // It would copy what the image has at that place.
+            more.push_str(",notmpcopyup");
+        }
         args.option(
             "--tmpfs",
             format!(
@@ -222,6 +227,13 @@ pub(crate) fn kernel(engine: Engine) -> Vec<OsString> {
 /// The pid of a container's first process, and whether it runs.
 pub(crate) fn pid_of(name: &str) -> Vec<OsString> {
     let format = "{{.State.Pid}} {{.State.Running}}";
+    Args::new(["container", "inspect", "--format", format, "--", name]).0
+}
+
+/// The limits that a container has: memory in bytes, processors in thousand millionths, processes. What
+/// the engine cannot enforce it sets back to nothing.
+pub(crate) fn limits_of(name: &str) -> Vec<OsString> {
+    let format = "{{.HostConfig.Memory}} {{.HostConfig.NanoCpus}} {{.HostConfig.PidsLimit}}";
     Args::new(["container", "inspect", "--format", format, "--", name]).0
 }
 
@@ -351,6 +363,7 @@ mod tests {
             areas: vec![Area {
                 path: "/workspace".to_owned(),
                 size_mb: 96,
+                files: None,
                 mode: 0o755,
                 owner: (1000, 1000),
             }],

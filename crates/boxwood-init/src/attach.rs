@@ -162,9 +162,6 @@ fn facts() -> Facts {
         capabilities_dropped: dropped,
         namespaces: namespaces(),
         interfaces: interfaces(),
-        memory_max: limit("memory.max", "memory/memory.limit_in_bytes"),
-        pids_max: limit("pids.max", "pids/pids.max"),
-        cpu_limited: limit("cpu.max", "cpu/cpu.cfs_quota_us").is_some(),
     }
 }
 
@@ -186,12 +183,4 @@ fn interfaces() -> Vec<String> {
     lines
         .filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()))
         .collect()
-}
-
-/// The first number of a cgroup's file; "max" and -1 are none.
-fn limit(two: &str, one: &str) -> Option<u64> {
-    [two, one].into_iter().find_map(|file| {
-        let text = fs::read_to_string(Path::new("/sys/fs/cgroup").join(file)).ok()?;
-        text.split_whitespace().next()?.parse().ok()
-    })
 }

@@ -37,6 +37,7 @@ impl Plan {
     pub fn writable_places(&self) -> Vec<String> {
         let mut places: Vec<String> = [
             "/tmp",
+            "/var/tmp",
             "/dev",
             "/proc",
             "/home",

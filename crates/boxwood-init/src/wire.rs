@@ -81,10 +81,6 @@ pub enum Carried {
 
 /// What the kernel under the box told init, after init had locked itself in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is one answer of the kernel's, and none depends on another"
-)]
 pub struct Facts {
     pub no_new_privileges: bool,
     pub seccomp: bool,
@@ -93,10 +89,6 @@ pub struct Facts {
     pub namespaces: Vec<(String, u64)>,
     /// Network interfaces.
     pub interfaces: Vec<String>,
-    /// Limits of the box's own cgroup, where it can be read.
-    pub memory_max: Option<u64>,
-    pub pids_max: Option<u64>,
-    pub cpu_limited: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

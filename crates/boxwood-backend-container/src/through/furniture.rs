@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use boxwood_api::{MountMode, Network};
 use boxwood_backend::StartError;
-use boxwood_init::{Identity, Plan, RootPlan};
+use boxwood_init::{Identity, MountPlan, MountSource, Plan, RootPlan};
 use boxwood_local::{Areas, environment};
 use boxwood_policy::{AdmittedMount, AdmittedSpec, BoxUser};
 
@@ -63,6 +63,7 @@ pub(super) fn furniture(
     spec: &AdmittedSpec,
     identity: &Identity,
     place: Place,
+    counts_files: bool,
 ) -> Result<Furniture, StartError> {
     if spec.network() == Network::On {
         return unsupported(
@@ -80,6 +81,7 @@ pub(super) fn furniture(
     let area = |path: &str, size_mb, mode, owner| Area {
         path: path.to_owned(),
         size_mb,
+        files: counts_files.then_some((size_mb * 1024).max(4096)),
         mode,
         owner,
     };
@@ -144,6 +146,16 @@ pub(super) fn still_there(mount: &AdmittedMount) -> Result<(), StartError> {
     }
 }
 
+/// Named for the fence that init puts up around what may be written.
+fn in_place(mount: &AdmittedMount) -> MountPlan {
+    MountPlan {
+        target: mount.mount_path().to_owned(),
+        source: MountSource::Detached { fd: 0 },
+        read_only: mount.mode() != MountMode::Rw,
+        is_dir: mount.source().is_dir,
+    }
+}
+
 /// What init is told. Everything but itself is in place.
 pub(super) fn plan(spec: &AdmittedSpec, identity: Identity) -> Plan {
     let sizes = Areas::of(spec);
@@ -154,7 +166,7 @@ pub(super) fn plan(spec: &AdmittedSpec, identity: Identity) -> Plan {
         identity,
         workspace_path: spec.mount_path().to_owned(),
         workspace: None,
-        mounts: Vec::new(),
+        mounts: spec.extra_mounts().iter().map(in_place).collect(),
         tmp_mb: sizes.tmp,
         home_mb: sizes.home,
         private_workspace_mb: sizes.workspace,

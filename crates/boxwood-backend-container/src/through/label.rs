@@ -1,5 +1,5 @@
 //! What is in force in a box that cannot be looked at from outside: what its own kernel told init, and
-//! what the engine's process on this machine shows. What neither shows is missing.
+//! what its engine shows. What neither shows is missing.
 
 use boxwood_api::{IsolationLabel, Mechanism, MountMode};
 use boxwood_init::Facts;
@@ -18,19 +18,30 @@ const FIRST_NAMESPACES: [(Mechanism, &str, u64); 5] = [
     (Mechanism::CgroupNamespace, "cgroup", 0xEFFF_FFFB),
 ];
 
-/// `pid` is that of the box's sandbox on this machine, where it has one here.
+/// What bounds a box, as far as it can be seen.
+pub(super) enum Bounds {
+    /// By the groups of this process, its sandbox on this machine.
+    Sandbox(Option<i32>),
+    /// By what its engine has set: bytes, processors, processes.
+    Engine(Vec<u64>),
+}
+
 pub(super) fn label(
     shared: &Shared,
     spec: &AdmittedSpec,
     facts: &Facts,
     landlock: bool,
-    pid: Option<i32>,
+    bounds: &Bounds,
 ) -> IsolationLabel {
     let mut lacks: Vec<Lack> = Vec::new();
     if kernel_of(&shared.settings).is_some() {
-        behind_a_kernel(spec, pid, &mut lacks);
+        behind_a_kernel(&mut lacks);
     } else {
-        on_their_kernel(spec, facts, &mut lacks);
+        on_their_kernel(facts, &mut lacks);
+    }
+    match bounds {
+        Bounds::Sandbox(pid) => by_sandbox(spec, *pid, &mut lacks),
+        Bounds::Engine(set) => by_engine(spec, set, &mut lacks),
     }
     let mut lack = |mechanism, missing: bool, why: &str| {
         if missing {
@@ -74,11 +85,14 @@ pub(super) fn label(
 }
 
 /// Everything inside is that kernel's own. The host bounds the sandbox as a whole, if at all.
-fn behind_a_kernel(spec: &AdmittedSpec, pid: Option<i32>, lacks: &mut Vec<Lack>) {
+fn behind_a_kernel(lacks: &mut Vec<Lack>) {
     let why = "the engine maps no users; files of a mount have the host's owners";
     lacks.push((Mechanism::UserNamespace, why.to_owned()));
     let why = "the host counts threads of the sandbox, not processes of the box";
     lacks.push((Mechanism::PidsLimit, why.to_owned()));
+}
+
+fn by_sandbox(spec: &AdmittedSpec, pid: Option<i32>, lacks: &mut Vec<Lack>) {
     let group = pid.and_then(|pid| Group::observed(pid, 0).ok());
     let unenforced = match group {
         Some(group) => group.unenforced(&spec.limits()),
@@ -91,7 +105,7 @@ fn behind_a_kernel(spec: &AdmittedSpec, pid: Option<i32>, lacks: &mut Vec<Lack>)
 }
 
 /// An ordinary container on another machine.
-fn on_their_kernel(spec: &AdmittedSpec, facts: &Facts, lacks: &mut Vec<Lack>) {
+fn on_their_kernel(facts: &Facts, lacks: &mut Vec<Lack>) {
     let why = "the box runs on its machine's own kernel";
     lacks.push((Mechanism::KernelBoundary, why.to_owned()));
     for (mechanism, name, first) in FIRST_NAMESPACES {
@@ -101,22 +115,23 @@ fn on_their_kernel(spec: &AdmittedSpec, facts: &Facts, lacks: &mut Vec<Lack>) {
             lacks.push((mechanism, why));
         }
     }
+}
+
+fn by_engine(spec: &AdmittedSpec, set: &[u64], lacks: &mut Vec<Lack>) {
     let limits = spec.limits();
+    let at_most = |place: usize, most: u64| {
+        let found = set.get(place).copied().unwrap_or_default();
+        found > 0 && found <= most
+    };
     let most_memory = limits.memory_mb.saturating_mul(1024 * 1024);
     let most_pids = limits.pids.saturating_add(PROCESSES_OF_OURS);
     for (mechanism, bounded) in [
-        (Mechanism::CpuLimit, facts.cpu_limited),
-        (
-            Mechanism::MemoryLimit,
-            facts.memory_max.is_some_and(|most| most <= most_memory),
-        ),
-        (
-            Mechanism::PidsLimit,
-            facts.pids_max.is_some_and(|most| most <= most_pids),
-        ),
+        (Mechanism::CpuLimit, at_most(1, u64::MAX)),
+        (Mechanism::MemoryLimit, at_most(0, most_memory)),
+        (Mechanism::PidsLimit, at_most(2, most_pids)),
     ] {
         if !bounded {
-            let why = "the box's own cgroup does not show it";
+            let why = "the engine says that it has not set it";
             lacks.push((mechanism, why.to_owned()));
         }
     }

@@ -14,9 +14,10 @@ use boxwood_policy::{AdmittedSpec, check_label};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::furniture::{self, furniture};
+use super::label::{self, Bounds};
+use super::program;
 use super::relay::Relay;
-use super::way::{Place, has_terminals};
-use super::{label, program};
+use super::way::{Place, has_terminals, kernel_of};
 use crate::Shared;
 use crate::args::{self, Furniture, Inside, Run, Users};
 use crate::cli::{CliError, one_line};
@@ -37,7 +38,8 @@ pub(crate) async fn start(
     place: Place,
 ) -> Result<ContainerBox, Failed> {
     let identity = furniture::identity(spec)?;
-    let furniture = furniture(spec, &identity, place)?;
+    let counts_files = kernel_of(&shared.settings).is_none();
+    let furniture = furniture(spec, &identity, place, counts_files)?;
     create(shared, spec, image, name, &furniture).await?;
     let (remains, channel, relay, facts) = attach(shared, name, BoxIds::elsewhere(identity))?;
     let settled = settle(shared, spec, &remains, channel, facts, place).await;
@@ -155,11 +157,8 @@ async fn settle(
     for mount in spec.workspace().into_iter().chain(spec.extra_mounts()) {
         furniture::still_there(mount).map_err(Unsettled::Refused)?;
     }
-    let pid = match place {
-        Place::Here => pid_of(shared, &remains.name).await,
-        Place::Elsewhere => None,
-    };
-    let label = label::label(shared, spec, &facts, landlock, pid);
+    let bounds = bounds(shared, &remains.name, place).await;
+    let label = label::label(shared, spec, &facts, landlock, &bounds);
     check_label(spec, &label).map_err(|denial| Unsettled::Refused(missing(&denial)))?;
     Ok(LocalBox::new(
         Arc::clone(remains),
@@ -170,11 +169,23 @@ async fn settle(
     ))
 }
 
-/// The box's sandbox on this machine. One that cannot be found proves nothing, and the label says so.
-async fn pid_of(shared: &Shared, name: &str) -> Option<i32> {
-    let told = shared.cli.run(args::pid_of(name), INSPECT).await.ok()?;
-    let pid = told.split_whitespace().next()?.parse().ok()?;
-    (pid > 0).then_some(pid)
+/// What cannot be found out proves nothing, and the label says so.
+async fn bounds(shared: &Shared, name: &str, place: Place) -> Bounds {
+    let question = match place {
+        Place::Here => args::pid_of(name),
+        Place::Elsewhere => args::limits_of(name),
+    };
+    let told = shared.cli.run(question, INSPECT).await.unwrap_or_default();
+    let mut words = told.split_whitespace();
+    match place {
+        Place::Here => {
+            let pid = words.next().and_then(|pid| pid.parse().ok());
+            Bounds::Sandbox(pid.filter(|pid| *pid > 0))
+        }
+        Place::Elsewhere => {
+            Bounds::Engine(words.map(|word| word.parse().unwrap_or_default()).collect())
+        }
+    }
 }
 
 /// What the engine keeps of a box.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use boxwood_api::MountMode;
+use boxwood_api::{Mechanism, MountMode};
 use boxwood_policy::AdmittedSpec;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
@@ -202,6 +202,18 @@ impl HeldBox {
     /// Looks at the walls before anything that would hurt the host without them: a suite that
     /// finds a broken backend must not take the machine down with it.
     pub async fn has_walls(&self) -> anyhow::Result<()> {
+        if self.sandbox.label().has(Mechanism::KernelBoundary) {
+            // Another kernel shows namespaces of its own, or none; that it is another must be seen.
+            let inside = self.says("uname -rv").await?;
+            let host = rustix::system::uname();
+            let release = host.release().to_string_lossy().into_owned();
+            let outside = format!("{release} {}", host.version().to_string_lossy());
+            ensure!(
+                inside.trim() != outside,
+                "the box is on the host's own kernel: {outside}"
+            );
+            return Ok(());
+        }
         for name in ["pid", "mnt"] {
             let inside = self.says(&format!("readlink /proc/self/ns/{name}")).await?;
             let outside = std::fs::read_link(format!("/proc/self/ns/{name}"))?;

@@ -37,7 +37,8 @@ pub enum Offer {
     HostMounts,
     /// Files of a mount are the box's user's inside and their owner's outside.
     Owners,
-    /// The kernel that the box is on is the host's own, which sees the box's processes.
+    /// The kernel that the box is on is the host's own, which sees the box's processes, and whose
+    /// own walls are what the cases try.
     HostsOwnKernel,
 }
 

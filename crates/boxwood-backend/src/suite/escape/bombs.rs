@@ -18,11 +18,11 @@ cases! { "bombs":
     cannot_exceed_the_memory_limit,
     cannot_exceed_the_memory_limit_by_kernel_memory,
     cannot_exceed_tmp,
-    cannot_exceed_tmp_with_empty_files,
+    cannot_exceed_tmp_with_empty_files needs HostsOwnKernel,
     cannot_exhaust_descriptors,
     cannot_take_the_processors,
     cannot_flood_the_output,
-    cannot_dump_core_on_the_host needs HostMounts,
+    cannot_dump_core_on_the_host needs HostMounts HostsOwnKernel,
     cannot_use_up_the_inotify_instances_of_the_host,
 }
 

@@ -11,10 +11,10 @@ use crate::suite::case::cases;
 use crate::suite::{Bench, Wish};
 
 cases! { "init":
-    cannot_stop_read_slow_or_speak_to_init,
+    cannot_stop_read_slow_or_speak_to_init needs HostsOwnKernel,
     cannot_stop_read_slow_or_speak_to_init_as_root_inside,
     cannot_starve_init,
-    cannot_inherit_a_descriptor,
+    cannot_inherit_a_descriptor needs HostsOwnKernel,
     cannot_kill_the_supervisor_of_another_command,
 }
 

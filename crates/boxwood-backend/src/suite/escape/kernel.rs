@@ -11,11 +11,11 @@ use crate::{Stdio, TerminalSize};
 
 cases! { "kernel":
     cannot_mount_or_unmount,
-    cannot_make_or_join_a_namespace,
-    cannot_use_bpf_keys_uring_modules_and_kin,
-    cannot_use_a_forbidden_call_by_another_abi,
+    cannot_make_or_join_a_namespace needs HostsOwnKernel,
+    cannot_use_bpf_keys_uring_modules_and_kin needs HostsOwnKernel,
+    cannot_use_a_forbidden_call_by_another_abi needs HostsOwnKernel,
     cannot_write_the_kernels_knobs,
-    cannot_make_or_open_a_device,
+    cannot_make_or_open_a_device needs HostsOwnKernel,
     cannot_leave_or_loosen_its_cgroups,
     cannot_type_into_its_own_terminal needs Terminal,
     cannot_set_the_clock,

@@ -12,11 +12,11 @@ use crate::suite::{Bench, Wish};
 use crate::{FileCall, OpenFor};
 
 cases! { "privilege":
-    cannot_gain_a_capability_by_a_setuid_file needs HostMounts,
+    cannot_gain_a_capability_by_a_setuid_file needs HostMounts HostsOwnKernel,
     cannot_gain_a_capability_as_root_inside,
     cannot_leave_a_setuid_file_for_the_host needs HostMounts,
     cannot_leave_a_setuid_file_by_a_file_call needs HostMounts Files,
-    cannot_open_a_special_socket,
+    cannot_open_a_special_socket needs HostsOwnKernel,
     cannot_open_a_special_socket_with_the_network_on,
 }
 
