@@ -213,6 +213,7 @@ impl Init<'_> {
                 denied: None,
             }
         } else {
+            self.check_room().step("fork")?;
             let (pid, supervisor) = supervise::start(&prepared, &streams).step("fork")?;
             Running {
                 id: spawn.id,
@@ -223,6 +224,20 @@ impl Init<'_> {
         };
         self.running.push(running);
         Ok(terminal.map(|(master, _)| master))
+    }
+
+    /// Where the kernel counts processes by uid, a supervisor may be the last one that is let in: it
+    /// would start, and its command would not. There has to be room for both.
+    fn check_room(&self) -> rustix::io::Result<()> {
+        let Some(limit) = self.plan.process_rlimit else {
+            return Ok(());
+        };
+        // Init, the supervisors, and a command before it has its own uid.
+        let taken = self.running.len() as u64 + 3;
+        if taken > limit {
+            return Err(rustix::io::Errno::AGAIN);
+        }
+        Ok(())
     }
 
     fn signal(&mut self, id: u64, signal: i32, scope: KillScope) {

@@ -40,6 +40,7 @@ impl Dockerd {
         // they are.
         let configuration = json!({
             "bridge": "none",
+            "ip-forward": false,
             "iptables": false,
             "ip6tables": false,
             "ip-forward": false,

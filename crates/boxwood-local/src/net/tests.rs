@@ -116,6 +116,10 @@ fn on_a_host_of_its_own(test: impl FnOnce() + Send) {
     let host = Namespace::with(&["--net"]);
     host.run(|| {
         netlink::loopback_up().unwrap();
+        // A new namespace begins as the machine's own is, and engines switch forwarding on there.
+        for file in ["ip_forward", "conf/default/forwarding"] {
+            std::fs::write(format!("/proc/sys/net/ipv4/{file}"), "0").unwrap();
+        }
         test();
     });
 }

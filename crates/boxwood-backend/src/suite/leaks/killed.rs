@@ -16,7 +16,7 @@ const PLACES: &str = "BOXWOOD_SUITE_DAEMON";
 const READY: &str = "the boxes are running";
 const BOXES: usize = 4;
 /// For everything of a killed daemon to be dead.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Does not return in a process that was started as the daemon.
 pub(super) fn be_the_daemon_if_asked(subject: &dyn Subject) {
