@@ -102,6 +102,10 @@ pub enum NetworkIsolation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IsolationLabel {
     pub backend: String,
+    /// The OCI runtime that the operator chose instead of the engine's own. With `kernel_boundary` in
+    /// force it is the other kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
     pub network: NetworkIsolation,
     /// Mechanisms in force, in the order of [`Mechanism::ALL`].
     pub in_force: Vec<Mechanism>,

@@ -36,5 +36,8 @@ pub(crate) fn label(
         lacks.push((Mechanism::DiskQuota, why.to_owned()));
     }
     lacks.extend(own_kernel_lacks(spec, landlock));
-    Ok(boxwood_local::label(engine, spec, lacks))
+    Ok(IsolationLabel {
+        runtime: shared.settings.runtime.clone(),
+        ..boxwood_local::label(engine, spec, lacks)
+    })
 }

@@ -114,6 +114,7 @@ pub fn label(backend: &str, spec: &AdmittedSpec, lacks: Vec<Lack>) -> IsolationL
     let absent = |mechanism: Mechanism| missing.iter().any(|known| known.mechanism == mechanism);
     IsolationLabel {
         backend: backend.to_owned(),
+        runtime: None,
         network: match spec.network() {
             Network::Off => NetworkIsolation::Off,
             Network::On => NetworkIsolation::Private,

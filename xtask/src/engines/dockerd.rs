@@ -40,7 +40,6 @@ impl Dockerd {
         // they are.
         let configuration = json!({
             "bridge": "none",
-            "ip-forward": false,
             "iptables": false,
             "ip6tables": false,
             "ip-forward": false,

@@ -35,6 +35,7 @@ fn session() -> SessionInfo {
         last_used_at: "2026-06-09T11:30:18Z".parse().expect("a time"),
         isolation: IsolationLabel {
             backend: "native".to_owned(),
+            runtime: None,
             network: NetworkIsolation::Off,
             in_force: vec![Mechanism::PidNamespace, Mechanism::Seccomp],
             missing: Vec::new(),

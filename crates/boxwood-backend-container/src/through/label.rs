@@ -81,7 +81,10 @@ pub(super) fn label(
         !spec.read_only_root(),
         "the container's own layer has no bound; with a read-only root there is none",
     );
-    boxwood_local::label(shared.settings.engine.name(), spec, lacks)
+    IsolationLabel {
+        runtime: shared.settings.runtime.clone(),
+        ..boxwood_local::label(shared.settings.engine.name(), spec, lacks)
+    }
 }
 
 /// Everything inside is that kernel's own. The host bounds the sandbox as a whole, if at all.

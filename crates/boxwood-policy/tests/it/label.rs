@@ -25,6 +25,7 @@ fn spec(network: Network, require: &[Mechanism], allow_host: bool) -> AdmittedSp
 fn label(network: NetworkIsolation) -> IsolationLabel {
     IsolationLabel {
         backend: "native".to_owned(),
+        runtime: None,
         network,
         in_force: vec![Mechanism::PidNamespace],
         missing: vec![MissingMechanism {

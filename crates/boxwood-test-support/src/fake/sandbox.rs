@@ -168,6 +168,7 @@ fn label() -> IsolationLabel {
         .collect();
     IsolationLabel {
         backend: "fake (no isolation)".to_owned(),
+        runtime: None,
         network: NetworkIsolation::Host,
         in_force: Vec::new(),
         missing,

@@ -1,6 +1,6 @@
 //! `boxwood inspect`: everything about one session or process.
 
-use boxwood_api::{MountMode, ProcessId, ProcessInfo, SessionDetail, SessionId};
+use boxwood_api::{MountMode, ProcessId, ProcessInfo, SessionDetail, SessionId, SessionInfo};
 use boxwood_client::Client;
 
 use super::{ago, process_id, session_id, wire_word};
@@ -44,10 +44,7 @@ fn of_session(detail: &SessionDetail) -> Table {
     let session = &detail.session;
     let mut table = Table::of_facts();
     table.fact("session", session.session_id.as_str());
-    table.fact(
-        "box",
-        format!("{} {}", session.backend_name, session.backend_session_id),
-    );
+    table.fact("box", backend(session));
     table.fact("profile", &session.profile);
     table.fact("configuration", &detail.config_hash);
     table.fact("image", &session.image);
@@ -147,4 +144,14 @@ fn of_process(process: &ProcessInfo) -> Table {
         table.fact("stderr", line);
     }
     table
+}
+
+/// Which backend, by which runtime where that was chosen, and what the box is called there.
+fn backend(session: &SessionInfo) -> String {
+    let runtime = session.isolation.runtime.as_deref();
+    let runtime = runtime.map_or_else(String::new, |runtime| format!(" ({runtime})"));
+    format!(
+        "{}{runtime} {}",
+        session.backend_name, session.backend_session_id
+    )
 }
