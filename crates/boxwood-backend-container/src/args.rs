@@ -254,6 +254,12 @@ pub(crate) fn list_ours() -> Vec<OsString> {
     args.0
 }
 
+/// What places an image declares as volumes, as JSON.
+pub(crate) fn volumes_of(image: &str) -> Vec<OsString> {
+    let format = "{{json .Config.Volumes}}";
+    Args::new(["image", "inspect", "--format", format, "--", image]).0
+}
+
 pub(crate) fn labels_of<N: AsRef<str>>(ids: &[N]) -> Vec<OsString> {
     // Podman knows its fields by their names in Go, Docker by either.
     let format = "{{json .ID}} {{json .Name}} {{json .Config.Labels}}";

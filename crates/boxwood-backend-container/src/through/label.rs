@@ -32,6 +32,7 @@ pub(super) fn label(
     facts: &Facts,
     landlock: bool,
     bounds: &Bounds,
+    volumes: bool,
 ) -> IsolationLabel {
     let mut lacks: Vec<Lack> = Vec::new();
     if kernel_of(&shared.settings).is_some() {
@@ -75,6 +76,11 @@ pub(super) fn label(
         Mechanism::DiskQuota,
         spec.workspace().is_some_and(|mount| shares(mount.mode())),
         "the workspace is a directory of the host, which has no bound of its own",
+    );
+    lack(
+        Mechanism::DiskQuota,
+        volumes,
+        "the image declares volumes, which can be written and have no bound",
     );
     lack(
         Mechanism::DiskQuota,

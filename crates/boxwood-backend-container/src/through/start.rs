@@ -41,8 +41,9 @@ pub(crate) async fn start(
     let counts_files = kernel_of(&shared.settings).is_none();
     let furniture = furniture(spec, &identity, place, counts_files)?;
     create(shared, spec, image, name, &furniture).await?;
+    let volumes = declares_volumes(shared, image).await?;
     let (remains, channel, relay, facts) = attach(shared, name, BoxIds::elsewhere(identity))?;
-    let settled = settle(shared, spec, &remains, channel, facts, place).await;
+    let settled = settle(shared, spec, &remains, channel, facts, place, volumes).await;
     match settled {
         Ok(local) => Ok(ContainerBox::through(
             local,
@@ -100,6 +101,13 @@ async fn create(
     Ok(())
 }
 
+/// An image may ask for places that can be written whatever its root is, and that nothing bounds.
+async fn declares_volumes(shared: &Shared, image: &ImageName) -> Result<bool, Failed> {
+    let told = shared.cli.run(args::volumes_of(image.as_str()), INSPECT);
+    let told = told.await.map_err(Failed::Engine)?;
+    Ok(!matches!(told.trim(), "null" | "{}" | "map[]"))
+}
+
 type Attached = (
     Arc<Remains>,
     Channel,
@@ -143,6 +151,7 @@ async fn settle(
     channel: Channel,
     facts: tokio::sync::oneshot::Receiver<Facts>,
     place: Place,
+    volumes: bool,
 ) -> Result<LocalBox, Unsettled> {
     let plan = furniture::plan(spec, remains.ids.identity);
     let Begun {
@@ -158,7 +167,7 @@ async fn settle(
         furniture::still_there(mount).map_err(Unsettled::Refused)?;
     }
     let bounds = bounds(shared, &remains.name, place).await;
-    let label = label::label(shared, spec, &facts, landlock, &bounds);
+    let label = label::label(shared, spec, &facts, landlock, &bounds, volumes);
     check_label(spec, &label).map_err(|denial| Unsettled::Refused(missing(&denial)))?;
     Ok(LocalBox::new(
         Arc::clone(remains),
