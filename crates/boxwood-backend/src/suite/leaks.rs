@@ -148,6 +148,7 @@ fn killed_daemon<S: Subject>(subject: &S, _: LeakCounts) -> anyhow::Result<()> {
     }
     // One that does nothing but begin and end.
     prime(subject, &places)?;
+    killed::reap_orphans()?;
     before.comes_back(subject, &places)
 }
 

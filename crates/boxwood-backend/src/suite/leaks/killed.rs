@@ -65,12 +65,13 @@ pub(super) fn run_and_kill(places: &Places) -> anyhow::Result<()> {
     daemon.wait()?;
     let said = said?.unwrap_or_default();
     ensure!(said == READY, "the daemon said {said:?}");
-    reap_orphans()
+    Ok(())
 }
 
-/// Waits for what the daemon left, as the host's own init would: those that died with it are dead, and
-/// whoever lives on is an orphan that nobody ends.
-fn reap_orphans() -> anyhow::Result<()> {
+/// Waits for what the daemons left, as the host's own init would. Boxes die with their daemon; helpers
+/// that cannot (an ordinary user's `pasta` watches a directory) go when a successor clears up. Whoever
+/// lives on after that is an orphan that nobody ends.
+pub(super) fn reap_orphans() -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
