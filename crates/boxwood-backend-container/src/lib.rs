@@ -112,7 +112,7 @@ impl Backend for ContainerBackend {
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
         let start = start::start(Arc::clone(&self.shared), spec.clone(), progress.clone());
-        Box::pin(start_apart(&self.shared.host, start))
+        start_apart(&self.shared.host, start)
     }
 
     fn images(&self) -> &dyn Images {

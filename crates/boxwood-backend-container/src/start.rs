@@ -9,10 +9,10 @@ use boxwood_api::{ImageName, Network};
 use boxwood_backend::{BoxFuture, ImageError, Images, Progress, StartError};
 use boxwood_init::RootPlan;
 use boxwood_local::{
-    Begun, BoxIds, Caller, Doors, Group, LocalBox, Meeting, Remains, Shell, attach, begin, furnish,
-    next_name, plan,
+    Begun, BoxIds, Caller, Doors, Group, LocalBox, Meeting, Remains, Shell, attach, begin,
+    check_required, furnish, next_name, plan,
 };
-use boxwood_policy::{AdmittedSpec, BoxUser, Denial, Image, check_label};
+use boxwood_policy::{AdmittedSpec, BoxUser, Image};
 
 use crate::args::{self, Inside, Run, Users};
 use crate::cli::CliError;
@@ -438,18 +438,6 @@ async fn settle_in(
         fence,
     } = begin(channel, plan, &[]).await?;
     let label = label::label(shared, spec, remains, landlock)?;
-    check_label(spec, &label).map_err(|denial| missing(&denial))?;
+    check_required(spec, &label)?;
     Ok(LocalBox::new(Arc::clone(remains), label, link, fence, host))
-}
-
-pub(crate) fn missing(denial: &Denial) -> StartError {
-    match denial {
-        Denial::Missing { mechanism, why } => StartError::Missing {
-            mechanism: *mechanism,
-            why: why.clone(),
-        },
-        denial => StartError::Unsupported {
-            what: denial.to_string(),
-        },
-    }
 }

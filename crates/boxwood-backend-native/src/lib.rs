@@ -15,11 +15,10 @@ mod start;
 
 use std::sync::Arc;
 
-use boxwood_api::Mechanism;
 use boxwood_backend::{
     Backend, BoxFuture, Capabilities, Images, Probe, ProbeError, Progress, Sandbox, StartError,
 };
-use boxwood_local::{ImageStore, LocalHost, start_apart};
+use boxwood_local::{ImageStore, LocalHost, local_capabilities, start_apart};
 use boxwood_policy::AdmittedSpec;
 
 use crate::pool::Pool;
@@ -57,18 +56,7 @@ impl Backend for NativeBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            pty: true,
-            managed_processes: true,
-            files: true,
-            network: true,
-            host_mounts: true,
-            live_mounts: true,
-            mechanisms: Mechanism::ALL
-                .into_iter()
-                .filter(|&mechanism| mechanism != Mechanism::KernelBoundary)
-                .collect(),
-        }
+        local_capabilities()
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use boxwood_api::Network;
 use boxwood_backend::{Sandbox as _, StartError};
-use boxwood_local::{Begun, ImageLease, LocalBox, Remains, attach, begin};
-use boxwood_policy::{AdmittedSpec, Denial};
+use boxwood_local::{Begun, ImageLease, LocalBox, Remains, attach, begin, check_required};
+use boxwood_policy::AdmittedSpec;
 
 use crate::blank::Blank;
 use crate::plan::{self, Drawn};
@@ -25,9 +25,9 @@ pub(crate) async fn start(
             fence,
         }) => {
             let label = label::label(&shared, &spec, landlock);
-            if let Err(denial) = boxwood_policy::check_label(&spec, &label) {
+            if let Err(error) = check_required(&spec, &label) {
                 clear(&remains).await;
-                return Err(missing(&denial));
+                return Err(error);
             }
             let made = Arc::new(LocalBox::new(
                 Arc::new(remains),
@@ -57,18 +57,6 @@ async fn hold(lease: ImageLease, made: Arc<LocalBox>) {
 async fn clear(remains: &Remains) {
     if let Err(error) = remains.clear().await {
         tracing::warn!(%error, name = remains.name, "a failed start left something behind");
-    }
-}
-
-fn missing(denial: &Denial) -> StartError {
-    match denial {
-        Denial::Missing { mechanism, why } => StartError::Missing {
-            mechanism: *mechanism,
-            why: why.clone(),
-        },
-        denial => StartError::Unsupported {
-            what: denial.to_string(),
-        },
     }
 }
 

@@ -17,12 +17,11 @@ mod start;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use boxwood_api::Mechanism;
 use boxwood_backend::{
     Backend, BoxFuture, Capabilities, Images, NoImages, Probe, ProbeError, Progress, Sandbox,
     StartError,
 };
-use boxwood_local::{LocalHost, Meeting, start_apart};
+use boxwood_local::{LocalHost, Meeting, local_capabilities, start_apart};
 use boxwood_policy::AdmittedSpec;
 
 const NAME: &str = "nsjail";
@@ -70,18 +69,7 @@ impl Backend for NsjailBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            pty: true,
-            managed_processes: true,
-            files: true,
-            network: true,
-            host_mounts: true,
-            live_mounts: true,
-            mechanisms: Mechanism::ALL
-                .into_iter()
-                .filter(|&mechanism| mechanism != Mechanism::KernelBoundary)
-                .collect(),
-        }
+        local_capabilities()
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>> {

@@ -7,9 +7,10 @@ use boxwood_api::{IsolationLabel, Network};
 use boxwood_backend::StartError;
 use boxwood_init::{Channel, RootPlan};
 use boxwood_local::{
-    Begun, Caller, Doors, Group, LocalBox, Remains, attach, begin, furnish, next_name, plan,
+    Begun, Caller, Doors, Group, LocalBox, Remains, attach, begin, check_required, furnish,
+    next_name, plan,
 };
-use boxwood_policy::{AdmittedSpec, Denial, Image};
+use boxwood_policy::{AdmittedSpec, Image};
 
 use crate::{Shared, jail, label, program};
 
@@ -131,18 +132,6 @@ async fn carry_out(
     let begun = begin(channel, plan, &[]).await?;
     let label = label::label(shared, spec, remains, begun.landlock)
         .map_err(step("see what is in force"))?;
-    boxwood_policy::check_label(spec, &label).map_err(|denial| missing(&denial))?;
+    check_required(spec, &label)?;
     Ok((begun, label))
-}
-
-fn missing(denial: &Denial) -> StartError {
-    match denial {
-        Denial::Missing { mechanism, why } => StartError::Missing {
-            mechanism: *mechanism,
-            why: why.clone(),
-        },
-        denial => StartError::Unsupported {
-            what: denial.to_string(),
-        },
-    }
 }

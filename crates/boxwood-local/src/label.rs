@@ -9,7 +9,8 @@ use std::io;
 use boxwood_api::{
     IsolationLabel, Mechanism, MissingMechanism, MountMode, Network, NetworkIsolation,
 };
-use boxwood_policy::AdmittedSpec;
+use boxwood_backend::{Capabilities, StartError};
+use boxwood_policy::{AdmittedSpec, Denial, check_label};
 use rustix::process::Pid;
 
 use crate::host::LocalHost;
@@ -100,6 +101,32 @@ fn fence_lacks(status: &str) -> Vec<Lack> {
             (mechanism, why)
         })
         .collect()
+}
+
+/// Refuses a box whose label lacks what was required of it.
+pub fn check_required(spec: &AdmittedSpec, label: &IsolationLabel) -> Result<(), StartError> {
+    check_label(spec, label).map_err(|denial| match denial {
+        Denial::Missing { mechanism, why } => StartError::Missing { mechanism, why },
+        denial => StartError::Unsupported {
+            what: denial.to_string(),
+        },
+    })
+}
+
+/// What a backend whose boxes are reached directly can do.
+pub fn local_capabilities() -> Capabilities {
+    Capabilities {
+        pty: true,
+        managed_processes: true,
+        files: true,
+        network: true,
+        host_mounts: true,
+        live_mounts: true,
+        mechanisms: Mechanism::ALL
+            .into_iter()
+            .filter(|&mechanism| mechanism != Mechanism::KernelBoundary)
+            .collect(),
+    }
 }
 
 /// The label of a box of `backend` that lacks this and has everything else. What is named twice is

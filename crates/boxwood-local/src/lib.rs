@@ -47,7 +47,9 @@ pub use host::LocalHost;
 pub use idmap::shifted;
 pub use images::{ImageLease, ImageStore};
 pub use instance::is_nobody_elses;
-pub use label::{Lack, host_lacks, label, observed_lacks, own_kernel_lacks};
+pub use label::{
+    Lack, check_required, host_lacks, label, local_capabilities, observed_lacks, own_kernel_lacks,
+};
 pub use link::Link;
 pub use live_mount::Doors;
 pub use local_box::LocalBox;

@@ -52,20 +52,21 @@ impl Spawner {
         }
     }
 
-    /// Lets the spawner end and waits for it.
-    pub(crate) async fn end(&self) {
+    /// Tells the spawner to end; once, whoever is first.
+    fn close(&self) -> Option<Child> {
         drop(
             self.channel
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(),
         );
-        let process = self
-            .process
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(mut process) = process {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        process.take()
+    }
+
+    /// Lets the spawner end and waits for it.
+    pub(crate) async fn end(&self) {
+        if let Some(mut process) = self.close() {
             let _ = tokio::task::spawn_blocking(move || process.wait()).await;
         }
     }
@@ -73,18 +74,7 @@ impl Spawner {
 
 impl Drop for Spawner {
     fn drop(&mut self) {
-        drop(
-            self.channel
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
-        let process = self
-            .process
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(mut process) = process {
+        if let Some(mut process) = self.close() {
             // It ends at the end of its channel, within microseconds.
             let _ = process.wait();
         }

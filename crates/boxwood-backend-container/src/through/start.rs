@@ -9,8 +9,8 @@ use std::time::Duration;
 use boxwood_api::ImageName;
 use boxwood_backend::{BoxFuture, StartError};
 use boxwood_init::{Channel, Facts};
-use boxwood_local::{Begun, BoxIds, LocalBox, Remains, Shell, begin};
-use boxwood_policy::{AdmittedSpec, check_label};
+use boxwood_local::{Begun, BoxIds, LocalBox, Remains, Shell, begin, check_required};
+use boxwood_policy::AdmittedSpec;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::furniture::{self, furniture};
@@ -23,7 +23,7 @@ use crate::args::{self, Furniture, Inside, Run, Users};
 use crate::cli::{CliError, one_line};
 use crate::janitor::Janitor;
 use crate::sandbox::ContainerBox;
-use crate::start::{Failed, INSPECT, RUN, missing, step};
+use crate::start::{Failed, INSPECT, RUN, step};
 
 /// For the program to arrive there.
 const COPY: Duration = Duration::from_mins(1);
@@ -168,7 +168,7 @@ async fn settle(
     }
     let bounds = bounds(shared, &remains.name, place).await;
     let label = label::label(shared, spec, &facts, landlock, &bounds, volumes);
-    check_label(spec, &label).map_err(|denial| Unsettled::Refused(missing(&denial)))?;
+    check_required(spec, &label).map_err(Unsettled::Refused)?;
     Ok(LocalBox::new(
         Arc::clone(remains),
         label,
