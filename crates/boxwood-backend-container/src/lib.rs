@@ -23,7 +23,8 @@ use std::sync::Arc;
 
 use boxwood_api::Mechanism;
 use boxwood_backend::{
-    Backend, BoxFuture, Capabilities, Images, Probe, ProbeError, Progress, Sandbox, StartError,
+    AdoptError, Adopted, Backend, BoxFuture, BoxHandle, Capabilities, Images, Probe, ProbeError,
+    Progress, Sandbox, StartError, Witness,
 };
 use boxwood_local::{LocalHost, Meeting, start_apart};
 use boxwood_policy::AdmittedSpec;
@@ -95,6 +96,7 @@ impl Backend for ContainerBackend {
             network: direct,
             host_mounts: way != Way::Through(Place::Elsewhere),
             live_mounts: direct,
+            adoption: false,
             mechanisms: Mechanism::ALL
                 .into_iter()
                 .filter(|&mechanism| boundary || mechanism != Mechanism::KernelBoundary)
@@ -110,9 +112,22 @@ impl Backend for ContainerBackend {
         &'a self,
         spec: &'a AdmittedSpec,
         progress: &'a Progress,
+        _witness: &'a Witness,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
         let start = start::start(Arc::clone(&self.shared), spec.clone(), progress.clone());
         start_apart(&self.shared.host, start)
+    }
+
+    fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    fn adopt<'a>(&'a self, _handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
+        Box::pin(async { Err(AdoptError::Unsupported) })
+    }
+
+    fn settle(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
     }
 
     fn images(&self) -> &dyn Images {

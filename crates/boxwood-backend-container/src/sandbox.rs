@@ -107,6 +107,20 @@ impl Sandbox for ContainerBox {
         self.local.gone()
     }
 
+    fn remember<'a>(&'a self, _record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn let_go(&self) {}
+
+    fn freeze(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
+        Box::pin(async { Ok(false) })
+    }
+
+    fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {
         self.local.stop()
     }

@@ -16,7 +16,8 @@ mod start;
 use std::sync::Arc;
 
 use boxwood_backend::{
-    Backend, BoxFuture, Capabilities, Images, Probe, ProbeError, Progress, Sandbox, StartError,
+    AdoptError, Adopted, Backend, BoxFuture, BoxHandle, Capabilities, Images, Probe, ProbeError,
+    Progress, Sandbox, StartError, Witness,
 };
 use boxwood_local::{ImageStore, LocalHost, local_capabilities, start_apart};
 use boxwood_policy::AdmittedSpec;
@@ -67,9 +68,22 @@ impl Backend for NativeBackend {
         &'a self,
         spec: &'a AdmittedSpec,
         _progress: &'a Progress,
+        _witness: &'a Witness,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
         let start = start::start(Arc::clone(&self.shared), spec.clone());
         start_apart(&self.shared.host, start)
+    }
+
+    fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    fn adopt<'a>(&'a self, _handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
+        Box::pin(async { Err(AdoptError::Unsupported) })
+    }
+
+    fn settle(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
     }
 
     fn images(&self) -> &dyn Images {

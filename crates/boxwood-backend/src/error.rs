@@ -53,6 +53,25 @@ impl StartError {
     }
 }
 
+/// A box of an earlier daemon that cannot be taken over.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// It is dead; what is left of it goes with the settling.
+    #[error("the box is gone")]
+    Gone,
+    /// It never got as far as to have a record, so nobody was told that it is there.
+    #[error("the box was never finished")]
+    Unfinished,
+    #[error("this backend's boxes do not outlive the daemon")]
+    Unsupported,
+    #[error("the box could not be taken over: {step}")]
+    Step {
+        step: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     #[error("the box is gone")]

@@ -4,11 +4,13 @@
 //! here: sessions, timeouts, output limits, HTTP. Those are written once, above this crate.
 #![forbid(unsafe_code)]
 
+mod adopt;
 mod error;
 mod file;
 mod images;
 mod process;
 mod progress;
+mod stream;
 #[cfg(feature = "suites")]
 pub mod suite;
 
@@ -18,15 +20,18 @@ use boxwood_api::{IsolationLabel, Mechanism};
 use boxwood_policy::{AdmittedMount, AdmittedSpec};
 pub use futures_util::future::BoxFuture;
 
+pub use adopt::{Adopted, BoxHandle, KeptProcess, Witness};
 pub use error::{
-    ControlError, FileError, FileFault, MountError, ProbeError, SpawnError, StartError, StopError,
+    AdoptError, ControlError, FileError, FileFault, MountError, ProbeError, SpawnError, StartError,
+    StopError,
 };
 pub use file::{FileAnswer, FileCall, OpenFor};
 pub use images::{ImageArchive, ImageError, Images, NoImages};
 pub use process::{
-    Exit, ExitStatus, Process, ProcessControl, Scope, SpawnRequest, Stdio, TerminalSize,
+    Exit, ExitStatus, Keep, Process, ProcessControl, Scope, SpawnRequest, Stdio, TerminalSize,
 };
 pub use progress::Progress;
+pub use stream::{Copied, Input, Output};
 
 /// What a backend can do at all. What one box of it really has is its [`IsolationLabel`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +47,8 @@ pub struct Capabilities {
     pub host_mounts: bool,
     /// Whether [`Sandbox::mount`] works: a mount may join a box that is running.
     pub live_mounts: bool,
+    /// Whether boxes outlive the daemon, and the next one can take them over.
+    pub adoption: bool,
     pub mechanisms: Vec<Mechanism>,
 }
 
@@ -87,15 +94,27 @@ pub trait Backend: Send + Sync {
     fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>>;
     /// Starts a box. When this returns an error nothing of the box is left. Dropping the future
     /// half-way leaves nothing either. An image that has to be fetched first is news for
-    /// `progress`.
+    /// `progress`. The `witness` is told before there is anything that could outlive the daemon, and
+    /// its error is the start's.
     fn start<'a>(
         &'a self,
         spec: &'a AdmittedSpec,
         progress: &'a Progress,
+        witness: &'a Witness,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>>;
+    /// The boxes of an earlier daemon of this instance that may still be alive, found without any
+    /// record of them. Asked once, before the first start.
+    fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>>;
+    /// Takes over a box that an earlier daemon of this instance made. An error leaves the box alone:
+    /// what is not adopted goes with [`Backend::settle`].
+    fn adopt<'a>(&'a self, handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>>;
+    /// Adoption is over: removes everything that earlier daemons of this instance left and that was
+    /// not adopted. Nothing of another instance's that may still be wanted.
+    fn settle(&self) -> BoxFuture<'_, ()>;
     /// The images its boxes can start from.
     fn images(&self) -> &dyn Images;
-    /// Lets go of everything the backend holds (helpers, pools). Boxes are stopped before.
+    /// Lets go of everything the backend holds (helpers, pools). Boxes are stopped before, or were
+    /// let go of to outlive this daemon.
     fn shutdown(&self) -> BoxFuture<'_, ()>;
 }
 
@@ -117,6 +136,18 @@ pub trait Sandbox: Send + Sync {
     fn is_alive(&self) -> bool;
     /// Resolves when the box is dead, however that came about.
     fn gone(&self) -> BoxFuture<'_, ()>;
-    /// Kills everything in the box and removes every trace of it. Idempotent.
+    /// What the next daemon is told when it adopts the box ([`Adopted::record`]); the last one counts.
+    /// A box without a record is not adopted. Does nothing where there is no adoption.
+    fn remember<'a>(&'a self, record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>>;
+    /// This daemon ends and the box does not: from now on nothing that is dropped here ends anything
+    /// in the box. Does nothing where there is no adoption; such a box is stopped instead.
+    fn let_go(&self);
+    /// Stops every program in the box where it stands, without the program noticing. `Ok(false)` where
+    /// that cannot be done. Idempotent; init goes on, and so does everything that is asked of it,
+    /// but whoever asks a program for something thaws first.
+    fn freeze(&self) -> BoxFuture<'_, Result<bool, ControlError>>;
+    /// Undoes it. Idempotent.
+    fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>>;
+    /// Kills everything in the box and removes every trace of it. Idempotent. A frozen box too.
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>>;
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use tokio::io::{AsyncRead, AsyncWrite};
-
-use crate::{BoxFuture, ControlError};
+use crate::{BoxFuture, ControlError, Input, Output};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TerminalSize {
@@ -34,6 +34,19 @@ pub struct SpawnRequest {
     /// Absolute; created when missing.
     pub cwd: String,
     pub stdio: Stdio,
+    /// `None`: nobody looks for it after a restart of the daemon, which kills it.
+    pub keep: Option<Keep>,
+}
+
+/// What outlives the daemon with a program, beside its own pipes: handed to whichever daemon adopts
+/// the box, together with how the program ended. Let go of when every part of its [`Process`] has
+/// been dropped.
+#[derive(Clone)]
+pub struct Keep {
+    /// What the program is to whoever started it.
+    pub note: Vec<u8>,
+    /// Files that have to survive: what was read of its output, what is to become its input.
+    pub files: Vec<Arc<OwnedFd>>,
 }
 
 /// Environment values may be secrets, so only their names are shown.
@@ -44,6 +57,7 @@ impl fmt::Debug for SpawnRequest {
             .field("env_keys", &self.env.keys().collect::<Vec<_>>())
             .field("cwd", &self.cwd)
             .field("stdio", &self.stdio)
+            .field("kept", &self.keep.is_some())
             .finish()
     }
 }
@@ -52,10 +66,10 @@ impl fmt::Debug for SpawnRequest {
 /// exits, or its box goes.
 pub struct Process {
     /// Dropping it (after flushing) is end of file for the program, except on a terminal.
-    pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
-    pub stdout: Box<dyn AsyncRead + Send + Unpin>,
-    pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    pub control: std::sync::Arc<dyn ProcessControl>,
+    pub stdin: Option<Box<dyn Input>>,
+    pub stdout: Box<dyn Output>,
+    pub stderr: Option<Box<dyn Output>>,
+    pub control: Arc<dyn ProcessControl>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,10 +13,12 @@ mod wire;
 pub use channel::{Channel, ChannelError, MAX_FDS};
 pub use denied::denied_calls;
 pub use message::{
-    FileFailure, FileReply, FileRequest, FileStat, FromInit, FromMounter, FromSpawner, KillScope,
-    MountOrder, MountWork, Program, Spawn, StdioPlan, ToInit, ToSpawner,
+    Ended, FileFailure, FileReply, FileRequest, FileStat, FromInit, FromMounter, FromSpawner, Keep,
+    KillScope, MountOrder, MountWork, Program, Spawn, StdioPlan, ToInit, ToSpawner,
 };
-pub use plan::{Identity, InsideInterface, InsideNetwork, MountPlan, MountSource, Plan, RootPlan};
+pub use plan::{
+    Identity, InsideInterface, InsideNetwork, MountPlan, MountSource, Outlive, Plan, RootPlan,
+};
 pub use wire::{
     CHUNK, Carried, Decoder, FIRST_TERMINAL, Facts, Frame, Garbled, JOIN_STREAM, WINDOW,
 };

@@ -65,6 +65,21 @@ pub enum ToInit {
         signal: i32,
         scope: KillScope,
     },
+    /// What the next daemon is told of this box, and the descriptors that come with it. The last one
+    /// counts.
+    Remember {
+        record: Vec<u8>,
+    },
+    /// Lets go of one descriptor of a kept program: closing the daemon's end of a pipe is no end of
+    /// file while init holds another.
+    LetGo {
+        id: u64,
+        place: usize,
+    },
+    /// Forgets a kept program: nobody will ask for it again.
+    Release {
+        id: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +94,17 @@ pub struct Spawn {
     pub program: Program,
     /// Descriptor of the cgroup directory to be born into, by place.
     pub cgroup: Option<usize>,
+    /// Handed to the next daemon, should this one go away.
+    pub keep: Option<Keep>,
+}
+
+/// What init holds of a program until it is released, also after the program's end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keep {
+    pub note: Vec<u8>,
+    /// Descriptors by place in the message. From here on they are counted by their place in this
+    /// list.
+    pub fds: Vec<usize>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -131,15 +157,38 @@ pub enum FromInit {
         step: String,
         errno: i32,
     },
+    /// First word to a daemon that connects to a box that is running. With it come the descriptors of
+    /// the last `Remember`; then `kept` messages of that kind, and then events as ever.
+    Hello {
+        /// `None`: nobody said anything, so the box was never finished.
+        record: Option<Vec<u8>>,
+        landlock: bool,
+        kept: usize,
+    },
+    /// One kept program, with those of its descriptors that are still held.
+    Kept {
+        id: u64,
+        note: Vec<u8>,
+        /// The place that each descriptor of this message has in the program's list.
+        places: Vec<usize>,
+        /// How it ended, when it has.
+        ended: Option<Ended>,
+    },
     Exited {
         id: u64,
-        /// As `wait` gives it.
-        status: i32,
-        /// Number of the last refused call of this program's tree.
-        denied_syscall: Option<String>,
-        /// A private area was full when the program failed.
-        disk_full: bool,
+        ended: Ended,
     },
+}
+
+/// How a program ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// As `wait` gives it.
+    pub status: i32,
+    /// Name of the last refused call of this program's tree.
+    pub denied_syscall: Option<String>,
+    /// A private area was full when the program failed.
+    pub disk_full: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

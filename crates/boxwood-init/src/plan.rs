@@ -29,6 +29,18 @@ pub struct Plan {
     pub landlock: bool,
     /// Environment of every command, before what a request adds.
     pub environment: Vec<(String, String)>,
+    /// `None`: the box ends with its channel.
+    pub outlive: Option<Outlive>,
+}
+
+/// How a box lives on without the daemon that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outlive {
+    /// A bound socket by place, on which init listens for the next daemon. Init calls `listen` on it
+    /// itself, so that whoever connects sees init's pid. No path in the box leads there.
+    pub door: usize,
+    /// How long init waits for the next daemon before the box ends by itself.
+    pub grace_sec: u64,
 }
 
 impl Plan {

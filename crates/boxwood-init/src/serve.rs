@@ -6,7 +6,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use boxwood_init::{
-    Channel, ChannelError, FromInit, Identity, KillScope, Plan, Program, Spawn, StdioPlan, ToInit,
+    Channel, ChannelError, Ended, FromInit, Identity, KillScope, Plan, Program, Spawn, StdioPlan,
+    ToInit,
 };
 use boxwood_sys::clone::{ChildStack, exit_now};
 use boxwood_sys::{seccomp, signals};
@@ -139,6 +140,7 @@ impl Init<'_> {
                 }
             }
             ToInit::Signal { id, signal, scope } => self.signal(id, signal, scope),
+            ToInit::Remember { .. } | ToInit::LetGo { .. } | ToInit::Release { .. } => {}
         }
     }
 
@@ -276,9 +278,11 @@ impl Init<'_> {
             self.tell(
                 &FromInit::Exited {
                     id: running.id,
-                    status,
-                    denied_syscall: running.denied,
-                    disk_full: status != 0 && self.disk_full(),
+                    ended: Ended {
+                        status,
+                        denied_syscall: running.denied,
+                        disk_full: status != 0 && self.disk_full(),
+                    },
                 },
                 &[],
             );

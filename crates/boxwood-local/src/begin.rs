@@ -74,6 +74,7 @@ pub fn plan(
         process_rlimit: (!counted).then_some(limits.pids),
         landlock: host.landlock,
         environment: environment(identity.home(), identity.command_uid == 0),
+        outlive: None,
     })
 }
 

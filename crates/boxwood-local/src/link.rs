@@ -160,12 +160,7 @@ impl Link {
                     }
                 }
             }
-            FromInit::Exited {
-                id,
-                status,
-                denied_syscall,
-                disk_full,
-            } => {
+            FromInit::Exited { id, ended } => {
                 let Some(waiting) = self.waiting().remove(&id) else {
                     return;
                 };
@@ -174,7 +169,7 @@ impl Link {
                     .as_ref()
                     .map(Group::counters)
                     .unwrap_or_default();
-                let exit = process::exit(status, waiting.before, after, denied_syscall, disk_full);
+                let exit = process::exit(ended, waiting.before, after);
                 waiting.exit.send_replace(Some(exit));
                 // The tree of a program that left children behind can still be killed, until its
                 // last handle goes.
@@ -183,7 +178,10 @@ impl Link {
                 }
             }
             // Said once, at the start.
-            FromInit::Ready { .. } | FromInit::PlanFailed { .. } => {}
+            FromInit::Ready { .. }
+            | FromInit::PlanFailed { .. }
+            | FromInit::Hello { .. }
+            | FromInit::Kept { .. } => {}
         }
     }
 

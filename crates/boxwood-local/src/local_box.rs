@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use boxwood_api::IsolationLabel;
 use boxwood_backend::{
-    BoxFuture, FileAnswer, FileCall, FileError, MountError, Process, Sandbox, SpawnError,
-    SpawnRequest, StopError,
+    BoxFuture, ControlError, FileAnswer, FileCall, FileError, MountError, Process, Sandbox,
+    SpawnError, SpawnRequest, StopError,
 };
 use boxwood_init::{Program, Spawn, ToInit};
 use boxwood_policy::AdmittedMount;
@@ -147,6 +147,7 @@ impl LocalBox {
             id,
             program,
             cgroup,
+            keep: None,
         });
         let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         let sent = if self.is_running() {
@@ -227,6 +228,20 @@ impl Sandbox for LocalBox {
             // An error means that the listener ended, and it only ends with the box.
             let _ = gone.wait_for(|gone| *gone).await;
         })
+    }
+
+    fn remember<'a>(&'a self, _record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn let_go(&self) {}
+
+    fn freeze(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
+        Box::pin(async { Ok(false) })
+    }
+
+    fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>> {
+        Box::pin(async { Ok(()) })
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {

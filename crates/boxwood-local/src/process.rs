@@ -6,7 +6,7 @@ use std::sync::Arc;
 use boxwood_backend::{
     BoxFuture, ControlError, Exit, ExitStatus, ProcessControl, Scope, TerminalSize,
 };
-use boxwood_init::{KillScope, ToInit};
+use boxwood_init::{Ended, KillScope, ToInit};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::sync::watch;
 
@@ -105,13 +105,12 @@ pub(crate) fn gone() -> Exit {
 }
 
 /// Puts together what init told and what the box's counters say.
-pub(crate) fn exit(
-    status: i32,
-    before: Counters,
-    after: Counters,
-    denied_syscall: Option<String>,
-    disk_full: bool,
-) -> Exit {
+pub(crate) fn exit(ended: Ended, before: Counters, after: Counters) -> Exit {
+    let Ended {
+        status,
+        denied_syscall,
+        disk_full,
+    } = ended;
     // As `wait` encodes it: the low seven bits are the signal, the second byte the code.
     let status = match status & 0x7f {
         0 => ExitStatus::Code((status >> 8) & 0xff),

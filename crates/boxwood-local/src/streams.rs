@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::fchown;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use boxwood_backend::{Process, SpawnError, SpawnRequest, Stdio};
+use boxwood_backend::{Copied, Process, SpawnError, SpawnRequest, Stdio};
 use boxwood_init::{Program, StdioPlan};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -53,6 +53,7 @@ pub(crate) fn prepare(
         env,
         cwd,
         stdio,
+        keep: _,
     } = request;
     let mut theirs = Vec::with_capacity(4);
     let mut place = |fd| {
@@ -167,18 +168,20 @@ impl Ours {
                 _,
             ) => Ok(Process {
                 stdin: match stdin {
-                    Some(fd) => Some(Box::new(Sender::from_owned_fd(fd).map_err(step)?)),
+                    Some(fd) => Some(Box::new(Copied(Sender::from_owned_fd(fd).map_err(step)?))),
                     None => None,
                 },
-                stdout: Box::new(Receiver::from_owned_fd(stdout).map_err(step)?),
-                stderr: Some(Box::new(Receiver::from_owned_fd(stderr).map_err(step)?)),
+                stdout: Box::new(Copied(Receiver::from_owned_fd(stdout).map_err(step)?)),
+                stderr: Some(Box::new(Copied(
+                    Receiver::from_owned_fd(stderr).map_err(step)?,
+                ))),
                 control: Arc::new(control(None)),
             }),
             (Self::Terminal, Some(master)) => {
                 let terminal = Terminal::new(master).map_err(step)?;
                 Ok(Process {
-                    stdin: Some(Box::new(terminal.clone())),
-                    stdout: Box::new(terminal.clone()),
+                    stdin: Some(Box::new(Copied(terminal.clone()))),
+                    stdout: Box::new(Copied(terminal.clone())),
                     stderr: None,
                     control: Arc::new(control(Some(terminal))),
                 })

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use boxwood_backend::Process;
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use boxwood_backend::{Copied, Output, Process};
+use tokio::io::AsyncReadExt as _;
 use tokio::time::Instant;
 
-type Reader = Box<dyn AsyncRead + Send + Unpin>;
+type Reader = Box<dyn Output>;
 
 /// What one read takes at most. Large enough that a flood is not a flood of system calls.
 const READ_BYTES: usize = 64 * 1024;
@@ -89,7 +89,7 @@ pub(crate) enum Which {
 impl Taps {
     /// Takes the output streams out of a process; the rest of it stays with the caller.
     pub(crate) fn of(process: &mut Process) -> Self {
-        let nothing: Reader = Box::new(tokio::io::empty());
+        let nothing: Reader = Box::new(Copied(tokio::io::empty()));
         Self {
             stdout: Tap::new(Some(std::mem::replace(&mut process.stdout, nothing))),
             stderr: Tap::new(process.stderr.take()),

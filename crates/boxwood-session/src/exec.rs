@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::{ExecResult, ExecStatus, Reason};
-use boxwood_backend::{Exit, ExitStatus, Process, ProcessControl, SpawnError, SpawnRequest, Stdio};
+use boxwood_backend::{
+    Exit, ExitStatus, Input, Process, ProcessControl, SpawnError, SpawnRequest, Stdio,
+};
 use boxwood_policy::{AdmittedExec, AdmittedSpec};
 use futures_util::FutureExt as _;
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::time::{Sleep, sleep};
 
 use crate::SessionError;
@@ -48,6 +50,7 @@ pub(crate) fn request(
         env: exec.env().clone(),
         cwd: exec.workdir(living).to_owned(),
         stdio,
+        keep: None,
     }
 }
 
@@ -185,7 +188,7 @@ async fn follow(
 }
 
 /// Writes the command's input and closes it. A command that does not want it is its own business.
-async fn feed(stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>, text: Option<&str>) {
+async fn feed(stdin: Option<Box<dyn Input>>, text: Option<&str>) {
     if let (Some(mut stdin), Some(text)) = (stdin, text)
         && stdin.write_all(text.as_bytes()).await.is_ok()
     {

@@ -35,4 +35,4 @@ pub use sessions::{Sessions, Workload};
 pub use settings::Settings;
 
 /// What callers of this crate need from the layer below it.
-pub use boxwood_backend::{FileAnswer, FileCall, OpenFor, Stdio, TerminalSize};
+pub use boxwood_backend::{FileAnswer, FileCall, Input, OpenFor, Stdio, TerminalSize};

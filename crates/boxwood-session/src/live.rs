@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use boxwood_api::{ExecStatus, Reason};
-use boxwood_backend::{Exit, ExitStatus, Process, ProcessControl, Scope, Stdio, TerminalSize};
+use boxwood_backend::{
+    Exit, ExitStatus, Input, Process, ProcessControl, Scope, Stdio, TerminalSize,
+};
 use bytes::Bytes;
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
@@ -59,7 +61,7 @@ impl LiveExec {
 }
 
 pub struct LiveControl {
-    stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    stdin: Option<Box<dyn Input>>,
     control: Arc<dyn ProcessControl>,
     stdio: Stdio,
     signalled: Arc<AtomicBool>,
@@ -88,7 +90,7 @@ impl LiveControl {
 
     /// Takes the input away, so that a write that waits does not keep signals waiting. Dropping it
     /// is its end.
-    pub fn take_stdin(&mut self) -> Option<Box<dyn AsyncWrite + Send + Unpin>> {
+    pub fn take_stdin(&mut self) -> Option<Box<dyn Input>> {
         self.stdin.take()
     }
 

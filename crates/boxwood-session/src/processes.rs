@@ -68,6 +68,7 @@ async fn start_in(
         env: spec.env.clone(),
         cwd: spec.cwd.clone(),
         stdio: Stdio::Pipes,
+        keep: None,
     };
     let process = spawn(Arc::clone(&session.sandbox), request)
         .await

@@ -177,5 +177,7 @@ pub(super) fn plan(spec: &AdmittedSpec, identity: Identity) -> Plan {
         // The kernel there is asked.
         landlock: true,
         environment: environment(identity.home(), false),
+        // The engine's connection is the only way to it, and ends with the daemon.
+        outlive: None,
     }
 }

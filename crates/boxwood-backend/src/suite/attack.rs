@@ -60,6 +60,7 @@ impl Attack {
             env: starter(),
             cwd: "/workspace".to_owned(),
             stdio,
+            keep: None,
         }
     }
 

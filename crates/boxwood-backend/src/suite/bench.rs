@@ -110,10 +110,13 @@ impl Bench {
         &self,
         spec: &boxwood_policy::AdmittedSpec,
     ) -> anyhow::Result<Result<HeldBox, StartError>> {
-        let started =
-            tokio::time::timeout(START_LIMIT, self.backend.start(spec, &Progress::silent()))
-                .await
-                .context("the box did not start in time")?;
+        let started = tokio::time::timeout(
+            START_LIMIT,
+            self.backend
+                .start(spec, &Progress::silent(), &crate::Witness::none()),
+        )
+        .await
+        .context("the box did not start in time")?;
         Ok(started.map(|sandbox| {
             let mut boxes = self.lock();
             // A stopped one is nobody's any more; holding it would hold its descriptors.

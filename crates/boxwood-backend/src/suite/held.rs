@@ -38,7 +38,7 @@ pub struct Ran {
 
 /// A command that may still run; its output is collected meanwhile.
 pub struct Running {
-    pub stdin: Option<Box<dyn tokio::io::AsyncWrite + Send + Unpin>>,
+    pub stdin: Option<Box<dyn crate::Input>>,
     pub control: Arc<dyn ProcessControl>,
     stdout: JoinHandle<std::io::Result<Vec<u8>>>,
     stderr: Option<JoinHandle<std::io::Result<Vec<u8>>>>,
@@ -51,6 +51,7 @@ pub(super) fn request(argv: &[&str]) -> SpawnRequest {
         env: BTreeMap::new(),
         cwd: "/workspace".to_owned(),
         stdio: Stdio::Output,
+        keep: None,
     }
 }
 

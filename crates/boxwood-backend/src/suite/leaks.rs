@@ -267,7 +267,8 @@ fn interrupted<S: Subject>(subject: &S, counts: LeakCounts) -> anyhow::Result<()
         for number in 0..counts.interrupted {
             let spec = wish(bench.host(), number).admit("interrupted")?;
             let silent = Progress::silent();
-            let starting = bench.backend().start(&spec, &silent);
+            let nobody = crate::Witness::none();
+            let starting = bench.backend().start(&spec, &silent, &nobody);
             patience += step;
             if let Ok(Ok(sandbox)) = tokio::time::timeout(patience, starting).await {
                 sandbox.stop().await?;

@@ -97,6 +97,7 @@ async fn run_cat(sandbox: &dyn Sandbox) -> Result<String, String> {
         env: BTreeMap::new(),
         cwd: "/".to_owned(),
         stdio: Stdio::Output,
+        keep: None,
     };
     let process = sandbox
         .spawn(request)

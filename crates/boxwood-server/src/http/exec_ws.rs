@@ -19,7 +19,7 @@ use boxwood_session::{LiveControl, LiveEvent, LiveExec, Stdio, TerminalSize};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::error::{ApiError, ApiResult};
@@ -248,7 +248,7 @@ enum Input {
 
 /// Carries input to the command, and never ends before it: the command's end is the outward half's.
 async fn pump(
-    stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    stdin: Option<Box<dyn boxwood_session::Input>>,
     mut inputs: mpsc::UnboundedReceiver<Input>,
     room: &Semaphore,
 ) {

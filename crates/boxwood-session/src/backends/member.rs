@@ -171,7 +171,10 @@ impl Member {
             }
         };
         let spec = Arc::new(spec.on_backend(&self.name));
-        match backend.start(&spec, progress).await {
+        match backend
+            .start(&spec, progress, &boxwood_backend::Witness::none())
+            .await
+        {
             Ok(sandbox) => {
                 self.record(Verdict::Works);
                 Ok(Begun {

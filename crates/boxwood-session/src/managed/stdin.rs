@@ -5,10 +5,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{Mutex, watch};
 
-type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+type Writer = Box<dyn boxwood_backend::Input>;
 
 /// The process takes no more input.
 #[derive(Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ mod tests {
     #[tokio::test]
     async fn a_message_left_half_written_is_finished_before_the_next() {
         let (writer, mut reader) = tokio::io::duplex(4);
-        let stdin = Stdin::new(Some(Box::new(writer)));
+        let stdin = Stdin::new(Some(Box::new(boxwood_backend::Copied(writer))));
         {
             let send = std::pin::pin!(stdin.send(b"0123456789\n"));
             assert!(futures_util::poll!(send).is_pending());
@@ -134,7 +134,7 @@ mod tests {
     #[tokio::test]
     async fn closing_interrupts_a_write_that_waits() {
         let (writer, mut reader) = tokio::io::duplex(4);
-        let stdin = Stdin::new(Some(Box::new(writer)));
+        let stdin = Stdin::new(Some(Box::new(boxwood_backend::Copied(writer))));
         let (sent, ()) = tokio::join!(stdin.send(b"0123456789\n"), stdin.close());
         assert_eq!(sent, Err(Closed));
         let mut got = Vec::new();

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use boxwood_api::SessionId;
 use boxwood_backend::{
-    Backend, BoxFuture, Capabilities, Finding, Images, Outcome, Probe, ProbeError, Progress,
-    Sandbox, StartError,
+    AdoptError, Adopted, Backend, BoxFuture, BoxHandle, Capabilities, Finding, Images, Outcome,
+    Probe, ProbeError, Progress, Sandbox, StartError, Witness,
 };
 use boxwood_policy::AdmittedSpec;
 use tokio::sync::watch;
@@ -223,6 +223,7 @@ impl Backend for FakeBackend {
             network: true,
             host_mounts: true,
             live_mounts: self.live_mounts.load(Ordering::Acquire),
+            adoption: false,
             mechanisms: Vec::new(),
         }
     }
@@ -262,6 +263,7 @@ impl Backend for FakeBackend {
         &'a self,
         spec: &'a AdmittedSpec,
         progress: &'a Progress,
+        _witness: &'a Witness,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
         Box::pin(async move {
             self.starts.fetch_add(1, Ordering::AcqRel);
@@ -304,6 +306,18 @@ impl Backend for FakeBackend {
             boxes.push(Arc::downgrade(&sandbox));
             Ok(sandbox as Arc<dyn Sandbox>)
         })
+    }
+
+    fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    fn adopt<'a>(&'a self, _handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
+        Box::pin(async { Err(AdoptError::Unsupported) })
+    }
+
+    fn settle(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
     }
 
     fn images(&self) -> &dyn Images {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use boxwood_api::{IsolationLabel, Mechanism, MissingMechanism, NetworkIsolation, SessionId};
 use boxwood_backend::{
-    BoxFuture, FileAnswer, FileCall, FileError, MountError, Process, Sandbox, SpawnError,
-    SpawnRequest, StopError,
+    BoxFuture, ControlError, FileAnswer, FileCall, FileError, MountError, Process, Sandbox,
+    SpawnError, SpawnRequest, StopError,
 };
 use boxwood_policy::{AdmittedMount, AdmittedSpec};
 use tempfile::TempDir;
@@ -217,6 +217,20 @@ impl Sandbox for FakeSandbox {
             // A closed channel means that the box itself is gone.
             let _ = alive.wait_for(|alive| !alive).await;
         })
+    }
+
+    fn remember<'a>(&'a self, _record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn let_go(&self) {}
+
+    fn freeze(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
+        Box::pin(async { Ok(false) })
+    }
+
+    fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>> {
+        Box::pin(async { Ok(()) })
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {

@@ -202,7 +202,8 @@ async fn kill_from_the_host(host: &Host, pid: u32) -> anyhow::Result<()> {
 async fn a_dropped_start_leaves_nothing(bench: &Bench) -> anyhow::Result<()> {
     let (spec, silent) = (Wish::new().admit("dropped")?, Progress::silent());
     for micros in [0, 50, 200, 1_000, 3_000, 10_000, 30_000] {
-        let starting = bench.backend().start(&spec, &silent);
+        let nobody = crate::Witness::none();
+        let starting = bench.backend().start(&spec, &silent, &nobody);
         if let Ok(Ok(sandbox)) = tokio::time::timeout(Duration::from_micros(micros), starting).await
         {
             sandbox.stop().await?;
@@ -215,7 +216,10 @@ async fn a_dropped_start_leaves_nothing(bench: &Bench) -> anyhow::Result<()> {
 async fn boxes_start_and_stop_at_the_same_time(bench: &Bench) -> anyhow::Result<()> {
     let (spec, silent) = (Wish::new().admit("at-once")?, Progress::silent());
     let starts = (0..bench.host().crowd.min(24)).map(|_| async {
-        let sandbox = bench.backend().start(&spec, &silent).await?;
+        let sandbox = bench
+            .backend()
+            .start(&spec, &silent, &crate::Witness::none())
+            .await?;
         let held = HeldBox::new(sandbox);
         held.is_well().await?;
         held.stop().await

@@ -1,0 +1,110 @@
+//! The streams of a program.
+//!
+//! Beside plain reading and writing, bytes can be moved between a stream and a file that outlives the
+//! daemon. Where the stream is a pipe the kernel does that in one step, so that a killed daemon never
+//! has a byte that neither the pipe nor the file has.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What a program writes.
+pub trait Output: AsyncRead + Send + Unpin {
+    /// Appends what is there, at most `most` bytes, to `file` at its shared position, which moves
+    /// along. `Ok(0)` is the end of the stream.
+    fn poll_move(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        most: usize,
+    ) -> Poll<io::Result<usize>>;
+}
+
+/// What a program reads.
+pub trait Input: AsyncWrite + Send + Unpin {
+    /// Hands on what `file` has from its shared position on, at most `most` bytes, and moves the
+    /// position along. `Ok(0)` when the file has no more.
+    fn poll_feed(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        most: usize,
+    ) -> Poll<io::Result<usize>>;
+}
+
+/// A stream that is no pipe of ours: bytes are copied, in two steps.
+pub struct Copied<S>(pub S);
+
+const COPY_BYTES: usize = 16 * 1024;
+
+impl<S: AsyncRead + Unpin> AsyncRead for Copied<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Copied<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+impl<S: AsyncRead + Send + Unpin> Output for Copied<S> {
+    fn poll_move(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        let mut space = [0_u8; COPY_BYTES];
+        let mut buffer = ReadBuf::new(&mut space[..most.min(COPY_BYTES)]);
+        ready!(self.poll_read(context, &mut buffer))?;
+        let mut rest = buffer.filled();
+        let moved = rest.len();
+        while !rest.is_empty() {
+            let written = rustix::io::write(file, rest)?;
+            rest = &rest[written..];
+        }
+        Poll::Ready(Ok(moved))
+    }
+}
+
+impl<S: AsyncWrite + Send + Unpin> Input for Copied<S> {
+    fn poll_feed(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        let at = rustix::fs::tell(file)?;
+        let mut space = [0_u8; COPY_BYTES];
+        let read = rustix::io::pread(file, &mut space[..most.min(COPY_BYTES)], at)?;
+        if read == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let written = ready!(self.as_mut().poll_write(context, &space[..read]))?;
+        rustix::fs::seek(file, rustix::fs::SeekFrom::Start(at + written as u64))?;
+        // A duplex in memory hands nothing on before it is flushed.
+        ready!(self.poll_flush(context))?;
+        Poll::Ready(Ok(written))
+    }
+}
