@@ -16,6 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
+use crate::door::Daemon;
 use crate::join::{carry_out, take_environment};
 use crate::lockdown::Locked;
 use crate::relay::{self, Wire};
@@ -120,7 +121,7 @@ fn part(wire: Wire, decoder: Decoder, plan: &Plan, locked: Locked) -> ! {
     match unsafe { clone::plain_fork() } {
         Ok(Some(_relay)) => {
             drop((wire, decoder, theirs));
-            serve::run(&ours, plan, &locked)
+            serve::run(Daemon::new(ours, None), plan, &locked)
         }
         Ok(None) => {
             let ready = FromInit::Ready {

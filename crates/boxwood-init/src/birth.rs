@@ -15,27 +15,29 @@ use rustix::thread::{
     unshare_unsafe,
 };
 
+use crate::door::{Daemon, Door};
 use crate::lockdown::{self, Locked};
 use crate::root;
 use crate::serve;
 use crate::step::{Step, StepError};
 
-/// Waits for the plan, carries it out and serves. Ends with the channel.
-pub(crate) fn be_born(channel: &Channel) -> ! {
+/// Waits for the plan, carries it out and serves.
+pub(crate) fn be_born(channel: Channel) -> ! {
     let _ = rustix::thread::set_name(c"boxwood-init");
     let Ok((ToInit::Plan(plan), fds)) = channel.receive::<ToInit>() else {
         exit_now(0)
     };
     match carry_out(&plan, fds) {
-        Ok(locked) => {
+        Ok((locked, door)) => {
             let ready = FromInit::Ready {
                 landlock: locked.landlock,
                 notify: locked.listener.is_some(),
             };
             if channel.send(&ready, &[]).is_err() {
+                // Nobody was told of the box yet.
                 exit_now(0);
             }
-            serve::run(channel, &plan, &locked)
+            serve::run(Daemon::new(channel, door), &plan, &locked)
         }
         Err(StepError { step, errno }) => {
             let _ = channel.send(&FromInit::PlanFailed { step, errno }, &[]);
@@ -44,7 +46,7 @@ pub(crate) fn be_born(channel: &Channel) -> ! {
     }
 }
 
-fn carry_out(plan: &Plan, fds: Vec<OwnedFd>) -> Result<Locked, StepError> {
+fn carry_out(plan: &Plan, fds: Vec<OwnedFd>) -> Result<(Locked, Option<Door>), StepError> {
     default_child_signals();
     rustix::process::setsid().step("leave the daemon's session")?;
     become_root(&plan.identity)?;
@@ -55,11 +57,12 @@ fn carry_out(plan: &Plan, fds: Vec<OwnedFd>) -> Result<Locked, StepError> {
         unsafe { unshare_unsafe(UnshareFlags::NEWCGROUP) }.step("enter a cgroup namespace")?;
     }
     root::build(plan, &fds)?;
+    let door = Door::open(plan, &fds)?;
     drop(fds);
     rustix::system::sethostname(plan.hostname.as_bytes()).step("set the host name")?;
     loopback()?;
     network(plan.network.as_ref())?;
-    lockdown::lock(plan)
+    Ok((lockdown::lock(plan)?, door))
 }
 
 /// Takes the namespace's uid 0, which owns the mounts to come. With a single uid there is nobody

@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::OnceLock;
 
 use boxwood_init::Identity;
 use boxwood_sys::clone::{self, ChildStack, exit_now};
@@ -37,6 +38,33 @@ pub(crate) struct Prepared {
     fence: Program,
     /// A group that nobody else has, where descendants are known by it.
     mark: Option<u32>,
+    files: Option<libc::rlimit64>,
+}
+
+/// How many files a command may have open, as it was before init took more for itself.
+static FILES: OnceLock<libc::rlimit64> = OnceLock::new();
+
+/// Init holds descriptors of every program that is kept, and the usual soft limit is 1,024. Commands
+/// get what they always had.
+pub(crate) fn raise_own_limit() -> io::Result<()> {
+    let mut limit = libc::rlimit64 {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the pointer of one value that outlives the call.
+    if unsafe { libc::getrlimit64(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let raised = libc::rlimit64 {
+        rlim_cur: limit.rlim_max,
+        ..limit
+    };
+    // SAFETY: as above.
+    if unsafe { libc::setrlimit64(libc::RLIMIT_NOFILE, &raw const raised) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    FILES.get_or_init(|| limit);
+    Ok(())
 }
 
 /// Larger numbers do not exist, and not every kernel takes one for the end of a range.
@@ -91,6 +119,7 @@ impl Prepared {
             identity,
             fence: denials::command_filter(),
             mark: None,
+            files: FILES.get().copied(),
         })
     }
 
@@ -240,6 +269,16 @@ fn become_command(child: &Child<'_>) -> (Failed, i32) {
         size_of::<u64>()
     );
     call!(Failed::Setup(c"umask"), libc::SYS_umask, 0o022);
+    if let Some(files) = &child.prepared.files {
+        call!(
+            Failed::Setup(c"rlimit"),
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_NOFILE,
+            ptr::from_ref(files),
+            ptr::null::<libc::rlimit64>()
+        );
+    }
     if let Err(error) = child.prepared.fence.install() {
         return (
             Failed::Setup(c"seccomp"),

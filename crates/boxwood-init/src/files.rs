@@ -21,6 +21,8 @@ use rustix::thread::{
     set_thread_res_gid, set_thread_res_uid,
 };
 
+use crate::supervise::close_all_but;
+
 /// Starts the operation; its answer goes to `reply`.
 pub(crate) fn start(
     request: &FileRequest,
@@ -34,6 +36,8 @@ pub(crate) fn start(
     let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(reply, 10) else {
         exit_now(1)
     };
+    // A copy of a pipe end that stays open here would hide the end of a stream.
+    close_all_but(&[&socket]);
     let channel = Channel::from(socket);
     if become_command(identity).is_err() {
         exit_now(1);

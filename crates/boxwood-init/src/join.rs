@@ -16,6 +16,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{UnshareFlags, set_thread_groups, unshare_unsafe};
 
 use crate::command::LAST_DESCRIPTOR;
+use crate::door::{Daemon, Door};
 use crate::lockdown::{self, Locked};
 use crate::serve;
 use crate::step::{Step, StepError};
@@ -23,7 +24,7 @@ use crate::step::{Step, StepError};
 /// What engines set for the program they start, and that is not the image's.
 const ENGINES_OWN: [&str; 5] = ["HOME", "HOSTNAME", "TERM", "container", "PWD"];
 
-/// Calls the daemon, waits for the plan, serves. Ends with the channel.
+/// Calls the daemon, waits for the plan, serves.
 pub(crate) fn run(meeting_place: &str) -> ! {
     // First of all: this program was exec'ed, and its memory is as open as any other's.
     if set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
@@ -33,11 +34,13 @@ pub(crate) fn run(meeting_place: &str) -> ! {
         exit_now(1)
     };
     let _ = rustix::thread::set_name(c"boxwood-init");
-    let Ok((ToInit::Plan(mut plan), _)) = channel.receive::<ToInit>() else {
+    let Ok((ToInit::Plan(mut plan), fds)) = channel.receive::<ToInit>() else {
         exit_now(0)
     };
-    match carry_out(&plan) {
-        Ok(locked) => {
+    let prepared = Door::open(&plan, &fds).and_then(|door| Ok((carry_out(&plan)?, door)));
+    drop(fds);
+    match prepared {
+        Ok((locked, door)) => {
             if matches!(plan.root, RootPlan::Engine) {
                 take_environment(&mut plan);
             }
@@ -48,7 +51,7 @@ pub(crate) fn run(meeting_place: &str) -> ! {
             if channel.send(&ready, &[]).is_err() {
                 exit_now(0);
             }
-            serve::run(&channel, &plan, &locked)
+            serve::run(Daemon::new(channel, door), &plan, &locked)
         }
         Err(StepError { step, errno }) => {
             let _ = channel.send(&FromInit::PlanFailed { step, errno }, &[]);

@@ -11,9 +11,11 @@ mod attach;
 mod birth;
 mod command;
 mod denials;
+mod door;
 mod enter;
 mod files;
 mod join;
+mod kept;
 mod lockdown;
 mod marks;
 mod mounter;
@@ -26,6 +28,7 @@ mod serve;
 mod spawner;
 mod step;
 mod supervise;
+mod terminal;
 
 fn main() {
     let mut arguments = std::env::args_os().skip(1);

@@ -6,23 +6,22 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use boxwood_init::{
-    Channel, ChannelError, Ended, FromInit, Identity, KillScope, Plan, Program, Spawn, StdioPlan,
-    ToInit,
+    ChannelError, Ended, FromInit, KillScope, Plan, Program, Spawn, StdioPlan, ToInit,
 };
 use boxwood_sys::clone::{ChildStack, exit_now};
 use boxwood_sys::{seccomp, signals};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
-use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer};
-use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::command::{Prepared, Streams};
+use crate::door::Daemon;
+use crate::kept::{Kept, Memory, Over};
 use crate::lockdown::Locked;
 use crate::marks::{self, Marked};
 use crate::step::{Step, StepError};
 use crate::supervise::{self, Supervisor};
-use crate::{denials, files, owner};
+use crate::{command, denials, files, terminal};
 
 struct Running {
     id: u64,
@@ -30,10 +29,15 @@ struct Running {
     /// Stands between us and the command where no cgroup can hold its tree.
     supervisor: Option<Supervisor>,
     denied: Option<String>,
+    /// For the next daemon. Whatever nobody would ask for again dies with the one that started it.
+    kept: Option<Kept>,
 }
 
 struct Init<'a> {
-    channel: &'a Channel,
+    daemon: Daemon,
+    memory: Option<Memory>,
+    over: Vec<Over>,
+    landlock: bool,
     plan: &'a Plan,
     null: OwnedFd,
     stack: ChildStack,
@@ -42,16 +46,22 @@ struct Init<'a> {
     marked: Option<Marked>,
 }
 
-pub(crate) fn run(channel: &Channel, plan: &Plan, locked: &Locked) -> ! {
+pub(crate) fn run(daemon: Daemon, plan: &Plan, locked: &Locked) -> ! {
     let Ok(null) = reserve_low_descriptors() else {
         exit_now(1)
     };
+    if command::raise_own_limit().is_err() {
+        exit_now(1);
+    }
     let Ok(children) = signals::child_signals() else {
         exit_now(1)
     };
     let stack = ChildStack::new();
     let mut init = Init {
-        channel,
+        daemon,
+        memory: None,
+        over: Vec::new(),
+        landlock: locked.landlock,
         plan,
         null,
         stack,
@@ -59,32 +69,22 @@ pub(crate) fn run(channel: &Channel, plan: &Plan, locked: &Locked) -> ! {
         marked: locked.marks.then(Marked::default),
     };
     loop {
-        let mut waiting = vec![
-            PollFd::new(channel, PollFlags::IN),
-            PollFd::new(&children, PollFlags::IN),
-        ];
-        if let Some(listener) = &locked.listener {
-            waiting.push(PollFd::new(listener, PollFlags::IN));
-        }
-        let pause = init.marked.as_ref().and_then(Marked::pause);
-        match poll(&mut waiting, pause.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(_) => exit_now(1),
-        }
-        let ready: Vec<PollFlags> = waiting.iter().map(PollFd::revents).collect();
-        drop(waiting);
+        let ready = init.wait(children.as_fd(), locked.listener.as_ref());
         // Refusals first: whoever waits for one cannot end.
-        if let (Some(listener), Some(flags)) = (&locked.listener, ready.get(2))
-            && flags.contains(PollFlags::IN)
+        if let Some(listener) = &locked.listener
+            && ready.is(Who::Refused)
         {
             init.refuse(listener.as_fd());
         }
-        if ready[1].contains(PollFlags::IN) {
+        if ready.is(Who::Child) {
             signals::drain(children.as_fd());
             init.reap();
         }
-        if !ready[0].is_empty() {
+        if ready.is(Who::Daemon) {
             init.obey();
+        }
+        if ready.is(Who::Caller) {
+            init.meet();
         }
         if let Some(marked) = &mut init.marked {
             let running = &init.running;
@@ -94,6 +94,23 @@ pub(crate) fn run(channel: &Channel, plan: &Plan, locked: &Locked) -> ! {
                     .any(|running| marks::mark(running.id) == mark)
             });
         }
+    }
+}
+
+/// Who may want something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Child,
+    Refused,
+    Daemon,
+    Caller,
+}
+
+struct Ready(Vec<Who>);
+
+impl Ready {
+    fn is(&self, who: Who) -> bool {
+        self.0.contains(&who)
     }
 }
 
@@ -112,18 +129,51 @@ fn reserve_low_descriptors() -> rustix::io::Result<OwnedFd> {
 }
 
 impl Init<'_> {
-    fn tell(&self, event: &FromInit, fds: &[BorrowedFd<'_>]) {
-        // The daemon gone means the end of the box, whatever it was about.
-        if self.channel.send(event, fds).is_err() {
-            exit_now(0);
+    fn wait(&self, children: BorrowedFd<'_>, refusals: Option<&OwnedFd>) -> Ready {
+        let watched: Vec<(Who, BorrowedFd<'_>)> = [
+            Some((Who::Child, children)),
+            refusals.map(|fd| (Who::Refused, fd.as_fd())),
+            self.daemon.channel().map(|fd| (Who::Daemon, fd.as_fd())),
+            self.daemon.listener().map(|fd| (Who::Caller, fd)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let mut polled: Vec<PollFd<'_>> = watched
+            .iter()
+            .map(|&(_, fd)| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        let pauses = [
+            self.marked.as_ref().and_then(Marked::pause),
+            self.daemon.patience(),
+        ];
+        let shortest = |pause: &Timespec| (pause.tv_sec, pause.tv_nsec);
+        let pause = pauses.into_iter().flatten().min_by_key(shortest);
+        match poll(&mut polled, pause.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => exit_now(1),
         }
+        let found = watched.iter().zip(&polled);
+        Ready(
+            found
+                .filter(|(_, polled)| !polled.revents().is_empty())
+                .map(|((who, _), _)| *who)
+                .collect(),
+        )
     }
 
     fn obey(&mut self) {
-        let (message, fds) = match self.channel.receive::<ToInit>() {
+        let Some(channel) = self.daemon.channel() else {
+            return;
+        };
+        let (message, fds) = match channel.receive::<ToInit>() {
             Ok(received) => received,
             Err(ChannelError::WouldBlock) => return,
-            Err(_) => exit_now(0),
+            Err(_) => {
+                self.daemon.lost();
+                self.end_unkept();
+                return;
+            }
         };
         match message {
             ToInit::Plan(_) => {}
@@ -132,15 +182,84 @@ impl Init<'_> {
                 match self.spawn(spawn, &fds) {
                     Ok(terminal) => {
                         let master = terminal.as_ref().map(AsFd::as_fd);
-                        self.tell(&FromInit::Spawned { id }, master.as_slice());
+                        self.daemon
+                            .tell(&FromInit::Spawned { id }, master.as_slice());
                     }
                     Err(StepError { step, errno }) => {
-                        self.tell(&FromInit::SpawnFailed { id, step, errno }, &[]);
+                        self.daemon
+                            .tell(&FromInit::SpawnFailed { id, step, errno }, &[]);
                     }
                 }
             }
             ToInit::Signal { id, signal, scope } => self.signal(id, signal, scope),
-            ToInit::Remember { .. } | ToInit::LetGo { .. } | ToInit::Release { .. } => {}
+            ToInit::Remember { record } => self.memory = Some(Memory { record, fds }),
+            ToInit::LetGo { id, place } => {
+                if let Some(kept) = self.kept(id) {
+                    kept.let_go(place);
+                }
+            }
+            ToInit::Release { id } => {
+                self.over.retain(|over| over.id != id);
+                if let Some(running) = self.running.iter_mut().find(|running| running.id == id) {
+                    running.kept = None;
+                }
+            }
+        }
+    }
+
+    fn kept(&mut self, id: u64) -> Option<&mut Kept> {
+        let running = self.running.iter_mut().find(|running| running.id == id);
+        if let Some(running) = running {
+            return running.kept.as_mut();
+        }
+        let over = self.over.iter_mut().find(|over| over.id == id);
+        over.map(|over| &mut over.kept)
+    }
+
+    /// Takes the next daemon in and tells it everything. What the last one asked for before it went
+    /// comes first.
+    fn meet(&mut self) {
+        let Some(next) = self.daemon.next() else {
+            return;
+        };
+        while self.daemon.has_spoken() {
+            self.obey();
+        }
+        self.daemon.replace(next);
+        self.end_unkept();
+        let running = self.running.iter().filter(|it| it.kept.is_some()).count();
+        let fds: Vec<BorrowedFd<'_>> = self
+            .memory
+            .iter()
+            .flat_map(|memory| memory.fds.iter().map(AsFd::as_fd))
+            .collect();
+        let hello = FromInit::Hello {
+            record: self.memory.as_ref().map(|memory| memory.record.clone()),
+            landlock: self.landlock,
+            kept: running + self.over.len(),
+        };
+        self.daemon.tell(&hello, &fds);
+        for running in &self.running {
+            if let Some(kept) = &running.kept {
+                kept.show(&self.daemon, running.id, None);
+            }
+        }
+        for over in &self.over {
+            over.kept
+                .show(&self.daemon, over.id, Some(over.ended.clone()));
+        }
+    }
+
+    /// Programs that were started for nobody but the daemon that is gone.
+    fn end_unkept(&mut self) {
+        let ids: Vec<u64> = self
+            .running
+            .iter()
+            .filter(|running| running.kept.is_none())
+            .map(|running| running.id)
+            .collect();
+        for id in ids {
+            self.signal(id, libc::SIGKILL, KillScope::Tree);
         }
     }
 
@@ -157,6 +276,7 @@ impl Init<'_> {
                     pid,
                     supervisor: None,
                     denied: None,
+                    kept: None,
                 });
                 return Ok(None);
             }
@@ -168,13 +288,14 @@ impl Init<'_> {
                 script,
             } => (argv, env, cwd, stdio, script),
         };
+        let mut kept = spawn.keep.map(|keep| Kept::take(keep, fds)).transpose()?;
         let plan = self.plan;
         let prepared = Prepared::new(&argv, &plan.environment, &env, &cwd, plan.identity)
             .step("prepare the command")?
             .marked(self.marked.as_ref().map(|_| marks::mark(spawn.id)));
         let script = script.map(at).transpose()?;
         let terminal = match stdio {
-            StdioPlan::Terminal { rows, cols } => Some(open_terminal(rows, cols, &plan.identity)?),
+            StdioPlan::Terminal { rows, cols } => Some(terminal::open(rows, cols, &plan.identity)?),
             StdioPlan::Streams { .. } => None,
         };
         let streams = match (&terminal, stdio) {
@@ -204,6 +325,9 @@ impl Init<'_> {
             },
             (None, StdioPlan::Terminal { .. }) => return Ok(None),
         };
+        if let (Some(kept), Some((master, _))) = (&mut kept, &terminal) {
+            kept.add(master.try_clone().step("keep its terminal")?);
+        }
         let running = if let Some(cgroup) = cgroup {
             let pid = prepared
                 .start(&mut self.stack, &streams, Some(cgroup))
@@ -213,6 +337,7 @@ impl Init<'_> {
                 pid,
                 supervisor: None,
                 denied: None,
+                kept,
             }
         } else {
             self.check_room().step("fork")?;
@@ -222,6 +347,7 @@ impl Init<'_> {
                 pid,
                 supervisor: Some(supervisor),
                 denied: None,
+                kept,
             }
         };
         self.running.push(running);
@@ -275,17 +401,23 @@ impl Init<'_> {
                 Some(supervisor) => supervisor.status(),
                 None => status.as_raw(),
             };
-            self.tell(
-                &FromInit::Exited {
+            let ended = Ended {
+                status,
+                denied_syscall: running.denied,
+                disk_full: status != 0 && self.disk_full(),
+            };
+            if let Some(kept) = running.kept {
+                self.over.push(Over {
                     id: running.id,
-                    ended: Ended {
-                        status,
-                        denied_syscall: running.denied,
-                        disk_full: status != 0 && self.disk_full(),
-                    },
-                },
-                &[],
-            );
+                    kept,
+                    ended: ended.clone(),
+                });
+            }
+            let event = FromInit::Exited {
+                id: running.id,
+                ended,
+            };
+            self.daemon.tell(&event, &[]);
         }
     }
 
@@ -345,38 +477,4 @@ fn status_field(pid: i32, field: &str) -> Option<i32> {
         .trim()
         .parse()
         .ok()
-}
-
-/// The terminal's node belongs to whoever opens it, and that has to be the commands' uid.
-fn open_terminal(
-    rows: u16,
-    cols: u16,
-    identity: &Identity,
-) -> Result<(OwnedFd, OwnedFd), StepError> {
-    owner::as_command(identity, || open_own_terminal(rows, cols)).step("open a terminal")?
-}
-
-fn open_own_terminal(rows: u16, cols: u16) -> Result<(OwnedFd, OwnedFd), StepError> {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let open = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let master = rustix::fs::open("/dev/pts/ptmx", open, Mode::empty()).step("open a terminal")?;
-    rustix::pty::unlockpt(&master).step("unlock the terminal")?;
-    let size = Winsize {
-        ws_row: rows,
-        ws_col: cols,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    tcsetwinsize(&master, size).step("set the terminal's size")?;
-    let slave = match ioctl_tiocgptpeer(&master, flags) {
-        // A kernel that cannot ask the master is asked for the name; nobody can mount over it here.
-        Err(rustix::io::Errno::NOTTY) => {
-            let name =
-                rustix::pty::ptsname(&master, Vec::new()).step("name the terminal's other side")?;
-            rustix::fs::open(name, open, Mode::empty())
-        }
-        opened => opened,
-    }
-    .step("open the terminal's other side")?;
-    Ok((master, slave))
 }

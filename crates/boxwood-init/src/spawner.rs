@@ -49,7 +49,7 @@ pub(crate) fn run() -> ! {
             Ok(Forked::Child) => {
                 drop(channel);
                 match request {
-                    ToSpawner::Blank { .. } => birth::be_born(&Channel::from(inner)),
+                    ToSpawner::Blank { .. } => birth::be_born(Channel::from(inner)),
                     ToSpawner::UserNamespace { .. } => wait_for_end(inner),
                     ToSpawner::Mounter => mounter::run(&Channel::from(inner)),
                 }

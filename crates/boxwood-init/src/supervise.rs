@@ -76,7 +76,7 @@ fn supervise(prepared: &Prepared, streams: &Streams<'_>, orders: &OwnedFd, repor
 }
 
 /// Every copy of a pipe end that stays open here would hide the end of a stream.
-fn close_all_but(kept: &[&OwnedFd]) {
+pub(crate) fn close_all_but(kept: &[&OwnedFd]) {
     let mut kept: Vec<u32> = kept
         .iter()
         .filter_map(|fd| u32::try_from(fd.as_raw_fd()).ok())

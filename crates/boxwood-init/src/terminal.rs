@@ -1,0 +1,45 @@
+//! A terminal of the box's own.
+
+use std::os::fd::OwnedFd;
+
+use boxwood_init::Identity;
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::owner;
+use crate::step::{Step, StepError};
+
+/// The terminal's node belongs to whoever opens it, and that has to be the commands' uid.
+pub(crate) fn open(
+    rows: u16,
+    cols: u16,
+    identity: &Identity,
+) -> Result<(OwnedFd, OwnedFd), StepError> {
+    owner::as_command(identity, || open_own(rows, cols)).step("open a terminal")?
+}
+
+fn open_own(rows: u16, cols: u16) -> Result<(OwnedFd, OwnedFd), StepError> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let open = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let master = rustix::fs::open("/dev/pts/ptmx", open, Mode::empty()).step("open a terminal")?;
+    rustix::pty::unlockpt(&master).step("unlock the terminal")?;
+    let size = Winsize {
+        ws_row: rows,
+        ws_col: cols,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&master, size).step("set the terminal's size")?;
+    let slave = match ioctl_tiocgptpeer(&master, flags) {
+        // A kernel that cannot ask the master is asked for the name; nobody can mount over it here.
+        Err(rustix::io::Errno::NOTTY) => {
+            let name =
+                rustix::pty::ptsname(&master, Vec::new()).step("name the terminal's other side")?;
+            rustix::fs::open(name, open, Mode::empty())
+        }
+        opened => opened,
+    }
+    .step("open the terminal's other side")?;
+    Ok((master, slave))
+}
