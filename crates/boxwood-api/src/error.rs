@@ -23,10 +23,12 @@ pub enum ErrorCode {
     PayloadTooLarge,
     NotFound,
     Timeout,
+    /// The output asked for is older than what is kept.
+    ReplayGone,
 }
 
 impl ErrorCode {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::ValidationError,
         Self::SessionNotFound,
         Self::ManagedProcessNotFound,
@@ -42,6 +44,7 @@ impl ErrorCode {
         Self::PayloadTooLarge,
         Self::NotFound,
         Self::Timeout,
+        Self::ReplayGone,
     ];
 
     /// The word on the wire.
@@ -62,6 +65,7 @@ impl ErrorCode {
             Self::PayloadTooLarge => "payload_too_large",
             Self::NotFound => "not_found",
             Self::Timeout => "timeout",
+            Self::ReplayGone => "replay_gone",
         }
     }
 }

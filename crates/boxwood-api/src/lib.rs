@@ -10,6 +10,7 @@ mod doctor;
 mod error;
 mod event;
 mod exec;
+mod exec_info;
 mod field;
 mod fields;
 mod file;
@@ -21,6 +22,7 @@ mod json;
 mod process;
 mod profile;
 mod reason;
+mod relay;
 mod session;
 mod skill;
 mod spec;
@@ -35,6 +37,9 @@ pub use doctor::{DoctorFinding, DoctorReport, FindingState};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use event::{Event, EventKind};
 pub use exec::{ExecResult, ExecStatus, StreamCapture};
+pub use exec_info::{
+    ExecDetail, ExecInfo, ExecKind, ExecState, KilledExec, MAX_SHOWN_COMMAND_BYTES,
+};
 pub use field::{FieldError, check_arguments, check_box_path};
 pub use file::{FileEntry, FileKind};
 pub use file_request::{DeletedFile, FileList, MkdirRequest, MoveRequest};
@@ -50,6 +55,7 @@ pub use process::{
 };
 pub use profile::{LockableField, ProfileInfo};
 pub use reason::Reason;
+pub use relay::{ProcessExit, RelayControl, RelayNews};
 pub use session::{DeletedSession, SessionDetail, SessionInfo};
 pub use skill::{
     CreateSkillRequest, DeletedSkill, MoveSkillFileRequest, MovedSkillFile, PlannedSkill,

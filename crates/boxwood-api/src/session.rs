@@ -32,6 +32,13 @@ pub struct SessionInfo {
     pub created_at: Timestamp,
     #[schema(value_type = String, format = DateTime)]
     pub last_used_at: Timestamp,
+    /// When this daemon took the box over from an earlier one; absent where it made the box itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub adopted_at: Option<Timestamp>,
+    /// Stopped where it stands because nobody used it; the next call wakes it.
+    #[serde(default)]
+    pub frozen: bool,
     pub isolation: IsolationLabel,
 }
 

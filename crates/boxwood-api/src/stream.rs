@@ -36,6 +36,10 @@ pub enum ExecInput {
         /// Whether standard input will follow; it is `/dev/null` otherwise. A terminal always has it.
         #[serde(default)]
         stdin: bool,
+        /// Whether the command outlives the loss of its client for a while. Its input is then
+        /// acknowledged, and `/execs/{exec_id}/ws` goes on with it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        resumable: bool,
     },
     Stdin {
         data: String,
@@ -61,6 +65,17 @@ pub enum ExecOutput {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notices: Vec<String>,
     },
+    /// The first frame of a command that is followed again: where the output that follows begins, and
+    /// how many bytes of input the command has been given.
+    Resumed {
+        session_id: SessionId,
+        exec_id: u64,
+        stdout: u64,
+        stderr: u64,
+        stdin: u64,
+    },
+    /// Of a resumable command: so many bytes of input need not be sent again.
+    Accepted { stdin: u64 },
     /// The last frame of a command that ran.
     Exit(ExecExit),
     /// The command could not be started, or a frame could not be understood.
@@ -225,13 +240,14 @@ mod tests {
             tty,
             stdin,
             argv,
+            resumable,
         } = start
         else {
             panic!("not a start frame");
         };
         assert_eq!((spec.cmd.as_str(), spec.timeout_sec), ("sh", Some(9)));
         assert_eq!(tty, Some(TtySize { rows: 24, cols: 80 }));
-        assert!(!stdin && argv.is_none());
+        assert!(!stdin && argv.is_none() && !resumable);
         let exit = ExecOutput::Exit(ExecExit {
             exit_code: Some(0),
             status: ExecStatus::Completed,

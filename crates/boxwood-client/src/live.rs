@@ -169,6 +169,10 @@ fn answer(text: &str) -> Result<Incoming, ClientError> {
             exec_id,
             notices,
         }),
+        ExecOutput::Resumed { .. } | ExecOutput::Accepted { .. } => Err(ClientError::unexpected(
+            OPERATION,
+            "a frame for commands that were resumed",
+        )),
         ExecOutput::Exit(exit) => Ok(Incoming::Event(LiveEvent::Exit(exit))),
         ExecOutput::Error { error } => Err(refused(error)),
     }
@@ -204,6 +208,7 @@ impl Client {
                 argv: request.argv,
                 tty: request.tty,
                 stdin: request.stdin,
+                resumable: false,
             })
             .await?;
         match receiver.receive().await? {

@@ -120,6 +120,8 @@ impl Session {
             workspace_quota_mb: limits.workspace_quota_mb,
             created_at: self.created_at,
             last_used_at: self.activity.last_used_at(),
+            adopted_at: None,
+            frozen: false,
             isolation: self.sandbox.label().clone(),
         }
     }

@@ -33,6 +33,8 @@ fn session() -> SessionInfo {
         workspace_quota_mb: 0,
         created_at: "2026-06-09T11:30:17.123456Z".parse().expect("a time"),
         last_used_at: "2026-06-09T11:30:18Z".parse().expect("a time"),
+        adopted_at: None,
+        frozen: false,
         isolation: IsolationLabel {
             backend: "native".to_owned(),
             runtime: None,

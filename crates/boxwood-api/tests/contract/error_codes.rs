@@ -21,6 +21,7 @@ fn error_codes_keep_their_words() {
     payload_too_large
     not_found
     timeout
+    replay_gone
     ");
 }
 

@@ -84,7 +84,7 @@ fn status_of(code: ErrorCode) -> StatusCode {
         | ErrorCode::ImageNotFound
         | ErrorCode::NotFound => StatusCode::NOT_FOUND,
         ErrorCode::SessionConflict | ErrorCode::ManagedProcessConflict => StatusCode::CONFLICT,
-        ErrorCode::SessionGone => StatusCode::GONE,
+        ErrorCode::SessionGone | ErrorCode::ReplayGone => StatusCode::GONE,
         ErrorCode::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorCode::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
         ErrorCode::BackendUnavailable | ErrorCode::Capacity => StatusCode::SERVICE_UNAVAILABLE,

@@ -95,6 +95,7 @@ async fn begin(
         argv,
         tty,
         stdin,
+        ..
     } = json::parse(text.as_bytes())?
     else {
         return Err(ApiError::validation(

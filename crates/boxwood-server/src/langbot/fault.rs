@@ -67,6 +67,7 @@ pub(super) fn class_of(code: ErrorCode) -> &'static str {
         ErrorCode::BackendUnavailable => "BoxBackendUnavailableError",
         ErrorCode::Capacity => "BoxCapacityExceededError",
         ErrorCode::SessionGone
+        | ErrorCode::ReplayGone
         | ErrorCode::Unauthorized
         | ErrorCode::InternalError
         | ErrorCode::Timeout => "BoxError",

@@ -1,0 +1,82 @@
+//! The text frames of a relay that can be resumed. Binary frames are the process's stdin and stdout
+//! as they are.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{ErrorDetail, Reason};
+
+/// From the daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum RelayNews {
+    /// The first frame: where the output that follows begins, and how many bytes of input the process
+    /// has been given in its life. A client that comes back goes on sending from there.
+    Joined { stdout: u64, stdin: u64 },
+    /// So many bytes of input are safe now: they outlive the daemon, and need not be sent again.
+    Accepted { stdin: u64 },
+    /// The last frame: all output has been sent, and the process has ended.
+    Exited { exited: ProcessExit },
+    /// A frame could not be understood, or its input came too late.
+    Error { error: ErrorDetail },
+}
+
+/// From the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum RelayControl {
+    /// The end of the process's input.
+    CloseStdin,
+}
+
+/// How a managed process ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ProcessExit {
+    /// 128+n for death by signal n.
+    pub exit_code: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    #[schema(value_type = String, format = DateTime)]
+    pub exited_at: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(news: &RelayNews, json: &str) {
+        assert_eq!(serde_json::to_string(news).expect("JSON"), json);
+        let back: RelayNews = serde_json::from_str(json).expect("the same frame");
+        assert_eq!(&back, news);
+    }
+
+    #[test]
+    fn frames_are_told_apart_by_their_keys() {
+        check(
+            &RelayNews::Joined {
+                stdout: 7,
+                stdin: 3,
+            },
+            r#"{"stdout":7,"stdin":3}"#,
+        );
+        check(&RelayNews::Accepted { stdin: 9 }, r#"{"stdin":9}"#);
+        check(
+            &RelayNews::Exited {
+                exited: ProcessExit {
+                    exit_code: Some(137),
+                    reason: Some(Reason::Signal { signal: 9 }),
+                    exited_at: "2026-06-09T11:30:18Z".parse().expect("a time"),
+                },
+            },
+            r#"{"exited":{"exit_code":137,"reason":{"kind":"signal","signal":9},"exited_at":"2026-06-09T11:30:18Z"}}"#,
+        );
+        let control: RelayControl =
+            serde_json::from_str(r#"{"type":"close_stdin"}"#).expect("a control frame");
+        assert_eq!(control, RelayControl::CloseStdin);
+        for wrong in [r#"{"type":"start"}"#, "{}", "[]"] {
+            assert!(serde_json::from_str::<RelayControl>(wrong).is_err());
+        }
+    }
+}
