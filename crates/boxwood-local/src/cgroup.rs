@@ -4,6 +4,7 @@
 //! a process after its birth on the way of a request; that costs an RCU grace period (8 ms), so
 //! blanks are moved ahead of time and commands are born where they belong.
 
+mod freeze;
 mod group;
 mod hosts;
 

@@ -237,11 +237,33 @@ impl Sandbox for LocalBox {
     fn let_go(&self) {}
 
     fn freeze(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
-        Box::pin(async { Ok(false) })
+        Box::pin(async move {
+            let Some(group) = &self.remains.group else {
+                return Ok(false);
+            };
+            if !self.is_running() {
+                return Err(ControlError::Gone);
+            }
+            let frozen = group.freeze().await.map_err(ControlError::Io)?;
+            if frozen {
+                let remains = Arc::clone(&self.remains);
+                // Nobody waits for it: a box that is thawed meanwhile pays for what it lost.
+                tokio::task::spawn_blocking(move || {
+                    let bytes = remains.group.as_ref().map_or(0, Group::give_memory_back);
+                    tracing::debug!(name = remains.name, bytes, "a frozen box gave memory back");
+                });
+            }
+            Ok(frozen)
+        })
     }
 
     fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>> {
-        Box::pin(async { Ok(()) })
+        Box::pin(async move {
+            match &self.remains.group {
+                Some(group) => group.thaw().await.map_err(ControlError::Io),
+                None => Ok(()),
+            }
+        })
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use boxwood_api::Mechanism;
 use boxwood_policy::Limits;
 
+use super::freeze::Frost;
 use super::hosts::{Membership, Mounts};
 use super::{Cgroups, Version, remove_tree};
 
@@ -22,10 +23,10 @@ const CPU_PERIOD_US: u64 = 100_000;
 /// One box's groups in every hierarchy.
 pub struct Group {
     directories: Vec<PathBuf>,
-    memory: Option<(Version, PathBuf)>,
+    pub(super) memory: Option<(Version, PathBuf)>,
     cpu: Option<(Version, PathBuf)>,
     pids: Option<(Version, PathBuf)>,
-    kill: Option<PathBuf>,
+    pub(super) kill: Option<PathBuf>,
     oom_events: Option<File>,
     pids_events: Option<File>,
     /// Host uid that may put its children into sub-groups.
@@ -34,6 +35,7 @@ pub struct Group {
     /// Given back while they still had processes.
     lingering: Mutex<Vec<ExecGroup>>,
     next: AtomicU64,
+    pub(super) frost: Frost,
 }
 
 /// What the kernel counted since the box was made.
@@ -69,6 +71,7 @@ impl Group {
             idle: Mutex::default(),
             lingering: Mutex::default(),
             next: AtomicU64::new(0),
+            frost: Frost::default(),
         };
         for directory in &group.directories {
             fs::create_dir(directory)?;
@@ -138,6 +141,7 @@ impl Group {
             idle: Mutex::default(),
             lingering: Mutex::default(),
             next: AtomicU64::new(0),
+            frost: Frost::default(),
         };
         group.open_events()?;
         if let Some(path) = &group.kill
