@@ -80,6 +80,11 @@ pub enum SessionError {
         session: SessionId,
         process: ProcessId,
     },
+    #[error("session {session} has no command {exec_id}")]
+    ExecNotFound { session: SessionId, exec_id: u64 },
+    /// Output is kept for a while only.
+    #[error("output from byte {asked} on is no longer kept; the oldest byte kept is {oldest}")]
+    ReplayGone { asked: u64, oldest: u64 },
     #[error("the command has ended and takes no more input")]
     InputClosed,
     /// A bug of ours or of a backend, caught before it could hang a caller.
@@ -131,6 +136,8 @@ impl SessionError {
             Self::Control { source } => control_code(source),
             Self::File { source } => file_code(source),
             Self::ProcessNotFound { .. } => ErrorCode::ManagedProcessNotFound,
+            Self::ExecNotFound { .. } => ErrorCode::NotFound,
+            Self::ReplayGone { .. } => ErrorCode::ReplayGone,
             Self::ProcessConflict { .. }
             | Self::ProcessNotRunning { .. }
             | Self::ProcessReplaced { .. } => ErrorCode::ManagedProcessConflict,
@@ -150,6 +157,10 @@ impl SessionError {
             Self::TooManySessions { .. } => "delete a session that is no longer needed",
             Self::TooManyProcesses { .. } => "stop a managed process that is no longer needed",
             Self::Gone { .. } => "ask again: the session is made anew",
+            Self::ExecNotFound { .. } => {
+                "list the session's commands; ended ones are remembered for a while only"
+            }
+            Self::ReplayGone { .. } => "ask for a later byte, or for what comes from now on",
             Self::ProcessConflict { .. } => "stop it first, or use another process_id",
             Self::Spawn { source, .. } if matches!(**source, SpawnError::PidsLimit) => STOP_SOME,
             Self::File { source } if matches!(**source, FileError::PidsLimit) => STOP_SOME,

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use boxwood_api::{ProcessId, ProcessInfo, ProcessSpec, SessionId};
-use boxwood_backend::{SpawnRequest, Stdio};
+use boxwood_backend::{KeptProcess, SpawnRequest, Stdio};
 
 use crate::SessionError;
-use crate::leash::Killed;
+use crate::leash::{Killed, kill_later};
 use crate::managed::{Claim, Managed, Replace, launch};
 use crate::registry::Registry;
-use crate::session::{Ending, Lease};
+use crate::session::{Ending, Lease, Session};
 use crate::spawning::spawn;
 
 /// In a task of its own: a caller that vanishes leaves a started process, not half a one.
@@ -135,6 +135,15 @@ pub(crate) async fn stop(
     stopping.await.map_err(|_| SessionError::Internal {
         step: "stopping a managed process",
     })
+}
+
+/// Puts what an earlier daemon started back where it was.
+pub(crate) fn adopt(_registry: &Arc<Registry>, session: &Arc<Session>, kept: Vec<KeptProcess>) {
+    for program in kept {
+        // Nobody could ever ask for it.
+        tracing::warn!(session = %session.id, "a program with an unknown note is killed");
+        kill_later(program.process.control);
+    }
 }
 
 /// What no backend could do anything sensible with.

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::activity::{Activity, Running};
 use crate::events::Events;
+use crate::execs::ExecTable;
 use crate::managed::ProcessTable;
 use crate::mounts::Mounts;
 use crate::reason::Asked;
@@ -36,6 +37,7 @@ pub(crate) struct Session {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) activity: Arc<Activity>,
     pub(crate) processes: ProcessTable,
+    pub(crate) execs: ExecTable,
     pub(crate) events: Events,
     created_at: Timestamp,
     ending: watch::Sender<Option<Ending>>,
@@ -58,6 +60,7 @@ impl Session {
             backend,
             activity: Arc::new(Activity::new()),
             processes: ProcessTable::default(),
+            execs: ExecTable::default(),
             events,
             created_at: Timestamp::now(),
             ending: watch::Sender::new(None),
