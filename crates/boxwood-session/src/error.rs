@@ -9,6 +9,8 @@ use boxwood_backend::{
     ControlError, FileError, FileFault, MountError, SpawnError, StartError, StopError,
 };
 
+use crate::admission::Busy;
+
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -29,6 +31,9 @@ pub enum SessionError {
     TooManySessions { limit: usize },
     #[error("there are already {limit} managed processes, which is the most this daemon runs")]
     TooManyProcesses { limit: usize },
+    /// A bound on what goes on at once was met; nothing was done.
+    #[error(transparent)]
+    Busy(Busy),
     #[error("the daemon is shutting down")]
     ShuttingDown,
     #[error("{what}")]
@@ -125,7 +130,9 @@ impl SessionError {
             Self::NotFound { .. } => ErrorCode::SessionNotFound,
             Self::Conflict { .. } => ErrorCode::SessionConflict,
             Self::DeletedWhileStarting { .. } | Self::Gone { .. } => ErrorCode::SessionGone,
-            Self::TooManySessions { .. } | Self::TooManyProcesses { .. } => ErrorCode::Capacity,
+            Self::TooManySessions { .. } | Self::TooManyProcesses { .. } | Self::Busy(_) => {
+                ErrorCode::Capacity
+            }
             Self::ShuttingDown | Self::Unavailable { .. } => ErrorCode::BackendUnavailable,
             Self::Invalid { .. } | Self::InputClosed | Self::UnknownBackend { .. } => {
                 ErrorCode::ValidationError
@@ -156,6 +163,7 @@ impl SessionError {
             }
             Self::TooManySessions { .. } => "delete a session that is no longer needed",
             Self::TooManyProcesses { .. } => "stop a managed process that is no longer needed",
+            Self::Busy(busy) => busy.hint(),
             Self::Gone { .. } => "ask again: the session is made anew",
             Self::ExecNotFound { .. } => {
                 "list the session's commands; ended ones are remembered for a while only"

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod activity;
+mod admission;
 mod backends;
 mod capture;
 mod compat;
@@ -29,6 +30,7 @@ mod settings;
 mod slot;
 mod spawning;
 
+pub use admission::{Budget, Busy, Held, Load, LoadLimits};
 pub use backends::{Backends, Candidate, Choice};
 pub use error::SessionError;
 pub use live::{LiveControl, LiveEvent, LiveExec};

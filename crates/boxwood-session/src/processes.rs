@@ -59,7 +59,8 @@ async fn start_in(
     if let Some(previous) = previous {
         terminate(registry, &lease, &previous).await;
     }
-    let seat = registry.seats.take()?;
+    let _turn = registry.gate.turn(session.incarnation).await?;
+    let seat = registry.gate.process(session.incarnation)?;
     let argv = std::iter::once(spec.command.clone())
         .chain(spec.args.iter().cloned())
         .collect();

@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::activity::lock;
+use crate::admission::Gate;
 use crate::backends::{Backends, Begun};
 use crate::compat::first_difference;
 use crate::events::Events;
-use crate::managed::Seats;
 use crate::mounts::Brought;
 use crate::session::{Ending, Lease, Session};
 use crate::slot::{Close, Settle, Settled, Slot, Started, settled};
@@ -35,7 +35,7 @@ pub(crate) struct Registry {
     pub(crate) backends: Backends,
     pub(crate) settings: Settings,
     pub(crate) events: Events,
-    pub(crate) seats: Seats,
+    pub(crate) gate: Gate,
     pub(crate) exec_ids: AtomicU64,
     slots: Mutex<HashMap<SessionId, Slot<Arc<Session>>>>,
     /// One counter for all ids: it never goes back, and no memory of old ids is needed.
@@ -59,7 +59,7 @@ impl Registry {
     pub(crate) fn new(backends: Backends, settings: Settings) -> Self {
         Self {
             backends,
-            seats: Seats::new(settings.max_processes),
+            gate: Gate::new(&settings.load, settings.max_processes),
             settings,
             events: Events::new(),
             exec_ids: AtomicU64::new(1),

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::activity::{Activity, Running};
+use crate::admission::Seat;
 use crate::events::Events;
 use crate::execs::ExecTable;
 use crate::managed::ProcessTable;
@@ -172,6 +173,7 @@ pub(crate) struct ExecRecord {
     pub(crate) lease: Lease,
     began: Instant,
     finished: bool,
+    seat: Option<Seat>,
 }
 
 impl ExecRecord {
@@ -185,11 +187,17 @@ impl ExecRecord {
             lease,
             began: Instant::now(),
             finished: false,
+            seat: None,
         }
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.lease.session
+    }
+
+    /// Counts among the streamed commands from now on.
+    pub(crate) fn sit(&mut self, seat: Seat) {
+        self.seat = Some(seat);
     }
 
     /// Returns the duration in milliseconds.

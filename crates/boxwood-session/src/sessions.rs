@@ -11,6 +11,7 @@ use boxwood_backend::{FileAnswer, FileCall, Stdio};
 use boxwood_policy::{Admission, AdmittedSpec};
 use tokio::sync::broadcast;
 
+use crate::admission::{Budget, Load, Turn};
 use crate::backends::Backends;
 use crate::exec;
 use crate::live::{self, LiveExec};
@@ -68,7 +69,7 @@ impl Sessions {
         let spec = Arc::new(spec);
         let mut retried = false;
         loop {
-            let record = self.begin_exec(&spec).await?;
+            let (record, _turn) = self.begin_exec(&spec).await?;
             let session = Arc::clone(record.session());
             let capture_bytes = self.registry.settings.capture_bytes;
             match exec::run(record, &exec, capture_bytes).await {
@@ -96,6 +97,7 @@ impl Sessions {
         }
         let lease = self.registry.existing(spec.session()).await?;
         let session = Arc::clone(&lease.session);
+        let _turn = self.registry.gate.turn(session.incarnation).await?;
         let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
         let record = ExecRecord::begin(exec_id, lease);
         let capture_bytes = self.registry.settings.capture_bytes;
@@ -140,8 +142,10 @@ impl Sessions {
         let spec = Arc::new(spec);
         let mut retried = false;
         loop {
-            let record = self.begin_exec(&spec).await?;
+            // The turn is for the start; what lasts has a seat.
+            let (mut record, _turn) = self.begin_exec(&spec).await?;
             let session = Arc::clone(record.session());
+            record.sit(self.registry.gate.live(session.incarnation)?);
             let backend = &session.backend;
             if matches!(stdio, Stdio::Terminal(_)) && !backend.capabilities().pty {
                 return Err(SessionError::Invalid {
@@ -168,10 +172,14 @@ impl Sessions {
         }
     }
 
-    async fn begin_exec(&self, spec: &Arc<AdmittedSpec>) -> Result<ExecRecord, SessionError> {
+    async fn begin_exec(
+        &self,
+        spec: &Arc<AdmittedSpec>,
+    ) -> Result<(ExecRecord, Turn), SessionError> {
         let lease = self.registry.get_or_create(spec).await?;
+        let turn = self.registry.gate.turn(lease.session.incarnation).await?;
         let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
-        Ok(ExecRecord::begin(exec_id, lease))
+        Ok((ExecRecord::begin(exec_id, lease), turn))
     }
 
     fn close_unkillable(&self, session: &Arc<Session>) {
@@ -265,6 +273,7 @@ impl Sessions {
 
     pub async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer, SessionError> {
         let lease = self.registry.existing(id).await?;
+        let _turn = self.registry.gate.turn(lease.session.incarnation).await?;
         lease
             .session
             .sandbox
@@ -312,6 +321,16 @@ impl Sessions {
             workload.ended_processes += processes.len() - running;
         }
         workload
+    }
+
+    /// What is going on at this moment, in numbers.
+    pub fn load(&self) -> Load {
+        self.registry.gate.load()
+    }
+
+    /// What everything that is in memory on a caller's behalf counts against.
+    pub fn budget(&self) -> &Budget {
+        &self.registry.gate.budget
     }
 
     /// Removes every session, all at the same time, then lets the backends go. Nothing new starts.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::LoadLimits;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// How long a session may be idle before it is removed. Zero: for ever.
@@ -14,6 +16,8 @@ pub struct Settings {
     pub capture_bytes: usize,
     /// Between the polite end of a managed process and the other one.
     pub stop_grace: Duration,
+    /// How much may go on at once.
+    pub load: LoadLimits,
 }
 
 impl Default for Settings {
@@ -24,6 +28,7 @@ impl Default for Settings {
             max_processes: 4096,
             capture_bytes: 1024 * 1024,
             stop_grace: Duration::from_secs(5),
+            load: LoadLimits::default(),
         }
     }
 }

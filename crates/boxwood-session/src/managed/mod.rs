@@ -25,7 +25,7 @@ use crate::activity::{Activity, lock};
 pub use attach::{Attachable, Attachment};
 pub(crate) use follow::launch;
 pub use logs::{LogChunk, LogStream, ProcessLogs};
-pub(crate) use table::{Claim, ProcessTable, Seats};
+pub(crate) use table::{Claim, ProcessTable};
 
 use logs::Logs;
 use outlet::Outlet;

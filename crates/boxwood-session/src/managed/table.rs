@@ -4,14 +4,12 @@
 //! `Starting` keeps its place meanwhile, and others wait for it or are refused.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use boxwood_api::{ProcessId, ProcessInfo};
 use tokio::sync::watch;
 
 use super::{Managed, Replace};
-use crate::SessionError;
 use crate::activity::lock;
 
 /// Ended processes that a session remembers; the oldest are forgotten first.
@@ -173,39 +171,6 @@ impl ProcessTable {
     }
 }
 
-/// How many managed processes may run, over all sessions.
-pub(crate) struct Seats {
-    taken: Arc<AtomicUsize>,
-    limit: usize,
-}
-
-impl Seats {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            taken: Arc::new(AtomicUsize::new(0)),
-            limit,
-        }
-    }
-
-    pub(crate) fn take(&self) -> Result<Seat, SessionError> {
-        self.taken
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
-                (taken < self.limit).then_some(taken + 1)
-            })
-            .map(|_| Seat(Arc::clone(&self.taken)))
-            .map_err(|_| SessionError::TooManyProcesses { limit: self.limit })
-    }
-}
-
-/// One running process counted; given back when dropped.
-pub(crate) struct Seat(Arc<AtomicUsize>);
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,17 +201,5 @@ mod tests {
             table.claim(&id(), Replace::Refuse),
             Claim::Mine { .. }
         ));
-    }
-
-    #[test]
-    fn seats_are_counted_and_given_back() {
-        let seats = Seats::new(1);
-        let seat = seats.take().expect("one is free");
-        assert!(matches!(
-            seats.take(),
-            Err(SessionError::TooManyProcesses { limit: 1 })
-        ));
-        drop(seat);
-        assert!(seats.take().is_ok());
     }
 }

@@ -1,0 +1,155 @@
+//! Bytes that are in memory on somebody's behalf: bodies being read, output being kept, answers
+//! being sent.
+//!
+//! New work is refused when the budget is used up. Work that runs goes on: what it keeps may go up to
+//! twice the budget, and beyond that its output is cut, which it says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use super::Busy;
+use crate::SessionError;
+
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    limit: usize,
+    used: AtomicUsize,
+    refused: AtomicU64,
+}
+
+impl Budget {
+    pub fn new(limit: usize) -> Self {
+        Self(Arc::new(Inner {
+            limit,
+            used: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+        }))
+    }
+
+    /// Nothing yet.
+    pub fn hold(&self) -> Held {
+        Held {
+            budget: self.clone(),
+            bytes: 0,
+        }
+    }
+
+    /// Whether new work may begin.
+    pub fn check(&self) -> Result<(), SessionError> {
+        if self.used() < self.0.limit {
+            Ok(())
+        } else {
+            Err(self.refuse())
+        }
+    }
+
+    pub fn used(&self) -> usize {
+        self.0.used.load(Ordering::Relaxed)
+    }
+
+    /// How often somebody was told to come back later.
+    pub fn refused(&self) -> u64 {
+        self.0.refused.load(Ordering::Relaxed)
+    }
+
+    fn refuse(&self) -> SessionError {
+        self.0.refused.fetch_add(1, Ordering::Relaxed);
+        SessionError::Busy(Busy::Bytes {
+            limit: self.0.limit,
+        })
+    }
+
+    fn grow(&self, bytes: usize, most: usize) -> bool {
+        self.0
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(bytes).filter(|used| *used <= most)
+            })
+            .is_ok()
+    }
+}
+
+/// Bytes of the budget; given back when dropped.
+#[derive(Debug)]
+pub struct Held {
+    budget: Budget,
+    bytes: usize,
+}
+
+impl Held {
+    /// For new work: refused when the budget has no room for them.
+    pub fn take(&mut self, bytes: usize) -> Result<(), SessionError> {
+        if self.budget.grow(bytes, self.budget.0.limit) {
+            self.bytes += bytes;
+            Ok(())
+        } else {
+            Err(self.budget.refuse())
+        }
+    }
+
+    /// For work that runs: false when there is no room at all any more.
+    pub fn keep(&mut self, bytes: usize) -> bool {
+        let most = self.budget.0.limit.saturating_mul(2);
+        let kept = self.budget.grow(bytes, most);
+        if kept {
+            self.bytes += bytes;
+        }
+        kept
+    }
+
+    /// For what is there already and cannot be helped.
+    pub fn count(&mut self, bytes: usize) {
+        self.budget.0.used.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes += bytes;
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.0.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_work_is_refused_where_running_work_goes_on() {
+        let budget = Budget::new(100);
+        let mut running = budget.hold();
+        assert!(running.take(90).is_ok());
+        let mut new = budget.hold();
+        assert!(matches!(
+            new.take(11),
+            Err(SessionError::Busy(Busy::Bytes { limit: 100 }))
+        ));
+        assert!(budget.check().is_ok());
+        assert!(running.keep(60));
+        assert!(budget.check().is_err());
+        assert!(running.keep(50));
+        assert!(!running.keep(1), "twice the budget is the end");
+        running.count(5);
+        assert_eq!(budget.used(), 205);
+        assert_eq!(budget.refused(), 2);
+        drop((running, new));
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn sums_that_no_machine_has_are_refused_like_others() {
+        let budget = Budget::new(usize::MAX);
+        let mut held = budget.hold();
+        assert!(held.take(1).is_ok());
+        assert!(held.take(usize::MAX).is_err());
+        assert!(!held.keep(usize::MAX));
+        assert_eq!(held.bytes(), 1);
+    }
+}
