@@ -1,0 +1,276 @@
+//! The database itself, in the hands of the one thread that owns it.
+//!
+//! Two kinds of writing. A new box is written or it is not started. Everything else is news of boxes
+//! that are there anyway: where it cannot be written it is remembered, and written before anything
+//! that comes later.
+
+mod opening;
+
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
+
+use boxwood_api::SessionId;
+use jiff::Timestamp;
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+
+use crate::book::MOST_ENDS;
+use crate::error::LedgerError;
+use crate::{End, Lease, Row, State};
+
+pub(crate) use opening::Start;
+
+const NEXT_INCARNATION: &str = "next_incarnation";
+
+/// News of a box that is, or was, there whether it is written or not.
+#[derive(Clone, Debug)]
+pub(crate) enum Note {
+    /// Found alive without a row.
+    Restored(Row),
+    Ready(u64),
+    Spec(u64, String),
+    Leased(u64, Lease),
+    Ended(End),
+    /// It never was, as far as anybody was told.
+    Forgotten(u64),
+}
+
+impl Note {
+    fn incarnation(&self) -> u64 {
+        match self {
+            Self::Restored(row) => row.incarnation,
+            Self::Ended(end) => end.incarnation,
+            Self::Ready(incarnation)
+            | Self::Spec(incarnation, _)
+            | Self::Leased(incarnation, _)
+            | Self::Forgotten(incarnation) => *incarnation,
+        }
+    }
+}
+
+pub(crate) struct Store {
+    path: PathBuf,
+    connection: Connection,
+    /// Kept in memory because the disk had no room for so much as an empty ledger.
+    homeless: bool,
+    /// In order. No more than a few for each box on disk: without room there are no new ones.
+    deferred: Vec<Note>,
+}
+
+impl Store {
+    /// Writes down a box before it starts.
+    pub(crate) fn insert(&mut self, row: &Row) -> Result<(), LedgerError> {
+        self.catch_up()?;
+        self.write("writing down a box", |transaction| put(transaction, row))
+    }
+
+    /// Writes it now or remembers to.
+    pub(crate) fn note(&mut self, note: Note) {
+        let was_behind = self.is_behind();
+        let incarnation = note.incarnation();
+        if matches!(note, Note::Ended(_) | Note::Forgotten(_)) {
+            // Nobody reads what was to be said of it before.
+            self.deferred
+                .retain(|earlier| earlier.incarnation() != incarnation);
+        }
+        self.deferred.push(note);
+        if let Err(error) = self.write_deferred()
+            && !was_behind
+        {
+            tracing::warn!(%error, "the ledger is behind what runs; it is written when that works again");
+        }
+    }
+
+    pub(crate) fn is_behind(&self) -> bool {
+        self.homeless || !self.deferred.is_empty()
+    }
+
+    /// Everything that was remembered is on disk when this returns without an error.
+    pub(crate) fn catch_up(&mut self) -> Result<(), LedgerError> {
+        let was_behind = self.is_behind();
+        self.write_deferred()?;
+        self.come_home()?;
+        if was_behind {
+            tracing::info!("the ledger has caught up with what runs");
+        }
+        Ok(())
+    }
+
+    fn write_deferred(&mut self) -> Result<(), LedgerError> {
+        if self.deferred.is_empty() {
+            return Ok(());
+        }
+        let notes = std::mem::take(&mut self.deferred);
+        let written = self.write("writing news of boxes", |transaction| {
+            notes.iter().try_for_each(|note| apply(transaction, note))
+        });
+        if written.is_err() {
+            self.deferred = notes;
+        }
+        written
+    }
+
+    pub(crate) fn rows(&mut self) -> Result<Vec<Row>, LedgerError> {
+        let (rows, unreadable) = self
+            .read_rows()
+            .map_err(|source| LedgerError::new(&self.path, "reading its boxes", source))?;
+        for incarnation in unreadable {
+            tracing::warn!(
+                incarnation,
+                "a row of the ledger cannot be read and is dropped"
+            );
+            self.note(Note::Forgotten(incarnation));
+        }
+        Ok(rows)
+    }
+
+    fn read_rows(&self) -> rusqlite::Result<(Vec<Row>, Vec<u64>)> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT incarnation, session, backend, name, socket, spec, life, boot, state, created_ms
+             FROM boxes ORDER BY incarnation",
+        )?;
+        let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
+        let found = statement.query_map([], |row| {
+            let incarnation: u64 = row.get(0)?;
+            Ok(read_row(incarnation, row).map_err(|_| incarnation))
+        })?;
+        for row in found {
+            match row? {
+                Ok(row) => rows.push(row),
+                Err(incarnation) => unreadable.push(incarnation),
+            }
+        }
+        Ok((rows, unreadable))
+    }
+
+    fn write(
+        &mut self,
+        step: &'static str,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), LedgerError> {
+        let written = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .and_then(|transaction| {
+                work(&transaction)?;
+                transaction.commit()
+            });
+        written.map_err(|source| LedgerError::new(&self.path, step, source))
+    }
+}
+
+#[derive(Debug)]
+struct Unreadable;
+
+fn read_row(incarnation: u64, row: &rusqlite::Row<'_>) -> Result<Row, Unreadable> {
+    let text = |index| row.get::<_, String>(index).map_err(|_| Unreadable);
+    let socket: Vec<u8> = row.get(4).map_err(|_| Unreadable)?;
+    let created_ms: i64 = row.get(9).map_err(|_| Unreadable)?;
+    Ok(Row {
+        incarnation,
+        session: SessionId::new(&text(1)?).map_err(|_| Unreadable)?,
+        backend: text(2)?,
+        name: text(3)?,
+        socket: PathBuf::from(std::ffi::OsString::from_vec(socket)),
+        spec: text(5)?,
+        lease: Lease {
+            life: text(6)?,
+            boot: text(7)?,
+        },
+        state: match text(8)?.as_str() {
+            "starting" => State::Starting,
+            "ready" => State::Ready,
+            _ => return Err(Unreadable),
+        },
+        created_at: Timestamp::from_millisecond(created_ms).map_err(|_| Unreadable)?,
+    })
+}
+
+fn apply(transaction: &Transaction<'_>, note: &Note) -> rusqlite::Result<()> {
+    match note {
+        Note::Restored(row) => put(transaction, row),
+        Note::Ready(incarnation) => change(
+            transaction,
+            "UPDATE boxes SET state = 'ready' WHERE incarnation = ?1",
+            params![incarnation],
+        ),
+        Note::Spec(incarnation, spec) => change(
+            transaction,
+            "UPDATE boxes SET spec = ?2 WHERE incarnation = ?1",
+            params![incarnation, spec],
+        ),
+        Note::Leased(incarnation, lease) => change(
+            transaction,
+            "UPDATE boxes SET life = ?2, boot = ?3, state = 'ready' WHERE incarnation = ?1",
+            params![incarnation, lease.life, lease.boot],
+        ),
+        Note::Ended(end) => {
+            remove(transaction, end.incarnation)?;
+            change(
+                transaction,
+                "INSERT INTO ended (session, incarnation, why, at_ms) VALUES (?1, ?2, ?3, ?4)",
+                params![
+                    end.session.as_str(),
+                    end.incarnation,
+                    end.why,
+                    end.at.as_millisecond()
+                ],
+            )?;
+            let newest = transaction.last_insert_rowid();
+            let most = i64::try_from(MOST_ENDS).unwrap_or(i64::MAX);
+            change(
+                transaction,
+                "DELETE FROM ended WHERE number <= ?1",
+                params![newest.saturating_sub(most)],
+            )
+        }
+        Note::Forgotten(incarnation) => remove(transaction, *incarnation),
+    }
+}
+
+fn put(transaction: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
+    let state = match row.state {
+        State::Starting => "starting",
+        State::Ready => "ready",
+    };
+    change(
+        transaction,
+        "INSERT OR REPLACE INTO boxes
+         (incarnation, session, backend, name, socket, spec, life, boot, state, created_ms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        params![
+            row.incarnation,
+            row.session.as_str(),
+            row.backend,
+            row.name,
+            row.socket.as_os_str().as_bytes(),
+            row.spec,
+            row.lease.life,
+            row.lease.boot,
+            state,
+            row.created_at.as_millisecond(),
+        ],
+    )?;
+    change(
+        transaction,
+        "INSERT INTO meta (name, value) VALUES (?1, ?2)
+         ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
+        params![NEXT_INCARNATION, row.incarnation.saturating_add(1)],
+    )
+}
+
+fn remove(transaction: &Transaction<'_>, incarnation: u64) -> rusqlite::Result<()> {
+    change(
+        transaction,
+        "DELETE FROM boxes WHERE incarnation = ?1",
+        params![incarnation],
+    )
+}
+
+fn change(
+    transaction: &Transaction<'_>,
+    statement: &str,
+    values: impl rusqlite::Params,
+) -> rusqlite::Result<()> {
+    transaction.prepare_cached(statement)?.execute(values)?;
+    Ok(())
+}

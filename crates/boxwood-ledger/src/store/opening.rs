@@ -1,0 +1,259 @@
+//! How a ledger comes to be open, whatever is at its place.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use boxwood_api::SessionId;
+use jiff::Timestamp;
+use rusqlite::{Connection, OpenFlags};
+
+use super::{NEXT_INCARNATION, Store};
+use crate::error::{LedgerError, OpenError, directory_of, is_busy, is_damage, is_full};
+use crate::schema::{self, Found};
+use crate::{End, Opened};
+
+/// For the process before us, which has ended but may not have let go of everything yet.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Beside the database itself, for as long as it is open or was not closed.
+const COMPANIONS: [&str; 3] = ["", "-wal", "-shm"];
+
+/// An open ledger and what stood in it.
+pub(crate) struct Start {
+    pub(crate) store: Store,
+    pub(crate) opened: Opened,
+    /// Oldest first.
+    pub(crate) ends: Vec<End>,
+    pub(crate) next_incarnation: u64,
+}
+
+enum Attempt {
+    Open(Connection, Found),
+    Damaged(String),
+    Full,
+}
+
+impl Store {
+    pub(crate) fn open(path: &Path) -> Result<Start, OpenError> {
+        let sqlite = |source| OpenError::Sqlite {
+            path: path.to_owned(),
+            source,
+        };
+        match attempt(path)? {
+            Attempt::Open(connection, Found::Ready) => {
+                start(path, connection, Opened::Known).map_err(sqlite)
+            }
+            Attempt::Open(connection, Found::Empty) => {
+                start(path, connection, Opened::Fresh).map_err(sqlite)
+            }
+            Attempt::Open(connection, Found::Foreign(why)) => {
+                drop(connection);
+                Self::open_instead_of(path, why)
+            }
+            Attempt::Damaged(why) => Self::open_instead_of(path, why),
+            Attempt::Full => Self::open_in_memory(path).map_err(sqlite),
+        }
+    }
+
+    fn open_instead_of(path: &Path, why: String) -> Result<Start, OpenError> {
+        let moved_to = move_aside(path).map_err(|source| OpenError::MoveAside {
+            path: path.to_owned(),
+            source,
+        })?;
+        let sqlite = |source| OpenError::Sqlite {
+            path: path.to_owned(),
+            source,
+        };
+        match attempt(path)? {
+            Attempt::Open(connection, Found::Empty) => {
+                start(path, connection, Opened::Damaged { moved_to, why }).map_err(sqlite)
+            }
+            // Somebody else put something there meanwhile, or there is no room.
+            Attempt::Open(..) | Attempt::Damaged(_) | Attempt::Full => {
+                Self::open_in_memory(path).map_err(sqlite)
+            }
+        }
+    }
+
+    fn open_in_memory(path: &Path) -> rusqlite::Result<Start> {
+        let mut connection = Connection::open_in_memory()?;
+        schema::prepare(&mut connection)?;
+        let why = LedgerError::Full {
+            directory: directory_of(path),
+        };
+        let mut start = start(path, connection, Opened::InMemory { why })?;
+        start.store.homeless = true;
+        Ok(start)
+    }
+
+    /// Moves to disk what had to be kept in memory, now that there may be room.
+    pub(super) fn come_home(&mut self) -> Result<(), LedgerError> {
+        if !self.homeless {
+            return Ok(());
+        }
+        let error = |source| LedgerError::new(&self.path, "moving it from memory to disk", source);
+        let draft = with_suffix(&self.path, ".new");
+        // Left by an attempt that did not fit.
+        let _ = fs::remove_file(&draft);
+        let text = draft.to_string_lossy();
+        let written = self.connection.execute("VACUUM INTO ?1", [text.as_ref()]);
+        if let Err(source) = written {
+            let _ = fs::remove_file(&draft);
+            return Err(error(source));
+        }
+        let full = |_| LedgerError::Full {
+            directory: directory_of(&self.path),
+        };
+        if holds_something(&self.path) {
+            move_aside(&self.path).map_err(full)?;
+        }
+        fs::rename(&draft, &self.path).map_err(full)?;
+        let connection = connect(&self.path).map_err(error)?;
+        self.connection = connection;
+        self.homeless = false;
+        Ok(())
+    }
+}
+
+fn attempt(path: &Path) -> Result<Attempt, OpenError> {
+    let outcome = create_private(path)
+        .and_then(|()| connect(path))
+        .and_then(|mut connection| {
+            let found = schema::prepare(&mut connection)?;
+            Ok((connection, found))
+        });
+    match outcome {
+        Ok((connection, found)) => Ok(Attempt::Open(connection, found)),
+        Err(error) if is_damage(&error) => Ok(Attempt::Damaged(error.to_string())),
+        Err(error) if is_busy(&error) => Err(OpenError::InUse {
+            path: path.to_owned(),
+        }),
+        Err(error) if is_full(path, &error) => Ok(Attempt::Full),
+        Err(source) => Err(OpenError::Sqlite {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// What is written down names paths of the host, which are nobody else's business. Where the file
+/// cannot be made, opening it says why.
+fn create_private(path: &Path) -> rusqlite::Result<()> {
+    let made = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path);
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            Err(rusqlite::Error::SqliteFailure(
+                rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL),
+                None,
+            ))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(PATIENCE)?;
+    // One daemon at a time, and no file that is shared memory: a full disk would be a signal there.
+    connection.pragma_update(None, "locking_mode", "exclusive")?;
+    // A commit survives the death of the process at once, and the death of the machine does not
+    // matter: no box survives that.
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    connection.pragma_update(None, "synchronous", "normal")?;
+    Ok(connection)
+}
+
+fn start(path: &Path, connection: Connection, opened: Opened) -> rusqlite::Result<Start> {
+    let written: Option<u64> = connection.query_row(
+        "SELECT max(value) FROM (
+             SELECT value FROM meta WHERE name = ?1
+             UNION ALL SELECT max(incarnation) + 1 FROM boxes
+             UNION ALL SELECT max(incarnation) + 1 FROM ended)",
+        [NEXT_INCARNATION],
+        |row| row.get(0),
+    )?;
+    let ends = read_ends(&connection)?;
+    Ok(Start {
+        store: Store {
+            path: path.to_owned(),
+            connection,
+            homeless: false,
+            deferred: Vec::new(),
+        },
+        opened,
+        ends,
+        next_incarnation: written.unwrap_or_else(first_incarnation),
+    })
+}
+
+/// For a ledger that knows of none. Nobody may meet a number again that a lost ledger gave out, so
+/// they begin where no ledger that gave out fewer than a thousand a second can have come.
+fn first_incarnation() -> u64 {
+    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1)
+}
+
+fn read_ends(connection: &Connection) -> rusqlite::Result<Vec<End>> {
+    let mut statement =
+        connection.prepare("SELECT session, incarnation, why, at_ms FROM ended ORDER BY number")?;
+    let found = statement.query_map([], |row| {
+        let (session, at_ms): (String, i64) = (row.get(0)?, row.get(3)?);
+        // One that cannot be read is one that nobody asks for.
+        let (Ok(session), Ok(at)) = (SessionId::new(&session), Timestamp::from_millisecond(at_ms))
+        else {
+            return Ok(None);
+        };
+        Ok(Some(End {
+            session,
+            incarnation: row.get(1)?,
+            why: row.get(2)?,
+            at,
+        }))
+    })?;
+    found.filter_map(Result::transpose).collect()
+}
+
+/// Nothing of it is deleted: somebody may want to see what happened to it.
+fn move_aside(path: &Path) -> io::Result<PathBuf> {
+    let at = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    let mut number = 0_u32;
+    let aside = loop {
+        let suffix = match number {
+            0 => format!(".damaged-{at}"),
+            number => format!(".damaged-{at}-{number}"),
+        };
+        let aside = with_suffix(path, &suffix);
+        if !aside.exists() {
+            break aside;
+        }
+        number += 1;
+    };
+    for companion in COMPANIONS {
+        match fs::rename(with_suffix(path, companion), with_suffix(&aside, companion)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(aside)
+}
+
+fn holds_something(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.len() > 0)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
