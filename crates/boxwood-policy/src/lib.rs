@@ -21,6 +21,7 @@ mod rules;
 mod skills;
 mod spec;
 mod targets;
+mod twin;
 
 pub use admit::admit;
 pub use asked::SpecField;

@@ -35,6 +35,11 @@ pub struct Profile {
     pub max: Maxima,
     pub locked: BTreeSet<LockableField>,
     pub require: BTreeSet<Mechanism>,
+    /// How many of its boxes may be made before anybody asks for them.
+    pub warm: usize,
+    /// How long a session may be idle before its box is frozen, zero being never. `None` leaves that
+    /// to the daemon.
+    pub freeze_after_sec: Option<u64>,
 }
 
 /// How far a request may go. `None` is "as far as the machine does".
@@ -96,6 +101,8 @@ impl Profile {
             },
             locked: BTreeSet::new(),
             require: BTreeSet::new(),
+            warm: 0,
+            freeze_after_sec: None,
         }
     }
 

@@ -9,6 +9,9 @@ use boxwood_api::{LockableField, Mechanism, MountMode, Network, ProfileInfo, Spe
 
 use crate::{BoxUser, Profile};
 
+/// More boxes than this wait for nobody.
+const MOST_WARM: usize = 256;
+
 /// One `[profiles.NAME]` table: a base and what differs from it.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -38,6 +41,10 @@ pub struct ProfileConfig {
     pub locked: Option<Vec<LockableField>>,
     /// Replaces the base's list.
     pub require: Option<Vec<Mechanism>>,
+    /// How many boxes may wait ready; none when left out, whatever the base has.
+    pub warm: Option<usize>,
+    /// Zero is never.
+    pub freeze_after_sec: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -228,6 +235,9 @@ fn overlay(profile: &mut Profile, table: &ProfileConfig) {
     if let Some(require) = &table.require {
         profile.require = require.iter().copied().collect();
     }
+    // Boxes that wait cost something, so every profile that has them says so itself.
+    profile.warm = table.warm.unwrap_or(0);
+    profile.freeze_after_sec = table.freeze_after_sec.or(profile.freeze_after_sec);
 }
 
 /// A profile's own values must be ones that a caller could have asked for.
@@ -273,6 +283,9 @@ fn check(profile: &Profile) -> Result<(), String> {
         return Err(
             "backend must not be empty; leave it out for the daemon's own choice".to_owned(),
         );
+    }
+    if profile.warm > MOST_WARM {
+        return Err(format!("warm must not be more than {MOST_WARM}"));
     }
     if !(1..=1 << 20).contains(&profile.tmp_mb) {
         return Err(format!("tmp_mb must be between 1 and {}", 1 << 20));

@@ -10,4 +10,5 @@ mod mounts;
 mod place;
 mod profiles;
 mod properties;
+mod twins;
 mod wish;
