@@ -8,7 +8,7 @@ mod asked;
 mod fake;
 
 pub use asked::{AskedError, admission, admission_for, admission_under};
-pub use fake::{FakeBackend, FakeImages, FakeSandbox};
+pub use fake::{FakeBackend, FakeBox, FakeHost, FakeImages, Fault, Point};
 
 #[cfg(feature = "daemon")]
 pub mod daemon;

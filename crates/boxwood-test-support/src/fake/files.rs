@@ -15,29 +15,29 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::sandbox::FakeSandbox;
+use super::boxes::FakeBox;
 
-pub(super) fn answer(sandbox: &FakeSandbox, call: FileCall) -> Result<FileAnswer, FileError> {
+pub(super) fn answer(within: &FakeBox, call: FileCall) -> Result<FileAnswer, FileError> {
     match call {
-        FileCall::Open { path, how } => open(sandbox, &path, how),
+        FileCall::Open { path, how } => open(within, &path, how),
         FileCall::Stat { path, follow } => {
             let nofollow = if follow {
                 OFlags::empty()
             } else {
                 OFlags::NOFOLLOW
             };
-            let file = resolve(sandbox, &path, OFlags::PATH | nofollow, Mode::empty())?;
+            let file = resolve(within, &path, OFlags::PATH | nofollow, Mode::empty())?;
             Ok(FileAnswer::Entry(entry_of(&file, &path)?))
         }
-        FileCall::List { path, limit } => list(sandbox, &path, limit),
-        FileCall::Mkdir { path, parents } => mkdir(sandbox, &path, parents),
+        FileCall::List { path, limit } => list(within, &path, limit),
+        FileCall::Mkdir { path, parents } => mkdir(within, &path, parents),
         FileCall::Move {
             from,
             to,
             overwrite,
         } => {
-            let (from_parent, from_name) = parent(sandbox, &from)?;
-            let (to_parent, to_name) = parent(sandbox, &to)?;
+            let (from_parent, from_name) = parent(within, &from)?;
+            let (to_parent, to_name) = parent(within, &to)?;
             let flags = if overwrite {
                 RenameFlags::empty()
             } else {
@@ -48,23 +48,18 @@ pub(super) fn answer(sandbox: &FakeSandbox, call: FileCall) -> Result<FileAnswer
             Ok(FileAnswer::Done)
         }
         FileCall::Remove { path, recursive } => {
-            let (directory, name) = parent(sandbox, &path)?;
+            let (directory, name) = parent(within, &path)?;
             remove(&directory, name, recursive).map_err(|error| fault(error, &path))?;
             Ok(FileAnswer::Done)
         }
     }
 }
 
-fn resolve(
-    sandbox: &FakeSandbox,
-    path: &str,
-    flags: OFlags,
-    mode: Mode,
-) -> Result<OwnedFd, FileError> {
+fn resolve(within: &FakeBox, path: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, FileError> {
     if !path.starts_with('/') || path.contains('\0') {
         return Err(bad_path(path));
     }
-    let (base, rest) = sandbox.locate(path);
+    let (base, rest) = within.locate(path);
     let rest = if rest.is_empty() { "." } else { rest };
     let base = File::open(base).map_err(|source| FileError::Step {
         step: "opening the box's root".to_owned(),
@@ -75,7 +70,7 @@ fn resolve(
 }
 
 /// The directory that holds the last component, and that component.
-fn parent<'a>(sandbox: &FakeSandbox, path: &'a str) -> Result<(OwnedFd, &'a str), FileError> {
+fn parent<'a>(within: &FakeBox, path: &'a str) -> Result<(OwnedFd, &'a str), FileError> {
     let (directory, name) = path
         .trim_end_matches('/')
         .rsplit_once('/')
@@ -85,10 +80,10 @@ fn parent<'a>(sandbox: &FakeSandbox, path: &'a str) -> Result<(OwnedFd, &'a str)
     }
     let directory = if directory.is_empty() { "/" } else { directory };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    Ok((resolve(sandbox, directory, flags, Mode::empty())?, name))
+    Ok((resolve(within, directory, flags, Mode::empty())?, name))
 }
 
-fn open(sandbox: &FakeSandbox, path: &str, how: OpenFor) -> Result<FileAnswer, FileError> {
+fn open(within: &FakeBox, path: &str, how: OpenFor) -> Result<FileAnswer, FileError> {
     let (flags, mode) = match how {
         // Opening a pipe must not wait for its other end.
         OpenFor::Read => (OFlags::RDONLY | OFlags::NONBLOCK, 0),
@@ -98,7 +93,7 @@ fn open(sandbox: &FakeSandbox, path: &str, how: OpenFor) -> Result<FileAnswer, F
             (flags, mode)
         }
     };
-    let file = resolve(sandbox, path, flags, Mode::from_bits_truncate(mode & 0o777))?;
+    let file = resolve(within, path, flags, Mode::from_bits_truncate(mode & 0o777))?;
     let entry = entry_of(&file, path)?;
     if entry.kind != FileKind::File {
         return Err(FileError::Fault {
@@ -113,9 +108,9 @@ fn open(sandbox: &FakeSandbox, path: &str, how: OpenFor) -> Result<FileAnswer, F
     })
 }
 
-fn list(sandbox: &FakeSandbox, path: &str, limit: usize) -> Result<FileAnswer, FileError> {
+fn list(within: &FakeBox, path: &str, limit: usize) -> Result<FileAnswer, FileError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let directory = resolve(sandbox, path, flags, Mode::empty())?;
+    let directory = resolve(within, path, flags, Mode::empty())?;
     let failed = |error| fault(error, path);
     let mut entries = Vec::new();
     for found in Dir::read_from(&directory).map_err(failed)? {
@@ -139,7 +134,7 @@ fn list(sandbox: &FakeSandbox, path: &str, limit: usize) -> Result<FileAnswer, F
     Ok(FileAnswer::Entries { entries, truncated })
 }
 
-fn mkdir(sandbox: &FakeSandbox, path: &str, parents: bool) -> Result<FileAnswer, FileError> {
+fn mkdir(within: &FakeBox, path: &str, parents: bool) -> Result<FileAnswer, FileError> {
     let mode = Mode::from_bits_truncate(0o755);
     if parents {
         let ends: Vec<_> = path
@@ -148,20 +143,20 @@ fn mkdir(sandbox: &FakeSandbox, path: &str, parents: bool) -> Result<FileAnswer,
             .filter(|index| *index > 0)
             .collect();
         for end in ends {
-            let (directory, name) = parent(sandbox, &path[..end])?;
+            let (directory, name) = parent(within, &path[..end])?;
             match mkdirat(&directory, name, mode) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(fault(error, path)),
             }
         }
     }
-    let (directory, name) = parent(sandbox, path)?;
+    let (directory, name) = parent(within, path)?;
     match mkdirat(&directory, name, mode) {
         Ok(()) => Ok(FileAnswer::Done),
         Err(Errno::EXIST) if parents => {
             // As `mkdir -p`: content with a directory, not with a file.
             resolve(
-                sandbox,
+                within,
                 path,
                 OFlags::PATH | OFlags::DIRECTORY,
                 Mode::empty(),

@@ -6,17 +6,26 @@
 //!
 //! A program's working directory is inside the temporary directory, but absolute paths in commands
 //! are the host's: there is no root of its own without privileges.
+//!
+//! Boxes live on a [`FakeHost`], where they outlive a daemon that was killed.
 
+mod boxes;
+mod control;
 mod files;
+mod host;
 mod images;
+mod launch;
+mod life;
+mod link;
 mod pipes;
 mod program;
 mod sandbox;
+mod script;
 mod terminal;
 mod tree;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use boxwood_api::SessionId;
@@ -27,11 +36,14 @@ use boxwood_backend::{
 use boxwood_policy::AdmittedSpec;
 use tokio::sync::watch;
 
+pub use boxes::FakeBox;
+pub use host::FakeHost;
 pub use images::FakeImages;
-pub use sandbox::FakeSandbox;
+pub use life::{Fault, Point};
 
-/// Numbers boxes over all backends of one test process, which has a process id of its own.
-static BOXES: AtomicU64 = AtomicU64::new(1);
+use life::Life;
+use link::Link;
+use sandbox::FakeSandbox;
 
 #[derive(Clone, Debug, Default)]
 enum NextStart {
@@ -51,6 +63,9 @@ struct Broken {
 
 pub struct FakeBackend {
     name: &'static str,
+    host: Arc<FakeHost>,
+    life: Arc<Life>,
+    adoption: bool,
     broken: Mutex<Option<Broken>>,
     probes: AtomicUsize,
     probe_delay: Mutex<Duration>,
@@ -60,7 +75,6 @@ pub struct FakeBackend {
     delay: Mutex<Duration>,
     next_start: Mutex<NextStart>,
     starts: AtomicUsize,
-    boxes: Mutex<Vec<Weak<FakeSandbox>>>,
     shut_down: AtomicUsize,
     live_mounts: AtomicBool,
     mounting: Arc<Mounting>,
@@ -76,10 +90,23 @@ pub(crate) struct Mounting {
     failure: Mutex<Option<String>>,
 }
 
-impl Default for FakeBackend {
-    fn default() -> Self {
+impl FakeBackend {
+    /// On a host of its own, which goes with it.
+    pub fn new() -> Arc<Self> {
+        Self::named("fake")
+    }
+
+    /// One of several.
+    pub fn named(name: &'static str) -> Arc<Self> {
+        Arc::new(Self::on(FakeHost::new(), name, false))
+    }
+
+    fn on(host: Arc<FakeHost>, name: &'static str, adoption: bool) -> Self {
         Self {
-            name: "fake",
+            name,
+            life: host.begin_life(),
+            host,
+            adoption,
             broken: Mutex::default(),
             probes: AtomicUsize::new(0),
             probe_delay: Mutex::default(),
@@ -88,26 +115,16 @@ impl Default for FakeBackend {
             delay: Mutex::default(),
             next_start: Mutex::default(),
             starts: AtomicUsize::new(0),
-            boxes: Mutex::default(),
             shut_down: AtomicUsize::new(0),
             live_mounts: AtomicBool::new(true),
             mounting: Arc::default(),
             images: FakeImages::default(),
         }
     }
-}
 
-impl FakeBackend {
-    pub fn new() -> Arc<Self> {
-        Arc::new(Self::default())
-    }
-
-    /// One of several.
-    pub fn named(name: &'static str) -> Arc<Self> {
-        Arc::new(Self {
-            name,
-            ..Self::default()
-        })
+    /// Resolves when this daemon is killed, by [`FakeHost::crash`] or by a [`Fault`].
+    pub async fn killed(&self) {
+        self.life.ended().await;
     }
 
     /// From now on it is an engine that is not there: looks say so, and boxes do not start.
@@ -186,12 +203,10 @@ impl FakeBackend {
     }
 
     /// Boxes that are alive.
-    pub fn boxes(&self) -> Vec<Arc<FakeSandbox>> {
-        lock(&self.boxes)
-            .iter()
-            .filter_map(Weak::upgrade)
-            .filter(|sandbox| sandbox.is_alive())
-            .collect()
+    pub fn boxes(&self) -> Vec<Arc<FakeBox>> {
+        let mut boxes = self.host.living();
+        boxes.retain(|found| found.backend() == self.name);
+        boxes
     }
 
     /// The box of a session dies by itself, with everything in it. False when there is none.
@@ -199,13 +214,129 @@ impl FakeBackend {
         let found = self
             .boxes()
             .into_iter()
-            .find(|sandbox| sandbox.session() == session);
+            .find(|found| found.session() == session);
         match found {
-            Some(sandbox) => {
-                sandbox.die();
+            Some(found) => {
+                found.die();
                 true
             }
             None => false,
+        }
+    }
+
+    async fn begin(
+        &self,
+        spec: &AdmittedSpec,
+        progress: &Progress,
+        witness: &Witness,
+    ) -> Result<Arc<dyn Sandbox>, StartError> {
+        self.starts.fetch_add(1, Ordering::AcqRel);
+        self.images.pull_what_is_missing(progress);
+        let next = std::mem::take(&mut *lock(&self.next_start));
+        let delay = *lock(&self.delay);
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        // The sender is part of this backend, so the channel cannot close.
+        let _ = self.open.subscribe().wait_for(|open| *open).await;
+        match next {
+            NextStart::Works => {}
+            NextStart::Fails(why) => {
+                let hint = "the test asked for it".to_owned();
+                return Err(StartError::Unavailable { why, hint });
+            }
+            NextStart::Panics => panic!("the test asked the fake backend to panic"),
+        }
+        if let Some(Broken { why, fix }) = lock(&self.broken).clone() {
+            return Err(StartError::Unavailable { why, hint: fix });
+        }
+        if let Some(mechanism) = spec.require().first() {
+            return Err(StartError::Missing {
+                mechanism: *mechanism,
+                why: "the fake backend has no isolation".to_owned(),
+            });
+        }
+        self.make(spec, witness).await
+    }
+
+    /// The same steps, in the same order, as where boxes are real.
+    async fn make(
+        &self,
+        spec: &AdmittedSpec,
+        witness: &Witness,
+    ) -> Result<Arc<dyn Sandbox>, StartError> {
+        let step = |step: &'static str| {
+            move |source| StartError::Step {
+                step: step.to_owned(),
+                source,
+            }
+        };
+        let faults = &self.host.faults;
+        let number = FakeHost::next_number();
+        let reached = faults.reach(Point::BeforeWitness, &self.life, None);
+        reached.await.map_err(step("the test asked for it"))?;
+        if self.adoption {
+            let telling = witness.about_to_start(FakeBox::handle_of(self.name, number));
+            telling.await.map_err(step("writing the box down"))?;
+        }
+        let reached = faults.reach(Point::AfterWitness, &self.life, None);
+        reached.await.map_err(step("the test asked for it"))?;
+        let made = FakeBox::create(spec, self.name, number);
+        let made = Arc::new(made.map_err(step("making the box's directories"))?);
+        self.host.add(Arc::clone(&made));
+        let sandbox = self.hold(Arc::clone(&made));
+        let reached = faults.reach(Point::Made, &self.life, Some(&made));
+        reached.await.map_err(step("the test asked for it"))?;
+        Ok(Arc::new(sandbox))
+    }
+
+    fn hold(&self, found: Arc<FakeBox>) -> FakeSandbox {
+        let mounting = self.live_mounts.load(Ordering::Acquire);
+        let mounting = mounting.then(|| Arc::clone(&self.mounting));
+        FakeSandbox::new(Link::new(&self.host, &self.life, found), mounting)
+    }
+
+    async fn take_over(&self, handle: &BoxHandle) -> Result<Adopted, AdoptError> {
+        if !self.adoption || handle.backend != self.name {
+            return Err(AdoptError::Unsupported);
+        }
+        let failed = |source| AdoptError::Step {
+            step: "the test asked for it".to_owned(),
+            source,
+        };
+        let found = self.host.find(handle);
+        let faults = &self.host.faults;
+        let reached = faults.reach(Point::BeforeAdopt, &self.life, found.as_deref());
+        reached.await.map_err(failed)?;
+        let found = found.filter(|found| found.is_alive());
+        let found = found.ok_or(AdoptError::Gone)?;
+        let record = found.record().ok_or(AdoptError::Unfinished)?;
+        let sandbox = self.hold(Arc::clone(&found));
+        if let Err(error) = faults.reach(Point::Adopted, &self.life, Some(&found)).await {
+            // It is left alone: whoever settles ends it.
+            sandbox.let_go();
+            found.disowned();
+            return Err(failed(error));
+        }
+        sandbox.adopted(record).map_err(|source| AdoptError::Step {
+            step: "copying what was kept".to_owned(),
+            source,
+        })
+    }
+
+    async fn clear_up(&self) {
+        if !self.adoption {
+            return;
+        }
+        let faults = &self.host.faults;
+        // There is nobody to tell.
+        let _ = faults.reach(Point::BeforeSettle, &self.life, None).await;
+        for left in self.host.boxes() {
+            if left.backend() == self.name && !left.is_owned_by(&self.life) {
+                // A directory that stays is a leak, and tests look for those.
+                let _ = left.remove();
+                self.host.forget(left.id());
+            }
         }
     }
 }
@@ -223,7 +354,7 @@ impl Backend for FakeBackend {
             network: true,
             host_mounts: true,
             live_mounts: self.live_mounts.load(Ordering::Acquire),
-            adoption: false,
+            adoption: self.adoption,
             mechanisms: Vec::new(),
         }
     }
@@ -263,61 +394,27 @@ impl Backend for FakeBackend {
         &'a self,
         spec: &'a AdmittedSpec,
         progress: &'a Progress,
-        _witness: &'a Witness,
+        witness: &'a Witness,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
-        Box::pin(async move {
-            self.starts.fetch_add(1, Ordering::AcqRel);
-            self.images.pull_what_is_missing(progress);
-            let next = std::mem::take(&mut *lock(&self.next_start));
-            let delay = *lock(&self.delay);
-            if !delay.is_zero() {
-                tokio::time::sleep(delay).await;
-            }
-            // The sender is part of this backend, so the channel cannot close.
-            let _ = self.open.subscribe().wait_for(|open| *open).await;
-            match next {
-                NextStart::Works => {}
-                NextStart::Fails(why) => {
-                    let hint = "the test asked for it".to_owned();
-                    return Err(StartError::Unavailable { why, hint });
-                }
-                NextStart::Panics => panic!("the test asked the fake backend to panic"),
-            }
-            if let Some(Broken { why, fix }) = lock(&self.broken).clone() {
-                return Err(StartError::Unavailable { why, hint: fix });
-            }
-            if let Some(mechanism) = spec.require().first() {
-                return Err(StartError::Missing {
-                    mechanism: *mechanism,
-                    why: "the fake backend has no isolation".to_owned(),
-                });
-            }
-            let number = BOXES.fetch_add(1, Ordering::Relaxed);
-            let mounting = self.live_mounts.load(Ordering::Acquire);
-            let mounting = mounting.then(|| Arc::clone(&self.mounting));
-            let sandbox =
-                FakeSandbox::create(spec, number, mounting).map_err(|source| StartError::Step {
-                    step: "making the box's directories".to_owned(),
-                    source,
-                })?;
-            let sandbox = Arc::new(sandbox);
-            let mut boxes = lock(&self.boxes);
-            boxes.retain(|known| known.strong_count() > 0);
-            boxes.push(Arc::downgrade(&sandbox));
-            Ok(sandbox as Arc<dyn Sandbox>)
-        })
+        Box::pin(self.life.live(self.begin(spec, progress, witness)))
     }
 
     fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>> {
-        Box::pin(async { Vec::new() })
+        Box::pin(self.life.live(async {
+            let mut left = self.host.boxes();
+            left.retain(|found| {
+                self.adoption && found.backend() == self.name && !found.is_owned_by(&self.life)
+            });
+            left.iter().map(|found| found.handle()).collect()
+        }))
     }
 
-    fn adopt<'a>(&'a self, _handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
-        Box::pin(async { Err(AdoptError::Unsupported) })
+    fn adopt<'a>(&'a self, handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
+        Box::pin(self.life.live(self.take_over(handle)))
     }
 
     fn settle(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
+        Box::pin(self.life.live(self.clear_up()))
     }
 
     fn images(&self) -> &dyn Images {

@@ -1,33 +1,207 @@
-//! The streams of a child, as the backend contract wants them.
+//! The streams of a program, as its daemon holds them.
 
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
-use boxwood_backend::{Copied, Input, Output};
-use tokio::process::Child;
+use boxwood_backend::{Copied, Input, Output, Process};
+use rustix::pipe::{SpliceFlags, splice};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::unix::pipe;
 
-use super::terminal::Terminal;
+use super::control::FakeControl;
+use super::link::{Link, Token};
+use super::program::{Ends, Program};
 
-pub(super) struct Streams {
-    pub(super) stdin: Option<Box<dyn Input>>,
-    pub(super) stdout: Box<dyn Output>,
-    pub(super) stderr: Option<Box<dyn Output>>,
-}
-
-pub(super) fn of_child(child: &mut Child) -> io::Result<Streams> {
-    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
-        return Err(io::Error::other("the child has no output pipes"));
+/// Everything a daemon has of a program that was just started, or was kept for it.
+pub(super) fn process(link: &Arc<Link>, program: &Arc<Program>, ends: Ends) -> io::Result<Process> {
+    let token = Arc::new(Token::new(Arc::clone(link), Arc::clone(program)));
+    let control = Arc::new(FakeControl::new(Arc::clone(&token)));
+    let Some(terminal) = &program.terminal else {
+        let output = |end: Option<OwnedFd>| end.map(|end| PipeOut::new(end, &token)).transpose();
+        let stdin = ends.stdin.map(|end| PipeIn::new(end, &token)).transpose()?;
+        let Some(stdout) = output(ends.stdout)? else {
+            return Err(io::Error::other("the program has no output"));
+        };
+        return Ok(Process {
+            stdin: stdin.map(|stdin| Box::new(stdin) as _),
+            stdout: Box::new(stdout),
+            stderr: output(ends.stderr)?.map(|stderr| Box::new(stderr) as _),
+            control,
+        });
     };
-    Ok(Streams {
-        stdin: child.stdin.take().map(|stdin| Box::new(Copied(stdin)) as _),
-        stdout: Box::new(Copied(stdout)),
-        stderr: Some(Box::new(Copied(stderr))),
+    Ok(Process {
+        stdin: Some(Box::new(Copied(Held {
+            stream: terminal.input()?,
+            token: Arc::clone(&token),
+        }))),
+        stdout: Box::new(Copied(Held {
+            stream: terminal.output()?,
+            token,
+        })),
+        stderr: None,
+        control,
     })
 }
 
-pub(super) fn of_terminal(terminal: &Terminal) -> io::Result<Streams> {
-    Ok(Streams {
-        stdin: Some(Box::new(Copied(terminal.input()?))),
-        stdout: Box::new(Copied(terminal.output()?)),
-        stderr: None,
-    })
+struct PipeOut {
+    end: pipe::Receiver,
+    token: Arc<Token>,
+}
+
+impl PipeOut {
+    fn new(end: OwnedFd, token: &Arc<Token>) -> io::Result<Self> {
+        Ok(Self {
+            end: pipe::Receiver::from_owned_fd(end)?,
+            token: Arc::clone(token),
+        })
+    }
+}
+
+impl AsyncRead for PipeOut {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.token.link.is_over() {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.end).poll_read(context, buffer)
+    }
+}
+
+impl Output for PipeOut {
+    fn poll_move(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            if self.token.link.is_over() {
+                return Poll::Pending;
+            }
+            ready!(self.end.poll_read_ready(context))?;
+            let moved = self.end.try_io(|| {
+                let moved = splice(&self.end, None, file, None, most, SpliceFlags::NONBLOCK);
+                moved.map_err(io::Error::from)
+            });
+            if !would_block(&moved) {
+                return Poll::Ready(moved);
+            }
+        }
+    }
+}
+
+struct PipeIn {
+    end: pipe::Sender,
+    token: Arc<Token>,
+}
+
+impl PipeIn {
+    fn new(end: OwnedFd, token: &Arc<Token>) -> io::Result<Self> {
+        Ok(Self {
+            end: pipe::Sender::from_owned_fd(end)?,
+            token: Arc::clone(token),
+        })
+    }
+}
+
+impl AsyncWrite for PipeIn {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.token.link.is_over() {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.end).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Input for PipeIn {
+    fn poll_feed(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            if self.token.link.is_over() {
+                return Poll::Pending;
+            }
+            ready!(self.end.poll_write_ready(context))?;
+            let fed = self.end.try_io(|| {
+                let fed = splice(file, None, &self.end, None, most, SpliceFlags::NONBLOCK);
+                fed.map_err(io::Error::from)
+            });
+            if !would_block(&fed) {
+                return Poll::Ready(fed);
+            }
+        }
+    }
+}
+
+fn would_block(outcome: &io::Result<usize>) -> bool {
+    matches!(outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+impl Drop for PipeIn {
+    fn drop(&mut self) {
+        if self.token.link.still_counts() {
+            self.token.program.let_go_of_stdin();
+        }
+    }
+}
+
+/// A terminal's stream, for as long as its daemon lives.
+struct Held<S> {
+    stream: S,
+    token: Arc<Token>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.token.link.is_over() {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Held<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.token.link.is_over() {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }

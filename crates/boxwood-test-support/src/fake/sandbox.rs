@@ -1,101 +1,78 @@
-//! One pretended box: a temporary directory and the programs started for it.
+//! A daemon's hold on a pretended box.
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use boxwood_api::{IsolationLabel, Mechanism, MissingMechanism, NetworkIsolation, SessionId};
+use boxwood_api::{IsolationLabel, Mechanism, MissingMechanism, NetworkIsolation};
 use boxwood_backend::{
-    BoxFuture, ControlError, FileAnswer, FileCall, FileError, MountError, Process, Sandbox,
-    SpawnError, SpawnRequest, StopError,
+    Adopted, BoxFuture, ControlError, FileAnswer, FileCall, FileError, KeptProcess, MountError,
+    Process, Sandbox, SpawnError, SpawnRequest, StopError,
 };
-use boxwood_policy::{AdmittedMount, AdmittedSpec};
-use tempfile::TempDir;
-use tokio::sync::watch;
+use boxwood_policy::AdmittedMount;
 
-use super::{Mounting, files, lock, program, tree};
+use super::life::Point;
+use super::link::Link;
+use super::{Mounting, control, files, launch, lock, pipes};
 
-/// Where a path inside the box is on the host.
-#[derive(Clone, Debug)]
-pub(super) struct Place {
-    /// Absolute, inside the box, without a slash at its end.
-    pub(super) inside: String,
-    pub(super) outside: PathBuf,
-}
-
-pub struct FakeSandbox {
-    id: String,
-    session: SessionId,
+pub(super) struct FakeSandbox {
+    link: Arc<Link>,
     label: IsolationLabel,
-    root: Mutex<Option<TempDir>>,
-    root_path: PathBuf,
-    /// Longest first, and among equals the latest.
-    places: Mutex<Vec<Place>>,
     /// `None`: takes no mounts while it lives.
     mounting: Option<Arc<Mounting>>,
-    programs: AtomicU64,
-    alive: watch::Sender<bool>,
 }
 
 impl FakeSandbox {
-    pub(super) fn create(
-        spec: &AdmittedSpec,
-        number: u64,
-        mounting: Option<Arc<Mounting>>,
-    ) -> io::Result<Self> {
-        let root = tempfile::Builder::new().prefix("boxwood-fake-").tempdir()?;
-        for directory in ["tmp", "home/box"] {
-            fs::create_dir_all(root.path().join(directory))?;
-        }
-        fs::create_dir_all(root.path().join(spec.mount_path().trim_start_matches('/')))?;
-        let mounts = spec.workspace().into_iter().chain(spec.extra_mounts());
-        let mut places: Vec<_> = mounts.map(place_of).collect();
-        places.sort_by_key(|place| std::cmp::Reverse(place.inside.len()));
-        Ok(Self {
-            id: format!("fake-{}-{number}", std::process::id()),
-            session: spec.session().clone(),
+    pub(super) fn new(link: Arc<Link>, mounting: Option<Arc<Mounting>>) -> Self {
+        Self {
+            link,
             label: label(),
-            root_path: root.path().to_owned(),
-            root: Mutex::new(Some(root)),
-            places: Mutex::new(places),
             mounting,
-            programs: AtomicU64::new(1),
-            alive: watch::Sender::new(true),
+        }
+    }
+
+    /// With everything that an earlier daemon kept. What nobody asked to keep ends here.
+    pub(super) fn adopted(self, record: Vec<u8>) -> io::Result<Adopted> {
+        let mut processes = Vec::new();
+        for program in self.link.to.all() {
+            match program.copies()? {
+                Some((note, files, ends)) => processes.push(KeptProcess {
+                    note,
+                    files,
+                    process: pipes::process(&self.link, &program, ends)?,
+                }),
+                None => program.kill(),
+            }
+        }
+        Ok(Adopted {
+            sandbox: Arc::new(self),
+            record,
+            processes,
         })
     }
 
-    pub fn session(&self) -> &SessionId {
-        &self.session
+    async fn reach(&self, point: Point) -> io::Result<()> {
+        let Link { host, life, to, .. } = &*self.link;
+        host.faults.reach(point, life, Some(to)).await
     }
 
-    /// Where `/` of the box is on the host, for tests that look behind the curtain.
-    pub fn root(&self) -> &Path {
-        &self.root_path
-    }
-
-    /// Ends the box as a crash would.
-    pub fn die(&self) {
-        // First the flag: a program that sees its end now knows that the box went with it.
-        self.alive.send_replace(false);
-        tree::kill_marked(&program::box_mark(&self.id));
-    }
-
-    pub(super) fn alive(&self) -> watch::Receiver<bool> {
-        self.alive.subscribe()
-    }
-
-    /// The place that holds a path, and the rest of the path below it.
-    pub(super) fn locate<'a>(&self, path: &'a str) -> (PathBuf, &'a str) {
-        for place in &*lock(&self.places) {
-            if let Some(rest) = path.strip_prefix(&place.inside)
-                && (rest.is_empty() || rest.starts_with('/'))
-            {
-                return (place.outside.clone(), rest.trim_start_matches('/'));
-            }
+    async fn start_program(&self, request: SpawnRequest) -> Result<Process, SpawnError> {
+        let failed = |source| SpawnError::Step {
+            step: "the test asked for it".to_owned(),
+            source,
+        };
+        self.reach(Point::BeforeSpawn).await.map_err(failed)?;
+        if !self.is_alive() {
+            return Err(SpawnError::Gone);
         }
-        (self.root_path.clone(), path.trim_start_matches('/'))
+        let (program, ends) = launch::start(&self.link.to, request)?;
+        let process = pipes::process(&self.link, &program, ends).map_err(failed)?;
+        if let Err(error) = self.reach(Point::Spawned).await {
+            program.kill();
+            return Err(failed(error));
+        }
+        control::until_on_terminal(&program).await;
+        Ok(process)
     }
 
     async fn join(&self, mount: &AdmittedMount) -> Result<(), MountError> {
@@ -117,43 +94,46 @@ impl FakeSandbox {
             });
         }
         mounting.count.fetch_add(1, Ordering::AcqRel);
-        let mut places = lock(&self.places);
-        places.insert(0, place_of(mount));
-        // Stable, so of two at one place the later one is found.
-        places.sort_by_key(|place| std::cmp::Reverse(place.inside.len()));
+        self.link.to.mount(mount);
         Ok(())
     }
 
     async fn tear_down(&self) -> Result<(), StopError> {
-        self.alive.send_replace(false);
-        let mark = program::box_mark(&self.id);
-        let root = lock(&self.root).take();
-        let removing = tokio::task::spawn_blocking(move || {
-            tree::kill_marked(&mark);
-            root.map_or(Ok(()), TempDir::close)
-        });
         let failed = |source| StopError {
             step: "removing the box's directory".to_owned(),
             source,
         };
+        self.reach(Point::BeforeStop).await.map_err(failed)?;
+        let (host, to) = (Arc::clone(&self.link.host), Arc::clone(&self.link.to));
+        let removing = tokio::task::spawn_blocking(move || {
+            let removed = to.remove();
+            host.forget(to.id());
+            removed
+        });
         match removing.await {
-            Ok(outcome) => outcome.map_err(failed),
-            Err(error) => Err(failed(io::Error::other(error))),
+            Ok(outcome) => outcome.map_err(failed)?,
+            Err(error) => return Err(failed(io::Error::other(error))),
         }
+        self.reach(Point::Stopped).await.map_err(failed)
     }
-}
 
-fn place_of(mount: &AdmittedMount) -> Place {
-    Place {
-        inside: mount.mount_path().trim_end_matches('/').to_owned(),
-        outside: mount.source().real_path.clone(),
+    async fn write_down(&self, record: &[u8]) -> Result<(), ControlError> {
+        let reached = self.reach(Point::BeforeRemember).await;
+        reached.map_err(ControlError::Io)?;
+        if !self.is_alive() {
+            return Err(ControlError::Gone);
+        }
+        self.link.to.remember(record);
+        let reached = self.reach(Point::AfterRemember).await;
+        reached.map_err(ControlError::Io)
     }
 }
 
 impl Drop for FakeSandbox {
     fn drop(&mut self) {
-        if self.is_alive() {
-            self.die();
+        if self.link.still_counts() {
+            self.link.to.die();
+            self.link.host.forget(self.link.to.id());
         }
     }
 }
@@ -177,7 +157,7 @@ fn label() -> IsolationLabel {
 
 impl Sandbox for FakeSandbox {
     fn id(&self) -> &str {
-        &self.id
+        self.link.to.id()
     }
 
     fn label(&self) -> &IsolationLabel {
@@ -185,45 +165,41 @@ impl Sandbox for FakeSandbox {
     }
 
     fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Process, SpawnError>> {
-        Box::pin(async move {
-            if !self.is_alive() {
-                return Err(SpawnError::Gone);
-            }
-            let number = self.programs.fetch_add(1, Ordering::Relaxed);
-            program::start(self, request, number).await
-        })
+        Box::pin(self.link.life.live(self.start_program(request)))
     }
 
     fn file(&self, call: FileCall) -> BoxFuture<'_, Result<FileAnswer, FileError>> {
-        Box::pin(async move {
+        Box::pin(self.link.life.live(async move {
             if !self.is_alive() {
                 return Err(FileError::Gone);
             }
-            files::answer(self, call)
-        })
+            files::answer(&self.link.to, call)
+        }))
     }
 
     fn mount<'a>(&'a self, mount: &'a AdmittedMount) -> BoxFuture<'a, Result<(), MountError>> {
-        Box::pin(self.join(mount))
+        Box::pin(self.link.life.live(self.join(mount)))
     }
 
     fn is_alive(&self) -> bool {
-        *self.alive.borrow()
+        self.link.to.is_alive()
     }
 
     fn gone(&self) -> BoxFuture<'_, ()> {
-        let mut alive = self.alive();
-        Box::pin(async move {
-            // A closed channel means that the box itself is gone.
+        let mut alive = self.link.to.life();
+        Box::pin(self.link.life.live(async move {
+            // The sender is part of the box.
             let _ = alive.wait_for(|alive| !alive).await;
-        })
+        }))
     }
 
-    fn remember<'a>(&'a self, _record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>> {
-        Box::pin(async { Ok(()) })
+    fn remember<'a>(&'a self, record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>> {
+        Box::pin(self.link.life.live(self.write_down(record)))
     }
 
-    fn let_go(&self) {}
+    fn let_go(&self) {
+        self.link.let_go();
+    }
 
     fn freeze(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
         Box::pin(async { Ok(false) })
@@ -234,6 +210,6 @@ impl Sandbox for FakeSandbox {
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {
-        Box::pin(self.tear_down())
+        Box::pin(self.link.life.live(self.tear_down()))
     }
 }

@@ -1,0 +1,241 @@
+//! One pretended box as it is on its host: a temporary directory, and the programs in it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use boxwood_api::SessionId;
+use boxwood_backend::{BoxHandle, ExitStatus};
+use boxwood_policy::{AdmittedMount, AdmittedSpec};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+use super::life::Life;
+use super::program::{self, Program};
+use super::{lock, tree};
+
+/// Where a path inside the box is on the host.
+#[derive(Clone, Debug)]
+struct Place {
+    /// Absolute, inside the box, without a slash at its end.
+    inside: String,
+    outside: PathBuf,
+}
+
+pub struct FakeBox {
+    id: String,
+    session: SessionId,
+    backend: &'static str,
+    root: Mutex<Option<TempDir>>,
+    root_path: PathBuf,
+    /// Longest first, and among equals the latest.
+    places: Mutex<Vec<Place>>,
+    numbers: AtomicU64,
+    programs: Mutex<BTreeMap<u64, Arc<Program>>>,
+    /// Scripts live in this process; only real programs have to be looked for.
+    has_children: AtomicBool,
+    record: Mutex<Option<Vec<u8>>>,
+    /// The daemon that made it, or took it over last.
+    owner: Mutex<Weak<Life>>,
+    alive: watch::Sender<bool>,
+}
+
+impl FakeBox {
+    pub(super) fn create(
+        spec: &AdmittedSpec,
+        backend: &'static str,
+        number: u64,
+    ) -> io::Result<Self> {
+        let root = tempfile::Builder::new().prefix("boxwood-fake-").tempdir()?;
+        for directory in ["tmp", "home/box"] {
+            fs::create_dir_all(root.path().join(directory))?;
+        }
+        fs::create_dir_all(root.path().join(spec.mount_path().trim_start_matches('/')))?;
+        let mounts = spec.workspace().into_iter().chain(spec.extra_mounts());
+        let mut places: Vec<_> = mounts.map(place_of).collect();
+        places.sort_by_key(|place| std::cmp::Reverse(place.inside.len()));
+        Ok(Self {
+            id: Self::id_of(number),
+            session: spec.session().clone(),
+            backend,
+            root_path: root.path().to_owned(),
+            root: Mutex::new(Some(root)),
+            places: Mutex::new(places),
+            numbers: AtomicU64::new(1),
+            programs: Mutex::default(),
+            has_children: AtomicBool::new(false),
+            record: Mutex::default(),
+            owner: Mutex::default(),
+            alive: watch::Sender::new(true),
+        })
+    }
+
+    fn id_of(number: u64) -> String {
+        format!("fake-{}-{number}", std::process::id())
+    }
+
+    /// How a box with this number will be found.
+    pub(super) fn handle_of(backend: &str, number: u64) -> BoxHandle {
+        handle(backend, Self::id_of(number))
+    }
+
+    pub fn handle(&self) -> BoxHandle {
+        handle(self.backend, self.id.clone())
+    }
+
+    pub fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub fn session(&self) -> &SessionId {
+        &self.session
+    }
+
+    /// Where `/` of the box is on the host, for tests that look behind the curtain.
+    pub fn root(&self) -> &Path {
+        &self.root_path
+    }
+
+    pub fn is_alive(&self) -> bool {
+        *self.alive.borrow()
+    }
+
+    /// What its daemon wanted the next one to know.
+    pub fn record(&self) -> Option<Vec<u8>> {
+        lock(&self.record).clone()
+    }
+
+    /// Programs that run, or that are kept for whoever asks how they ended.
+    pub fn programs(&self) -> usize {
+        lock(&self.programs).len()
+    }
+
+    /// Ends the box as a crash would.
+    pub fn die(&self) {
+        // First the flag: a program that sees its end now knows that the box went with it.
+        self.alive.send_replace(false);
+        let programs = std::mem::take(&mut *lock(&self.programs));
+        for program in programs.values() {
+            program.end_script(ExitStatus::BoxGone);
+            program.let_go_of_everything();
+        }
+        if self.has_children.load(Ordering::Acquire) {
+            tree::kill_marked(&program::box_mark(&self.id));
+        }
+    }
+
+    /// The scripted program of this name ends by itself, whether or not there is a daemon. False when
+    /// none of that name runs.
+    pub fn end_program(&self, name: &str, code: i32) -> bool {
+        let programs: Vec<_> = lock(&self.programs).values().cloned().collect();
+        let found = programs
+            .iter()
+            .find(|program| program.is_called(name) && program.is_running());
+        found.is_some_and(|program| program.end_script(ExitStatus::Code(code)))
+    }
+
+    pub(super) fn remove(&self) -> io::Result<()> {
+        self.die();
+        let root = lock(&self.root).take();
+        root.map_or(Ok(()), TempDir::close)
+    }
+
+    pub(super) fn remember(&self, record: &[u8]) {
+        *lock(&self.record) = Some(record.to_owned());
+    }
+
+    pub(super) fn taken_by(&self, life: &Arc<Life>) {
+        *lock(&self.owner) = Arc::downgrade(life);
+    }
+
+    pub(super) fn disowned(&self) {
+        *lock(&self.owner) = Weak::new();
+    }
+
+    pub(super) fn is_owned_by(&self, life: &Arc<Life>) -> bool {
+        std::ptr::eq(lock(&self.owner).as_ptr(), Arc::as_ptr(life))
+    }
+
+    pub(super) fn life(&self) -> watch::Receiver<bool> {
+        self.alive.subscribe()
+    }
+
+    pub(super) fn next_program(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn has_child(&self) {
+        self.has_children.store(true, Ordering::Release);
+    }
+
+    pub(super) fn add(&self, program: Arc<Program>) {
+        lock(&self.programs).insert(program.number(), program);
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Program>> {
+        lock(&self.programs).values().cloned().collect()
+    }
+
+    /// Nobody will ask for the program again.
+    pub(super) fn release(&self, program: &Program) {
+        program.let_go_of_everything();
+        self.drop_if_over(program);
+    }
+
+    /// A program that has ended stays for as long as it is kept.
+    pub(super) fn drop_if_over(&self, program: &Program) {
+        if !program.is_running() && !program.is_kept() {
+            lock(&self.programs).remove(&program.number());
+        }
+    }
+
+    /// The place that holds a path, and the rest of the path below it.
+    pub(super) fn locate<'a>(&self, path: &'a str) -> (PathBuf, &'a str) {
+        for place in &*lock(&self.places) {
+            if let Some(rest) = path.strip_prefix(&place.inside)
+                && (rest.is_empty() || rest.starts_with('/'))
+            {
+                return (place.outside.clone(), rest.trim_start_matches('/'));
+            }
+        }
+        (self.root_path.clone(), path.trim_start_matches('/'))
+    }
+
+    pub(super) fn mount(&self, mount: &AdmittedMount) {
+        let mut places = lock(&self.places);
+        places.insert(0, place_of(mount));
+        // Stable, so of two at one place the later one is found.
+        places.sort_by_key(|place| std::cmp::Reverse(place.inside.len()));
+    }
+}
+
+impl Drop for FakeBox {
+    fn drop(&mut self) {
+        if self.is_alive() {
+            self.die();
+        }
+    }
+}
+
+/// There is no socket: this process is its own host.
+fn handle(backend: &str, name: String) -> BoxHandle {
+    BoxHandle {
+        backend: backend.to_owned(),
+        socket: PathBuf::from(format!("/nowhere/{name}.sock")),
+        name,
+    }
+}
+
+fn place_of(mount: &AdmittedMount) -> Place {
+    Place {
+        inside: mount.mount_path().trim_end_matches('/').to_owned(),
+        outside: mount.source().real_path.clone(),
+    }
+}

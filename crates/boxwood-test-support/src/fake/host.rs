@@ -1,0 +1,107 @@
+//! The machine under the fakes: boxes and programs that outlive a daemon.
+//!
+//! A daemon is a [`FakeBackend`] on a host and everything above it. To kill one: [`FakeHost::crash`],
+//! then drop what is above. What it had made stays, and the next backend on the host finds it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use boxwood_api::SessionId;
+use boxwood_backend::BoxHandle;
+
+use super::boxes::FakeBox;
+use super::life::{Fault, Faults, Life, Point};
+use super::{FakeBackend, lock};
+
+/// Numbers boxes over all hosts of one test process, which has a process id of its own.
+static BOXES: AtomicU64 = AtomicU64::new(1);
+
+#[derive(Default)]
+pub struct FakeHost {
+    boxes: Mutex<BTreeMap<String, Arc<FakeBox>>>,
+    lives: Mutex<Vec<Arc<Life>>>,
+    pub(super) faults: Faults,
+}
+
+impl FakeHost {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// A daemon's way to this host. Its boxes outlive it.
+    pub fn backend(self: &Arc<Self>) -> Arc<FakeBackend> {
+        self.backend_named("fake")
+    }
+
+    pub fn backend_named(self: &Arc<Self>, name: &'static str) -> Arc<FakeBackend> {
+        Arc::new(FakeBackend::on(Arc::clone(self), name, true))
+    }
+
+    /// Every daemon on this host is killed. What they hold does nothing from now on.
+    pub fn crash(&self) {
+        for life in lock(&self.lives).drain(..) {
+            life.end();
+        }
+    }
+
+    /// The next time that something gets to this point, it goes wrong.
+    pub fn fault(&self, point: Point, fault: Fault) {
+        self.faults.want(point, fault);
+    }
+
+    /// Takes back every fault that has not happened, and lets go of everything that hangs.
+    pub fn mend(&self) {
+        self.faults.mend();
+    }
+
+    /// Everything that is left of boxes, whether they live or not.
+    pub fn boxes(&self) -> Vec<Arc<FakeBox>> {
+        lock(&self.boxes).values().cloned().collect()
+    }
+
+    pub fn living(&self) -> Vec<Arc<FakeBox>> {
+        let mut boxes = self.boxes();
+        boxes.retain(|found| found.is_alive());
+        boxes
+    }
+
+    pub fn box_of(&self, session: &SessionId) -> Option<Arc<FakeBox>> {
+        self.living()
+            .into_iter()
+            .find(|found| found.session() == session)
+    }
+
+    pub(super) fn begin_life(&self) -> Arc<Life> {
+        let life = Arc::new(Life::begin());
+        lock(&self.lives).push(Arc::clone(&life));
+        life
+    }
+
+    pub(super) fn next_number() -> u64 {
+        BOXES.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn add(&self, made: Arc<FakeBox>) {
+        lock(&self.boxes).insert(made.id().to_owned(), made);
+    }
+
+    pub(super) fn find(&self, handle: &BoxHandle) -> Option<Arc<FakeBox>> {
+        let found = lock(&self.boxes).get(&handle.name).cloned();
+        found.filter(|found| found.handle() == *handle)
+    }
+
+    pub(super) fn forget(&self, id: &str) {
+        let forgotten = lock(&self.boxes).remove(id);
+        // Outside the lock: what goes with a box takes a while.
+        drop(forgotten);
+    }
+}
+
+impl Drop for FakeHost {
+    fn drop(&mut self) {
+        for left in self.boxes() {
+            left.die();
+        }
+    }
+}

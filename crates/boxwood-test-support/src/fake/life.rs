@@ -1,0 +1,145 @@
+//! One daemon's time with a host, and the ways in which it goes wrong.
+
+use std::future::pending;
+use std::io;
+use std::sync::Mutex;
+
+use tokio::sync::watch;
+
+use super::boxes::FakeBox;
+use super::lock;
+
+/// Begins with a backend and ends with [`super::FakeHost::crash`]. A process that
+/// was killed does nothing any more, so whatever this daemon still holds then waits for ever, and
+/// dropping it changes nothing.
+pub(super) struct Life {
+    over: watch::Sender<bool>,
+}
+
+impl Life {
+    pub(super) fn begin() -> Self {
+        Self {
+            over: watch::Sender::new(false),
+        }
+    }
+
+    pub(super) fn end(&self) {
+        self.over.send_replace(true);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    /// Resolves with the end of this life.
+    pub(super) async fn ended(&self) {
+        // The sender is part of `self`, so the channel cannot close meanwhile.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    /// Does the work as far as this life lasts.
+    pub(super) async fn live<T>(&self, work: impl Future<Output = T>) -> T {
+        tokio::select! {
+            biased;
+            () = self.ended() => pending().await,
+            outcome = work => if self.is_over() { pending().await } else { outcome },
+        }
+    }
+}
+
+/// Where something can be made to go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Point {
+    /// A box is about to be made, and nobody has written that down.
+    BeforeWitness,
+    /// It is written down, and not made.
+    AfterWitness,
+    /// It is made, and its caller does not know.
+    Made,
+    BeforeRemember,
+    AfterRemember,
+    BeforeSpawn,
+    /// The program runs, and its caller does not know.
+    Spawned,
+    BeforeSignal,
+    BeforeStop,
+    /// Nothing is left of the box, and its caller does not know.
+    Stopped,
+    BeforeAdopt,
+    /// The box has a new daemon, which has not looked at it.
+    Adopted,
+    BeforeSettle,
+}
+
+/// What happens there, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Fails,
+    /// Waits for [`super::FakeHost::mend`].
+    Hangs,
+    /// The box dies.
+    Dies,
+    /// The daemon is killed in this very moment.
+    Crashes,
+}
+
+pub(super) struct Faults {
+    wanted: Mutex<Vec<(Point, Fault)>>,
+    mended: watch::Sender<u64>,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            wanted: Mutex::default(),
+            mended: watch::Sender::new(0),
+        }
+    }
+}
+
+impl Faults {
+    pub(super) fn want(&self, point: Point, fault: Fault) {
+        lock(&self.wanted).push((point, fault));
+    }
+
+    pub(super) fn mend(&self) {
+        lock(&self.wanted).clear();
+        self.mended.send_modify(|times| *times += 1);
+    }
+
+    fn take(&self, point: Point) -> Option<Fault> {
+        let mut wanted = lock(&self.wanted);
+        let found = wanted.iter().position(|(at, _)| *at == point)?;
+        Some(wanted.remove(found).1)
+    }
+
+    /// To be called wherever there is a point.
+    pub(super) async fn reach(
+        &self,
+        point: Point,
+        life: &Life,
+        subject: Option<&FakeBox>,
+    ) -> io::Result<()> {
+        let mut mended = self.mended.subscribe();
+        match self.take(point) {
+            None => {}
+            Some(Fault::Fails) => {
+                return Err(io::Error::other(format!(
+                    "the test asked for it: {point:?}"
+                )));
+            }
+            // The sender is part of `self`.
+            Some(Fault::Hangs) => drop(mended.changed().await),
+            Some(Fault::Dies) => {
+                if let Some(subject) = subject {
+                    subject.die();
+                }
+            }
+            Some(Fault::Crashes) => {
+                life.end();
+                pending::<()>().await;
+            }
+        }
+        Ok(())
+    }
+}

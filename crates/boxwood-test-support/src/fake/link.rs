@@ -1,0 +1,62 @@
+//! What ties a daemon to a box, and to each program in it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::boxes::FakeBox;
+use super::host::FakeHost;
+use super::life::Life;
+use super::program::Program;
+
+pub(super) struct Link {
+    pub(super) host: Arc<FakeHost>,
+    pub(super) life: Arc<Life>,
+    pub(super) to: Arc<FakeBox>,
+    let_go: AtomicBool,
+}
+
+impl Link {
+    pub(super) fn new(host: &Arc<FakeHost>, life: &Arc<Life>, to: Arc<FakeBox>) -> Arc<Self> {
+        to.taken_by(life);
+        Arc::new(Self {
+            host: Arc::clone(host),
+            life: Arc::clone(life),
+            to,
+            let_go: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn let_go(&self) {
+        self.let_go.store(true, Ordering::Release);
+    }
+
+    /// The daemon was killed.
+    pub(super) fn is_over(&self) -> bool {
+        self.life.is_over()
+    }
+
+    /// Whether what is dropped has an effect on the box.
+    pub(super) fn still_counts(&self) -> bool {
+        !self.is_over() && !self.let_go.load(Ordering::Acquire)
+    }
+}
+
+/// Held by every part of a process. With the last one, the program is let go of.
+pub(super) struct Token {
+    pub(super) link: Arc<Link>,
+    pub(super) program: Arc<Program>,
+}
+
+impl Token {
+    pub(super) fn new(link: Arc<Link>, program: Arc<Program>) -> Self {
+        Self { link, program }
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        if self.link.still_counts() {
+            self.link.to.release(&self.program);
+        }
+    }
+}

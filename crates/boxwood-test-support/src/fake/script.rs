@@ -1,0 +1,190 @@
+//! Programs that are threads of the test: quick to start, and they end when the test says so.
+//!
+//! `/bin/sh -c "@ WORDS"`, or the program `@` with words as its arguments, is such a program. Its words
+//! are commands, one after the other, with `;` between them:
+//!
+//! - `name NAME`: how [`super::FakeBox::end_program`] finds it
+//! - `say TEXT`, `moan TEXT`: a line to stdout, or to stderr
+//! - `flood N`: N bytes to stdout
+//! - `echo`: stdin to stdout, until stdin ends
+//! - `stay`: waits to be ended
+//! - `exit CODE`: at once
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use boxwood_backend::{ExitStatus, Stdio};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::lock;
+use super::program::Ends;
+
+/// The words, when these arguments are a script.
+pub(super) fn text(argv: &[String]) -> Option<String> {
+    match argv {
+        [shell, flag, text, ..] if shell == "/bin/sh" && flag == "-c" => {
+            text.strip_prefix("@ ").map(str::to_owned)
+        }
+        [program, words @ ..] if program == "@" => Some(words.join(" ")),
+        _ => None,
+    }
+}
+
+/// The way to end a running script.
+pub(super) struct Script {
+    name: Option<String>,
+    switch: Arc<Switch>,
+}
+
+struct Switch {
+    ending: Mutex<Option<ExitStatus>>,
+    wake: OwnedFd,
+}
+
+/// The program's side.
+pub(super) struct Stage {
+    text: String,
+    stdin: Option<OwnedFd>,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    switch: Arc<Switch>,
+}
+
+impl Script {
+    pub(super) fn new(text: String, stdio: Stdio) -> io::Result<(Self, Ends, Stage)> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+        let switch = Arc::new(Switch {
+            ending: Mutex::default(),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        });
+        let (stdin, input) = match stdio {
+            Stdio::Pipes => {
+                let (reads, writes) = pipe()?;
+                (Some(reads), Some(writes))
+            }
+            Stdio::Output => (None, None),
+            Stdio::Terminal(_) => return Err(io::Error::other("a script has no terminal")),
+        };
+        let (output, stdout) = pipe()?;
+        let (errors, stderr) = pipe()?;
+        let name = commands(&text).find_map(|command| command.strip_prefix("name "));
+        let script = Self {
+            name: name.map(str::to_owned),
+            switch: Arc::clone(&switch),
+        };
+        let ends = Ends {
+            stdin: input,
+            stdout: Some(output),
+            stderr: Some(errors),
+        };
+        let stage = Stage {
+            text,
+            stdin,
+            stdout,
+            stderr,
+            switch,
+        };
+        Ok((script, ends, stage))
+    }
+
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The first reason counts.
+    pub(super) fn end(&self, status: ExitStatus) {
+        lock(&self.switch.ending).get_or_insert(status);
+        // A full counter wakes just as well.
+        let _ = rustix::io::write(&self.switch.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+fn commands(text: &str) -> impl Iterator<Item = &str> {
+    text.split(';').map(str::trim)
+}
+
+/// Somebody ended it meanwhile.
+struct Ended(ExitStatus);
+
+impl Stage {
+    pub(super) fn perform(self) -> ExitStatus {
+        for command in commands(&self.text) {
+            let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
+            let done = match verb {
+                "say" => self.write(&self.stdout, format!("{rest}\n").as_bytes()),
+                "moan" => self.write(&self.stderr, format!("{rest}\n").as_bytes()),
+                "flood" => self.flood(rest.parse().unwrap_or(0)),
+                "echo" => self.echo(),
+                "stay" => self.stay(),
+                "exit" => Err(Ended(ExitStatus::Code(rest.parse().unwrap_or(2)))),
+                "name" | "" => Ok(()),
+                _ => Err(Ended(ExitStatus::Code(127))),
+            };
+            if let Err(Ended(status)) = done {
+                return status;
+            }
+        }
+        ExitStatus::Code(0)
+    }
+
+    fn flood(&self, mut left: usize) -> Result<(), Ended> {
+        let chunk = [b'x'; 4096];
+        while left > 0 {
+            let now = left.min(chunk.len());
+            self.write(&self.stdout, &chunk[..now])?;
+            left -= now;
+        }
+        Ok(())
+    }
+
+    fn echo(&self) -> Result<(), Ended> {
+        let Some(stdin) = &self.stdin else {
+            return Ok(());
+        };
+        let mut space = [0; 4096];
+        loop {
+            match rustix::io::read(stdin, &mut space[..]) {
+                Ok(0) => return Ok(()),
+                Ok(read) => self.write(&self.stdout, &space[..read])?,
+                Err(Errno::AGAIN) => self.wait(Some((stdin.as_fd(), PollFlags::IN)))?,
+                Err(_) => return Err(Ended(ExitStatus::Code(1))),
+            }
+        }
+    }
+
+    fn stay(&self) -> Result<(), Ended> {
+        loop {
+            self.wait(None)?;
+        }
+    }
+
+    fn write(&self, to: &OwnedFd, mut bytes: &[u8]) -> Result<(), Ended> {
+        while !bytes.is_empty() {
+            match rustix::io::write(to, bytes) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(Errno::AGAIN) => self.wait(Some((to.as_fd(), PollFlags::OUT)))?,
+                // Nobody listens any more: as for a program that does not handle the signal.
+                Err(Errno::PIPE) => return Err(Ended(ExitStatus::Signal(13))),
+                Err(_) => return Err(Ended(ExitStatus::Code(1))),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, ready: Option<(BorrowedFd<'_>, PollFlags)>) -> Result<(), Ended> {
+        let wake = PollFd::new(&self.switch.wake, PollFlags::IN);
+        let mut waiting = vec![wake];
+        if let Some((end, events)) = ready {
+            waiting.push(PollFd::from_borrowed_fd(end, events));
+        }
+        // Whatever it says, the caller tries again.
+        let _ = poll(&mut waiting, None);
+        match *lock(&self.switch.ending) {
+            Some(status) => Err(Ended(status)),
+            None => Ok(()),
+        }
+    }
+}
