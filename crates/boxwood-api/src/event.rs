@@ -26,6 +26,12 @@ pub enum EventKind {
     SessionDeleted {
         why: String,
     },
+    /// Nobody used it for a while: its programs stand still until somebody does.
+    SessionFrozen,
+    SessionThawed {
+        /// How long they stood still.
+        frozen_ms: u64,
+    },
     ExecStarted {
         exec_id: u64,
     },

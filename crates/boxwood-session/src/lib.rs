@@ -14,6 +14,7 @@ mod error;
 mod events;
 mod exec;
 mod execs;
+mod freeze;
 mod joining;
 mod leash;
 mod live;

@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::activity::lock;
+use crate::activity::{Attended, lock};
 use crate::admission::Gate;
 use crate::backends::{Backends, Begun};
 use crate::compat::first_difference;
@@ -83,6 +83,7 @@ impl Registry {
             match self.look_up_or_start(spec, &brought, &start_as)? {
                 Found::Lease(lease) => {
                     let session = Arc::clone(&lease.session);
+                    let lease = lease.awake().await?;
                     match self.join_mounts(lease, spec, &brought).await {
                         Err(SessionError::Gone { .. }) if !retried => {
                             retried = true;
@@ -245,19 +246,22 @@ impl Registry {
     /// A living session, waited for while it starts, never created.
     pub(crate) async fn existing(&self, id: &SessionId) -> Result<Lease, SessionError> {
         loop {
-            let step = match lock(&self.slots).get(id) {
+            let found = match lock(&self.slots).get(id) {
                 Some(Slot::Ready { session }) if session.sandbox.is_alive() => {
-                    return Ok(Lease::new(session));
+                    Ok(Lease::new(session))
                 }
                 Some(Slot::Ready { session }) => {
                     return Err(SessionError::Gone {
                         session: session.id.clone(),
                     });
                 }
-                Some(Slot::Starting { started, .. }) => started.clone(),
+                Some(Slot::Starting { started, .. }) => Err(started.clone()),
                 Some(Slot::Closing { .. }) | None => return Err(not_found(id)),
             };
-            settled(step).await?;
+            match found {
+                Ok(lease) => return lease.awake().await,
+                Err(starting) => settled(starting).await?,
+            }
         }
     }
 
@@ -438,7 +442,12 @@ async fn watch_box(registry: Weak<Registry>, session: Arc<Session>) {
 
 async fn stop_session(session: &Session, ending: Ending) -> Result<(), SessionError> {
     let processes = session.processes.all();
+    let _attended = Attended::new(&session.activity);
     if ending == Ending::Asked {
+        // To be asked to end, a program has to be awake. One that cannot be woken is killed.
+        if let Err(error) = session.activity.frost.thaw().await {
+            tracing::warn!(session = %session.id, %error, "a box that goes could not be woken");
+        }
         let running = processes.iter().filter(|process| process.is_running());
         let terminating = join_all(running.map(|process| process.terminate(CLOSE_GRACE)));
         // Whatever is left then goes with the box.

@@ -15,6 +15,7 @@ use crate::activity::{Activity, Running};
 use crate::admission::Seat;
 use crate::events::Events;
 use crate::execs::ExecTable;
+use crate::freeze::Frost;
 use crate::managed::ProcessTable;
 use crate::mounts::Mounts;
 use crate::reason::Asked;
@@ -52,6 +53,7 @@ impl Session {
         incarnation: u64,
         events: Events,
     ) -> Self {
+        let frost = Frost::of(spec.session(), &sandbox, &events);
         Self {
             id: spec.session().clone(),
             incarnation,
@@ -59,7 +61,7 @@ impl Session {
             spec,
             sandbox,
             backend,
-            activity: Arc::new(Activity::new()),
+            activity: Arc::new(Activity::new(frost)),
             processes: ProcessTable::default(),
             execs: ExecTable::default(),
             events,
@@ -125,7 +127,7 @@ impl Session {
             created_at: self.created_at,
             last_used_at: self.activity.last_used_at(),
             adopted_at: None,
-            frozen: false,
+            frozen: self.activity.frost.is_frozen(),
             isolation: self.sandbox.label().clone(),
         }
     }

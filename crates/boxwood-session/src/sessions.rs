@@ -14,6 +14,7 @@ use tokio::sync::broadcast;
 use crate::admission::{Budget, Load, Turn};
 use crate::backends::Backends;
 use crate::exec;
+use crate::freeze;
 use crate::live::{self, LiveExec};
 use crate::managed::{Attachable, ProcessLogs, Replace};
 use crate::processes;
@@ -39,6 +40,8 @@ pub struct Workload {
     pub closing: usize,
     pub running_processes: usize,
     pub ended_processes: usize,
+    /// Sessions whose boxes stand still.
+    pub frozen: usize,
 }
 
 impl Sessions {
@@ -47,6 +50,7 @@ impl Sessions {
         let ttl = settings.session_ttl;
         let registry = Arc::new(Registry::new(backends, settings));
         tokio::spawn(reaper::run(Arc::downgrade(&registry), ttl));
+        tokio::spawn(freeze::run(Arc::downgrade(&registry)));
         Self { registry }
     }
 
@@ -253,6 +257,8 @@ impl Sessions {
         process: &ProcessId,
         signal: i32,
     ) -> Result<(), SessionError> {
+        // A program that stands still hears nothing.
+        let _lease = self.registry.existing(id).await?;
         processes::get(&self.registry, id, process)?
             .signal(signal)
             .await
@@ -317,6 +323,7 @@ impl Sessions {
             let processes = session.processes.all();
             let running = processes.iter().filter(|it| it.is_running()).count();
             workload.sessions += 1;
+            workload.frozen += usize::from(session.activity.frost.is_frozen());
             workload.running_processes += running;
             workload.ended_processes += processes.len() - running;
         }

@@ -1,5 +1,6 @@
 //! How many, how long, how much: the numbers an operator may change.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::LoadLimits;
@@ -16,6 +17,10 @@ pub struct Settings {
     pub capture_bytes: usize,
     /// Between the polite end of a managed process and the other one.
     pub stop_grace: Duration,
+    /// How long a session may be idle before its box is frozen. Zero: never.
+    pub freeze_after: Duration,
+    /// The same for the sessions of single profiles.
+    pub freeze_after_by_profile: BTreeMap<String, Duration>,
     /// How much may go on at once.
     pub load: LoadLimits,
 }
@@ -28,7 +33,25 @@ impl Default for Settings {
             max_processes: 4096,
             capture_bytes: 1024 * 1024,
             stop_grace: Duration::from_secs(5),
+            freeze_after: Duration::ZERO,
+            freeze_after_by_profile: BTreeMap::new(),
             load: LoadLimits::default(),
         }
+    }
+}
+
+impl Settings {
+    /// `None` for a profile whose boxes are never frozen.
+    pub(crate) fn freeze_after(&self, profile: &str) -> Option<Duration> {
+        let own = self.freeze_after_by_profile.get(profile).copied();
+        Some(own.unwrap_or(self.freeze_after)).filter(|after| !after.is_zero())
+    }
+
+    /// `None` when no box is ever frozen.
+    pub(crate) fn shortest_freeze_after(&self) -> Option<Duration> {
+        let all = self.freeze_after_by_profile.values().copied();
+        all.chain([self.freeze_after])
+            .filter(|after| !after.is_zero())
+            .min()
     }
 }

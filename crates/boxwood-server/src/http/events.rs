@@ -96,6 +96,8 @@ fn name(kind: &EventKind) -> &'static str {
         EventKind::ImagePull(_) => "image_pull",
         EventKind::SessionCreated { .. } => "session_created",
         EventKind::SessionDeleted { .. } => "session_deleted",
+        EventKind::SessionFrozen => "session_frozen",
+        EventKind::SessionThawed { .. } => "session_thawed",
         EventKind::ExecStarted { .. } => "exec_started",
         EventKind::ExecFinished { .. } => "exec_finished",
         EventKind::ProcessStarted { .. } => "process_started",

@@ -6,6 +6,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Managed;
 use crate::SessionError;
+use crate::activity::Attended;
 
 /// A process that can be attached to. Whether its turn comes at once is another matter.
 pub struct Attachable {
@@ -26,10 +27,12 @@ impl Attachable {
     pub async fn attach(self) -> Result<Attachment, SessionError> {
         let waiting = Arc::clone(&self.managed.attachment).acquire_owned();
         let permit = waiting.await.map_err(|_| self.managed.replaced())?;
+        let attended = Attended::new(&self.managed.activity);
+        self.managed.activity.frost.thaw().await?;
         self.managed.outlet.set_attached(true);
-        self.managed.activity.touch();
         Ok(Attachment {
             managed: self.managed,
+            _attended: attended,
             _permit: permit,
         })
     }
@@ -39,6 +42,7 @@ impl Attachable {
 /// its output is kept.
 pub struct Attachment {
     managed: Arc<Managed>,
+    _attended: Attended,
     _permit: OwnedSemaphorePermit,
 }
 

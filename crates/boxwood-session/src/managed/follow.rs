@@ -137,6 +137,7 @@ async fn read_stdout(
                     last_words.heard(tap.bytes().len());
                 }
                 if !tap.bytes().is_empty() {
+                    managed.activity.stir();
                     lock(&managed.logs).push(LogStream::Stdout, tap.bytes());
                     outlet.push(tap.bytes());
                 }
@@ -167,6 +168,7 @@ async fn read_stderr(
                     last_words.heard(tap.bytes().len());
                 }
                 if !tap.bytes().is_empty() {
+                    managed.activity.stir();
                     lock(&managed.logs).push(LogStream::Stderr, tap.bytes());
                     lock(&managed.preview).push(tap.bytes());
                 }
