@@ -10,7 +10,10 @@ use boxwood_api::SpecRequest;
 use crate::Origin;
 
 /// The fields that make one box differ from another, and where in it a command starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum SpecField {
     Network,
     /// The box's root, whatever name it was asked for by.

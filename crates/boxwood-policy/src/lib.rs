@@ -17,6 +17,7 @@ mod origin;
 mod path;
 mod profile;
 mod profile_set;
+mod record;
 mod rules;
 mod skills;
 mod spec;
@@ -33,6 +34,9 @@ pub use origin::Origin;
 pub use path::{normalize, normalize_text};
 pub use profile::{DEFAULT_TMP_MB, Maxima, Profile};
 pub use profile_set::{ProfileConfig, ProfileError, Profiles, UnknownProfile};
+pub use record::{
+    FileIdentity, Identify, MountRecord, PathRecord, RecordError, Reopen, SpecRecord,
+};
 pub use rules::{MountsConfig, NetworkConfig, PolicyConfig, PolicyRules, RulesError};
 pub use spec::{
     Admission, AdmittedExec, AdmittedMount, AdmittedSpec, BoxUser, Facts, Image, Joining, Limits,

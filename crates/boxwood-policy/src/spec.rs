@@ -59,7 +59,8 @@ pub enum BoxUser {
 }
 
 /// When a mount may enter a box.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Joining {
     /// Part of what the box is: a request that brings another set means another box.
     WhenMade,
@@ -111,9 +112,9 @@ pub struct Limits {
 /// A request that policy has allowed, with every default filled in.
 ///
 /// The fields are private and [`crate::admit`] is the only constructor ([`AdmittedSpec::with_mounts`]
-/// and its neighbours put together what it made), so holding one of these *is* the proof that policy ran. Backends
-/// accept nothing else. (It never derives `Deserialize`:
-/// that would be a second constructor.)
+/// and its neighbours put together what it made, and [`AdmittedSpec::restored`] brings back what it
+/// made for a box that is still there), so holding one of these *is* the proof that policy ran.
+/// Backends accept nothing else. (It never derives `Deserialize`: that would be a second constructor.)
 #[derive(Clone, Debug)]
 pub struct AdmittedSpec {
     pub(crate) session: SessionId,

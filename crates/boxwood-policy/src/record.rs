@@ -1,0 +1,282 @@
+//! What was admitted, written down for the daemon that takes the box over.
+//!
+//! Comes in: an [`AdmittedSpec`], or the record that an earlier daemon made of one. Goes out: the other
+//! of the two. Never here: opening anything. A descriptor cannot be written down, so whoever restores
+//! a record opens its paths again, and says by the file's own identity whether they lead where they led.
+//!
+//! A record is no wish and is not judged again: policy ran when the box was made, and the box is there.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use boxwood_api::{Mechanism, MountMode, Network, SessionId};
+use serde::{Deserialize, Serialize};
+
+use crate::{AdmittedMount, AdmittedSpec, BoxUser, Image, Joining, Limits, OpenedPath, SpecField};
+
+/// Raised when a field changes its meaning. Fields that are new have a default instead.
+const VERSION: u32 = 1;
+
+/// A file as the kernel tells it from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIdentity {
+    pub device_major: u32,
+    pub device_minor: u32,
+    pub inode: u64,
+}
+
+/// Everything of an [`AdmittedSpec`] that can be written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpecRecord {
+    version: u32,
+    session: SessionId,
+    profile: String,
+    image: ImageRecord,
+    image_text: String,
+    network: Network,
+    limits: LimitsRecord,
+    read_only_root: bool,
+    workspace: Option<MountRecord>,
+    host_path: Option<String>,
+    host_path_mode: MountMode,
+    mount_path: String,
+    extra_mounts: Vec<MountRecord>,
+    persistent: bool,
+    user: BoxUser,
+    require: Vec<Mechanism>,
+    host_network_allowed: bool,
+    backend: Option<String>,
+    asked: BTreeSet<SpecField>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ImageRecord {
+    Default,
+    Directory {
+        name: String,
+        #[serde(with = "path_text")]
+        path: PathBuf,
+    },
+    Named(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct LimitsRecord {
+    /// As bits: a text need not read back as the same number everywhere, and these are compared.
+    cpus_bits: u64,
+    memory_mb: u64,
+    pids: u64,
+    tmp_mb: u64,
+    workspace_quota_mb: u64,
+}
+
+/// One mount, with a path in the place of its descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountRecord {
+    source: PathRecord,
+    mount_path: String,
+    mode: MountMode,
+    joining: Joining,
+    below_workspace: Option<String>,
+}
+
+impl MountRecord {
+    pub fn source(&self) -> &PathRecord {
+        &self.source
+    }
+}
+
+/// A host file or directory that is to be opened again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathRecord {
+    pub given: String,
+    #[serde(with = "path_text")]
+    pub real_path: PathBuf,
+    pub is_dir: bool,
+    /// `None` where the kernel did not tell.
+    pub identity: Option<FileIdentity>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("the record has version {found}, and this daemon reads {VERSION}")]
+    Version { found: u32 },
+    /// Not the path's fault: those that lead nowhere are no error.
+    #[error("there is no descriptor left for a path of the record")]
+    Descriptor { source: io::Error },
+}
+
+impl SpecRecord {
+    /// The same box, run by the backend that was chosen for it.
+    #[must_use]
+    pub fn on_backend(&self, name: &str) -> Self {
+        Self {
+            backend: Some(name.to_owned()),
+            ..self.clone()
+        }
+    }
+}
+
+/// Says which file a descriptor stands for.
+pub type Identify<'a> = &'a dyn Fn(&OpenedPath) -> Option<FileIdentity>;
+
+/// Opens a path again. What is no longer the same file comes back as a descriptor that equals no
+/// file, so that nothing else is ever taken for what was admitted.
+pub type Reopen<'a> = &'a dyn Fn(&PathRecord) -> io::Result<Arc<OwnedFd>>;
+
+impl AdmittedSpec {
+    pub fn record(&self, identify: Identify<'_>) -> SpecRecord {
+        let mounts = self.extra_mounts.iter();
+        SpecRecord {
+            version: VERSION,
+            session: self.session.clone(),
+            profile: self.profile.clone(),
+            image: match &self.image {
+                Image::Default => ImageRecord::Default,
+                Image::Directory { name, path } => ImageRecord::Directory {
+                    name: name.clone(),
+                    path: path.clone(),
+                },
+                Image::Named(name) => ImageRecord::Named(name.clone()),
+            },
+            image_text: self.image_text.clone(),
+            network: self.network,
+            limits: LimitsRecord {
+                cpus_bits: self.limits.cpus.to_bits(),
+                memory_mb: self.limits.memory_mb,
+                pids: self.limits.pids,
+                tmp_mb: self.limits.tmp_mb,
+                workspace_quota_mb: self.limits.workspace_quota_mb,
+            },
+            read_only_root: self.read_only_root,
+            workspace: self.workspace.as_ref().map(|mount| mount.record(identify)),
+            host_path: self.host_path.clone(),
+            host_path_mode: self.host_path_mode,
+            mount_path: self.mount_path.clone(),
+            extra_mounts: mounts.map(|mount| mount.record(identify)).collect(),
+            persistent: self.persistent,
+            user: self.user,
+            require: self.require.clone(),
+            host_network_allowed: self.host_network_allowed,
+            backend: self.backend.clone(),
+            asked: self.asked.clone(),
+        }
+    }
+
+    /// The spec of a box that is there already, from what was written down when it was admitted.
+    pub fn restored(record: SpecRecord, reopen: Reopen<'_>) -> Result<Self, RecordError> {
+        if record.version != VERSION {
+            return Err(RecordError::Version {
+                found: record.version,
+            });
+        }
+        let mounts = record.extra_mounts.into_iter();
+        let workspace = record.workspace;
+        Ok(Self {
+            session: record.session,
+            profile: record.profile,
+            image: match record.image {
+                ImageRecord::Default => Image::Default,
+                ImageRecord::Directory { name, path } => Image::Directory { name, path },
+                ImageRecord::Named(name) => Image::Named(name),
+            },
+            image_text: record.image_text,
+            network: record.network,
+            limits: Limits {
+                cpus: f64::from_bits(record.limits.cpus_bits),
+                memory_mb: record.limits.memory_mb,
+                pids: record.limits.pids,
+                tmp_mb: record.limits.tmp_mb,
+                workspace_quota_mb: record.limits.workspace_quota_mb,
+            },
+            read_only_root: record.read_only_root,
+            workspace: workspace
+                .map(|mount| AdmittedMount::restored(mount, reopen))
+                .transpose()?,
+            host_path: record.host_path,
+            host_path_mode: record.host_path_mode,
+            mount_path: record.mount_path,
+            extra_mounts: mounts
+                .map(|mount| AdmittedMount::restored(mount, reopen))
+                .collect::<Result<_, _>>()?,
+            persistent: record.persistent,
+            user: record.user,
+            require: record.require,
+            host_network_allowed: record.host_network_allowed,
+            backend: record.backend,
+            asked: record.asked,
+        })
+    }
+}
+
+impl AdmittedMount {
+    pub fn record(&self, identify: Identify<'_>) -> MountRecord {
+        MountRecord {
+            source: PathRecord {
+                given: self.source.given.clone(),
+                real_path: self.source.real_path.clone(),
+                is_dir: self.source.is_dir,
+                identity: identify(&self.source),
+            },
+            mount_path: self.mount_path.clone(),
+            mode: self.mode,
+            joining: self.joining,
+            below_workspace: self.below_workspace.clone(),
+        }
+    }
+
+    /// The mount of a box that is there already.
+    pub fn restored(record: MountRecord, reopen: Reopen<'_>) -> Result<Self, RecordError> {
+        let handle = reopen(&record.source).map_err(|source| RecordError::Descriptor { source })?;
+        Ok(Self {
+            source: OpenedPath {
+                handle,
+                given: record.source.given,
+                real_path: record.source.real_path,
+                is_dir: record.source.is_dir,
+            },
+            mount_path: record.mount_path,
+            mode: record.mode,
+            joining: record.joining,
+            below_workspace: record.below_workspace,
+        })
+    }
+}
+
+/// A path as text where it is text, else as its bytes: not every path of a host can be spelled.
+mod path_text {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+    use serde::{Deserializer, Serializer};
+
+    use super::{Deserialize, Path, PathBuf, Serialize};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Spelled {
+        Text(String),
+        Bytes(Vec<u8>),
+    }
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        let spelled = path.to_str().map_or_else(
+            || Spelled::Bytes(path.as_os_str().as_bytes().to_vec()),
+            |text| Spelled::Text(text.to_owned()),
+        );
+        spelled.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<PathBuf, D::Error> {
+        Ok(match Spelled::deserialize(deserializer)? {
+            Spelled::Text(text) => PathBuf::from(text),
+            Spelled::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
+        })
+    }
+}
