@@ -30,6 +30,7 @@ mod sessions;
 mod settings;
 mod slot;
 mod spawning;
+mod warm;
 
 pub use admission::{Budget, Busy, Held, Load, LoadLimits};
 pub use backends::{Backends, Candidate, Choice};
@@ -38,6 +39,7 @@ pub use live::{LiveControl, LiveEvent, LiveExec};
 pub use managed::{Attachable, Attachment, LogChunk, LogStream, ProcessLogs, Replace};
 pub use sessions::{Sessions, Workload};
 pub use settings::Settings;
+pub use warm::WarmWish;
 
 /// What callers of this crate need from the layer below it.
 pub use boxwood_backend::{FileAnswer, FileCall, Input, OpenFor, Stdio, TerminalSize};

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use boxwood_api::{EventKind, SessionId};
+use boxwood_backend::Witness;
 use boxwood_policy::AdmittedSpec;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
@@ -25,6 +26,7 @@ use crate::events::Events;
 use crate::mounts::Brought;
 use crate::session::{Ending, Lease, Session};
 use crate::slot::{Close, Settle, Settled, Slot, Started, settled};
+use crate::warm::Warm;
 use crate::{SessionError, Settings};
 
 /// For managed processes whose whole session goes: shorter than a stop of their own, because
@@ -37,6 +39,8 @@ pub(crate) struct Registry {
     pub(crate) events: Events,
     pub(crate) gate: Gate,
     pub(crate) exec_ids: AtomicU64,
+    /// Boxes that wait for a session.
+    pub(crate) warm: Warm,
     slots: Mutex<HashMap<SessionId, Slot<Arc<Session>>>>,
     /// One counter for all ids: it never goes back, and no memory of old ids is needed.
     incarnations: AtomicU64,
@@ -63,6 +67,7 @@ impl Registry {
             settings,
             events: Events::new(),
             exec_ids: AtomicU64::new(1),
+            warm: Warm::default(),
             slots: Mutex::default(),
             incarnations: AtomicU64::new(1),
             shutting_down: AtomicBool::new(false),
@@ -186,7 +191,8 @@ impl Registry {
     /// Makes the box and settles the slot, whichever way it goes.
     async fn start(self: Arc<Self>, spec: Arc<AdmittedSpec>, settle: Settle) {
         let progress = self.events.progress_of(spec.session());
-        let starting = AssertUnwindSafe(self.backends.start(&spec, &progress)).catch_unwind();
+        let nobody = Witness::none();
+        let starting = AssertUnwindSafe(self.box_for(&spec, &progress, &nobody)).catch_unwind();
         let outcome = match starting.await {
             Ok(Ok(begun)) => self.admit_box(begun),
             Ok(Err(error)) => {
@@ -289,6 +295,11 @@ impl Registry {
             .filter(|(_, slot)| !matches!(slot, Slot::Closing { .. }))
             .map(|(id, _)| id.clone())
             .collect()
+    }
+
+    /// Names that are taken, whatever state their sessions are in.
+    pub(crate) fn occupied(&self) -> usize {
+        lock(&self.slots).len()
     }
 
     /// How many sessions are being started, and how many are going.
@@ -415,6 +426,7 @@ impl Registry {
             )
             .await;
         }
+        self.warm.drain().await;
         self.backends.shutdown().await;
     }
 }

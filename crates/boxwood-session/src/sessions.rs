@@ -22,6 +22,7 @@ use crate::reaper;
 use crate::registry::Registry;
 use crate::session::{Ending, ExecRecord, Session};
 use crate::spawning::spawn;
+use crate::warm::{self, WarmWish};
 use crate::{SessionError, Settings};
 
 const UNKILLABLE: &str = "a command in it could not be killed";
@@ -42,6 +43,8 @@ pub struct Workload {
     pub ended_processes: usize,
     /// Sessions whose boxes stand still.
     pub frozen: usize,
+    /// Boxes that wait for a session.
+    pub warm: usize,
 }
 
 impl Sessions {
@@ -52,6 +55,21 @@ impl Sessions {
         tokio::spawn(reaper::run(Arc::downgrade(&registry), ttl));
         tokio::spawn(freeze::run(Arc::downgrade(&registry)));
         Self { registry }
+    }
+
+    /// From now on boxes of these kinds are made ahead, as many as requests seem to need.
+    pub fn keep_warm(&self, wishes: Vec<WarmWish>) {
+        let some = !wishes.is_empty();
+        self.registry.warm.want(wishes);
+        if some && self.registry.warm.needs_keeper() {
+            tokio::spawn(warm::keep(Arc::downgrade(&self.registry)));
+        }
+    }
+
+    /// Lets go of the boxes that were made ahead on this backend. To be called around a change of
+    /// its images.
+    pub async fn forget_warm(&self, backend: &str) {
+        self.registry.warm.forget(backend).await;
     }
 
     pub fn backends(&self) -> &Backends {
@@ -317,6 +335,7 @@ impl Sessions {
         let mut workload = Workload {
             starting,
             closing,
+            warm: self.registry.warm.count(),
             ..Workload::default()
         };
         for session in self.registry.ready() {

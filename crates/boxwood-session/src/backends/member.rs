@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use boxwood_backend::{Backend, Outcome, Probe, ProbeError, Progress, StartError};
+use boxwood_backend::{Backend, Outcome, Probe, ProbeError, Progress, StartError, Witness};
 use boxwood_policy::AdmittedSpec;
 use tokio::time::{Instant, timeout};
 
@@ -160,6 +160,7 @@ impl Member {
         &self,
         spec: &AdmittedSpec,
         progress: &Progress,
+        witness: &Witness,
     ) -> Result<Begun, StartError> {
         let backend = match &self.kind {
             Kind::Living { backend, .. } => backend,
@@ -171,10 +172,7 @@ impl Member {
             }
         };
         let spec = Arc::new(spec.on_backend(&self.name));
-        match backend
-            .start(&spec, progress, &boxwood_backend::Witness::none())
-            .await
-        {
+        match backend.start(&spec, progress, witness).await {
             Ok(sandbox) => {
                 self.record(Verdict::Works);
                 Ok(Begun {

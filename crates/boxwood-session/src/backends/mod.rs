@@ -11,7 +11,7 @@ mod report;
 use std::sync::Arc;
 
 use boxwood_api::BackendInfo;
-use boxwood_backend::{Backend, Progress, Sandbox, StartError};
+use boxwood_backend::{Backend, Progress, Sandbox, StartError, Witness};
 use boxwood_policy::AdmittedSpec;
 use futures_util::future::join_all;
 
@@ -208,11 +208,19 @@ impl Backends {
         false
     }
 
-    /// Starts a box where the spec, or the daemon's own choice, says.
+    /// Where a box of this spec would be started now, as far as anybody has looked.
+    pub(crate) fn current_of(&self, spec: &AdmittedSpec) -> Option<Arc<dyn Backend>> {
+        let choice = spec.backend().map(Choice::new);
+        self.current_for(choice.as_ref().unwrap_or(&self.choice))
+    }
+
+    /// Starts a box where the spec, or the daemon's own choice, says. The witness may be told of more
+    /// than one box: the last one is the one that started.
     pub(crate) async fn start(
         &self,
         spec: &AdmittedSpec,
         progress: &Progress,
+        witness: &Witness,
     ) -> Result<Begun, SessionError> {
         let choice = spec.backend().map(Choice::new);
         let choice = choice.unwrap_or_else(|| self.choice.clone());
@@ -228,7 +236,7 @@ impl Backends {
         }
         let mut refused = None;
         for member in hopeful {
-            match member.start(spec, progress).await {
+            match member.start(spec, progress, witness).await {
                 Err(error @ StartError::Unavailable { .. }) => refused = Some(error),
                 outcome => return begun(outcome),
             }
@@ -237,7 +245,7 @@ impl Backends {
             if member.look().await != Verdict::Works {
                 continue;
             }
-            match member.start(spec, progress).await {
+            match member.start(spec, progress, witness).await {
                 Err(error @ StartError::Unavailable { .. }) => refused = Some(error),
                 outcome => return begun(outcome),
             }
