@@ -12,8 +12,14 @@ use crate::{ErrorDetail, Reason};
 #[serde(untagged)]
 pub enum RelayNews {
     /// The first frame: where the output that follows begins, and how many bytes of input the process
-    /// has been given in its life. A client that comes back goes on sending from there.
-    Joined { stdout: u64, stdin: u64 },
+    /// has been given in its life. A client that comes back goes on sending from there, unless
+    /// `started_at` tells that it is another process by now.
+    Joined {
+        stdout: u64,
+        stdin: u64,
+        #[schema(value_type = String, format = DateTime)]
+        started_at: Timestamp,
+    },
     /// So many bytes of input are safe now: they outlive the daemon, and need not be sent again.
     Accepted { stdin: u64 },
     /// The last frame: all output has been sent, and the process has ended.
@@ -28,6 +34,8 @@ pub enum RelayNews {
 pub enum RelayControl {
     /// The end of the process's input.
     CloseStdin,
+    /// So much output has arrived and will not be asked for again.
+    Ack { stdout: u64 },
 }
 
 /// How a managed process ended.
@@ -58,8 +66,9 @@ mod tests {
             &RelayNews::Joined {
                 stdout: 7,
                 stdin: 3,
+                started_at: "2026-06-09T11:30:17Z".parse().expect("a time"),
             },
-            r#"{"stdout":7,"stdin":3}"#,
+            r#"{"stdout":7,"stdin":3,"started_at":"2026-06-09T11:30:17Z"}"#,
         );
         check(&RelayNews::Accepted { stdin: 9 }, r#"{"stdin":9}"#);
         check(

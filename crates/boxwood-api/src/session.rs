@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{IsolationLabel, MountMode, MountSpec, Network, ProcessId, ProcessInfo, SessionId};
+use crate::{
+    ExecInfo, IsolationLabel, MountMode, MountSpec, Network, ProcessId, ProcessInfo, SessionId,
+};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SessionInfo {
@@ -56,6 +58,9 @@ pub struct SessionDetail {
     /// The process called `default`, as callers that know only one process expect it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed_process: Option<ProcessInfo>,
+    /// Commands that run now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub execs: Vec<ExecInfo>,
 }
 
 /// The answer to a deleted session.

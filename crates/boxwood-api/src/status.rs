@@ -16,6 +16,12 @@ pub struct Status {
     /// Running ones only.
     pub managed_processes: u64,
     pub session_ttl_sec: u64,
+    /// Boxes that wait for a session of their profile.
+    #[serde(default)]
+    pub warm_boxes: u64,
+    /// Sessions whose programs stand still until somebody uses them.
+    #[serde(default)]
+    pub frozen_sessions: u64,
 }
 
 /// The body of `/healthz`: the daemon answers at all. `name` and `available` are the backend's, as

@@ -41,6 +41,13 @@ pub enum ExecInput {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         resumable: bool,
     },
+    /// So much output has arrived and will not be asked for again.
+    Ack {
+        #[serde(default)]
+        stdout: u64,
+        #[serde(default)]
+        stderr: u64,
+    },
     Stdin {
         data: String,
     },
@@ -72,9 +79,11 @@ pub enum ExecOutput {
         exec_id: u64,
         stdout: u64,
         stderr: u64,
-        stdin: u64,
+        /// Absent where input is not counted: on a terminal.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stdin: Option<u64>,
     },
-    /// Of a resumable command: so many bytes of input need not be sent again.
+    /// Of a resumable command whose input is counted: so many bytes need not be sent again.
     Accepted { stdin: u64 },
     /// The last frame of a command that ran.
     Exit(ExecExit),

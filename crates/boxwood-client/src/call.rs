@@ -56,6 +56,7 @@ impl fmt::Debug for Token {
 pub struct Client {
     endpoint: Arc<Endpoint>,
     token: Option<Token>,
+    incarnation: Option<u64>,
     http: Http<Connector, OutBody>,
 }
 
@@ -67,7 +68,29 @@ impl Client {
         Self {
             endpoint,
             token,
+            incarnation: None,
             http,
+        }
+    }
+
+    /// The same daemon, asked only about sessions of this incarnation: where another box has taken a
+    /// session's name meanwhile, or none lives, the answer is `session_gone` with the reason.
+    #[must_use]
+    pub fn of_incarnation(&self, incarnation: u64) -> Self {
+        Self {
+            incarnation: Some(incarnation),
+            ..self.clone()
+        }
+    }
+
+    /// With the incarnation, where the target names a session.
+    pub(crate) fn pinned(&self, target: &Target) -> Target {
+        let target = target.clone();
+        match self.incarnation {
+            Some(incarnation) if target.as_str().starts_with("/v1/sessions/") => {
+                target.query("incarnation", &incarnation.to_string())
+            }
+            _ => target,
         }
     }
 
@@ -160,6 +183,7 @@ impl Client {
         header: Option<(HeaderName, HeaderValue)>,
     ) -> Result<Response<Incoming>, ClientError> {
         let operation = operation(&method, target);
+        let target = self.pinned(target);
         let mut request = Request::builder()
             .method(method)
             .uri(format!(

@@ -5,13 +5,17 @@
 //! words for people beyond error texts, anything that only Linux has.
 #![forbid(unsafe_code)]
 
+mod attach;
+mod backoff;
 mod call;
 mod connect;
 mod endpoint;
 mod error;
 mod events;
+mod execs;
 mod files;
 mod images;
+mod lifeline;
 mod live;
 mod path;
 mod processes;
@@ -21,6 +25,7 @@ mod skills;
 mod sse;
 mod websocket;
 
+pub use attach::{Attached, AttachedEvent, AttachedReceiver, AttachedSender, Since};
 pub use call::{Client, Token};
 pub use endpoint::{DEFAULT_PORT, Endpoint, Secure};
 pub use error::ClientError;

@@ -1,22 +1,26 @@
 //! A command while it runs: its input, its output, signals and the window's size.
 //!
 //! Comes in: a `start` frame and what follows it. Goes out: output as it is written and, last, how
-//! the command ended. Dropping both halves before that end stops the command.
+//! the command ended. Dropping the receiver before that end stops the command.
 
 use boxwood_api::{
     ErrorDetail, ExecExit, ExecInput, ExecOutput, STDERR_CHANNEL, STDOUT_CHANNEL, SessionId,
     Signal, SpecRequest, TtySize,
 };
 use bytes::Bytes;
-use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{SinkExt as _, StreamExt as _};
 use tokio_tungstenite::tungstenite::Message;
 
+use crate::lifeline::{self, Dialect, Happening, Incoming, Joined, Renew};
+use crate::path::Target;
 use crate::sessions::session;
 use crate::websocket::Socket;
-use crate::{Client, ClientError};
+use crate::{Client, ClientError, Since};
 
 const OPERATION: &str = "exec";
+
+/// SIGKILL, wherever it is sent from.
+const KILL: i32 = 9;
 
 /// What to run, and with which streams.
 #[derive(Clone, Debug, Default)]
@@ -27,9 +31,12 @@ pub struct LiveRequest {
     pub tty: Option<TtySize>,
     /// Whether input will be sent; a terminal always has it.
     pub stdin: bool,
+    /// Whether the command outlives a lost connection for a while. The client then connects again by
+    /// itself, and goes on where it was.
+    pub resumable: bool,
 }
 
-/// A command that has started.
+/// A command that runs.
 pub struct LiveExec {
     pub session_id: SessionId,
     pub exec_id: u64,
@@ -39,15 +46,19 @@ pub struct LiveExec {
     pub receiver: LiveReceiver,
 }
 
+impl LiveExec {
+    /// Lets go of a resumable command without stopping it. The daemon keeps it for a while.
+    pub async fn detach(self) {
+        self.sender.line.leave(false).await;
+    }
+}
+
 pub struct LiveSender {
-    sink: SplitSink<Socket, Message>,
+    line: lifeline::Sender,
 }
 
 pub struct LiveReceiver {
-    stream: SplitStream<Socket>,
-    /// What the daemon did not like about a frame of ours. Not the end of the command (a signal may
-    /// just have come too late), unless nothing follows.
-    complaint: Option<ClientError>,
+    line: lifeline::Receiver<ExecExit>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -59,15 +70,17 @@ pub enum LiveEvent {
 }
 
 impl LiveSender {
+    /// Waits while the command is slow to read.
     pub async fn stdin(&mut self, bytes: Bytes) -> Result<(), ClientError> {
-        self.send(Message::Binary(bytes)).await
+        self.line.input(bytes).await
     }
 
     /// End of input.
     pub async fn close_stdin(&mut self) -> Result<(), ClientError> {
-        self.frame(&ExecInput::CloseStdin).await
+        self.line.close_input().await
     }
 
+    /// Never waits behind input.
     pub async fn signal(&mut self, signal: Signal) -> Result<(), ClientError> {
         self.frame(&ExecInput::Signal { signal }).await
     }
@@ -80,112 +93,119 @@ impl LiveSender {
         .await
     }
 
-    /// Tells the daemon that we are still here. Needed only by those who stop receiving for a
-    /// while: whoever receives answers the daemon's own questions without noticing.
-    pub async fn still_here(&mut self) -> Result<(), ClientError> {
-        self.send(Message::Pong(Bytes::new())).await
+    /// Kills the command and waits until the daemon has been told. What dropping the receiver does as
+    /// well, but only for as long as the program goes on.
+    pub async fn stop(&mut self) {
+        self.line.leave(true).await;
     }
 
     async fn frame(&mut self, frame: &ExecInput) -> Result<(), ClientError> {
-        let text = serde_json::to_string(frame)
-            .map_err(|error| ClientError::unexpected(OPERATION, error.to_string()))?;
-        self.send(Message::text(text)).await
+        self.line.frame(text_frame(frame)).await
     }
-
-    async fn send(&mut self, message: Message) -> Result<(), ClientError> {
-        self.sink
-            .send(message)
-            .await
-            .map_err(|error| ClientError::lost(OPERATION, error))
-    }
-}
-
-enum Incoming {
-    Started {
-        session_id: SessionId,
-        exec_id: u64,
-        notices: Vec<String>,
-    },
-    Event(LiveEvent),
 }
 
 impl LiveReceiver {
     /// The next thing that happened. After [`LiveEvent::Exit`] there is nothing.
     pub async fn next(&mut self) -> Result<LiveEvent, ClientError> {
-        loop {
-            match self.receive().await {
-                Ok(Incoming::Event(event)) => return Ok(event),
-                Ok(Incoming::Started { .. }) => {
-                    return Err(ClientError::unexpected(OPERATION, "it was started twice"));
-                }
-                Err(refused @ ClientError::Refused { .. }) => self.complaint = Some(refused),
-                Err(error) => return Err(self.complaint.take().unwrap_or(error)),
-            }
-        }
-    }
-
-    async fn receive(&mut self) -> Result<Incoming, ClientError> {
-        loop {
-            match self.stream.next().await {
-                Some(Ok(Message::Binary(bytes))) => return output(&bytes).map(Incoming::Event),
-                Some(Ok(Message::Text(text))) => return answer(&text),
-                Some(Ok(Message::Close(frame))) => {
-                    let why = frame
-                        .map(|frame| frame.reason.to_string())
-                        .filter(|why| !why.is_empty())
-                        .unwrap_or_else(|| "the daemon closed the connection".to_owned());
-                    return Err(ClientError::lost(OPERATION, why));
-                }
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(ClientError::lost(OPERATION, error)),
-                None => return Err(ClientError::lost(OPERATION, "the connection ended")),
-            }
-        }
+        Ok(match self.line.next().await? {
+            Happening::Output { channel: 0, bytes } => LiveEvent::Stdout(bytes),
+            Happening::Output { bytes, .. } => LiveEvent::Stderr(bytes),
+            Happening::End(exit) => LiveEvent::Exit(exit),
+        })
     }
 }
 
-fn output(bytes: &Bytes) -> Result<LiveEvent, ClientError> {
-    match bytes.first() {
-        Some(&STDOUT_CHANNEL) => Ok(LiveEvent::Stdout(bytes.slice(1..))),
-        Some(&STDERR_CHANNEL) => Ok(LiveEvent::Stderr(bytes.slice(1..))),
-        Some(channel) => Err(ClientError::unexpected(
-            OPERATION,
-            format!("channel {channel} is unknown"),
-        )),
-        None => Err(ClientError::unexpected(OPERATION, "an empty frame")),
+/// The frames of one command.
+struct Words {
+    session: SessionId,
+    exec_id: u64,
+}
+
+impl Words {
+    fn target(&self, stdout: &str, stderr: &str) -> Target {
+        exec(&self.session, self.exec_id)
+            .fixed("ws")
+            .query("stdout", stdout)
+            .query("stderr", stderr)
     }
 }
 
-fn answer(text: &str) -> Result<Incoming, ClientError> {
-    let frame = serde_json::from_str(text)
-        .map_err(|error| ClientError::unexpected(OPERATION, error.to_string()))?;
-    match frame {
-        ExecOutput::Started {
-            session_id,
-            exec_id,
-            notices,
-        } => Ok(Incoming::Started {
-            session_id,
-            exec_id,
-            notices,
-        }),
-        ExecOutput::Resumed { .. } | ExecOutput::Accepted { .. } => Err(ClientError::unexpected(
-            OPERATION,
-            "a frame for commands that were resumed",
-        )),
-        ExecOutput::Exit(exit) => Ok(Incoming::Event(LiveEvent::Exit(exit))),
-        ExecOutput::Error { error } => Err(refused(error)),
+impl Dialect for Words {
+    type End = ExecExit;
+    const OPERATION: &'static str = OPERATION;
+
+    fn again(&self, [stdout, stderr]: [u64; 2]) -> Target {
+        self.target(&stdout.to_string(), &stderr.to_string())
     }
+
+    fn text(&self, text: &str) -> Result<Incoming<ExecExit>, ClientError> {
+        Ok(match answer(text)? {
+            ExecOutput::Resumed {
+                stdout,
+                stderr,
+                stdin,
+                ..
+            } => Incoming::Joined(Joined {
+                read: [stdout, stderr],
+                stdin,
+            }),
+            ExecOutput::Accepted { stdin } => Incoming::Accepted { stdin },
+            ExecOutput::Exit(exit) => Incoming::End(exit),
+            ExecOutput::Error { error } => Incoming::Complaint(refused(error)),
+            ExecOutput::Started { .. } => {
+                return Err(ClientError::unexpected(OPERATION, "it was started twice"));
+            }
+        })
+    }
+
+    fn binary(&self, frame: Bytes) -> Result<(usize, Bytes), ClientError> {
+        match frame.first() {
+            Some(&STDOUT_CHANNEL) => Ok((0, frame.slice(1..))),
+            Some(&STDERR_CHANNEL) => Ok((1, frame.slice(1..))),
+            Some(channel) => Err(ClientError::unexpected(
+                OPERATION,
+                format!("channel {channel} is unknown"),
+            )),
+            None => Err(ClientError::unexpected(OPERATION, "an empty frame")),
+        }
+    }
+
+    fn close_input(&self) -> Message {
+        text_frame(&ExecInput::CloseStdin)
+    }
+
+    fn acknowledge(&self, [stdout, stderr]: [u64; 2]) -> Message {
+        text_frame(&ExecInput::Ack { stdout, stderr })
+    }
+
+    fn farewell(&self) -> Option<Message> {
+        let signal = Signal::from_number(KILL)?;
+        Some(text_frame(&ExecInput::Signal { signal }))
+    }
+}
+
+fn text_frame(frame: &ExecInput) -> Message {
+    // These types always serialise; an empty object is what a daemon would complain about.
+    Message::text(serde_json::to_string(frame).unwrap_or_else(|_| "{}".to_owned()))
+}
+
+fn answer(text: &str) -> Result<ExecOutput, ClientError> {
+    serde_json::from_str(text)
+        .map_err(|error| ClientError::unexpected(OPERATION, error.to_string()))
 }
 
 /// The socket was open already, so there is no status of HTTP's own; 200 is what it was.
-fn refused(error: ErrorDetail) -> ClientError {
+pub(crate) fn refused(error: ErrorDetail) -> ClientError {
     ClientError::Refused {
         status: 200,
         code: error.code,
         message: error.message,
         hint: error.hint,
     }
+}
+
+pub(crate) fn exec(id: &SessionId, exec_id: u64) -> Target {
+    session(id).fixed("execs").segment(&exec_id.to_string())
 }
 
 impl Client {
@@ -196,37 +216,97 @@ impl Client {
         request: LiveRequest,
     ) -> Result<LiveExec, ClientError> {
         let target = session(id).fixed("exec").fixed("ws");
-        let (sink, stream) = self.websocket(&target).await?.split();
-        let mut sender = LiveSender { sink };
-        let mut receiver = LiveReceiver {
-            stream,
-            complaint: None,
-        };
-        sender
-            .frame(&ExecInput::Start {
-                spec: Box::new(request.spec),
-                argv: request.argv,
-                tty: request.tty,
-                stdin: request.stdin,
-                resumable: false,
+        let mut socket = self.websocket(&target).await?;
+        let counted = request.stdin && request.tty.is_none();
+        let renew = if request.resumable {
+            Renew::WhenLost(Joined {
+                read: [0; 2],
+                stdin: counted.then_some(0),
             })
-            .await?;
-        match receiver.receive().await? {
-            Incoming::Started {
-                session_id,
-                exec_id,
-                notices,
-            } => Ok(LiveExec {
-                session_id,
-                exec_id,
-                notices,
-                sender,
-                receiver,
-            }),
-            Incoming::Event(_) => Err(ClientError::unexpected(
-                OPERATION,
-                "output came before the start",
-            )),
+        } else {
+            Renew::Never
+        };
+        let start = ExecInput::Start {
+            spec: Box::new(request.spec),
+            argv: request.argv,
+            tty: request.tty,
+            stdin: request.stdin,
+            resumable: request.resumable,
+        };
+        socket
+            .send(text_frame(&start))
+            .await
+            .map_err(|error| ClientError::lost(OPERATION, error))?;
+        let (session_id, exec_id, notices) = started(&mut socket).await?;
+        let words = Words {
+            session: id.clone(),
+            exec_id,
+        };
+        let (sender, receiver) = lifeline::hold(self.clone(), words, socket, renew);
+        Ok(LiveExec {
+            session_id,
+            exec_id,
+            notices,
+            sender: LiveSender { line: sender },
+            receiver: LiveReceiver { line: receiver },
+        })
+    }
+
+    /// Goes on with a resumable command. Whoever followed it before is sent away.
+    pub async fn resume_exec(
+        &self,
+        id: &SessionId,
+        exec_id: u64,
+        stdout: Since,
+        stderr: Since,
+    ) -> Result<LiveExec, ClientError> {
+        let words = Words {
+            session: id.clone(),
+            exec_id,
+        };
+        let target = words.target(&stdout.to_string(), &stderr.to_string());
+        let mut socket = self.websocket(&target).await?;
+        let renew = Renew::WhenLost(lifeline::join(&words, &mut socket).await?);
+        let (sender, receiver) = lifeline::hold(self.clone(), words, socket, renew);
+        Ok(LiveExec {
+            session_id: id.clone(),
+            exec_id,
+            notices: Vec::new(),
+            sender: LiveSender { line: sender },
+            receiver: LiveReceiver { line: receiver },
+        })
+    }
+}
+
+async fn started(socket: &mut Socket) -> Result<(SessionId, u64, Vec<String>), ClientError> {
+    loop {
+        match socket.next().await {
+            Some(Ok(Message::Text(text))) => {
+                return match answer(&text)? {
+                    ExecOutput::Started {
+                        session_id,
+                        exec_id,
+                        notices,
+                    } => Ok((session_id, exec_id, notices)),
+                    ExecOutput::Error { error } => Err(refused(error)),
+                    ExecOutput::Resumed { .. }
+                    | ExecOutput::Accepted { .. }
+                    | ExecOutput::Exit(_) => Err(ClientError::unexpected(
+                        OPERATION,
+                        "it did not begin with its start",
+                    )),
+                };
+            }
+            Some(Ok(Message::Binary(_))) => {
+                let why = "output came before the start";
+                return Err(ClientError::unexpected(OPERATION, why));
+            }
+            Some(Ok(Message::Close(_))) | None => {
+                let why = "the daemon closed the connection";
+                return Err(ClientError::lost(OPERATION, why));
+            }
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Err(ClientError::lost(OPERATION, error)),
         }
     }
 }
@@ -235,23 +315,37 @@ impl Client {
 mod tests {
     use super::*;
 
+    fn words() -> Words {
+        Words {
+            session: SessionId::new("a b").unwrap(),
+            exec_id: 7,
+        }
+    }
+
     #[test]
     fn the_first_byte_of_output_is_its_channel() {
-        let event = output(&Bytes::from_static(b"\x01hi")).unwrap();
-        assert_eq!(event, LiveEvent::Stdout(Bytes::from_static(b"hi")));
-        let event = output(&Bytes::from_static(b"\x02")).unwrap();
-        assert_eq!(event, LiveEvent::Stderr(Bytes::new()));
-        assert!(output(&Bytes::new()).is_err());
-        assert!(output(&Bytes::from_static(b"\x09x")).is_err());
+        let read = |frame: &'static [u8]| words().binary(Bytes::from_static(frame));
+        assert_eq!(read(b"\x01hi").unwrap(), (0, Bytes::from_static(b"hi")));
+        assert_eq!(read(b"\x02").unwrap(), (1, Bytes::new()));
+        assert!(read(b"").is_err());
+        assert!(read(b"\x09x").is_err());
     }
 
     #[test]
     fn an_error_frame_carries_code_and_hint() {
         let text = r#"{"type":"error","error":{"code":"capacity","message":"full","hint":"wait"}}"#;
-        let Err(error) = answer(text) else {
+        let Ok(Incoming::Complaint(error)) = words().text(text) else {
             panic!("an error frame was taken for something else");
         };
         assert_eq!(error.code(), boxwood_api::ErrorCode::Capacity);
         assert_eq!(error.hint().as_deref(), Some("wait"));
+    }
+
+    #[test]
+    fn a_command_goes_on_where_it_was() {
+        assert_eq!(
+            words().again([12, 3]).as_str(),
+            "/v1/sessions/a%20b/execs/7/ws?stdout=12&stderr=3"
+        );
     }
 }

@@ -10,6 +10,7 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// A request target under construction.
+#[derive(Clone)]
 pub(crate) struct Target {
     text: String,
     has_query: bool,

@@ -9,7 +9,7 @@ use crate::path::Target;
 use crate::sessions::session;
 use crate::{Client, ClientError};
 
-fn process(id: &SessionId, process: &ProcessId) -> Target {
+pub(crate) fn process(id: &SessionId, process: &ProcessId) -> Target {
     session(id)
         .fixed("managed-process")
         .segment(process.as_str())

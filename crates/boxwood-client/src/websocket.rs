@@ -51,7 +51,7 @@ impl Client {
             "ws://{}{}{}",
             endpoint.authority(),
             endpoint.prefix(),
-            target.as_str()
+            self.pinned(target).as_str()
         )
         .into_client_request()?;
         if let Some(token) = self.authorization() {

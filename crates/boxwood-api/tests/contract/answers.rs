@@ -75,6 +75,7 @@ fn processes_are_absent_where_there_are_none() {
         config_hash: "64ef5155d6f8c832".to_owned(),
         managed_processes: BTreeMap::new(),
         managed_process: None,
+        execs: Vec::new(),
     };
     let json = serde_json::to_value(&bare).expect("JSON");
     assert!(json.get("managed_process").is_none() && json.get("managed_processes").is_none());
@@ -156,10 +157,12 @@ fn health_and_status_are_the_seeds() {
         active_sessions: 0,
         managed_processes: 0,
         session_ttl_sec: 300,
+        warm_boxes: 0,
+        frozen_sessions: 0,
     };
     assert_eq!(
         serde_json::to_string(&status).expect("JSON"),
-        r#"{"backend":{"name":null,"available":false},"active_sessions":0,"managed_processes":0,"session_ttl_sec":300}"#
+        r#"{"backend":{"name":null,"available":false},"active_sessions":0,"managed_processes":0,"session_ttl_sec":300,"warm_boxes":0,"frozen_sessions":0}"#
     );
 }
 

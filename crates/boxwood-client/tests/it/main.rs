@@ -1,0 +1,4 @@
+//! The client against daemons that break off in the middle.
+
+mod daemon;
+mod restarts;
