@@ -48,20 +48,7 @@ impl Daemon {
     ) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let address = free_address()?;
-        let log = File::create(directory.path().join("log"))?;
-        let mut command = Command::new(binary);
-        prepare(&mut command)?;
-        let child = command
-            .arg("serve")
-            .args(["--listen", &address.to_string()])
-            .arg("--state-dir")
-            .arg(directory.path().join("state"))
-            .args(["--backend", backend])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("`boxwood serve` could not be started")?;
+        let child = launch(binary, backend, directory.path(), address, prepare)?;
         let mut daemon = Self {
             child,
             address,
@@ -69,6 +56,20 @@ impl Daemon {
         };
         daemon.wait_until_ready()?;
         Ok(daemon)
+    }
+
+    /// SIGKILL, without a word.
+    pub(super) fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// The next daemon in the place of one that was killed.
+    pub(super) fn start_again(&mut self, binary: &Path) -> Result<()> {
+        let directory = self.directory.path();
+        self.child = launch(binary, "native", directory, self.address, |_| Ok(()))?;
+        self.wait_until_ready()
     }
 
     pub(super) fn connect(&self) -> Result<Connection> {
@@ -116,6 +117,32 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         terminate(&mut self.child, STOP);
     }
+}
+
+fn launch(
+    binary: &Path,
+    backend: &str,
+    directory: &Path,
+    address: SocketAddr,
+    prepare: impl FnOnce(&mut Command) -> Result<()>,
+) -> Result<Child> {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(directory.join("log"))?;
+    let mut command = Command::new(binary);
+    prepare(&mut command)?;
+    command
+        .arg("serve")
+        .args(["--listen", &address.to_string()])
+        .arg("--state-dir")
+        .arg(directory.join("state"))
+        .args(["--backend", backend])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .context("`boxwood serve` could not be started")
 }
 
 /// SIGTERM, time to tidy up, then SIGKILL.

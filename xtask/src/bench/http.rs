@@ -56,13 +56,29 @@ impl Connection {
         Ok(answer.body)
     }
 
-    pub(super) fn request(&mut self, method: &str, path: &str, body: &str) -> Result<Answer> {
+    /// Sends a request whose answer nobody may ever read.
+    pub(super) fn send(&mut self, method: &str, path: &str, body: &str) -> Result<()> {
         let message = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             self.address,
             body.len()
         );
-        self.stream.write_all(message.as_bytes())?;
+        Ok(self.stream.write_all(message.as_bytes())?)
+    }
+
+    /// Nothing has come and the connection is open.
+    pub(super) fn is_silent(&mut self) -> Result<bool> {
+        self.stream.set_nonblocking(true)?;
+        let silent = matches!(
+            self.stream.peek(&mut [0]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock
+        );
+        self.stream.set_nonblocking(false)?;
+        Ok(silent)
+    }
+
+    pub(super) fn request(&mut self, method: &str, path: &str, body: &str) -> Result<Answer> {
+        self.send(method, path, body)?;
         let head = self.read_head()?;
         let length = head
             .content_length

@@ -151,7 +151,7 @@ fn daemons(binary: &Path, note: &mut String) -> Result<Measured> {
 }
 
 /// Creates `count` sessions from several connections, each used once.
-fn create(daemon: &Daemon, name: &str, count: u32) -> Result<()> {
+pub(super) fn create(daemon: &Daemon, name: &str, count: u32) -> Result<()> {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..CREATORS)
             .map(|worker| {
@@ -175,7 +175,7 @@ fn create(daemon: &Daemon, name: &str, count: u32) -> Result<()> {
     })
 }
 
-fn run_true(connection: &mut super::http::Connection, session: &str) -> Result<()> {
+pub(super) fn run_true(connection: &mut super::http::Connection, session: &str) -> Result<()> {
     let answer = connection.call(
         "POST",
         &format!("/v1/sessions/{session}/exec"),
@@ -189,7 +189,7 @@ fn run_true(connection: &mut super::http::Connection, session: &str) -> Result<(
     Ok(())
 }
 
-struct Snapshot {
+pub(super) struct Snapshot {
     daemon: Memory,
     /// Everything below the daemon.
     boxes: Memory,
@@ -197,7 +197,15 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    fn take(daemon: &Daemon) -> Result<Self> {
+    pub(super) fn boxes_kib(&self) -> f64 {
+        kib(self.boxes.private_kib)
+    }
+
+    pub(super) fn daemon_kib(&self) -> f64 {
+        kib(self.daemon.private_kib)
+    }
+
+    pub(super) fn take(daemon: &Daemon) -> Result<Self> {
         let pids = procfs::descendants(&[daemon.pid()])?;
         let own = fs::read_link("/proc/self/ns/pid")?;
         let namespaces: BTreeSet<_> = pids

@@ -14,6 +14,7 @@ mod exec;
 mod http;
 mod idle;
 mod langbot;
+mod load;
 mod procfs;
 mod relay;
 mod sample;
@@ -46,7 +47,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     /// Measure these only: exec, apart, create, idle, many, relay, daemon; backends, or of these
-    /// backends-exec, backends-create; langbot, or of these langbot-ping, langbot-exec,
+    /// backends-exec, backends-create; load, or of these load-output, load-forks, load-connections,
+    /// load-crowd, load-adoption; langbot, or of these langbot-ping, langbot-exec,
     /// langbot-create, langbot-relay, langbot-at-once
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
@@ -79,8 +81,9 @@ const ROWS: [&str; 7] = ["exec", "apart", "create", "idle", "many", "relay", "da
 pub(crate) fn run(args: &Args) -> Result<()> {
     let known: Vec<_> = ROWS
         .into_iter()
-        .chain([backends::PREFIX, langbot::PREFIX])
+        .chain([backends::PREFIX, load::PREFIX, langbot::PREFIX])
         .chain(backends::NAMES)
+        .chain(load::NAMES)
         .chain(langbot::names())
         .collect();
     for name in &args.only {
@@ -106,12 +109,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         move |name: &str| wanted(&args.only, name) || args.only.iter().any(|only| only == prefix)
     };
     let backends = backends::rows(&binary, effort, group(backends::PREFIX));
+    let load = load::rows(&binary, effort, group(load::PREFIX));
     let langbot = langbot::rows(&binary, effort, group(langbot::PREFIX));
     machine.look_again();
     let report = Report {
         machine,
         rows,
         backends,
+        load,
         langbot,
     };
     match args.output {

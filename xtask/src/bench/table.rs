@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::sample::Samples;
-use super::{backends, langbot};
+use super::{backends, langbot, load};
 
 /// One promise, and what was measured about it.
 #[derive(Serialize)]
@@ -159,6 +159,9 @@ pub(super) struct Report {
     /// The same box on every engine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) backends: Vec<Row>,
+    /// What a crowd does to one of its members.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) load: Vec<Row>,
     /// What LangBot's own client measured, told apart because its times hold the client's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) langbot: Vec<Row>,
@@ -183,6 +186,7 @@ impl Report {
         }
         for (title, about, rows) in [
             ("On every backend", backends::ABOUT, &self.backends),
+            ("Under load", load::ABOUT, &self.load),
             (
                 "Through LangBot's own client",
                 langbot::ABOUT,

@@ -1,0 +1,48 @@
+//! What a crowd does to one of its members.
+//!
+//! Comes in: our binary, and which rows. Goes out: those rows. Never here: other people's programs,
+//! except where a number means nothing without them.
+
+mod adoption;
+mod crowd;
+mod neighbour;
+
+use std::path::Path;
+
+use super::Effort;
+use super::table::Row;
+
+/// Every row's name starts like this; alone it means all of them.
+pub(super) const PREFIX: &str = "load";
+
+const OUTPUT: &str = "load-output";
+const FORKS: &str = "load-forks";
+const CONNECTIONS: &str = "load-connections";
+const CROWD: &str = "load-crowd";
+const ADOPTION: &str = "load-adoption";
+pub(super) const NAMES: [&str; 5] = [OUTPUT, FORKS, CONNECTIONS, CROWD, ADOPTION];
+
+/// What stands above the table of these rows.
+pub(super) const ABOUT: &str = "\
+Both sides are ours: the same thing with and without the crowd. A flood is switched on and off many times within a \
+row, so that both sides see the same machine. The client that measures, the flood and the daemon share the \
+machine's processors.";
+
+pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for name in NAMES.into_iter().filter(|name| wanted(name)) {
+        eprintln!("measuring: {name}");
+        match name {
+            OUTPUT => rows.push(neighbour::row(binary, effort, neighbour::Flood::Output)),
+            FORKS => rows.push(neighbour::row(binary, effort, neighbour::Flood::Forks)),
+            CONNECTIONS => rows.push(neighbour::row(
+                binary,
+                effort,
+                neighbour::Flood::Connections,
+            )),
+            CROWD => rows.extend(crowd::rows(binary, effort)),
+            _ => rows.push(adoption::row(binary)),
+        }
+    }
+    rows
+}
