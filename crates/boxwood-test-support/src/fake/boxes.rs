@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 use boxwood_api::SessionId;
 use boxwood_backend::{BoxHandle, ExitStatus};
 use boxwood_policy::{AdmittedMount, AdmittedSpec};
+use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
@@ -41,6 +42,7 @@ pub struct FakeBox {
     /// The daemon that made it, or took it over last.
     owner: Mutex<Weak<Life>>,
     alive: watch::Sender<bool>,
+    frozen: AtomicBool,
 }
 
 impl FakeBox {
@@ -70,6 +72,7 @@ impl FakeBox {
             record: Mutex::default(),
             owner: Mutex::default(),
             alive: watch::Sender::new(true),
+            frozen: AtomicBool::new(false),
         })
     }
 
@@ -145,6 +148,26 @@ impl FakeBox {
         self.die();
         let root = lock(&self.root).take();
         root.map_or(Ok(()), TempDir::close)
+    }
+
+    /// Whether its programs stand still.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::Acquire)
+    }
+
+    /// Stops every real program. Scripts live in this process and go on: they are told of nothing
+    /// meanwhile, because whoever tells them something thaws first.
+    pub(super) fn freeze(&self) {
+        self.frozen.store(true, Ordering::Release);
+        if self.has_children.load(Ordering::Acquire) {
+            tree::stop_marked(&program::box_mark(&self.id));
+        }
+    }
+
+    pub(super) fn thaw(&self) {
+        if self.frozen.swap(false, Ordering::AcqRel) && self.has_children.load(Ordering::Acquire) {
+            tree::signal_marked(&program::box_mark(&self.id), Signal::CONT);
+        }
     }
 
     pub(super) fn remember(&self, record: &[u8]) {

@@ -77,6 +77,7 @@ pub struct FakeBackend {
     starts: AtomicUsize,
     shut_down: AtomicUsize,
     live_mounts: AtomicBool,
+    freezes: AtomicBool,
     mounting: Arc<Mounting>,
     pub images: FakeImages,
 }
@@ -117,6 +118,7 @@ impl FakeBackend {
             starts: AtomicUsize::new(0),
             shut_down: AtomicUsize::new(0),
             live_mounts: AtomicBool::new(true),
+            freezes: AtomicBool::new(true),
             mounting: Arc::default(),
             images: FakeImages::default(),
         }
@@ -177,6 +179,11 @@ impl FakeBackend {
     /// Is a backend whose boxes have the mounts they were made with, and no others.
     pub fn forbid_live_mounts(&self) {
         self.live_mounts.store(false, Ordering::Release);
+    }
+
+    /// Is a backend whose boxes cannot be frozen.
+    pub fn forbid_freezing(&self) {
+        self.freezes.store(false, Ordering::Release);
     }
 
     pub fn delay_mounts(&self, delay: Duration) {
@@ -293,7 +300,8 @@ impl FakeBackend {
     fn hold(&self, found: Arc<FakeBox>) -> FakeSandbox {
         let mounting = self.live_mounts.load(Ordering::Acquire);
         let mounting = mounting.then(|| Arc::clone(&self.mounting));
-        FakeSandbox::new(Link::new(&self.host, &self.life, found), mounting)
+        let freezes = self.freezes.load(Ordering::Acquire);
+        FakeSandbox::new(Link::new(&self.host, &self.life, found), mounting, freezes)
     }
 
     async fn take_over(&self, handle: &BoxHandle) -> Result<Adopted, AdoptError> {

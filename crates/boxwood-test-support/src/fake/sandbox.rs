@@ -11,6 +11,7 @@ use boxwood_backend::{
 };
 use boxwood_policy::AdmittedMount;
 
+use super::boxes::FakeBox;
 use super::life::Point;
 use super::link::Link;
 use super::{Mounting, control, files, launch, lock, pipes};
@@ -20,14 +21,16 @@ pub(super) struct FakeSandbox {
     label: IsolationLabel,
     /// `None`: takes no mounts while it lives.
     mounting: Option<Arc<Mounting>>,
+    freezes: bool,
 }
 
 impl FakeSandbox {
-    pub(super) fn new(link: Arc<Link>, mounting: Option<Arc<Mounting>>) -> Self {
+    pub(super) fn new(link: Arc<Link>, mounting: Option<Arc<Mounting>>, freezes: bool) -> Self {
         Self {
             link,
             label: label(),
             mounting,
+            freezes,
         }
     }
 
@@ -54,6 +57,13 @@ impl FakeSandbox {
     async fn reach(&self, point: Point) -> io::Result<()> {
         let Link { host, life, to, .. } = &*self.link;
         host.faults.reach(point, life, Some(to)).await
+    }
+
+    /// Looking through `/proc` takes a while.
+    async fn aside(&self, work: fn(&FakeBox)) -> Result<(), ControlError> {
+        let to = Arc::clone(&self.link.to);
+        let done = tokio::task::spawn_blocking(move || work(&to)).await;
+        done.map_err(|error| ControlError::Io(io::Error::other(error)))
     }
 
     async fn start_program(&self, request: SpawnRequest) -> Result<Process, SpawnError> {
@@ -202,11 +212,19 @@ impl Sandbox for FakeSandbox {
     }
 
     fn freeze(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
-        Box::pin(async { Ok(false) })
+        Box::pin(self.link.life.live(async move {
+            if !self.freezes {
+                return Ok(false);
+            }
+            if !self.is_alive() {
+                return Err(ControlError::Gone);
+            }
+            self.aside(FakeBox::freeze).await.map(|()| true)
+        }))
     }
 
     fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>> {
-        Box::pin(async { Ok(()) })
+        Box::pin(self.link.life.live(self.aside(FakeBox::thaw)))
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {

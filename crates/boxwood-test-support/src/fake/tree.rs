@@ -21,6 +21,24 @@ pub(super) fn kill_marked(mark: &str) {
     }
 }
 
+/// Stops everything that carries the mark, until nothing of it runs.
+pub(super) fn stop_marked(mark: &str) {
+    for _ in 0..ROUNDS {
+        let running = marked(mark)
+            .into_iter()
+            .filter(|pid| state_and_parent(*pid).is_some_and(|(state, _)| state != 'T'));
+        let running: Vec<_> = running.filter_map(Pid::from_raw).collect();
+        if running.is_empty() {
+            return;
+        }
+        for pid in running {
+            let _ = kill_process(pid, Signal::STOP);
+        }
+        // The kernel stops a process when it next looks.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 /// Returns how many processes were there to be signalled.
 pub(super) fn signal_marked(mark: &str, signal: Signal) -> usize {
     let found = marked(mark);
