@@ -2,14 +2,19 @@
 //!
 //! Cloneable, because callers that meet in one creation share its error.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use boxwood_api::{ErrorCode, ProcessId, SessionId};
 use boxwood_backend::{
     ControlError, FileError, FileFault, MountError, SpawnError, StartError, StopError,
 };
+use boxwood_ledger::LedgerError;
 
 use crate::admission::Busy;
+
+/// Why a session is gone whose box ended by itself.
+pub(crate) const DIED: &str = "its box has died";
 
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -25,8 +30,17 @@ pub enum SessionError {
     },
     #[error("session {session} was deleted while it was being started")]
     DeletedWhileStarting { session: SessionId },
-    #[error("session {session} is gone: its box has died")]
-    Gone { session: SessionId },
+    /// The session is not there any more, or the one that is there is another.
+    #[error("session {session} is gone: {why}")]
+    Gone { session: SessionId, why: String },
+    /// A box that is not written down could be lost, so it is not started.
+    #[error("there is no room left in the state directory `{}` to write the session down", .directory.display())]
+    StateFull { directory: PathBuf },
+    #[error("session {session} could not be written down")]
+    Unrecorded {
+        session: SessionId,
+        source: Arc<LedgerError>,
+    },
     #[error("there are already {limit} sessions, which is the most this daemon keeps")]
     TooManySessions { limit: usize },
     #[error("there are already {limit} managed processes, which is the most this daemon runs")]
@@ -130,9 +144,10 @@ impl SessionError {
             Self::NotFound { .. } => ErrorCode::SessionNotFound,
             Self::Conflict { .. } => ErrorCode::SessionConflict,
             Self::DeletedWhileStarting { .. } | Self::Gone { .. } => ErrorCode::SessionGone,
-            Self::TooManySessions { .. } | Self::TooManyProcesses { .. } | Self::Busy(_) => {
-                ErrorCode::Capacity
-            }
+            Self::TooManySessions { .. }
+            | Self::TooManyProcesses { .. }
+            | Self::Busy(_)
+            | Self::StateFull { .. } => ErrorCode::Capacity,
             Self::ShuttingDown | Self::Unavailable { .. } => ErrorCode::BackendUnavailable,
             Self::Invalid { .. } | Self::InputClosed | Self::UnknownBackend { .. } => {
                 ErrorCode::ValidationError
@@ -148,7 +163,9 @@ impl SessionError {
             Self::ProcessConflict { .. }
             | Self::ProcessNotRunning { .. }
             | Self::ProcessReplaced { .. } => ErrorCode::ManagedProcessConflict,
-            Self::Stop { .. } | Self::Internal { .. } => ErrorCode::InternalError,
+            Self::Stop { .. } | Self::Unrecorded { .. } | Self::Internal { .. } => {
+                ErrorCode::InternalError
+            }
         }
     }
 
@@ -164,7 +181,13 @@ impl SessionError {
             Self::TooManySessions { .. } => "delete a session that is no longer needed",
             Self::TooManyProcesses { .. } => "stop a managed process that is no longer needed",
             Self::Busy(busy) => busy.hint(),
-            Self::Gone { .. } => "ask again: the session is made anew",
+            Self::Gone { .. } => {
+                "ask again, without an incarnation if one was named: the session is made anew"
+            }
+            Self::StateFull { .. } => "free space there; sessions that exist go on meanwhile",
+            Self::Unrecorded { .. } => {
+                "restart the daemon: boxes live on, and the ledger is mended"
+            }
             Self::ExecNotFound { .. } => {
                 "list the session's commands; ended ones are remembered for a while only"
             }
@@ -180,11 +203,26 @@ impl SessionError {
         Some(hint.to_owned())
     }
 
+    pub(crate) fn died(session: &SessionId) -> Self {
+        Self::Gone {
+            session: session.clone(),
+            why: DIED.to_owned(),
+        }
+    }
+
+    pub(crate) fn unrecorded(session: &SessionId, source: LedgerError) -> Self {
+        match source {
+            LedgerError::Full { directory } => Self::StateFull { directory },
+            source => Self::Unrecorded {
+                session: session.clone(),
+                source: Arc::new(source),
+            },
+        }
+    }
+
     pub(crate) fn spawn(session: &SessionId, source: SpawnError) -> Self {
         match source {
-            SpawnError::Gone => Self::Gone {
-                session: session.clone(),
-            },
+            SpawnError::Gone => Self::died(session),
             source => Self::Spawn {
                 session: session.clone(),
                 source: Arc::new(source),
@@ -194,9 +232,7 @@ impl SessionError {
 
     pub(crate) fn mount(session: &SessionId, source: MountError) -> Self {
         match source {
-            MountError::Gone => Self::Gone {
-                session: session.clone(),
-            },
+            MountError::Gone => Self::died(session),
             source => Self::Mount {
                 session: session.clone(),
                 source: Arc::new(source),

@@ -60,6 +60,10 @@ impl Registry {
             let session = &lease.session;
             let (living, sandbox) = (&session.spec, &*session.sandbox);
             let joined = session.mounts.join(sandbox, living, &spec, &brought).await;
+            // Also after a failure: some may have joined before it.
+            if let Err(error) = session.remember().await {
+                tracing::warn!(session = %session.id, %error, "a box was not told of its new mounts");
+            }
             joined
                 .map_err(|source| {
                     tracing::warn!(session = %session.id, error = %source, "a mount did not join");

@@ -6,8 +6,10 @@
 
 mod activity;
 mod admission;
+mod adoption;
 mod backends;
 mod capture;
+mod closing;
 mod compat;
 mod drain;
 mod error;
@@ -24,21 +26,24 @@ mod notes;
 mod processes;
 mod reaper;
 mod reason;
+mod record;
 mod registry;
 mod session;
 mod sessions;
 mod settings;
 mod slot;
 mod spawning;
+mod starting;
 mod warm;
 
 pub use admission::{Budget, Busy, Held, Load, LoadLimits};
+pub use adoption::{Lost, Recovery};
 pub use backends::{Backends, Candidate, Choice};
 pub use error::SessionError;
 pub use live::{LiveControl, LiveEvent, LiveExec};
 pub use managed::{Attachable, Attachment, LogChunk, LogStream, ProcessLogs, Replace};
 pub use sessions::{Sessions, Workload};
-pub use settings::Settings;
+pub use settings::{Settings, ShutdownBoxes};
 pub use warm::WarmWish;
 
 /// What callers of this crate need from the layer below it.

@@ -4,29 +4,27 @@
 //! has, the set that is there now. Never here: whether a mount is allowed. Policy said so, and said
 //! which may join.
 
-use std::os::fd::AsFd as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use boxwood_backend::{MountError, Sandbox};
-use boxwood_policy::{AdmittedMount, AdmittedSpec, Joining};
-use rustix::fs::{AtFlags, StatxFlags, statx};
+use boxwood_policy::{
+    AdmittedMount, AdmittedSpec, FileIdentity, Joining, MountRecord, RecordError, Reopen,
+};
 
 use crate::activity::lock;
+use crate::record::identify;
 
 /// Every mount that joined stays until the box goes, also below the one that took its place. A
 /// session that has seen so many is treated like one that cannot take any.
 const MOST_JOINED: usize = 512;
 
-/// A file as the kernel tells it from all others, by device and number. The descriptor in the mount
-/// keeps the number from being given to another file.
-type Identity = Option<(u32, u32, u64)>;
+/// The descriptor in the mount, or the box that has it, keeps the number from being given to another
+/// file.
+type Identity = Option<FileIdentity>;
 
-/// Does not ask a remote file system: whoever opened the file has just done that.
 fn identity(mount: &AdmittedMount) -> Identity {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = statx(mount.source().fd().as_fd(), "", flags, StatxFlags::INO).ok()?;
-    Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
+    identify(mount.source())
 }
 
 /// A mount and what it really shows.
@@ -107,6 +105,35 @@ impl Mounts {
             joined: AtomicUsize::new(0),
             joining: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Of a box that was taken over. What a mount shows is what it showed when it was made, whatever
+    /// its path leads to by now.
+    pub(crate) fn restored(
+        records: Vec<MountRecord>,
+        joined: usize,
+        reopen: Reopen<'_>,
+    ) -> Result<Self, RecordError> {
+        let known = records.into_iter().map(|record| {
+            Ok(Known {
+                identity: record.source().identity,
+                mount: AdmittedMount::restored(record, reopen)?,
+            })
+        });
+        Ok(Self {
+            present: Mutex::new(known.collect::<Result<_, _>>()?),
+            joined: AtomicUsize::new(joined),
+            joining: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// What is there now, and how many have joined.
+    pub(crate) fn record(&self) -> (Vec<MountRecord>, usize) {
+        let present = lock(&self.present);
+        let records = present
+            .iter()
+            .map(|known| known.mount.record(&|_| known.identity));
+        (records.collect(), self.joined.load(Ordering::Acquire))
     }
 
     pub(crate) fn present(&self) -> Vec<AdmittedMount> {

@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use boxwood_api::{ProcessId, ProcessInfo, ProcessSpec, SessionId};
+use boxwood_api::{ProcessId, ProcessInfo, ProcessSpec};
 use boxwood_backend::{KeptProcess, SpawnRequest, Stdio};
 
 use crate::SessionError;
 use crate::leash::{Killed, kill_later};
 use crate::managed::{Claim, Managed, Replace, launch};
 use crate::registry::Registry;
-use crate::session::{Ending, Lease, Session};
+use crate::session::{Ending, Handle, Lease, Session};
 use crate::spawning::spawn;
 
 /// In a task of its own: a caller that vanishes leaves a started process, not half a one.
 pub(crate) async fn start(
     registry: &Arc<Registry>,
-    id: &SessionId,
+    handle: Handle<'_>,
     spec: ProcessSpec,
     replace: Replace,
 ) -> Result<ProcessInfo, SessionError> {
     check(&spec)?;
-    let lease = registry.existing(id).await?;
+    let lease = registry.existing(handle).await?;
     let backend = &lease.session.backend;
     if !backend.capabilities().managed_processes {
         return Err(SessionError::Invalid {
@@ -94,31 +94,31 @@ async fn terminate(registry: &Arc<Registry>, lease: &Lease, managed: &Managed) {
 
 pub(crate) fn get(
     registry: &Registry,
-    id: &SessionId,
+    handle: Handle<'_>,
     process: &ProcessId,
 ) -> Result<Arc<Managed>, SessionError> {
-    let session = registry.peek(id)?;
+    let session = registry.peek(handle)?;
     session
         .processes
         .get(process)
         .ok_or_else(|| SessionError::ProcessNotFound {
-            session: id.clone(),
+            session: handle.id.clone(),
             process: process.clone(),
         })
 }
 
 pub(crate) async fn stop(
     registry: &Arc<Registry>,
-    id: &SessionId,
+    handle: Handle<'_>,
     process: &ProcessId,
 ) -> Result<ProcessInfo, SessionError> {
-    let lease = registry.existing(id).await?;
+    let lease = registry.existing(handle).await?;
     let managed = loop {
         match lease.session.processes.take(process) {
             Ok(Some(managed)) => break managed,
             Ok(None) => {
                 return Err(SessionError::ProcessNotFound {
-                    session: id.clone(),
+                    session: handle.id.clone(),
                     process: process.clone(),
                 });
             }

@@ -1,37 +1,28 @@
 //! The one place that knows which sessions exist.
 //!
-//! Comes in: admitted specs, deletes, the news that a box died. Goes out: leases on living
-//! sessions. Never here: a lock held while a backend works. Creations and removals run in tasks of
-//! their own, so a caller that vanishes leaves neither half a box nor half a removal.
+//! Comes in: admitted specs, and whoever asks for a session. Goes out: leases on living sessions.
+//! Never here: a lock held while a backend works. Creations and removals run in tasks of their own
+//! (`starting`, `closing`), so a caller that vanishes leaves neither half a box nor half a removal.
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
-use boxwood_api::{EventKind, SessionId};
-use boxwood_backend::Witness;
+use boxwood_api::SessionId;
+use boxwood_ledger::Ledger;
 use boxwood_policy::AdmittedSpec;
-use futures_util::FutureExt as _;
-use futures_util::future::join_all;
 use tokio::sync::watch;
-use tokio::time::timeout;
 
-use crate::activity::{Attended, lock};
+use crate::activity::lock;
 use crate::admission::Gate;
-use crate::backends::{Backends, Begun};
+use crate::backends::Backends;
 use crate::compat::first_difference;
 use crate::events::Events;
 use crate::mounts::Brought;
-use crate::session::{Ending, Lease, Session};
-use crate::slot::{Close, Settle, Settled, Slot, Started, settled};
+use crate::session::{Handle, Lease, Session};
+use crate::slot::{Settled, Slot, settled};
 use crate::warm::Warm;
 use crate::{SessionError, Settings};
-
-/// For managed processes whose whole session goes: shorter than a stop of their own, because
-/// somebody waits for the session to be gone.
-const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Registry {
     pub(crate) backends: Backends,
@@ -41,10 +32,10 @@ pub(crate) struct Registry {
     pub(crate) exec_ids: AtomicU64,
     /// Boxes that wait for a session.
     pub(crate) warm: Warm,
-    slots: Mutex<HashMap<SessionId, Slot<Arc<Session>>>>,
-    /// One counter for all ids: it never goes back, and no memory of old ids is needed.
-    incarnations: AtomicU64,
-    shutting_down: AtomicBool,
+    /// What the next daemon finds, and where incarnations come from.
+    pub(crate) ledger: Ledger,
+    pub(crate) slots: Mutex<HashMap<SessionId, Slot<Arc<Session>>>>,
+    pub(crate) shutting_down: AtomicBool,
 }
 
 /// What looking up an id came to.
@@ -60,7 +51,7 @@ pub(crate) enum Found {
 }
 
 impl Registry {
-    pub(crate) fn new(backends: Backends, settings: Settings) -> Self {
+    pub(crate) fn new(backends: Backends, settings: Settings, ledger: Ledger) -> Self {
         Self {
             backends,
             gate: Gate::new(&settings.load, settings.max_processes),
@@ -68,24 +59,25 @@ impl Registry {
             events: Events::new(),
             exec_ids: AtomicU64::new(1),
             warm: Warm::default(),
+            ledger,
             slots: Mutex::default(),
-            incarnations: AtomicU64::new(1),
             shutting_down: AtomicBool::new(false),
         }
     }
 
-    /// The session of that name, made when it is missing. Callers that come while it is being made
-    /// share that creation and its error.
+    /// The session of that name, made when it is missing and no certain one is meant. Callers that
+    /// come while it is being made share that creation and its error.
     pub(crate) async fn get_or_create(
         self: &Arc<Self>,
         spec: &Arc<AdmittedSpec>,
+        incarnation: Option<u64>,
     ) -> Result<Lease, SessionError> {
         self.backends.check(spec.backend().unwrap_or_default())?;
         let brought = Arc::new(Brought::by(spec));
         let mut start_as = Arc::clone(spec);
         let mut retried = false;
         loop {
-            match self.look_up_or_start(spec, &brought, &start_as)? {
+            match self.look_up_or_start(spec, incarnation, &brought, &start_as)? {
                 Found::Lease(lease) => {
                     let session = Arc::clone(&lease.session);
                     let lease = lease.awake().await?;
@@ -117,15 +109,18 @@ impl Registry {
     fn look_up_or_start(
         self: &Arc<Self>,
         spec: &Arc<AdmittedSpec>,
+        incarnation: Option<u64>,
         brought: &Brought,
         start_as: &Arc<AdmittedSpec>,
     ) -> Result<Found, SessionError> {
         let id = spec.session();
+        let handle = Handle { id, incarnation };
         let mut slots = lock(&self.slots);
         if self.shutting_down.load(Ordering::Acquire) {
             return Err(SessionError::ShuttingDown);
         }
         match slots.get(id) {
+            Some(Slot::Ready { session }) if !handle.means(session) => Err(self.missing(handle)),
             Some(Slot::Ready { session }) if !session.sandbox.is_alive() => {
                 let dead = Arc::clone(session);
                 drop(slots);
@@ -134,7 +129,8 @@ impl Registry {
             Some(Slot::Ready { session }) => match first_difference(&session.spec, spec) {
                 None => match outdated(session, spec, brought) {
                     None => Ok(Found::Lease(Lease::new(session))),
-                    Some(why) if session.is_idle() => {
+                    // Whoever means this very one does not want another in its place.
+                    Some(why) if session.is_idle() && incarnation.is_none() => {
                         let session = Arc::clone(session);
                         drop(slots);
                         Ok(self.remake(&session, spec, brought, &why))
@@ -150,6 +146,9 @@ impl Registry {
                     value: difference.value,
                 }),
             },
+            Some(Slot::Starting { .. } | Slot::Closing { .. }) | None if incarnation.is_some() => {
+                Err(self.missing(handle))
+            }
             // A request that the new session would not fit waits to be told so by a session that
             // really exists; one that comes after a delete waits for that to be over.
             Some(Slot::Starting {
@@ -188,81 +187,31 @@ impl Registry {
         }
     }
 
-    /// Makes the box and settles the slot, whichever way it goes.
-    async fn start(self: Arc<Self>, spec: Arc<AdmittedSpec>, settle: Settle) {
-        let progress = self.events.progress_of(spec.session());
-        let nobody = Witness::none();
-        let starting = AssertUnwindSafe(self.box_for(&spec, &progress, &nobody)).catch_unwind();
-        let outcome = match starting.await {
-            Ok(Ok(begun)) => self.admit_box(begun),
-            Ok(Err(error)) => {
-                tracing::warn!(session = %spec.session(), %error, "a box did not start");
-                lock(&self.slots).remove(spec.session());
-                Err(error)
-            }
-            Err(_panic) => {
-                lock(&self.slots).remove(spec.session());
-                Err(SessionError::Internal {
-                    step: "the backend panicked while it started a box",
-                })
-            }
-        };
-        settle.send_replace(Some(outcome));
-    }
-
-    fn admit_box(self: &Arc<Self>, begun: Begun) -> Result<(), SessionError> {
-        let session = Arc::new(Session::new(
-            begun.spec,
-            begun.sandbox,
-            begun.backend,
-            self.incarnations.fetch_add(1, Ordering::Relaxed),
-            self.events.clone(),
-        ));
-        let incarnation = session.incarnation;
-        self.events
-            .emit(&session.id, || EventKind::SessionCreated { incarnation });
-        let mut slots = lock(&self.slots);
-        // The slot is there: only this start takes it away. Should it not be, the box must go.
-        let next = match slots.get_mut(&session.id) {
-            Some(slot) => slot.started(Arc::clone(&session)),
-            None => Started::Stop {
-                session: Arc::clone(&session),
-                why: "superseded".to_owned(),
-                closed: watch::Sender::new(None),
-            },
-        };
-        drop(slots);
-        match next {
-            Started::Serve => {
-                tokio::spawn(watch_box(Arc::downgrade(self), session));
-                Ok(())
-            }
-            Started::Stop {
-                session,
-                why,
-                closed,
-            } => {
-                let id = session.id.clone();
-                self.stop_later(session, Ending::Asked, why, closed);
-                Err(SessionError::DeletedWhileStarting { session: id })
-            }
-        }
-    }
-
     /// A living session, waited for while it starts, never created.
-    pub(crate) async fn existing(&self, id: &SessionId) -> Result<Lease, SessionError> {
+    pub(crate) async fn existing<'a>(
+        &self,
+        handle: impl Into<Handle<'a>>,
+    ) -> Result<Lease, SessionError> {
+        let handle = handle.into();
         loop {
-            let found = match lock(&self.slots).get(id) {
+            let found = match lock(&self.slots).get(handle.id) {
+                Some(Slot::Ready { session }) if !handle.means(session) => {
+                    return Err(self.missing(handle));
+                }
+                Some(Slot::Ready { session }) if session.is_let_go() => {
+                    return Err(SessionError::ShuttingDown);
+                }
                 Some(Slot::Ready { session }) if session.sandbox.is_alive() => {
                     Ok(Lease::new(session))
                 }
-                Some(Slot::Ready { session }) => {
-                    return Err(SessionError::Gone {
-                        session: session.id.clone(),
-                    });
+                Some(Slot::Ready { session }) => return Err(SessionError::died(&session.id)),
+                // Nobody was told its number yet.
+                Some(Slot::Starting { started, .. }) if handle.incarnation.is_none() => {
+                    Err(started.clone())
                 }
-                Some(Slot::Starting { started, .. }) => Err(started.clone()),
-                Some(Slot::Closing { .. }) | None => return Err(not_found(id)),
+                Some(Slot::Starting { .. } | Slot::Closing { .. }) | None => {
+                    return Err(self.missing(handle));
+                }
             };
             match found {
                 Ok(lease) => return lease.awake().await,
@@ -272,11 +221,32 @@ impl Registry {
     }
 
     /// A living session, without waiting and without counting as use.
-    pub(crate) fn peek(&self, id: &SessionId) -> Result<Arc<Session>, SessionError> {
-        match lock(&self.slots).get(id) {
-            Some(Slot::Ready { session }) => Ok(Arc::clone(session)),
-            Some(Slot::Starting { .. } | Slot::Closing { .. }) | None => Err(not_found(id)),
+    pub(crate) fn peek<'a>(
+        &self,
+        handle: impl Into<Handle<'a>>,
+    ) -> Result<Arc<Session>, SessionError> {
+        let handle = handle.into();
+        match lock(&self.slots).get(handle.id) {
+            Some(Slot::Ready { session }) if handle.means(session) => Ok(Arc::clone(session)),
+            Some(_) | None => Err(self.missing(handle)),
         }
+    }
+
+    /// What to say to whoever means a session that is not there: how it ended, where a certain one
+    /// is meant.
+    pub(crate) fn missing(&self, handle: Handle<'_>) -> SessionError {
+        let session = handle.id.clone();
+        let Some(incarnation) = handle.incarnation else {
+            return SessionError::NotFound { session };
+        };
+        let why = match self.ledger.end_of(&session, incarnation) {
+            Some(end) => end.why,
+            None if self.ledger.has_given_out(incarnation) => {
+                format!("incarnation {incarnation} of it is no longer there")
+            }
+            None => format!("there never was an incarnation {incarnation} of it"),
+        };
+        SessionError::Gone { session, why }
     }
 
     pub(crate) fn ready(&self) -> Vec<Arc<Session>> {
@@ -312,123 +282,6 @@ impl Registry {
                 Slot::Ready { .. } => (starting, closing),
             })
     }
-
-    pub(crate) async fn delete(
-        self: &Arc<Self>,
-        id: &SessionId,
-        why: &str,
-    ) -> Result<(), SessionError> {
-        let started = match self.begin_close(id, why, |_| true) {
-            None => return Err(not_found(id)),
-            Some(Close::Stop { session, closed }) => {
-                let done = closed.subscribe();
-                self.stop_later(session, Ending::Asked, why.to_owned(), closed);
-                return settled(done).await;
-            }
-            Some(Close::UnderWay(closed)) => return settled(closed).await,
-            Some(Close::AfterStart(started)) => started,
-        };
-        // The start ends either in a removal, which is then under way, or in an error, which
-        // leaves nothing: both are what was asked for.
-        let _ = settled(started).await;
-        let closed = match lock(&self.slots).get(id) {
-            Some(Slot::Closing { closed }) => closed.clone(),
-            Some(_) | None => return Ok(()),
-        };
-        settled(closed).await
-    }
-
-    /// Closes this very session if it is still the one in its slot and `wanted` says so under the
-    /// lock. Does not wait.
-    pub(crate) fn close_if(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        ending: Ending,
-        why: &str,
-        wanted: impl FnOnce(&Session) -> bool,
-    ) {
-        let same = |found: &Arc<Session>| Arc::ptr_eq(found, session) && wanted(found);
-        if let Some(Close::Stop { session, closed }) = self.begin_close(&session.id, why, same) {
-            self.stop_later(session, ending, why.to_owned(), closed);
-        }
-    }
-
-    /// Gets a dead session out of the way; what comes back settles when it is.
-    fn close_dead(self: &Arc<Self>, session: &Arc<Session>) -> Settled {
-        self.close_if(session, Ending::Died, "its box died", |_| true);
-        self.closing(&session.id)
-    }
-
-    /// Settles when the removal that is under way, if any, is over.
-    pub(crate) fn closing(&self, id: &SessionId) -> Settled {
-        match lock(&self.slots).get(id) {
-            Some(Slot::Closing { closed }) => closed.clone(),
-            Some(_) | None => watch::channel(Some(Ok(()))).1,
-        }
-    }
-
-    fn begin_close(
-        &self,
-        id: &SessionId,
-        why: &str,
-        wanted: impl FnOnce(&Arc<Session>) -> bool,
-    ) -> Option<Close<Arc<Session>>> {
-        let mut slots = lock(&self.slots);
-        let slot = slots.get_mut(id)?;
-        match slot {
-            Slot::Ready { session } if !wanted(session) => None,
-            _ => Some(slot.close(why)),
-        }
-    }
-
-    /// Stops the box in a task, frees the slot, settles `closed`.
-    fn stop_later(
-        self: &Arc<Self>,
-        session: Arc<Session>,
-        ending: Ending,
-        why: String,
-        closed: Settle,
-    ) {
-        session.end(ending);
-        let registry = Arc::clone(self);
-        tokio::spawn(async move {
-            let stopping = AssertUnwindSafe(stop_session(&session, ending)).catch_unwind();
-            let outcome = stopping.await.unwrap_or(Err(SessionError::Internal {
-                step: "the backend panicked while it removed a box",
-            }));
-            if let Err(error) = &outcome {
-                tracing::error!(session = %session.id, %error, "a box was not removed cleanly");
-            }
-            lock(&registry.slots).remove(&session.id);
-            registry
-                .events
-                .emit(&session.id, || EventKind::SessionDeleted { why });
-            closed.send_replace(Some(outcome));
-        });
-    }
-
-    /// Refuses new sessions, removes all there are, then lets the backends go.
-    pub(crate) async fn shutdown(self: &Arc<Self>) {
-        {
-            // Under the lock, so that no start can slip in behind the last look below.
-            let _slots = lock(&self.slots);
-            self.shutting_down.store(true, Ordering::Release);
-        }
-        loop {
-            let ids: Vec<_> = lock(&self.slots).keys().cloned().collect();
-            if ids.is_empty() {
-                break;
-            }
-            // Errors were logged where they happened; a shutdown goes on.
-            join_all(
-                ids.iter()
-                    .map(|id| self.delete(id, "the daemon shuts down")),
-            )
-            .await;
-        }
-        self.warm.drain().await;
-        self.backends.shutdown().await;
-    }
 }
 
 /// Why a session that fits a request is not what it would be if it were made now: mounts that its
@@ -439,47 +292,4 @@ fn outdated(session: &Session, spec: &AdmittedSpec, brought: &Brought) -> Option
     }
     let fits = Registry::has_or_takes(session, spec, brought);
     (!fits).then(|| "made anew with more mounts".to_owned())
-}
-
-/// Takes notice when a box dies by itself.
-async fn watch_box(registry: Weak<Registry>, session: Arc<Session>) {
-    tokio::select! {
-        () = session.sandbox.gone() => {}
-        () = session.ended() => return,
-    }
-    if let Some(registry) = registry.upgrade() {
-        registry.close_if(&session, Ending::Died, "its box died", |_| true);
-    }
-}
-
-async fn stop_session(session: &Session, ending: Ending) -> Result<(), SessionError> {
-    let processes = session.processes.all();
-    let _attended = Attended::new(&session.activity);
-    if ending == Ending::Asked {
-        // To be asked to end, a program has to be awake. One that cannot be woken is killed.
-        if let Err(error) = session.activity.frost.thaw().await {
-            tracing::warn!(session = %session.id, %error, "a box that goes could not be woken");
-        }
-        let running = processes.iter().filter(|process| process.is_running());
-        let terminating = join_all(running.map(|process| process.terminate(CLOSE_GRACE)));
-        // Whatever is left then goes with the box.
-        let _ = timeout(CLOSE_GRACE * 2, terminating).await;
-    }
-    for process in &processes {
-        process.abandon();
-    }
-    session
-        .sandbox
-        .stop()
-        .await
-        .map_err(|source| SessionError::Stop {
-            session: session.id.clone(),
-            source: Arc::new(source),
-        })
-}
-
-fn not_found(id: &SessionId) -> SessionError {
-    SessionError::NotFound {
-        session: id.clone(),
-    }
 }

@@ -1,16 +1,18 @@
 //! One living session: its box, what it was made from, and the processes it keeps.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use boxwood_api::{
     EventKind, ExecStatus, MountSpec, Reason, SessionDetail, SessionId, SessionInfo,
 };
-use boxwood_backend::{Backend, Sandbox};
-use boxwood_policy::AdmittedSpec;
+use boxwood_backend::{Backend, ControlError, Sandbox};
+use boxwood_policy::{AdmittedSpec, SpecRecord};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::SessionError;
 use crate::activity::{Activity, Running};
 use crate::admission::Seat;
 use crate::events::Events;
@@ -19,6 +21,31 @@ use crate::freeze::Frost;
 use crate::managed::ProcessTable;
 use crate::mounts::Mounts;
 use crate::reason::Asked;
+use crate::record::SessionRecord;
+
+/// Which session is meant: the one of that name, or only a certain one of that name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handle<'a> {
+    pub(crate) id: &'a SessionId,
+    pub(crate) incarnation: Option<u64>,
+}
+
+impl<'a> From<&'a SessionId> for Handle<'a> {
+    fn from(id: &'a SessionId) -> Self {
+        Self {
+            id,
+            incarnation: None,
+        }
+    }
+}
+
+impl Handle<'_> {
+    /// Whether the session that has the name is the one.
+    pub(crate) fn means(&self, session: &Session) -> bool {
+        let wanted = self.incarnation;
+        wanted.is_none_or(|wanted| wanted == session.incarnation)
+    }
+}
 
 /// Why a session came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,31 +68,44 @@ pub(crate) struct Session {
     pub(crate) processes: ProcessTable,
     pub(crate) execs: ExecTable,
     pub(crate) events: Events,
+    spec_record: SpecRecord,
     created_at: Timestamp,
+    adopted_at: Option<Timestamp>,
+    let_go: AtomicBool,
     ending: watch::Sender<Option<Ending>>,
 }
 
+/// What a session is put together from.
+pub(crate) struct Parts {
+    pub(crate) incarnation: u64,
+    pub(crate) spec: Arc<AdmittedSpec>,
+    pub(crate) spec_record: SpecRecord,
+    pub(crate) mounts: Mounts,
+    pub(crate) sandbox: Arc<dyn Sandbox>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) created_at: Timestamp,
+    /// When this daemon took its box over from an earlier one.
+    pub(crate) adopted_at: Option<Timestamp>,
+}
+
 impl Session {
-    pub(crate) fn new(
-        spec: Arc<AdmittedSpec>,
-        sandbox: Arc<dyn Sandbox>,
-        backend: Arc<dyn Backend>,
-        incarnation: u64,
-        events: Events,
-    ) -> Self {
-        let frost = Frost::of(spec.session(), &sandbox, &events);
+    pub(crate) fn new(parts: Parts, events: Events) -> Self {
+        let frost = Frost::of(parts.spec.session(), &parts.sandbox, &events);
         Self {
-            id: spec.session().clone(),
-            incarnation,
-            mounts: Mounts::new(&spec),
-            spec,
-            sandbox,
-            backend,
+            id: parts.spec.session().clone(),
+            incarnation: parts.incarnation,
+            mounts: parts.mounts,
+            spec: parts.spec,
+            sandbox: parts.sandbox,
+            backend: parts.backend,
             activity: Arc::new(Activity::new(frost)),
             processes: ProcessTable::default(),
             execs: ExecTable::default(),
             events,
-            created_at: Timestamp::now(),
+            spec_record: parts.spec_record,
+            created_at: parts.created_at,
+            adopted_at: parts.adopted_at,
+            let_go: AtomicBool::new(false),
             ending: watch::Sender::new(None),
         }
     }
@@ -78,6 +118,39 @@ impl Session {
     pub(crate) async fn ended(&self) {
         // The sender is part of `self`, so the channel cannot close meanwhile.
         let _ = self.ending.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// The daemon ends and the box does not. From here on nothing here ends anything in it.
+    pub(crate) fn let_go(&self) {
+        self.let_go.store(true, Ordering::Release);
+        self.execs.let_go();
+        self.sandbox.let_go();
+    }
+
+    pub(crate) fn is_let_go(&self) -> bool {
+        self.let_go.load(Ordering::Acquire)
+    }
+
+    /// Gives the box what the next daemon has to know of it, as it is now.
+    pub(crate) async fn remember(&self) -> Result<(), SessionError> {
+        let (mounts, joined) = self.mounts.record();
+        let record = SessionRecord {
+            incarnation: self.incarnation,
+            created_at: self.created_at,
+            spec: self.spec_record.clone(),
+            mounts,
+            joined,
+        };
+        let record = serde_json::to_vec(&record).map_err(|_| SessionError::Internal {
+            step: "writing down what a box has to remember",
+        })?;
+        self.sandbox
+            .remember(&record)
+            .await
+            .map_err(|source| match source {
+                ControlError::Gone => SessionError::died(&self.id),
+                source => SessionError::control(source),
+            })
     }
 
     /// Who is to blame when the box takes a program with it.
@@ -126,7 +199,7 @@ impl Session {
             workspace_quota_mb: limits.workspace_quota_mb,
             created_at: self.created_at,
             last_used_at: self.activity.last_used_at(),
-            adopted_at: None,
+            adopted_at: self.adopted_at,
             frozen: self.activity.frost.is_frozen(),
             isolation: self.sandbox.label().clone(),
         }
@@ -141,6 +214,7 @@ impl Session {
                 .get(&boxwood_api::ProcessId::default())
                 .cloned(),
             managed_processes,
+            execs: Vec::new(),
         }
     }
 }

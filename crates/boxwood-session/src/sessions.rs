@@ -8,10 +8,12 @@ use boxwood_api::{
     Status,
 };
 use boxwood_backend::{FileAnswer, FileCall, Stdio};
+use boxwood_ledger::Ledger;
 use boxwood_policy::{Admission, AdmittedSpec};
 use tokio::sync::broadcast;
 
 use crate::admission::{Budget, Load, Turn};
+use crate::adoption::Recovery;
 use crate::backends::Backends;
 use crate::exec;
 use crate::freeze;
@@ -20,17 +22,19 @@ use crate::managed::{Attachable, ProcessLogs, Replace};
 use crate::processes;
 use crate::reaper;
 use crate::registry::Registry;
-use crate::session::{Ending, ExecRecord, Session};
+use crate::session::{Ending, ExecRecord, Handle, Session};
 use crate::spawning::spawn;
 use crate::warm::{self, WarmWish};
-use crate::{SessionError, Settings};
+use crate::{SessionError, Settings, ShutdownBoxes};
 
 const UNKILLABLE: &str = "a command in it could not be killed";
 
 /// Every session of one daemon. Clones are the same sessions.
 #[derive(Clone)]
 pub struct Sessions {
-    registry: Arc<Registry>,
+    pub(crate) registry: Arc<Registry>,
+    /// The one that is meant by a session's name, where only a certain one will do.
+    pub(crate) incarnation: Option<u64>,
 }
 
 /// Sessions and their managed processes, counted at one moment.
@@ -48,13 +52,49 @@ pub struct Workload {
 }
 
 impl Sessions {
-    /// Needs a Tokio runtime: the reaper starts here.
+    /// Of a daemon whose boxes end with it. Needs a Tokio runtime: the reaper starts here.
     pub fn new(backends: Backends, settings: Settings) -> Self {
-        let ttl = settings.session_ttl;
-        let registry = Arc::new(Registry::new(backends, settings));
+        Self::open(Registry::new(backends, settings, Ledger::in_memory()).into())
+    }
+
+    /// Of a daemon that goes on where an earlier one on the same ledger left off: its sessions are
+    /// taken over, and whatever else it left is removed.
+    pub async fn recover(
+        backends: Backends,
+        settings: Settings,
+        ledger: Ledger,
+    ) -> (Self, Recovery) {
+        let registry = Arc::new(Registry::new(backends, settings, ledger));
+        let recovery = registry.recover().await;
+        (Self::open(registry), recovery)
+    }
+
+    fn open(registry: Arc<Registry>) -> Self {
+        let ttl = registry.settings.session_ttl;
         tokio::spawn(reaper::run(Arc::downgrade(&registry), ttl));
         tokio::spawn(freeze::run(Arc::downgrade(&registry)));
-        Self { registry }
+        Self {
+            registry,
+            incarnation: None,
+        }
+    }
+
+    /// The same sessions for a caller to whom a session's name means one incarnation of it, and no
+    /// other that came after. None is made for such a caller, and one that is gone is an error that
+    /// says how it ended.
+    #[must_use]
+    pub fn expecting(&self, incarnation: Option<u64>) -> Self {
+        Self {
+            registry: Arc::clone(&self.registry),
+            incarnation,
+        }
+    }
+
+    pub(crate) fn handle<'a>(&self, id: &'a SessionId) -> Handle<'a> {
+        Handle {
+            id,
+            incarnation: self.incarnation,
+        }
     }
 
     /// From now on boxes of these kinds are made ahead, as many as requests seem to need.
@@ -77,7 +117,10 @@ impl Sessions {
     }
 
     pub async fn get_or_create(&self, spec: AdmittedSpec) -> Result<SessionInfo, SessionError> {
-        let lease = self.registry.get_or_create(&Arc::new(spec)).await?;
+        let lease = self
+            .registry
+            .get_or_create(&Arc::new(spec), self.incarnation)
+            .await?;
         Ok(lease.session.info())
     }
 
@@ -117,7 +160,7 @@ impl Sessions {
         if exec.cmd().trim().is_empty() {
             return Err(empty_command());
         }
-        let lease = self.registry.existing(spec.session()).await?;
+        let lease = self.registry.existing(self.handle(spec.session())).await?;
         let session = Arc::clone(&lease.session);
         let _turn = self.registry.gate.turn(session.incarnation).await?;
         let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
@@ -198,7 +241,7 @@ impl Sessions {
         &self,
         spec: &Arc<AdmittedSpec>,
     ) -> Result<(ExecRecord, Turn), SessionError> {
-        let lease = self.registry.get_or_create(spec).await?;
+        let lease = self.registry.get_or_create(spec, self.incarnation).await?;
         let turn = self.registry.gate.turn(lease.session.incarnation).await?;
         let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
         Ok((ExecRecord::begin(exec_id, lease), turn))
@@ -227,13 +270,13 @@ impl Sessions {
     }
 
     pub fn detail(&self, id: &SessionId) -> Result<SessionDetail, SessionError> {
-        Ok(self.registry.peek(id)?.detail())
+        Ok(self.registry.peek(self.handle(id))?.detail())
     }
 
     /// Returns when nothing of the session is left. A session that is being started goes as soon
     /// as it is there.
     pub async fn delete(&self, id: &SessionId, why: &str) -> Result<(), SessionError> {
-        self.registry.delete(id, why).await
+        self.registry.delete(self.handle(id), why).await
     }
 
     pub async fn start_process(
@@ -242,7 +285,7 @@ impl Sessions {
         spec: ProcessSpec,
         replace: Replace,
     ) -> Result<ProcessInfo, SessionError> {
-        processes::start(&self.registry, id, spec, replace).await
+        processes::start(&self.registry, self.handle(id), spec, replace).await
     }
 
     pub fn process(
@@ -250,12 +293,12 @@ impl Sessions {
         id: &SessionId,
         process: &ProcessId,
     ) -> Result<ProcessInfo, SessionError> {
-        Ok(processes::get(&self.registry, id, process)?.info())
+        Ok(processes::get(&self.registry, self.handle(id), process)?.info())
     }
 
     /// By process id.
     pub fn processes(&self, id: &SessionId) -> Result<Vec<ProcessInfo>, SessionError> {
-        let session = self.registry.peek(id)?;
+        let session = self.registry.peek(self.handle(id))?;
         Ok(session.processes.infos().into_values().collect())
     }
 
@@ -266,7 +309,7 @@ impl Sessions {
         id: &SessionId,
         process: &ProcessId,
     ) -> Result<ProcessInfo, SessionError> {
-        processes::stop(&self.registry, id, process).await
+        processes::stop(&self.registry, self.handle(id), process).await
     }
 
     pub async fn signal_process(
@@ -276,8 +319,8 @@ impl Sessions {
         signal: i32,
     ) -> Result<(), SessionError> {
         // A program that stands still hears nothing.
-        let _lease = self.registry.existing(id).await?;
-        processes::get(&self.registry, id, process)?
+        let _lease = self.registry.existing(self.handle(id)).await?;
+        processes::get(&self.registry, self.handle(id), process)?
             .signal(signal)
             .await
     }
@@ -288,15 +331,15 @@ impl Sessions {
         id: &SessionId,
         process: &ProcessId,
     ) -> Result<Attachable, SessionError> {
-        Attachable::new(processes::get(&self.registry, id, process)?)
+        Attachable::new(processes::get(&self.registry, self.handle(id), process)?)
     }
 
     pub fn logs(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessLogs, SessionError> {
-        Ok(processes::get(&self.registry, id, process)?.logs())
+        Ok(processes::get(&self.registry, self.handle(id), process)?.logs())
     }
 
     pub async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer, SessionError> {
-        let lease = self.registry.existing(id).await?;
+        let lease = self.registry.existing(self.handle(id)).await?;
         let _turn = self.registry.gate.turn(lease.session.incarnation).await?;
         lease
             .session
@@ -321,11 +364,17 @@ impl Sessions {
             .iter()
             .map(|session| session.processes.running())
             .sum();
+        let frozen = sessions
+            .iter()
+            .filter(|session| session.activity.frost.is_frozen())
+            .count();
         Status {
             backend: registry.backends.info(),
             active_sessions: sessions.len() as u64,
             managed_processes: running as u64,
             session_ttl_sec: registry.settings.session_ttl.as_secs(),
+            warm_boxes: registry.warm.count() as u64,
+            frozen_sessions: frozen as u64,
         }
     }
 
@@ -359,9 +408,10 @@ impl Sessions {
         &self.registry.gate.budget
     }
 
-    /// Removes every session, all at the same time, then lets the backends go. Nothing new starts.
-    pub async fn shutdown(&self) {
-        self.registry.shutdown().await;
+    /// Removes every session whose box is not to outlive this daemon, all at the same time, lets go of
+    /// the others, then of the backends. Nothing new starts.
+    pub async fn shutdown(&self, boxes: ShutdownBoxes) {
+        self.registry.shutdown(boxes).await;
     }
 }
 

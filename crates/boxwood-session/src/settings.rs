@@ -5,6 +5,18 @@ use std::time::Duration;
 
 use crate::LoadLimits;
 
+/// What becomes of the boxes when the daemon ends in good order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShutdownBoxes {
+    #[default]
+    Stop,
+    /// They run on, and the next daemon takes them over. Boxes that cannot outlive a daemon are stopped.
+    Keep,
+    /// Only those of persistent sessions run on.
+    StopEphemeral,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// How long a session may be idle before it is removed. Zero: for ever.

@@ -199,9 +199,9 @@ fn start(path: &Path, connection: Connection, opened: Opened) -> rusqlite::Resul
 }
 
 /// For a ledger that knows of none. Nobody may meet a number again that a lost ledger gave out, so
-/// they begin where no ledger that gave out fewer than a thousand a second can have come.
+/// they begin where no ledger that gave out fewer than a million a second can have come.
 fn first_incarnation() -> u64 {
-    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1)
+    u64::try_from(Timestamp::now().as_microsecond()).unwrap_or(1)
 }
 
 fn read_ends(connection: &Connection) -> rusqlite::Result<Vec<End>> {

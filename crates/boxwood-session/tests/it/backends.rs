@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use boxwood_api::{ErrorCode, SpecRequest};
 use boxwood_session::TerminalSize;
-use boxwood_session::{Backends, Candidate, Choice, SessionError, Sessions, Settings, Stdio};
+use boxwood_session::{
+    Backends, Candidate, Choice, SessionError, Sessions, Settings, ShutdownBoxes, Stdio,
+};
 use boxwood_test_support::FakeBackend;
 
 use super::{asked, asked_with, eventually, id, in_time};
@@ -347,7 +349,7 @@ async fn what_a_box_can_do_is_its_own_backends() {
 async fn every_backend_is_let_go() {
     let roof = roof("auto");
     roof.backend_of("a", Some("two")).await.expect("made");
-    in_time(roof.sessions.shutdown()).await;
+    in_time(roof.sessions.shutdown(ShutdownBoxes::Stop)).await;
     assert!(roof.two.boxes().is_empty());
     for backend in [&roof.one, &roof.two, &roof.far] {
         assert_eq!(backend.shutdowns(), 1);

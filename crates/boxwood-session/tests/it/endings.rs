@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use boxwood_api::{ErrorCode, EventKind, FileKind};
-use boxwood_session::{FileAnswer, FileCall, Replace, SessionError};
+use boxwood_session::{FileAnswer, FileCall, Replace, SessionError, ShutdownBoxes};
 
 use super::{
     asked, asked_with, eventually, house, house_with, id, in_time, is_running, script, unique_nap,
@@ -141,7 +141,7 @@ async fn a_shutdown_removes_everything_and_nothing_new_starts() {
         in_time(house.sessions.exec(kept)).await.expect("it runs");
     }
     assert!(is_running(&nap));
-    in_time(house.sessions.shutdown()).await;
+    in_time(house.sessions.shutdown(ShutdownBoxes::Stop)).await;
     assert!(!is_running(&nap));
     assert!(house.backend.boxes().is_empty());
     assert_eq!(house.backend.shutdowns(), 1);
@@ -160,7 +160,7 @@ async fn a_shutdown_waits_for_a_start_and_removes_what_it_made() {
         tokio::spawn(async move { sessions.get_or_create(asked("s", "true").spec).await });
     eventually("a start", || house.backend.starts() == 1).await;
     let sessions = house.sessions.clone();
-    let shutdown = tokio::spawn(async move { sessions.shutdown().await });
+    let shutdown = tokio::spawn(async move { sessions.shutdown(ShutdownBoxes::Stop).await });
     tokio::task::yield_now().await;
     house.backend.release_starts();
     in_time(shutdown).await.expect("no panic");

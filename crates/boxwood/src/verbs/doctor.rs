@@ -35,7 +35,7 @@ pub(crate) struct Args {
 #[cfg(target_os = "linux")]
 pub(crate) fn here(args: &Args, output: Output) -> Outcome<u8> {
     use boxwood_server::{Flags, config};
-    use boxwood_session::{Sessions, Settings};
+    use boxwood_session::{Sessions, Settings, ShutdownBoxes};
 
     let config = config::load(&Flags::default())?;
     let rules = boxwood_server::rules(&config)?;
@@ -46,7 +46,7 @@ pub(crate) fn here(args: &Args, output: Output) -> Outcome<u8> {
     let report = runtime.block_on(async {
         let sessions = Sessions::new(backends, Settings::default());
         let report = sessions.backends().doctor(args.backend.as_deref()).await;
-        sessions.shutdown().await;
+        sessions.shutdown(ShutdownBoxes::Stop).await;
         report
     })?;
     show(&report, output)

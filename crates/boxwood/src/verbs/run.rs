@@ -6,7 +6,7 @@ use std::time::Duration;
 use boxwood_api::{SessionId, SpecRequest};
 use boxwood_policy::{Admission, Origin, PolicyRules, ProfileConfig, admit};
 use boxwood_server::{Config, Flags, config};
-use boxwood_session::{Backends, Sessions, Settings, Stdio};
+use boxwood_session::{Backends, Sessions, Settings, ShutdownBoxes, Stdio};
 use boxwood_skills::SkillStore;
 
 use super::print_notices;
@@ -143,7 +143,7 @@ async fn box_and_all(
     } else {
         talk(&sessions, admission, args.words.clone(), how).await
     };
-    sessions.shutdown().await;
+    sessions.shutdown(ShutdownBoxes::Stop).await;
     ended
 }
 
