@@ -26,7 +26,7 @@ use boxwood_backend::{
     AdoptError, Adopted, Backend, BoxFuture, BoxHandle, Capabilities, Images, Probe, ProbeError,
     Progress, Sandbox, StartError, Witness,
 };
-use boxwood_local::{LocalHost, Meeting, start_apart};
+use boxwood_local::{LocalHost, start_apart};
 use boxwood_policy::AdmittedSpec;
 
 use crate::cli::Cli;
@@ -62,7 +62,6 @@ impl ContainerBackend {
     /// Asks nothing of the engine yet.
     pub fn new(host: Arc<LocalHost>, settings: ContainerSettings) -> Self {
         host.join();
-        Meeting::sweep(&host);
         let cli = Cli::new(&settings);
         let owner = Owner::this_process(host.instance());
         Self {
@@ -127,7 +126,7 @@ impl Backend for ContainerBackend {
     }
 
     fn settle(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
+        Box::pin(self.shared.host.settle(self.name()))
     }
 
     fn images(&self) -> &dyn Images {

@@ -19,7 +19,7 @@ use boxwood_backend::{
     AdoptError, Adopted, Backend, BoxFuture, BoxHandle, Capabilities, Images, Probe, ProbeError,
     Progress, Sandbox, StartError, Witness,
 };
-use boxwood_local::{ImageStore, LocalHost, local_capabilities, start_apart};
+use boxwood_local::{ImageStore, LocalHost, adopt_apart, local_capabilities, start_apart};
 use boxwood_policy::AdmittedSpec;
 
 use crate::pool::Pool;
@@ -57,7 +57,10 @@ impl Backend for NativeBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        local_capabilities()
+        Capabilities {
+            adoption: true,
+            ..local_capabilities()
+        }
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>> {
@@ -68,22 +71,27 @@ impl Backend for NativeBackend {
         &'a self,
         spec: &'a AdmittedSpec,
         _progress: &'a Progress,
-        _witness: &'a Witness,
+        witness: &'a Witness,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
-        let start = start::start(Arc::clone(&self.shared), spec.clone());
+        let start = start::start(Arc::clone(&self.shared), spec.clone(), witness.clone());
         start_apart(&self.shared.host, start)
     }
 
     fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>> {
-        Box::pin(async { Vec::new() })
+        Box::pin(async { self.shared.host.doors_of(NAME) })
     }
 
-    fn adopt<'a>(&'a self, _handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
-        Box::pin(async { Err(AdoptError::Unsupported) })
+    fn adopt<'a>(&'a self, handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
+        let (host, handle) = (Arc::clone(&self.shared.host), handle.clone());
+        let adopt = async move {
+            let reunion = host.reconnect(&handle).await?;
+            reunion.take_over(&host, None).await
+        };
+        adopt_apart(&self.shared.host, adopt, |made| Arc::new(made))
     }
 
     fn settle(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
+        Box::pin(self.shared.host.settle(NAME))
     }
 
     fn images(&self) -> &dyn Images {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use boxwood_api::Mechanism;
-use boxwood_backend::{Finding, Outcome, Probe, ProbeError};
+use boxwood_backend::{Finding, Outcome, Probe, ProbeError, Witness};
 use boxwood_policy::BoxUser;
 
 use crate::Shared;
@@ -14,7 +14,7 @@ pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
     shared.pool.fill(&shared);
     let mut findings = vec![namespaces(&shared).await];
     findings.extend(boxwood_local::host_findings(&shared.host));
-    let start = |spec| crate::start::start(Arc::clone(&shared), spec);
+    let start = |spec| crate::start::start(Arc::clone(&shared), spec, Witness::none());
     findings.extend(boxwood_local::look_inside(start).await);
     findings.push(network(&shared).await);
     Ok(Probe { findings })

@@ -4,21 +4,23 @@ use std::io;
 use std::sync::Arc;
 
 use boxwood_api::Network;
-use boxwood_backend::{Sandbox as _, StartError};
-use boxwood_local::{Begun, ImageLease, LocalBox, Remains, attach, begin, check_required};
+use boxwood_backend::{StartError, Witness};
+use boxwood_local::{Begun, ImageLease, LocalBox, Remains, attach, begin_to_last, check_required};
 use boxwood_policy::AdmittedSpec;
 
 use crate::blank::Blank;
 use crate::plan::{self, Drawn};
-use crate::{Shared, label};
+use crate::{NAME, Shared, label};
 
 pub(crate) async fn start(
     shared: Arc<Shared>,
     spec: AdmittedSpec,
+    witness: Witness,
 ) -> Result<Arc<LocalBox>, StartError> {
     let stored = plan::stored_image(&shared, &spec)?;
     let (remains, channel) = blank(&shared, &spec).await?;
-    match carry_out(&shared, &spec, &remains, channel, stored.as_ref()).await {
+    let carried = carry_out(&shared, &spec, &remains, channel, stored, &witness);
+    match carried.await {
         Ok(Begun {
             link,
             landlock,
@@ -29,29 +31,19 @@ pub(crate) async fn start(
                 clear(&remains).await;
                 return Err(error);
             }
-            let made = Arc::new(LocalBox::new(
+            Ok(Arc::new(LocalBox::new(
                 Arc::new(remains),
                 label,
                 link,
                 fence,
                 &shared.host,
-            ));
-            if let Some(lease) = stored {
-                tokio::spawn(hold(lease, Arc::clone(&made)));
-            }
-            Ok(made)
+            )))
         }
         Err(error) => {
             clear(&remains).await;
             Err(error)
         }
     }
-}
-
-/// Nobody removes the image under a living box.
-async fn hold(lease: ImageLease, made: Arc<LocalBox>) {
-    made.gone().await;
-    drop(lease);
 }
 
 async fn clear(remains: &Remains) {
@@ -103,7 +95,8 @@ async fn carry_out(
     spec: &AdmittedSpec,
     remains: &Remains,
     channel: boxwood_init::Channel,
-    stored: Option<&ImageLease>,
+    stored: Option<ImageLease>,
+    witness: &Witness,
 ) -> Result<Begun, StartError> {
     if let Some(group) = &remains.group {
         group
@@ -115,6 +108,9 @@ async fn carry_out(
         Network::On => Some(attach(&shared.host, remains).await?),
     };
     // A few short system calls per mount: not worth another thread.
-    let Drawn { plan, fds } = plan::draw(shared, spec, remains, network, stored)?;
-    begin(channel, plan, &fds).await
+    let Drawn { plan, fds } = plan::draw(shared, spec, remains, network, stored.as_ref())?;
+    if let Some(lease) = stored {
+        remains.hold_image(lease);
+    }
+    begin_to_last(&shared.host, NAME, remains, witness, channel, plan, fds).await
 }

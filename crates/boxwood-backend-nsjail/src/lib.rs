@@ -21,7 +21,7 @@ use boxwood_backend::{
     AdoptError, Adopted, Backend, BoxFuture, BoxHandle, Capabilities, Images, NoImages, Probe,
     ProbeError, Progress, Sandbox, StartError, Witness,
 };
-use boxwood_local::{LocalHost, Meeting, local_capabilities, start_apart};
+use boxwood_local::{LocalHost, local_capabilities, start_apart};
 use boxwood_policy::AdmittedSpec;
 
 const NAME: &str = "nsjail";
@@ -56,7 +56,6 @@ impl NsjailBackend {
     /// Runs nothing: whether nsjail is there is found out by whoever asks for a box.
     pub fn new(host: Arc<LocalHost>, settings: NsjailSettings) -> Self {
         host.join();
-        Meeting::sweep(&host);
         Self {
             shared: Arc::new(Shared { host, settings }),
         }
@@ -95,7 +94,7 @@ impl Backend for NsjailBackend {
     }
 
     fn settle(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
+        Box::pin(self.shared.host.settle(NAME))
     }
 
     fn images(&self) -> &dyn Images {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::Mechanism;
-use boxwood_backend::StartError;
-use boxwood_init::{Channel, FromInit, InsideNetwork, MountWork, Plan, RootPlan, ToInit};
+use boxwood_backend::{StartError, Witness};
+use boxwood_init::{Channel, FromInit, InsideNetwork, MountWork, Outlive, Plan, RootPlan, ToInit};
 use boxwood_policy::AdmittedSpec;
 
 use crate::areas::Areas;
 use crate::cgroup::Group;
+use crate::door::Door;
 use crate::environment::environment;
 use crate::host::LocalHost;
 use crate::link::Link;
@@ -108,6 +109,35 @@ pub async fn furnish(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| step("run the mounter")(io::Error::other(error)))?
+}
+
+/// The same for a box that outlives the daemon, where this daemon has a successor. The witness is told
+/// right before there is anything that could.
+pub async fn begin_to_last(
+    host: &LocalHost,
+    backend: &str,
+    remains: &Remains,
+    witness: &Witness,
+    channel: Channel,
+    mut plan: Plan,
+    mut fds: Vec<OwnedFd>,
+) -> Result<Begun, StartError> {
+    if let Some(grace) = host.grace {
+        let (door, socket) = Door::build(&host.doors, backend, &remains.name)
+            .map_err(step("make its door for the next daemon"))?;
+        let handle = door.handle.clone();
+        remains.set_door(door);
+        plan.outlive = Some(Outlive {
+            door: fds.len(),
+            grace_sec: grace.as_secs(),
+        });
+        fds.push(socket);
+        witness
+            .about_to_start(handle)
+            .await
+            .map_err(step("write down that it exists"))?;
+    }
+    begin(channel, plan, &fds).await
 }
 
 /// Sends init its plan and waits for its word.

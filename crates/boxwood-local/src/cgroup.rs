@@ -7,6 +7,8 @@
 mod freeze;
 mod group;
 mod hosts;
+mod reopen;
+mod sweep;
 
 use std::fs;
 use std::io;
@@ -16,11 +18,11 @@ use boxwood_api::Mechanism;
 use boxwood_backend::StartError;
 
 use crate::mapping::Mapping;
-use crate::net::Networks;
-use crate::{instance, names};
 pub(crate) use group::{Counters, ExecGroup};
 pub use group::{Group, PROCESSES_OF_OURS};
 use hosts::Mounts;
+pub(crate) use reopen::GroupRecord;
+use sweep::{remove_tree, sweep_dead, sweep_stale};
 
 const PARENT: &str = "boxwood";
 
@@ -48,8 +50,8 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Finds the hierarchies and makes this instance's place in them, removing what a dead daemon
-    /// of the same instance left there.
+    /// Finds the hierarchies and makes this instance's place in them, removing empty groups that
+    /// dead daemons left there. Whoever lives may be wanted: see [`Cgroups::settle`].
     pub(crate) fn detect(instance: &str, mapping: &Mapping) -> Result<Self, StartError> {
         if !mapping.is_root() {
             let why_not = "cgroups need root (or a delegated group, which is not supported yet)";
@@ -74,7 +76,7 @@ impl Cgroups {
         let place = |controller: &str| -> Option<Place> {
             if let Some(mount) = mounts.one.get(controller) {
                 let base = mount.join(PARENT).join(instance);
-                sweep(&base);
+                sweep_dead(&base);
                 fs::create_dir_all(&base).ok()?;
                 return Some(Place {
                     version: Version::One,
@@ -135,6 +137,12 @@ impl Cgroups {
         !self.bases().is_empty()
     }
 
+    /// Ends and removes the groups of boxes that are nobody's any more. Blocks while the kernel lets go
+    /// of the dead.
+    pub(crate) fn settle(&self, is_wanted: impl Fn(&str) -> bool) {
+        sweep::end(&self.bases(), is_wanted);
+    }
+
     /// Removes the instance's own directories, and the common parent when nobody else is in it.
     pub(crate) fn remove_base(&self) {
         for base in self.bases() {
@@ -146,40 +154,10 @@ impl Cgroups {
     }
 }
 
-/// Clears up after processes that were killed and that nobody follows: single commands, and daemons
-/// whose state directory went with them. Only groups of dead processes, and only empty ones.
-fn sweep_stale(mounts: &Mounts) {
-    let directories = |path: &Path| {
-        let entries = fs::read_dir(path).into_iter().flatten().flatten();
-        entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-    };
-    for mount in mounts.one.values().chain(&mounts.two) {
-        for found in directories(&mount.join(PARENT)) {
-            let name = found.file_name();
-            let Some(name) = name.to_str() else { continue };
-            if instance::is_stale(name) {
-                sweep(&found.path());
-                if let Err(error) = Networks::sweep(name) {
-                    tracing::warn!(%error, "leftovers of an earlier network were not removed");
-                }
-                continue;
-            }
-            let dead = directories(&found.path())
-                .filter(|group| group.file_name().to_str().is_some_and(names::is_stale))
-                .map(|group| remove_tree(&group.path()))
-                .count();
-            // A living instance has no dead one's boxes: it cleared them when it began.
-            if dead > 0 {
-                let _ = fs::remove_dir(found.path());
-            }
-        }
-    }
-}
-
 /// Makes the instance's directory and hands the controllers down to it.
 fn prepare_two(mount: &Path, instance: &str) -> io::Result<(PathBuf, Vec<String>)> {
     let base = mount.join(PARENT).join(instance);
-    sweep(&base);
+    sweep_dead(&base);
     fs::create_dir_all(&base)?;
     for wanted in ["memory", "cpu", "pids"] {
         for level in [mount, &mount.join(PARENT), &base] {
@@ -199,30 +177,4 @@ fn prepare_two(mount: &Path, instance: &str) -> io::Result<(PathBuf, Vec<String>
 /// `cgroup.kill` came with 5.14.
 fn can_kill(base: &Path) -> bool {
     base.join("cgroup.kill").exists()
-}
-
-/// Ends and removes every group below `base`: the boxes of a daemon that was killed. Their inits end
-/// with their channel, so this finds empty directories unless it is very quick.
-fn sweep(base: &Path) {
-    if !base.is_dir() {
-        return;
-    }
-    let _ = fs::write(base.join("cgroup.kill"), "1");
-    for _ in 0..100 {
-        remove_tree(base);
-        if !base.is_dir() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    tracing::warn!(path = %base.display(), "a cgroup of an earlier run could not be removed");
-}
-
-/// Removes directories only: the files in a cgroup are the kernel's and go with it.
-pub(crate) fn remove_tree(path: &Path) {
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        remove_tree(&entry.path());
-    }
-    let _ = fs::remove_dir(path);
 }

@@ -1,11 +1,13 @@
 //! What every backend on this machine shares.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use boxwood_backend::StartError;
+use boxwood_backend::{BoxHandle, StartError};
 
 use crate::busy::{Busy, Pulse};
 use crate::cgroup::Cgroups;
@@ -14,8 +16,9 @@ use crate::instance::Instance;
 use crate::mapping::{BoxIds, Mapping};
 use crate::meeting::Meeting;
 use crate::net::WaysOut;
-use crate::settings::Settings;
+use crate::settings::{Kind, Settings};
 use crate::spawner::Spawner;
+use crate::{door, names};
 
 /// Who this daemon is here, its spawner, and what the machine can give to boxes. Every backend is a
 /// member; the last one that leaves clears everything away.
@@ -33,7 +36,36 @@ pub struct LocalHost {
     pub pulse: Arc<Pulse>,
     state_dir: PathBuf,
     run_dir: PathBuf,
+    /// How long boxes wait for the next daemon; `None` where there is no next one.
+    pub(crate) grace: Option<Duration>,
+    pub(crate) doors: PathBuf,
+    pub(crate) heritage: Heritage,
     members: AtomicUsize,
+}
+
+/// What earlier daemons of this instance left here.
+pub(crate) struct Heritage {
+    /// Names given by this process from here on are this host's.
+    since: u64,
+    /// Boxes that were taken over, and what else of theirs has a name of its own.
+    adopted: Mutex<BTreeSet<String>>,
+    /// Backends that are done with adopting.
+    pub(crate) settled: Mutex<BTreeSet<String>>,
+}
+
+impl Heritage {
+    pub(crate) fn adopt(&self, name: &str) {
+        lock(&self.adopted).insert(name.to_owned());
+    }
+
+    /// Whether something with this name belongs to a box of this host.
+    pub(crate) fn is_wanted(&self, name: &str) -> bool {
+        names::is_ours(name, self.since) || lock(&self.adopted).contains(name)
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LocalHost {
@@ -42,6 +74,10 @@ impl LocalHost {
     pub fn launch(settings: &Settings) -> Result<Arc<Self>, StartError> {
         let instance = Instance::claim(settings)?;
         let mapping = Mapping::detect()?;
+        let doors = door::directory(&settings.run_dir, &instance.name);
+        if !door::all(&doors).is_empty() {
+            mapping.spare_the_living();
+        }
         let cgroups = Cgroups::detect(&instance.name, &mapping)?;
         let ways_out = WaysOut::new(&instance.name, settings, mapping.is_root());
         let spawner = Spawner::start().map_err(|source| StartError::Step {
@@ -59,6 +95,16 @@ impl LocalHost {
             pulse: Arc::new(Pulse::new()),
             state_dir: settings.state_dir.clone(),
             run_dir: settings.run_dir.clone(),
+            grace: match settings.kind {
+                Kind::Daemon => Some(settings.grace),
+                Kind::Single => None,
+            },
+            doors,
+            heritage: Heritage {
+                since: names::given_so_far(),
+                adopted: Mutex::default(),
+                settled: Mutex::default(),
+            },
             members: AtomicUsize::new(0),
         }))
     }
@@ -93,18 +139,29 @@ impl LocalHost {
         idmap::user_namespace(&self.spawner, ids.namespace_owner(), map)
     }
 
+    /// The boxes of one backend that may still be alive, by their doors.
+    pub fn doors_of(&self, backend: &str) -> Vec<BoxHandle> {
+        door::of_backend(&self.doors, backend)
+    }
+
+    /// How many backends use this host.
+    pub(crate) fn members(&self) -> usize {
+        self.members.load(Ordering::Acquire)
+    }
+
     /// One more backend uses this host.
     pub fn join(&self) {
         self.members.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// One backend less, and all its boxes are stopped.
+    /// One backend less, and all its boxes are stopped or were let go of.
     pub async fn leave(&self) {
         self.busy.idle().await;
         if self.members.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.spawner.end().await;
             self.cgroups.remove_base();
             self.ways_out.close();
+            door::remove_directory(&self.doors);
             Meeting::remove_parents(self);
         }
     }

@@ -10,16 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use boxwood_backend::{Exit, SpawnError};
+use boxwood_backend::{Exit, Process, SpawnError};
 use boxwood_init::{Channel, ChannelError, FromInit, KillScope, ToInit};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 
 use crate::cgroup::{Counters, ExecGroup, Group};
-use crate::process;
+use crate::keeping::{Places, Token};
+use crate::process::{self, Control};
 use crate::remains::Remains;
 use crate::spawner::into_io;
+use crate::streams::{Held, Ours};
 use crate::watched::watch;
 
 /// The channel to init and everybody who waits on it.
@@ -27,6 +29,10 @@ pub struct Link {
     channel: AsyncFd<Channel>,
     waiting: Mutex<HashMap<u64, Waiting>>,
     pub(crate) closed: AtomicBool,
+    /// The box outlives this daemon: nothing that is dropped here is told to init any more.
+    let_go: watch::Sender<bool>,
+    /// The box is not this daemon's yet: nor is anything told so far.
+    silent: AtomicBool,
 }
 
 pub(crate) struct Waiting {
@@ -43,9 +49,32 @@ pub(crate) struct Spawned {
     pub(crate) exit: watch::Receiver<Option<Exit>>,
     pub(crate) group: Arc<Mutex<Option<ExecGroup>>>,
     pub(crate) terminal: Option<OwnedFd>,
+    /// Where init keeps it.
+    pub(crate) kept: Option<(Places, Arc<Token>)>,
 }
 
 impl Spawned {
+    /// As the layers above hold it, with our ends of its streams.
+    pub(crate) fn into_process(self, ours: Ours, remains: &Arc<Remains>) -> io::Result<Process> {
+        let Self {
+            id,
+            link,
+            exit,
+            group,
+            terminal,
+            kept,
+        } = self;
+        let group = Held::new(group, Arc::clone(remains));
+        ours.into_process(terminal, kept, move |terminal, token| Control {
+            id,
+            link,
+            exit,
+            group,
+            terminal,
+            _token: token,
+        })
+    }
+
     pub(crate) async fn kill(&self) {
         let message = ToInit::Signal {
             id: self.id,
@@ -62,11 +91,12 @@ pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 /// Ends a command that init was asked for when nobody waits for it any more. From the moment it has
 /// the box's uid the box can stop it, and init waits until it is another program or dead: without
 /// this, one `SIGSTOP` at the right time would hold init for good.
-pub(crate) struct Unheard(pub(crate) Option<Arc<Mutex<Option<ExecGroup>>>>);
+pub(crate) struct Unheard(pub(crate) Option<(Arc<Mutex<Option<ExecGroup>>>, Arc<Link>)>);
 
 impl Drop for Unheard {
     fn drop(&mut self) {
-        if let Some(group) = &self.0
+        if let Some((group, link)) = &self.0
+            && !link.is_let_go()
             && let Some(group) = &*group.lock().unwrap_or_else(PoisonError::into_inner)
         {
             // Failing means that there is nobody in it; whoever is born later is ended when init tells.
@@ -84,7 +114,43 @@ impl Link {
             channel: watch(channel)?,
             waiting: Mutex::default(),
             closed: AtomicBool::new(false),
+            let_go: watch::channel(false).0,
+            silent: AtomicBool::new(false),
         }))
+    }
+
+    /// Init is left alone from now on, and sees this daemon go.
+    pub(crate) fn let_go(&self) {
+        self.let_go.send_replace(true);
+        // What was sent before is still heard. Failing means that init is dead.
+        let _ = rustix::net::shutdown(self.channel.get_ref(), rustix::net::Shutdown::Both);
+    }
+
+    pub(crate) fn is_let_go(&self) -> bool {
+        *self.let_go.borrow()
+    }
+
+    /// Whether init is told what is dropped here.
+    pub(crate) fn set_silent(&self, silent: bool) {
+        self.silent.store(silent, Ordering::Release);
+    }
+
+    /// Tells init something that nobody waits for.
+    pub(crate) fn post(self: &Arc<Self>, message: ToInit) {
+        let silent = self.silent.load(Ordering::Acquire) || self.is_let_go();
+        if silent || self.closed.load(Ordering::Acquire) {
+            return;
+        }
+        let sent = self.channel.get_ref().send(&message, &[]);
+        if let (Err(ChannelError::WouldBlock), Ok(runtime)) =
+            (sent, tokio::runtime::Handle::try_current())
+        {
+            let link = Arc::clone(self);
+            runtime.spawn(async move {
+                // Failing means that the box is gone, and everything it kept with it.
+                let _ = link.send(&message, &[]).await;
+            });
+        }
     }
 
     pub async fn send(&self, message: &ToInit, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -112,9 +178,11 @@ impl Link {
 
     /// Hears init out until the box is gone. Everybody who still waits then is told.
     pub(crate) async fn listen(self: Arc<Self>, remains: Arc<Remains>, gone: watch::Sender<bool>) {
+        let mut let_go = self.let_go.subscribe();
         loop {
             tokio::select! {
                 biased;
+                () = async { let _ = let_go.wait_for(|let_go| *let_go).await; } => return,
                 heard = self.receive() => match heard {
                     Ok((event, fds)) => self.hear(event, fds, &remains).await,
                     Err(_) => break,
@@ -122,9 +190,13 @@ impl Link {
                 () = remains.dead() => break,
             }
         }
+        if self.is_let_go() {
+            return;
+        }
         // A channel that ended before init did: nothing can be asked of this box any more.
         remains.kill();
         remains.dead().await;
+        remains.release_image();
         self.closed.store(true, Ordering::Release);
         let left = std::mem::take(&mut *self.waiting());
         for (_, waiting) in left {

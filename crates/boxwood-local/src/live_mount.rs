@@ -16,6 +16,7 @@ use boxwood_init::{Channel, FromMounter, Identity, MountOrder, MountWork, ToSpaw
 use boxwood_policy::AdmittedMount;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
 
 use crate::host::LocalHost;
 use crate::mount_plan::mount_plan;
@@ -38,7 +39,8 @@ pub struct Doors {
     net: OwnedFd,
 }
 
-/// The doors' places in the list of descriptors of an order.
+/// The doors' places in a list of descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DoorPlaces {
     pub(crate) user: Option<usize>,
     pub(crate) mounts: usize,
@@ -64,6 +66,30 @@ impl Doors {
             mounts: open("mnt")?,
             net: open("net")?,
         })
+    }
+
+    /// Those that init kept for us: an ordinary user cannot open them again. Never our own mounts, as
+    /// above; that they are the box's is init's word.
+    pub(crate) fn kept(places: DoorPlaces, fds: &mut [Option<OwnedFd>]) -> io::Result<Self> {
+        let mut take = |place: usize| {
+            let fd = fds.get_mut(place).and_then(Option::take);
+            fd.ok_or_else(|| io::Error::other("a namespace of the box is missing"))
+        };
+        let doors = Self {
+            user: places.user.map(&mut take).transpose()?,
+            mounts: take(places.mounts)?,
+            net: take(places.net)?,
+        };
+        for (fd, name) in [(Some(&doors.mounts), "mnt"), (doors.user.as_ref(), "user")] {
+            if let Some(fd) = fd
+                && namespace::is_own(fd.as_fd(), name)?
+            {
+                return Err(io::Error::other(format!(
+                    "the box has the host's own {name} namespace"
+                )));
+            }
+        }
+        Ok(doors)
     }
 
     pub(crate) fn add_to(&self, fds: &mut Vec<OwnedFd>) -> io::Result<DoorPlaces> {

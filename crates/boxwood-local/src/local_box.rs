@@ -19,12 +19,20 @@ use boxwood_policy::AdmittedMount;
 use tokio::sync::{oneshot, watch};
 
 use crate::busy::{Busy, Pulse};
-use crate::cgroup::Group;
+use crate::cgroup::{ExecGroup, Group};
 use crate::host::LocalHost;
+use crate::keeping::{Note, Places, Token};
 use crate::link::{DEADLINE, Link, Spawned, Unheard, Waiting};
-use crate::process::Control;
+use crate::record::BoxRecord;
 use crate::remains::Remains;
-use crate::{files, live_mount, streams};
+use crate::{files, framed, live_mount, streams};
+
+/// What init is to keep of a program that is to be started.
+pub(crate) struct KeepOrder<'a> {
+    pub(crate) places: Places,
+    pub(crate) fds: Vec<BorrowedFd<'a>>,
+    pub(crate) note: &'a [u8],
+}
 
 /// A box that is running.
 pub struct LocalBox {
@@ -58,7 +66,7 @@ impl LocalBox {
             remains,
             label,
             link,
-            next: AtomicU64::new(1),
+            next: AtomicU64::new(first_number()),
             gone,
             stopping: tokio::sync::Mutex::new(false),
             busy: host.busy.clone(),
@@ -105,6 +113,7 @@ impl LocalBox {
         &self,
         program: Program,
         mut fds: Vec<OwnedFd>,
+        keep: Option<KeepOrder<'_>>,
     ) -> Result<Spawned, SpawnError> {
         let step = |step: &'static str| {
             move |source: io::Error| SpawnError::Step {
@@ -132,24 +141,42 @@ impl LocalBox {
             }
             None => None,
         };
+        let counters = self.remains.group.as_ref().map(Group::counters);
+        let before = counters.unwrap_or_default();
+        let mut borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let kept = match &keep {
+            Some(order) => {
+                let group = group.as_ref().and_then(ExecGroup::name);
+                let note = Note::new(order.places, group, before);
+                let first = borrowed.len();
+                borrowed.extend_from_slice(&order.fds);
+                Some(boxwood_init::Keep {
+                    note: note
+                        .pack(order.note)
+                        .map_err(step("write down what it is"))?,
+                    fds: (first..borrowed.len()).collect(),
+                })
+            }
+            None => None,
+        };
         let group = Arc::new(Mutex::new(group));
         let (tell_spawned, spawned) = oneshot::channel();
         let (tell_exit, exit) = watch::channel(None);
-        let counters = self.remains.group.as_ref().map(Group::counters);
         let waiting = Waiting {
             spawned: Some(tell_spawned),
             exit: tell_exit,
-            before: counters.unwrap_or_default(),
+            before,
             group: Arc::clone(&group),
         };
         self.link.waiting().insert(id, waiting);
+        // From here on init may have it, whatever becomes of this call.
+        let kept_as = keep.map(|order| (order.places, Token::new(id, &self.link)));
         let message = ToInit::Spawn(Spawn {
             id,
             program,
             cgroup,
-            keep: None,
+            keep: kept,
         });
-        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         let sent = if self.is_running() {
             self.link.send(&message, &borrowed).await
         } else {
@@ -160,7 +187,7 @@ impl LocalBox {
             return Err(SpawnError::Gone);
         }
         drop(fds);
-        let mut unheard = Unheard(Some(Arc::clone(&group)));
+        let mut unheard = Unheard(Some((Arc::clone(&group), Arc::clone(&self.link))));
         let heard = tokio::time::timeout(DEADLINE, spawned)
             .await
             .map_err(|_| step("hear from init")(io::ErrorKind::TimedOut.into()))?;
@@ -172,8 +199,47 @@ impl LocalBox {
             exit,
             group,
             terminal,
+            kept: kept_as,
         })
     }
+
+    /// Everything that init keeps for the next daemon about the box itself.
+    fn record(&self, sessions: &[u8]) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+        let mut fds = Vec::new();
+        let doors = match self.remains.doors() {
+            Some(doors) => Some(doors.add_to(&mut fds)?),
+            None => None,
+        };
+        let image = match self.remains.image_directory()? {
+            Some(held) => {
+                fds.push(held);
+                Some(fds.len() - 1)
+            }
+            None => None,
+        };
+        let header = BoxRecord {
+            backend: self.label.backend.clone(),
+            name: self.remains.name.clone(),
+            label: self.label.clone(),
+            fence: self.fence.clone(),
+            ids: self.remains.ids.record(),
+            group: self.remains.group.as_ref().map(Group::record),
+            way_out: self.remains.way_out_record(),
+            shell: self.remains.shell_record(),
+            doors,
+            image,
+        };
+        Ok((framed::pack(&header, sessions)?, fds))
+    }
+}
+
+/// Programs are numbered from the nanoseconds since boot on: an earlier daemon's numbers are all lower,
+/// and what init still tells of those programs is about nobody here.
+fn first_number() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or_default();
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
 impl Sandbox for LocalBox {
@@ -187,26 +253,26 @@ impl Sandbox for LocalBox {
 
     fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Process, SpawnError>> {
         Box::pin(async move {
-            let prepared = streams::prepare(request, self.remains.ids.owner())?;
-            let spawned = self
-                .spawn_program(prepared.program, prepared.theirs)
-                .await?;
-            let Spawned {
-                id,
-                link,
-                exit,
-                group,
-                terminal,
-            } = spawned;
-            let remains = Arc::clone(&self.remains);
-            let control = move |terminal| Control {
-                id,
-                link,
-                exit,
-                group: streams::Held::new(group, remains),
-                terminal,
-            };
-            prepared.ours.into_process(terminal, control)
+            let streams::Prepared {
+                program,
+                theirs,
+                ours,
+                keep,
+            } = streams::prepare(request, self.remains.ids.owner())?;
+            // A box without a door ends with its daemon, and what would be kept with it.
+            let keep = keep.filter(|_| self.remains.handle().is_some());
+            let order = keep.as_ref().map(|keep| {
+                let (places, fds) = ours.kept(keep);
+                KeepOrder {
+                    places,
+                    fds,
+                    note: &keep.note,
+                }
+            });
+            let spawned = self.spawn_program(program, theirs, order).await?;
+            spawned
+                .into_process(ours, &self.remains)
+                .map_err(streams::step)
         })
     }
 
@@ -224,17 +290,45 @@ impl Sandbox for LocalBox {
 
     fn gone(&self) -> BoxFuture<'_, ()> {
         let mut gone = self.gone.clone();
+        let link = Arc::clone(&self.link);
         Box::pin(async move {
-            // An error means that the listener ended, and it only ends with the box.
-            let _ = gone.wait_for(|gone| *gone).await;
+            // An error means that the listener ended: with the box, or because the box was let go of
+            // and nobody here will hear of its end.
+            let heard = gone.wait_for(|gone| *gone).await.is_ok();
+            if !heard && link.is_let_go() {
+                std::future::pending::<()>().await;
+            }
         })
     }
 
-    fn remember<'a>(&'a self, _record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>> {
-        Box::pin(async { Ok(()) })
+    fn remember<'a>(&'a self, record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>> {
+        Box::pin(async move {
+            if self.remains.handle().is_none() {
+                return Ok(());
+            }
+            let (record, fds) = self.record(record).map_err(ControlError::Io)?;
+            let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+            let sent = self
+                .link
+                .send(&ToInit::Remember { record }, &borrowed)
+                .await;
+            sent.map_err(|error| {
+                if self.is_running() && error.kind() != io::ErrorKind::BrokenPipe {
+                    ControlError::Io(error)
+                } else {
+                    ControlError::Gone
+                }
+            })
+        })
     }
 
-    fn let_go(&self) {}
+    fn let_go(&self) {
+        // A box that nobody can find again is stopped instead.
+        if self.remains.handle().is_some() {
+            self.remains.let_go();
+            self.link.let_go();
+        }
+    }
 
     fn freeze(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
         Box::pin(async move {
@@ -269,7 +363,7 @@ impl Sandbox for LocalBox {
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {
         Box::pin(async move {
             let mut stopped = self.stopping.lock().await;
-            if *stopped {
+            if *stopped || self.link.is_let_go() {
                 return Ok(());
             }
             self.remains.kill();
@@ -290,7 +384,7 @@ impl Sandbox for LocalBox {
 
 impl Drop for LocalBox {
     fn drop(&mut self) {
-        if *self.stopping.get_mut() {
+        if *self.stopping.get_mut() || self.link.is_let_go() {
             return;
         }
         // Never stopped. Clearing takes a while, so it is left to a task; without a runtime the

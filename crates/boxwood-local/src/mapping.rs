@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use boxwood_backend::StartError;
 use boxwood_init::Identity;
 use boxwood_policy::BoxUser;
+use serde::{Deserialize, Serialize};
 
 const FIRST_ID: u32 = 524_288;
 const RANGE: u32 = 65_536;
@@ -52,6 +53,8 @@ pub struct Tools {
 #[derive(Default)]
 pub struct Slots {
     used: BTreeSet<u32>,
+    /// Those of boxes that an earlier daemon made, until they are adopted or gone.
+    left: BTreeSet<u32>,
     /// Ranges that `/etc/subuid` and `/etc/subgid` give to somebody.
     taken: Vec<(u32, u32)>,
 }
@@ -89,6 +92,17 @@ impl BoxIds {
         })
     }
 
+    /// Whether the kernel's own maps say that these are the ids of the box whose first process is
+    /// `pid`.
+    pub(crate) fn are_those_of(&self, pid: i32) -> io::Result<bool> {
+        let uids = Map::read(&format!("/proc/{pid}/uid_map"))?;
+        let gids = Map::read(&format!("/proc/{pid}/gid_map"))?;
+        let identity = &self.identity;
+        Ok(uids.outside(identity.command_uid) == Some(self.command_uid)
+            && uids.outside(identity.init_uid) == Some(self.init_uid)
+            && gids.outside(identity.command_gid) == Some(self.command_gid))
+    }
+
     /// Those of a box whose users are nobody's here: on another machine, or behind another kernel.
     pub fn elsewhere(identity: Identity) -> Self {
         Self {
@@ -98,6 +112,18 @@ impl BoxIds {
             init_uid: identity.init_uid,
             slot: None,
             foreign: false,
+        }
+    }
+
+    /// For the next daemon, which claims them with [`Mapping::claim`].
+    pub fn record(&self) -> IdsRecord {
+        IdsRecord {
+            identity: self.identity,
+            command_uid: self.command_uid,
+            command_gid: self.command_gid,
+            init_uid: self.init_uid,
+            slot: self.slot.as_ref().map(|(slot, _)| *slot),
+            foreign: self.foreign,
         }
     }
 
@@ -146,8 +172,8 @@ impl Mapping {
             let mut taken = subordinate_ranges("/etc/subuid", None);
             taken.extend(subordinate_ranges("/etc/subgid", None));
             let slots = Slots {
-                used: BTreeSet::new(),
                 taken,
+                ..Slots::default()
             };
             return Ok(Self::Root {
                 slots: Arc::new(Mutex::new(slots)),
@@ -247,6 +273,45 @@ impl Mapping {
         })
     }
 
+    /// The ids of a box that an earlier daemon made.
+    pub fn claim(&self, record: &IdsRecord) -> io::Result<BoxIds> {
+        let slot = match (record.slot, self) {
+            (None, _) => None,
+            (Some(slot), Self::Root { slots }) => {
+                lock(slots).claim(slot)?;
+                Some((slot, Arc::clone(slots)))
+            }
+            (Some(_), _) => {
+                return Err(io::Error::other(
+                    "the box was made by root, and this daemon is not",
+                ));
+            }
+        };
+        Ok(BoxIds {
+            identity: record.identity,
+            command_uid: record.command_uid,
+            command_gid: record.command_gid,
+            init_uid: record.init_uid,
+            slot,
+            foreign: record.foreign && rustix::process::geteuid().is_root(),
+        })
+    }
+
+    /// Keeps new boxes clear of the ids that processes of earlier ones have.
+    pub(crate) fn spare_the_living(&self) {
+        let Self::Root { slots } = self else { return };
+        let living = living_uids();
+        let slot = |uid: u32| Some(uid.checked_sub(FIRST_ID)? / RANGE);
+        lock(slots).left = living.into_iter().filter_map(slot).collect();
+    }
+
+    /// What was left and not claimed is gone.
+    pub(crate) fn forget_the_left(&self) {
+        if let Self::Root { slots } = self {
+            lock(slots).left.clear();
+        }
+    }
+
     /// Writes the maps of a process in a new user namespace. Blocks.
     pub fn write(&self, pid: i32, ids: &BoxIds) -> io::Result<()> {
         match self {
@@ -290,6 +355,23 @@ impl Mapping {
             }
         }
     }
+}
+
+fn lock(slots: &Mutex<Slots>) -> std::sync::MutexGuard<'_, Slots> {
+    slots.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The real uid of every process of this host, each once.
+fn living_uids() -> BTreeSet<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let uid = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_str()?.parse::<u32>().ok()?;
+        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    entries.filter_map(uid).collect()
 }
 
 /// Who is who in a box. Init is nobody's uid where 0 is the commands', or the host's.
@@ -385,13 +467,33 @@ impl Slots {
             let clash = |&(start, count): &(u32, u32)| {
                 start < first.saturating_add(RANGE) && first < start.saturating_add(count)
             };
-            !self.used.contains(slot) && !self.taken.iter().any(clash)
+            !self.used.contains(slot) && !self.left.contains(slot) && !self.taken.iter().any(clash)
         });
         let slot =
             free.ok_or_else(|| io::Error::other("no range of uids is left for another box"))?;
         self.used.insert(slot);
         Ok(slot)
     }
+
+    /// Takes the very slot of a box that was found again.
+    fn claim(&mut self, slot: u32) -> io::Result<()> {
+        if slot >= SLOTS || !self.used.insert(slot) {
+            return Err(io::Error::other("another box has its uids"));
+        }
+        self.left.remove(&slot);
+        Ok(())
+    }
+}
+
+/// The ids of a box as they are written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdsRecord {
+    identity: Identity,
+    command_uid: u32,
+    command_gid: u32,
+    init_uid: u32,
+    slot: Option<u32>,
+    foreign: bool,
 }
 
 fn subordinate_ranges(path: &str, of: Option<&str>) -> Vec<(u32, u32)> {
@@ -435,13 +537,17 @@ mod tests {
     #[test]
     fn ranges_keep_clear_of_other_peoples() {
         let mut slots = Slots {
-            used: BTreeSet::new(),
             taken: vec![(FIRST_ID + 10, RANGE)],
+            left: BTreeSet::from([4]),
+            ..Slots::default()
         };
         assert_eq!(slots.take().expect("a slot"), 2);
         assert_eq!(slots.take().expect("a slot"), 3);
         slots.used.remove(&2);
         assert_eq!(slots.take().expect("a slot"), 2);
+        // One of a box that may yet be adopted is passed over, and can be claimed once.
+        assert_eq!(slots.take().expect("a slot"), 5);
+        assert!(slots.claim(4).is_ok() && slots.claim(4).is_err());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use boxwood_init::{Channel, PROGRAM_NAME, SOCKET_NAME};
 use boxwood_sys::peer;
@@ -29,6 +30,30 @@ const TRIES: usize = 5;
 pub struct Meeting {
     directory: PathBuf,
     listener: AsyncFd<OwnedFd>,
+    let_go: AtomicBool,
+}
+
+/// What is left of an earlier daemon's meeting place. Dropping it removes the directory.
+pub struct Left {
+    directories: [PathBuf; 2],
+    let_go: AtomicBool,
+}
+
+impl Left {
+    /// The box outlives this daemon: the directory stays.
+    pub fn let_go(&self) {
+        self.let_go.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        if !self.let_go.load(Ordering::Acquire) {
+            for directory in &self.directories {
+                remove(directory);
+            }
+        }
+    }
 }
 
 /// Whoever connected, pinned.
@@ -61,6 +86,7 @@ impl Meeting {
         Ok(Self {
             directory: std::mem::take(&mut meeting.0),
             listener,
+            let_go: AtomicBool::new(false),
         })
     }
 
@@ -71,16 +97,39 @@ impl Meeting {
         }
     }
 
-    /// Removes the directories that killed daemons left.
-    pub fn sweep(host: &LocalHost) {
+    /// Removes the directories that killed daemons left and no adopted box has.
+    pub(crate) fn settle(host: &LocalHost) {
+        let is_left = |name: &str| names::maker_is_dead(name) && !host.heritage.is_wanted(name);
         for program in [Program::Beside, Program::Elsewhere] {
             let entries = fs::read_dir(parent(host, program)).into_iter().flatten();
             for entry in entries.flatten() {
-                if entry.file_name().to_str().is_some_and(names::is_stale) {
+                if entry.file_name().to_str().is_some_and(is_left) {
                     remove(&entry.path());
                 }
             }
         }
+    }
+
+    /// That of a box which was found again, by the name it was arranged under. Nobody calls there any
+    /// more; what is left of it goes with the box.
+    pub fn found(host: &LocalHost, name: &str) -> Left {
+        host.heritage.adopt(name);
+        let directories =
+            [Program::Beside, Program::Elsewhere].map(|it| parent(host, it).join(name));
+        Left {
+            directories,
+            let_go: AtomicBool::new(false),
+        }
+    }
+
+    /// The name it was arranged under.
+    pub fn name(&self) -> Option<&str> {
+        self.directory.file_name()?.to_str()
+    }
+
+    /// The box outlives this daemon: the directory stays.
+    pub fn let_go(&self) {
+        self.let_go.store(true, Ordering::Release);
     }
 
     pub fn directory(&self) -> &Path {
@@ -112,14 +161,16 @@ impl Meeting {
 
 /// On kernels that do not hand out the pidfd of a peer. The caller is still connected, and whoever
 /// waits for its plan does not end.
-fn by_number(pid: i32) -> io::Result<OwnedFd> {
+pub(crate) fn by_number(pid: i32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 impl Drop for Meeting {
     fn drop(&mut self) {
-        remove(&self.directory);
+        if !self.let_go.load(Ordering::Acquire) {
+            remove(&self.directory);
+        }
     }
 }
 

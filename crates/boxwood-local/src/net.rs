@@ -7,7 +7,8 @@
 //!
 //! The kernel is the only memory: links carry the instance's tag in their names, the table carries it
 //! in its own, and the interfaces whose forwarding was switched on stand in the table as chains. So a
-//! daemon that was killed leaves nothing that [`Networks::sweep`] of the next one cannot undo.
+//! daemon that was killed leaves nothing that the next one cannot take over ([`Networks::claim`]) or
+//! undo ([`Networks::settle`]).
 
 mod error;
 mod forwarding;
@@ -28,10 +29,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use boxwood_sys::netlink::{self, Route, Subnet, VethPair};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 pub use error::NetError;
 pub(crate) use pasta::Pasta;
-pub(crate) use pasta::PastaLease;
+pub(crate) use pasta::{PastaLease, PastaRecord};
 pub use rules::caution;
 pub use ways_out::WaysOut;
 
@@ -57,7 +59,7 @@ pub struct NetworkSettings {
 }
 
 /// What init needs to know to configure its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InsideNetwork {
     pub(crate) interface: String,
     pub(crate) address: Ipv4Addr,
@@ -113,17 +115,70 @@ impl Networks {
                 tracing::warn!(%error, "the network set up for a failed start was not removed");
             }
         }
-        let (index, inside) = attached?;
+        let (pool, index, inside) = attached?;
         state.leases += 1;
         Ok(NetLease {
             shared: Arc::clone(shared),
+            pool,
             index,
             inside,
             released: false,
         })
     }
 
-    /// Removes what a dead daemon of the same instance left. Must not be called while it has leases.
+    /// Takes over the network of a box that an earlier daemon of this instance made. While the pool is
+    /// this box's, new ones get their addresses from there, whatever is configured by now.
+    pub(crate) fn claim(&self, record: &LeaseRecord) -> Result<NetLease, NetError> {
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        let _host = HostLock::take()?;
+        let mut pool = match state.pool.take() {
+            Some(pool) => pool,
+            None => Pool::resume(record.pool),
+        };
+        let claimed = pool.claim(record.pool, record.index);
+        state.pool = Some(pool);
+        let inside = match claimed {
+            Some(address) if address.inside == record.inside.address => record.inside.clone(),
+            _ => {
+                return Err(NetError::NotClaimed {
+                    address: record.inside.address,
+                });
+            }
+        };
+        if let Err(error) = shared.stand_by(&mut state, record.pool) {
+            state.free(record.index);
+            return Err(error);
+        }
+        state.leases += 1;
+        Ok(NetLease {
+            shared: Arc::clone(shared),
+            pool: record.pool,
+            index: record.index,
+            inside,
+            released: false,
+        })
+    }
+
+    /// Removes what an earlier daemon of this instance left and nobody has a lease for.
+    pub(crate) fn settle(&self) -> Result<(), NetError> {
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        let host = HostLock::take()?;
+        let links = netlink::links_with_prefix(&shared.tag.links())
+            .map_err(|source| NetError::HostNetwork { source })?;
+        for link in links {
+            if !state.has(&shared.tag, &link.name) {
+                delete_link(&link.name)?;
+            }
+        }
+        match state.leases {
+            0 => shared.tear_down(&mut state, &host),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what a dead instance left that nobody takes over.
     pub(crate) fn sweep(instance: &str) -> Result<(), NetError> {
         let tag = Tag::new(instance);
         let _host = HostLock::take()?;
@@ -146,7 +201,7 @@ impl Shared {
         &self,
         state: &mut State,
         netns: BorrowedFd<'_>,
-    ) -> Result<(u32, InsideNetwork), NetError> {
+    ) -> Result<(Subnet, u32, InsideNetwork), NetError> {
         let routes = netlink::routes().map_err(|source| NetError::HostNetwork { source })?;
         let resolvers = Resolvers::of_host(&self.settings.dns, &routes)?;
         let mut pool = match state.pool.take() {
@@ -175,7 +230,7 @@ impl Shared {
         if attached.is_err() {
             state.free(index);
         }
-        Ok((index, attached?))
+        Ok((range, index, attached?))
     }
 
     /// Rules first, forwarding second: nothing is forwarded that no rule has looked at.
@@ -203,6 +258,27 @@ impl Shared {
         Ok(forwarding::mtu(&uplinks, routes))
     }
 
+    /// Sees that the rules stand for a box that is running already. Where they cannot be put up anew
+    /// (the host may be without a network itself just now) those of the earlier daemon must be there.
+    fn stand_by(&self, state: &mut State, range: Subnet) -> Result<(), NetError> {
+        if state.installed.is_some() {
+            return Ok(());
+        }
+        let mut opened = || {
+            let routes = netlink::routes().map_err(|source| NetError::HostNetwork { source })?;
+            let resolvers = Resolvers::of_host(&self.settings.dns, &routes)?;
+            self.open_the_way(state, range, &routes, &resolvers)
+        };
+        match opened() {
+            Ok(_) => Ok(()),
+            Err(error) if rules::are_installed(&self.tag)? => {
+                tracing::warn!(%error, "the network of a running box could not be renewed");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn tear_down(&self, state: &mut State, _host: &HostLock) -> Result<(), NetError> {
         state.installed = None;
         state.pool = None;
@@ -217,12 +293,44 @@ impl State {
             pool.free(index);
         }
     }
+
+    fn has(&self, tag: &Tag, link: &str) -> bool {
+        let index = link.strip_prefix(&tag.links());
+        let index = index.and_then(|index| u32::from_str_radix(index, 16).ok());
+        let pool = self.pool.as_ref();
+        index.is_some_and(|index| pool.is_some_and(|pool| pool.has(index)))
+    }
+}
+
+/// A box's network as it is written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeaseRecord {
+    #[serde(with = "as_text")]
+    pool: Subnet,
+    index: u32,
+    inside: InsideNetwork,
+}
+
+/// Networks are written as people write them.
+mod as_text {
+    use boxwood_sys::netlink::Subnet;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(subnet: &Subnet, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(subnet)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Subnet, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
 }
 
 /// The network of one box, until it is released or dropped.
 #[derive(Debug)]
 pub(crate) struct NetLease {
     shared: Arc<Shared>,
+    pool: Subnet,
     index: u32,
     inside: InsideNetwork,
     released: bool,
@@ -231,6 +339,19 @@ pub(crate) struct NetLease {
 impl NetLease {
     pub(crate) fn inside(&self) -> &InsideNetwork {
         &self.inside
+    }
+
+    pub(crate) fn record(&self) -> LeaseRecord {
+        LeaseRecord {
+            pool: self.pool,
+            index: self.index,
+            inside: self.inside.clone(),
+        }
+    }
+
+    /// The box outlives this daemon, and its network with it.
+    pub(crate) fn leave(mut self) {
+        self.released = true;
     }
 
     /// Takes the box's network away; with the last one goes everything that was changed on the host.

@@ -11,6 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::sync::watch;
 
 use crate::cgroup::Counters;
+use crate::keeping::Token;
 use crate::link::Link;
 use crate::streams::Held;
 use crate::terminal::Terminal;
@@ -21,6 +22,8 @@ pub(crate) struct Control {
     pub(crate) exit: watch::Receiver<Option<Exit>>,
     pub(crate) group: Held,
     pub(crate) terminal: Option<Terminal>,
+    /// Where init keeps the program.
+    pub(crate) _token: Option<Arc<Token>>,
 }
 
 impl ProcessControl for Control {

@@ -1,24 +1,35 @@
 //! What there is of a box on the host, and how it is cleared away.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use boxwood_backend::BoxFuture;
+use boxwood_backend::{BoxFuture, BoxHandle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 
 use crate::cgroup::Group;
+use crate::door::Door;
+use crate::images::ImageLease;
 use crate::live_mount::Doors;
 use crate::mapping::BoxIds;
 use crate::watched::watch;
-use crate::way_out::WayOut;
+use crate::way_out::{WayOut, WayOutRecord};
 
 /// What the maker of a box keeps of it besides its processes: a container's record, a directory.
 pub trait Shell: Send + Sync {
     /// Removes it. The box's processes are dead by then. Idempotent.
     fn remove(&self) -> BoxFuture<'_, io::Result<()>>;
+
+    /// What the next daemon needs to make the same of it. Null where there is nothing to tell.
+    fn record(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+
+    /// The box outlives this daemon: dropping this must remove nothing from now on.
+    fn let_go(&self) {}
 }
 
 /// What has to be cleared away when a box goes. Dropping it kills the box and clears what can be
@@ -32,6 +43,12 @@ pub struct Remains {
     way_out: Mutex<Option<WayOut>>,
     doors: Mutex<Option<Arc<Doors>>>,
     shell: Option<Box<dyn Shell>>,
+    /// `None`: the box ends with its channel.
+    door: Mutex<Option<Door>>,
+    /// The image that the box runs from, held by a lock on the open directory.
+    image: Mutex<Option<OwnedFd>>,
+    /// The box is not this daemon's any more: nothing here ends or removes anything.
+    let_go: AtomicBool,
 }
 
 impl Remains {
@@ -46,6 +63,9 @@ impl Remains {
             way_out: Mutex::default(),
             doors: Mutex::default(),
             shell: None,
+            door: Mutex::default(),
+            image: Mutex::default(),
+            let_go: AtomicBool::new(false),
         })
     }
 
@@ -63,7 +83,78 @@ impl Remains {
         *lock(&self.way_out) = Some(way_out);
     }
 
+    pub(crate) fn way_out_record(&self) -> Option<WayOutRecord> {
+        lock(&self.way_out).as_ref().map(WayOut::record)
+    }
+
+    pub(crate) fn shell_record(&self) -> serde_json::Value {
+        let shell = self.shell.as_ref();
+        shell.map_or(serde_json::Value::Null, |shell| shell.record())
+    }
+
+    pub(crate) fn set_door(&self, door: Door) {
+        *lock(&self.door) = Some(door);
+    }
+
+    /// How the next daemon finds the box.
+    pub(crate) fn handle(&self) -> Option<BoxHandle> {
+        lock(&self.door).as_ref().map(|door| door.handle.clone())
+    }
+
+    /// Nobody removes the image under a living box.
+    pub fn hold_image(&self, lease: ImageLease) {
+        self.hold_image_directory(lease.into_held());
+    }
+
+    pub(crate) fn hold_image_directory(&self, held: OwnedFd) {
+        *lock(&self.image) = Some(held);
+    }
+
+    pub(crate) fn image_directory(&self) -> io::Result<Option<OwnedFd>> {
+        let held = lock(&self.image);
+        held.as_ref()
+            .map(|held| held.as_fd().try_clone_to_owned())
+            .transpose()
+    }
+
+    pub(crate) fn release_image(&self) {
+        drop(lock(&self.image).take());
+    }
+
+    /// The box outlives this daemon.
+    pub(crate) fn let_go(&self) {
+        self.let_go.store(true, Ordering::Release);
+        if let Some(door) = &*lock(&self.door) {
+            door.let_go();
+        }
+        if let Some(way_out) = lock(&self.way_out).take() {
+            way_out.let_go();
+        }
+        if let Some(shell) = &self.shell {
+            shell.let_go();
+        }
+    }
+
+    /// For a box that is being taken over, and is its last daemon's until that is done.
+    pub(crate) fn let_go_until_held(&self) {
+        self.let_go.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn hold(&self) {
+        if let Some(door) = &*lock(&self.door) {
+            door.hold();
+        }
+        self.let_go.store(false, Ordering::Release);
+    }
+
+    fn is_let_go(&self) -> bool {
+        self.let_go.load(Ordering::Acquire)
+    }
+
     pub fn kill(&self) {
+        if self.is_let_go() {
+            return;
+        }
         // Failing means that it is dead already.
         let _ = pidfd_send_signal(self.pidfd.get_ref(), Signal::KILL);
     }
@@ -92,8 +183,13 @@ impl Remains {
 
     /// Kills the box and removes every trace of it.
     pub async fn clear(&self) -> io::Result<()> {
+        if self.is_let_go() {
+            return Ok(());
+        }
         self.kill();
         self.dead().await;
+        drop(lock(&self.door).take());
+        self.release_image();
         // With them go its mounts.
         drop(lock(&self.doors).take());
         let way_out = lock(&self.way_out).take();
@@ -122,6 +218,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Drop for Remains {
     fn drop(&mut self) {
+        if self.is_let_go() {
+            return;
+        }
         self.kill();
         // A thread of its own would be needed to wait; the kernel needs a moment to let go of the
         // dead, so try for one.

@@ -1,17 +1,18 @@
 //! The pipes and terminals between a program and whoever runs it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::fchown;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use boxwood_backend::{Copied, Process, SpawnError, SpawnRequest, Stdio};
+use boxwood_backend::{Copied, Keep, Output, Process, SpawnError, SpawnRequest, Stdio};
 use boxwood_init::{Program, StdioPlan};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
-use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::cgroup::ExecGroup;
+use crate::keeping::{Part, Places, Token};
+use crate::pipe::{PipeReader, PipeWriter};
 use crate::process::Control;
 use crate::remains::Remains;
 use crate::terminal::Terminal;
@@ -25,18 +26,20 @@ pub(crate) struct Prepared {
     pub(crate) program: Program,
     pub(crate) theirs: Vec<OwnedFd>,
     pub(crate) ours: Ours,
+    pub(crate) keep: Option<Keep>,
 }
 
 pub(crate) enum Ours {
+    /// Those that an earlier daemon has closed already are `None`.
     Pipes {
         stdin: Option<OwnedFd>,
-        stdout: OwnedFd,
-        stderr: OwnedFd,
+        stdout: Option<OwnedFd>,
+        stderr: Option<OwnedFd>,
     },
     Terminal,
 }
 
-fn step(source: impl Into<io::Error>) -> SpawnError {
+pub(crate) fn step(source: impl Into<io::Error>) -> SpawnError {
     SpawnError::Step {
         step: "open its streams".to_owned(),
         source: source.into(),
@@ -53,7 +56,7 @@ pub(crate) fn prepare(
         env,
         cwd,
         stdio,
-        keep: _,
+        keep,
     } = request;
     let mut theirs = Vec::with_capacity(4);
     let mut place = |fd| {
@@ -94,8 +97,8 @@ pub(crate) fn prepare(
                 plan,
                 Ours::Pipes {
                     stdin: our_stdin,
-                    stdout: our_stdout,
-                    stderr: our_stderr,
+                    stdout: Some(our_stdout),
+                    stderr: Some(our_stderr),
                 },
             )
         }
@@ -125,6 +128,7 @@ pub(crate) fn prepare(
         },
         theirs,
         ours,
+        keep,
     })
 }
 
@@ -153,11 +157,45 @@ fn sealed(text: &str) -> Result<OwnedFd, SpawnError> {
 }
 
 impl Ours {
+    /// What init is to keep of the program, and where in its list each of it is.
+    pub(crate) fn kept<'a>(&'a self, keep: &'a Keep) -> (Places, Vec<BorrowedFd<'a>>) {
+        let mut fds = Vec::new();
+        let mut place = |fd: &'a Option<OwnedFd>| {
+            let fd = fd.as_ref()?;
+            fds.push(fd.as_fd());
+            Some(fds.len() - 1)
+        };
+        let mut places = match self {
+            Self::Terminal => Places::default(),
+            Self::Pipes {
+                stdin,
+                stdout,
+                stderr,
+            } => Places {
+                stdin: place(stdin),
+                stdout: place(stdout),
+                stderr: place(stderr),
+                ..Places::default()
+            },
+        };
+        places.first_file = fds.len();
+        places.files = keep.files.len();
+        fds.extend(keep.files.iter().map(|file| file.as_fd()));
+        if matches!(self, Self::Terminal) {
+            places.terminal = Some(fds.len());
+        }
+        (places, fds)
+    }
+
     pub(crate) fn into_process(
         self,
         terminal: Option<OwnedFd>,
-        control: impl FnOnce(Option<Terminal>) -> Control,
-    ) -> Result<Process, SpawnError> {
+        kept: Option<(Places, Arc<Token>)>,
+        control: impl FnOnce(Option<Terminal>, Option<Arc<Token>>) -> Control,
+    ) -> io::Result<Process> {
+        let (places, token) = kept.unzip();
+        let places = places.unwrap_or_default();
+        let part = |place| token.as_ref().map(|token| Part::new(token, place));
         match (self, terminal) {
             (
                 Self::Pipes {
@@ -166,29 +204,44 @@ impl Ours {
                     stderr,
                 },
                 _,
-            ) => Ok(Process {
-                stdin: match stdin {
-                    Some(fd) => Some(Box::new(Copied(Sender::from_owned_fd(fd).map_err(step)?))),
+            ) => {
+                let stdin = match stdin {
+                    Some(fd) => Some(PipeWriter::new(fd, part(places.stdin))?),
                     None => None,
-                },
-                stdout: Box::new(Copied(Receiver::from_owned_fd(stdout).map_err(step)?)),
-                stderr: Some(Box::new(Copied(
-                    Receiver::from_owned_fd(stderr).map_err(step)?,
-                ))),
-                control: Arc::new(control(None)),
-            }),
-            (Self::Terminal, Some(master)) => {
-                let terminal = Terminal::new(master).map_err(step)?;
+                };
+                let stdout = output(stdout, || part(places.stdout))?;
+                let stderr = output(stderr, || part(places.stderr))?;
                 Ok(Process {
-                    stdin: Some(Box::new(Copied(terminal.clone()))),
-                    stdout: Box::new(Copied(terminal.clone())),
-                    stderr: None,
-                    control: Arc::new(control(Some(terminal))),
+                    stdin: stdin.map(|stdin| Box::new(stdin) as _),
+                    stdout,
+                    stderr: Some(stderr),
+                    control: Arc::new(control(None, token)),
                 })
             }
-            (Self::Terminal, None) => Err(step(io::Error::other("no terminal came back"))),
+            (Self::Terminal, Some(master)) => {
+                let terminal = Terminal::new(master)?;
+                let with = |part| Copied(terminal.clone().of(part));
+                Ok(Process {
+                    stdin: Some(Box::new(with(part(None)))),
+                    stdout: Box::new(with(part(None))),
+                    stderr: None,
+                    control: Arc::new(control(Some(terminal), token)),
+                })
+            }
+            (Self::Terminal, None) => Err(io::Error::other("no terminal came back")),
         }
     }
+}
+
+fn output(
+    pipe: Option<OwnedFd>,
+    part: impl FnOnce() -> Option<Part>,
+) -> io::Result<Box<dyn Output>> {
+    Ok(match pipe {
+        Some(pipe) => Box::new(PipeReader::new(pipe, part())?),
+        // An earlier daemon was done with it.
+        None => Box::new(Copied(tokio::io::empty())),
+    })
 }
 
 /// A program's cgroup, given back to its box when the last handle of the program goes.

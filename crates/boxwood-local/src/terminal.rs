@@ -11,11 +11,14 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::keeping::Part;
 use crate::watched::watch;
 
 #[derive(Clone)]
 pub(crate) struct Terminal {
     master: Arc<AsyncFd<OwnedFd>>,
+    /// Init has a copy of it until the last of these is gone.
+    _part: Option<Arc<Part>>,
 }
 
 impl Terminal {
@@ -23,7 +26,15 @@ impl Terminal {
         rustix::io::ioctl_fionbio(&master, true)?;
         Ok(Self {
             master: Arc::new(watch(master)?),
+            _part: None,
         })
+    }
+
+    pub(crate) fn of(self, part: Option<Part>) -> Self {
+        Self {
+            _part: part.map(Arc::new),
+            ..self
+        }
     }
 
     pub(crate) fn resize(&self, size: TerminalSize) -> io::Result<()> {

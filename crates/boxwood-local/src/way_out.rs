@@ -8,10 +8,11 @@ use std::sync::Arc;
 use boxwood_backend::StartError;
 use boxwood_init::{InsideInterface, InsideNetwork};
 use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
 
 use crate::chain;
 use crate::host::LocalHost;
-use crate::net::{NetError, NetLease, PastaLease, WaysOut};
+use crate::net::{LeaseRecord, NetError, NetLease, PastaLease, PastaRecord, WaysOut};
 use crate::remains::Remains;
 
 /// Let go of when the box goes.
@@ -27,6 +28,46 @@ impl WayOut {
             Self::Pasta(lease) => lease.release().map_err(io::Error::other),
         }
     }
+
+    pub(crate) fn record(&self) -> WayOutRecord {
+        match self {
+            Self::Veth(lease) => WayOutRecord::Veth(lease.record()),
+            Self::Pasta(lease) => WayOutRecord::Pasta(lease.record()),
+        }
+    }
+
+    /// The box outlives this daemon, and this with it.
+    pub(crate) fn let_go(self) {
+        match self {
+            Self::Veth(lease) => lease.leave(),
+            Self::Pasta(lease) => lease.leave(),
+        }
+    }
+
+    /// That of a box called `name` which an earlier daemon made. Blocks.
+    pub(crate) fn claim(
+        host: &LocalHost,
+        name: &str,
+        record: &WayOutRecord,
+    ) -> Result<Self, NetError> {
+        match (&host.ways_out, record) {
+            (WaysOut::Veth(networks), WayOutRecord::Veth(record)) => {
+                networks.claim(record).map(Self::Veth)
+            }
+            (WaysOut::Pasta(pasta), WayOutRecord::Pasta(Some(record))) => {
+                pasta.claim(name, *record).map(Self::Pasta)
+            }
+            _ => Err(NetError::PastaGone),
+        }
+    }
+}
+
+/// A way out as it is written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum WayOutRecord {
+    Veth(LeaseRecord),
+    /// `None`: it had ended by then.
+    Pasta(Option<PastaRecord>),
 }
 
 const DOCTOR: &str = "run `boxwood doctor`, or ask for a box without network";
@@ -76,8 +117,7 @@ fn attach_blocking(
             Ok((plan, WayOut::Veth(lease)))
         }
         WaysOut::Pasta(pasta) => {
-            let lease = pasta.attach(name, init.as_raw_nonzero().get())?;
-            let inside = lease.inside();
+            let (lease, inside) = pasta.attach(name, init.as_raw_nonzero().get())?;
             let denied = &inside.rules.denied;
             let plan = InsideNetwork {
                 interface: None,

@@ -22,19 +22,19 @@ const CPU_PERIOD_US: u64 = 100_000;
 
 /// One box's groups in every hierarchy.
 pub struct Group {
-    directories: Vec<PathBuf>,
+    pub(super) directories: Vec<PathBuf>,
     pub(super) memory: Option<(Version, PathBuf)>,
-    cpu: Option<(Version, PathBuf)>,
-    pids: Option<(Version, PathBuf)>,
+    pub(super) cpu: Option<(Version, PathBuf)>,
+    pub(super) pids: Option<(Version, PathBuf)>,
     pub(super) kill: Option<PathBuf>,
-    oom_events: Option<File>,
-    pids_events: Option<File>,
+    pub(super) oom_events: Option<File>,
+    pub(super) pids_events: Option<File>,
     /// Host uid that may put its children into sub-groups.
-    init_uid: u32,
-    idle: Mutex<Vec<ExecGroup>>,
+    pub(super) init_uid: u32,
+    pub(super) idle: Mutex<Vec<ExecGroup>>,
     /// Given back while they still had processes.
-    lingering: Mutex<Vec<ExecGroup>>,
-    next: AtomicU64,
+    pub(super) lingering: Mutex<Vec<ExecGroup>>,
+    pub(super) next: AtomicU64,
     pub(super) frost: Frost,
 }
 
@@ -48,10 +48,10 @@ pub(crate) struct Counters {
 /// The sub-group of one command's tree.
 #[derive(Debug)]
 pub(crate) struct ExecGroup {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     pub(crate) directory: File,
-    events: File,
-    killed: AtomicBool,
+    pub(super) events: File,
+    pub(super) killed: AtomicBool,
 }
 
 impl Group {
@@ -92,7 +92,7 @@ impl Group {
         Ok(group)
     }
 
-    fn open_events(&mut self) -> io::Result<()> {
+    pub(super) fn open_events(&mut self) -> io::Result<()> {
         if let Some((version, path)) = &self.memory {
             let file = match version {
                 Version::One => "memory.oom_control",
@@ -387,7 +387,7 @@ impl ExecGroup {
 }
 
 /// A group's directory, if this mount shows it and it is not the whole machine's.
-fn below(mount: &Path, path: &str) -> Option<PathBuf> {
+pub(super) fn below(mount: &Path, path: &str) -> Option<PathBuf> {
     let inner = path.trim_start_matches('/');
     let group = mount.join(inner);
     (!inner.is_empty() && !inner.contains("..") && group.is_dir()).then_some(group)

@@ -33,7 +33,7 @@ pub struct ImageLease {
     rootfs: PathBuf,
     handle: OwnedFd,
     /// Shared; whoever removes the image wants it exclusively.
-    _held: File,
+    held: File,
 }
 
 impl ImageLease {
@@ -44,6 +44,12 @@ impl ImageLease {
     /// The same directory, opened as a place (`O_PATH`).
     pub fn handle(&self) -> io::Result<OwnedFd> {
         self.handle.try_clone()
+    }
+
+    /// What holds the image, and nothing else. The lock is on the open directory: whoever has a copy
+    /// of the descriptor holds the image as well, in whichever process.
+    pub(crate) fn into_held(self) -> OwnedFd {
+        self.held.into()
     }
 }
 
@@ -93,7 +99,7 @@ impl Places {
                     // A box without root opens it again, where no link may be on the way.
                     rootfs: fs::canonicalize(place.join(ROOTFS))?,
                     handle,
-                    _held: held,
+                    held,
                 }));
             }
         }

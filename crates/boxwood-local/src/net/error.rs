@@ -16,6 +16,8 @@ pub enum NetError {
     PoolExhausted { pool: Subnet },
     #[error("every address range that boxes may use is in use on this host")]
     NoPool,
+    #[error("`{address}` of a running box is another's by now")]
+    NotClaimed { address: std::net::Ipv4Addr },
     #[error("the packet filter that boxes stand behind could not be installed")]
     PacketFilter { source: NetlinkError },
     #[error("the packet filter that boxes stood behind could not be removed")]
@@ -44,6 +46,8 @@ pub enum NetError {
         step: &'static str,
         source: io::Error,
     },
+    #[error("the `pasta` of a running box is gone")]
+    PastaGone,
     #[error("`pasta` gave up: {said}")]
     PastaEnded { said: String },
 }

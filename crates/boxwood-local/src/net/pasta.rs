@@ -5,13 +5,14 @@
 //! not mapped to the host. What `pasta` cannot refuse (the host's other addresses, metadata) is
 //! refused by the packet filter that init installs inside from [`RootlessNetwork::rules`].
 //!
-//! A lease kills its `pasta`. One that outlives a killed daemon holds on to a dead box's namespace,
-//! and a parent-death signal does not help (joining a user namespace clears it); so each watches a
-//! symbolic link of ours and quits when [`Pasta::sweep`] of the next daemon removes it.
+//! A lease kills its `pasta`. One whose daemon was killed goes on serving its box, and the next daemon
+//! claims it by its number, its age and the directory on its command line. Each watches a symbolic link
+//! of ours and quits when [`Pasta::settle`] removes it, because nobody claimed it.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,12 +21,17 @@ use std::time::{Duration, Instant};
 
 use boxwood_sys::netlink::{self, Subnet};
 use boxwood_sys::nftables::InsideRules;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
 
 use super::resolvers::Resolvers;
 use super::{INSIDE_INTERFACE, NetError, NetworkSettings};
 
 const TUN: &str = "/dev/net/tun";
 const READY_WITHIN: Duration = Duration::from_secs(5);
+/// For a killed one to be gone.
+const DEAD_WITHIN: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(2);
 /// `pasta` starts its log anew when it reaches this many bytes.
 const LOG_BYTES: &str = "65536";
@@ -56,7 +62,11 @@ impl Pasta {
     /// `name` is unique among living boxes and fit for a file name. `init` must be alive, and must not
     /// have closed itself to ptrace yet (attach before sending it its plan): `pasta` opens its
     /// namespaces by path, one of them from inside the other, where no descriptor of ours is.
-    pub(crate) fn attach(&self, name: &str, init: i32) -> Result<PastaLease, NetError> {
+    pub(crate) fn attach(
+        &self,
+        name: &str,
+        init: i32,
+    ) -> Result<(PastaLease, RootlessNetwork), NetError> {
         let inside = self.inside()?;
         File::options()
             .read(true)
@@ -74,31 +84,55 @@ impl Pasta {
         })?;
         // From here on dropping the lease cleans up.
         let mut lease = PastaLease {
-            child,
+            process: Process::Child(child),
             files,
-            inside,
             released: false,
         };
         lease.wait_until_ready()?;
-        Ok(lease)
+        Ok((lease, inside))
     }
 
-    /// Ends every `pasta` that a dead daemon left in this directory.
-    pub(crate) fn sweep(&self) -> io::Result<()> {
+    /// Takes over the one of a box that an earlier daemon made.
+    pub(crate) fn claim(&self, name: &str, record: PastaRecord) -> Result<PastaLease, NetError> {
+        let files = BoxFiles::new(&self.directory, name);
+        let pid = Pid::from_raw(record.pid).ok_or(NetError::PastaGone)?;
+        let pinned = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| NetError::PastaGone)?;
+        // By now it is pinned, so what `/proc` says is about this process.
+        let is_it = started_at(record.pid) == Some(record.started)
+            && was_told(record.pid, &files.pid)
+            && !has_died(&pinned, Duration::ZERO);
+        if !is_it {
+            return Err(NetError::PastaGone);
+        }
+        Ok(PastaLease {
+            process: Process::Found(pid, pinned),
+            files,
+            released: false,
+        })
+    }
+
+    /// Ends every `pasta` of a box that is not wanted.
+    pub(crate) fn settle(&self, is_wanted: impl Fn(&str) -> bool) -> io::Result<()> {
         let entries = match fs::read_dir(&self.directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             entries => entries?,
         };
         for entry in entries {
-            fs::remove_dir_all(entry?.path())?;
+            let entry = entry?;
+            if !entry.file_name().to_str().is_some_and(&is_wanted) {
+                fs::remove_dir_all(entry.path())?;
+            }
         }
         Ok(())
     }
 
-    /// Removes the directory, which is empty once every lease is gone.
+    /// Removes the directory, which is empty once every lease is gone, and that of all instances.
     pub(crate) fn remove_directory(&self) {
         // Never made where no box had a network.
         let _ = fs::remove_dir(&self.directory);
+        if let Some(parent) = self.directory.parent() {
+            let _ = fs::remove_dir(parent);
+        }
     }
 
     fn inside(&self) -> Result<RootlessNetwork, NetError> {
@@ -124,16 +158,40 @@ impl Pasta {
 /// The `pasta` of one box, until it is released or dropped.
 #[derive(Debug)]
 pub(crate) struct PastaLease {
-    /// Not waited for before `let_go`, so its pid cannot become somebody else's.
-    child: Child,
+    process: Process,
     files: BoxFiles,
-    inside: RootlessNetwork,
     released: bool,
 }
 
+#[derive(Debug)]
+enum Process {
+    /// Not waited for before `let_go`, so its pid cannot become somebody else's.
+    Child(Child),
+    /// An earlier daemon's.
+    Found(Pid, OwnedFd),
+}
+
+/// A box's `pasta` as it is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PastaRecord {
+    pid: i32,
+    /// In the kernel's ticks since boot.
+    started: u64,
+}
+
 impl PastaLease {
-    pub(crate) fn inside(&self) -> &RootlessNetwork {
-        &self.inside
+    pub(crate) fn record(&self) -> Option<PastaRecord> {
+        let pid = match &self.process {
+            Process::Child(child) => i32::try_from(child.id()).ok()?,
+            Process::Found(pid, _) => pid.as_raw_nonzero().get(),
+        };
+        let started = started_at(pid)?;
+        Some(PastaRecord { pid, started })
+    }
+
+    /// The box outlives this daemon, and its network with it.
+    pub(crate) fn leave(mut self) {
+        self.released = true;
     }
 
     pub(crate) fn release(mut self) -> io::Result<()> {
@@ -147,14 +205,7 @@ impl PastaLease {
             if fs::metadata(&self.files.pid).is_ok_and(|file| file.len() > 0) {
                 return Ok(());
             }
-            let ended = self
-                .child
-                .try_wait()
-                .map_err(|source| NetError::PastaStart {
-                    step: "look after it",
-                    source,
-                })?;
-            if ended.is_some() || Instant::now() > deadline {
+            if self.process.has_ended() || Instant::now() > deadline {
                 let said = self.files.said();
                 return Err(NetError::PastaEnded { said });
             }
@@ -164,17 +215,61 @@ impl PastaLease {
 
     #[cfg(test)]
     pub(super) fn has_ended(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(Some(_)))
+        self.process.has_ended()
     }
 
     fn let_go(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.released, true) {
             return Ok(());
         }
-        let killed = self.child.kill().and_then(|()| self.child.wait());
+        let killed = self.process.end();
         let removed = self.files.remove();
-        killed.map(|_| ()).and(removed)
+        killed.and(removed)
     }
+}
+
+impl Process {
+    fn has_ended(&mut self) -> bool {
+        match self {
+            Self::Child(child) => matches!(child.try_wait(), Ok(Some(_))),
+            Self::Found(_, pinned) => has_died(pinned, Duration::ZERO),
+        }
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        match self {
+            Self::Child(child) => child.kill().and_then(|()| child.wait()).map(|_| ()),
+            Self::Found(_, pinned) => {
+                // Failing means that it is dead already.
+                let _ = pidfd_send_signal(&*pinned, Signal::KILL);
+                if has_died(pinned, DEAD_WITHIN) {
+                    return Ok(());
+                }
+                Err(ErrorKind::TimedOut.into())
+            }
+        }
+    }
+}
+
+/// A pidfd is readable once its process is dead.
+fn has_died(pinned: &OwnedFd, within: Duration) -> bool {
+    let mut look = [PollFd::from_borrowed_fd(pinned.as_fd(), PollFlags::IN)];
+    let within = Timespec::try_from(within).ok();
+    matches!(poll(&mut look, within.as_ref()), Ok(1..))
+}
+
+/// When a process began, as the kernel tells: the 22nd field, counted behind the program's name.
+fn started_at(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, behind) = stat.rsplit_once(") ")?;
+    behind.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Whether `path` is one of the words on a process's command line.
+fn was_told(pid: i32, path: &Path) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0)
+        .any(|word| word == path.as_os_str().as_encoded_bytes())
 }
 
 impl Drop for PastaLease {

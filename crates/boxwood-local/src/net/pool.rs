@@ -74,6 +74,29 @@ impl Pool {
             .ok_or(NetError::NoPool)
     }
 
+    /// That of boxes which are running already.
+    pub(super) fn resume(range: Subnet) -> Self {
+        Self {
+            range,
+            used: BTreeSet::new(),
+            next: 0,
+        }
+    }
+
+    /// The very piece of a box that is running already, unless somebody else has it.
+    pub(super) fn claim(&mut self, range: Subnet, index: u32) -> Option<BoxAddress> {
+        let inside = range == self.range && index < self.pieces()?;
+        if !inside || !self.used.insert(index) {
+            return None;
+        }
+        self.next = self.next.max(index.wrapping_add(1));
+        Some(self.address(index))
+    }
+
+    pub(super) fn has(&self, index: u32) -> bool {
+        self.used.contains(&index)
+    }
+
     pub(super) fn range(&self) -> Subnet {
         self.range
     }
@@ -88,13 +111,20 @@ impl Pool {
         let index = self.find(routes, resolvers)?;
         self.used.insert(index);
         self.next = index + 1;
+        Some((index, self.address(index)))
+    }
+
+    fn address(&self, index: u32) -> BoxAddress {
         let base = self.piece(index).address().to_bits();
-        let address = BoxAddress {
+        BoxAddress {
             gateway: Ipv4Addr::from_bits(base + 1),
             inside: Ipv4Addr::from_bits(base + 2),
             prefix: BOX_PREFIX,
-        };
-        Some((index, address))
+        }
+    }
+
+    fn pieces(&self) -> Option<u32> {
+        1_u32.checked_shl(u32::from(BOX_PREFIX.checked_sub(self.range.prefix())?))
     }
 
     pub(super) fn free(&mut self, index: u32) {
@@ -102,7 +132,7 @@ impl Pool {
     }
 
     fn find(&self, routes: &[Route], resolvers: &Resolvers) -> Option<u32> {
-        let pieces = 1_u32.checked_shl(u32::from(BOX_PREFIX.checked_sub(self.range.prefix())?))?;
+        let pieces = self.pieces()?;
         let relevant: Vec<&Route> = routes
             .iter()
             .filter(|route| clashes(self.range, route))
@@ -184,6 +214,19 @@ mod tests {
         assert!(pool.allocate(&routes, &resolvers).is_none());
         pool.free(first);
         assert_eq!(pool.allocate(&routes, &resolvers).unwrap().0, first);
+    }
+
+    #[test]
+    fn a_running_box_keeps_its_piece_and_nobody_else_gets_it() {
+        let range: Subnet = "10.9.0.0/28".parse().unwrap();
+        let mut pool = Pool::resume(range);
+        let address = pool.claim(range, 2).expect("its own");
+        assert_eq!(address.inside, Ipv4Addr::new(10, 9, 0, 10));
+        assert!(pool.claim(range, 2).is_none() && pool.claim(range, 4).is_none());
+        assert!(pool.claim("10.8.0.0/28".parse().unwrap(), 1).is_none());
+        let given: BTreeSet<u32> =
+            std::iter::from_fn(|| pool.allocate(&[], &Resolvers::none()).map(|it| it.0)).collect();
+        assert_eq!(given, BTreeSet::from([0, 1, 3]));
     }
 
     #[test]

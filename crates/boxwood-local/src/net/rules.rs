@@ -145,6 +145,13 @@ pub(super) fn remove(tag: &Tag) -> Result<(), NetError> {
     closed.and(withdrawn).and(deleted)
 }
 
+/// Whether the table of this instance stands.
+pub(super) fn are_installed(tag: &Tag) -> Result<bool, NetError> {
+    let chains = nftables::chains().map_err(|source| NetError::PacketFilter { source })?;
+    let table = tag.table();
+    Ok(chains.iter().any(|chain| chain.table == table))
+}
+
 /// The chains that an interface was opened for by another daemon, so that we count on it as well.
 pub(super) fn opened_by_anyone() -> Result<BTreeSet<String>, NetError> {
     let chains = nftables::chains().map_err(|source| NetError::PacketFilter { source })?;

@@ -110,8 +110,8 @@ fn as_an_ordinary_user() {
     };
     let pasta = Pasta::new(&directory, settings);
     let sandbox = Namespace::new();
-    let lease = pasta.attach("box", sandbox.pid()).unwrap();
-    assert_eq!(lease.inside().dns, [server]);
+    let (lease, inside) = pasta.attach("box", sandbox.pid()).unwrap();
+    assert_eq!(inside.dns, [server]);
 
     let loopback = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let loopback_port = loopback.local_addr().unwrap().port();
@@ -126,7 +126,7 @@ fn as_an_ordinary_user() {
         "another address of the host, before"
     );
 
-    guard_from_inside(&sandbox, &lease.inside().rules);
+    guard_from_inside(&sandbox, &inside.rules);
     assert!(connects(server, 53), "the name server");
     assert!(connects(server, PORT), "the outside");
     assert!(!connects(metadata, PORT), "metadata");
@@ -147,10 +147,22 @@ fn as_an_ordinary_user() {
     );
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
 
-    // A killed daemon runs no destructor; the next one sweeps.
-    let left = pasta.attach("left", sandbox.pid()).unwrap();
+    // A killed daemon runs no destructor; the next one claims what it wants and ends the rest.
+    let (kept, _) = pasta.attach("kept", sandbox.pid()).unwrap();
+    let record = kept.record().unwrap();
+    let mut kept = std::mem::ManuallyDrop::new(kept);
+    assert!(pasta.claim("another", record).is_err(), "of another box");
+    let claimed = pasta.claim("kept", record).unwrap();
+    pasta.settle(|name| name == "kept").unwrap();
+    thread::sleep(Duration::from_millis(50));
+    assert!(!kept.has_ended(), "a wanted `pasta` was ended");
+    claimed.release().unwrap();
+    assert!(kept.has_ended(), "`pasta` outlives its claim");
+    assert!(pasta.claim("kept", record).is_err(), "a dead one");
+
+    let (left, _) = pasta.attach("left", sandbox.pid()).unwrap();
     let mut left = std::mem::ManuallyDrop::new(left);
-    pasta.sweep().unwrap();
+    pasta.settle(|_| false).unwrap();
     let deadline = Instant::now() + GOOD;
     while !left.has_ended() {
         assert!(Instant::now() < deadline, "`pasta` was not swept");

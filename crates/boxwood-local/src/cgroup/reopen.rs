@@ -1,0 +1,187 @@
+//! The groups of a box that an earlier daemon made.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::freeze::Frost;
+use super::group::below;
+use super::hosts::{Membership, Mounts};
+use super::{Cgroups, ExecGroup, Group, Version};
+
+/// Which groups a box had. Where they are is asked of the host again, never taken from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one hierarchy, and none depends on another"
+)]
+pub(crate) struct GroupRecord {
+    /// The daemon made them, and removes them with the box.
+    own: bool,
+    memory: bool,
+    cpu: bool,
+    pids: bool,
+    kill: bool,
+}
+
+impl Group {
+    pub(crate) fn record(&self) -> GroupRecord {
+        GroupRecord {
+            own: !self.directories.is_empty(),
+            memory: self.memory.is_some(),
+            cpu: self.cpu.is_some(),
+            pids: self.pids.is_some(),
+            kill: self.kill.is_some(),
+        }
+    }
+
+    /// The groups of the box called `name`, whose first process is `pid`.
+    pub(crate) fn reopen(
+        cgroups: &Cgroups,
+        record: GroupRecord,
+        name: &str,
+        pid: i32,
+        init_uid: u32,
+    ) -> io::Result<Self> {
+        let mut group = if record.own {
+            Self::reopen_own(cgroups, name, init_uid)
+        } else {
+            Self::reopen_observed(record, pid, init_uid)?
+        };
+        group.check(record)?;
+        group.open_events()?;
+        group.find_commands()?;
+        Ok(group)
+    }
+
+    fn reopen_own(cgroups: &Cgroups, name: &str, init_uid: u32) -> Self {
+        let place = |place: &Option<super::Place>| {
+            let place = place.as_ref()?;
+            let path = place.base.join(name);
+            path.is_dir().then_some((place.version, path))
+        };
+        let bases = cgroups.bases().into_iter().map(|base| base.join(name));
+        let kill = cgroups.kill.as_ref().map(|base| base.join(name));
+        Self {
+            directories: bases.filter(|path| path.is_dir()).collect(),
+            memory: place(&cgroups.memory),
+            cpu: place(&cgroups.cpu),
+            pids: place(&cgroups.pids),
+            kill: kill.filter(|path| path.is_dir()),
+            ..Self::bare(init_uid)
+        }
+    }
+
+    /// As the kernel says where the box's first process is.
+    fn reopen_observed(record: GroupRecord, pid: i32, init_uid: u32) -> io::Result<Self> {
+        let mounts = Mounts::read()?;
+        let of = Membership::read(pid)?;
+        let one = |controller: &str| {
+            let path = of.one.get(controller)?;
+            Some((Version::One, below(mounts.one.get(controller)?, path)?))
+        };
+        let two = || below(mounts.two.as_ref()?, of.two.as_ref()?);
+        let place = |had: bool, controller: &str| {
+            let found = || one(controller).or_else(|| Some((Version::Two, two()?)));
+            had.then(found).flatten()
+        };
+        Ok(Self {
+            memory: place(record.memory, "memory"),
+            cpu: place(record.cpu, "cpu"),
+            pids: place(record.pids, "pids"),
+            kill: record.kill.then(two).flatten(),
+            ..Self::bare(init_uid)
+        })
+    }
+
+    fn bare(init_uid: u32) -> Self {
+        Self {
+            directories: Vec::new(),
+            memory: None,
+            cpu: None,
+            pids: None,
+            kill: None,
+            oom_events: None,
+            pids_events: None,
+            init_uid,
+            idle: Mutex::default(),
+            lingering: Mutex::default(),
+            next: AtomicU64::new(0),
+            frost: Frost::default(),
+        }
+    }
+
+    /// A limit that the box had and that cannot be found again is no limit.
+    fn check(&self, record: GroupRecord) -> io::Result<()> {
+        if self.record() == record {
+            return Ok(());
+        }
+        Err(io::Error::other("a cgroup of the box is missing"))
+    }
+
+    /// Whoever is in a command's group stays there; empty ones go. Whether one was killed before
+    /// nobody knows any more, and current kernels kill what is born into such a group, so none of
+    /// them is used for another command.
+    fn find_commands(&mut self) -> io::Result<()> {
+        let Some(parent) = self.kill.clone() else {
+            return Ok(());
+        };
+        let mut next = 0;
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&parent)?.flatten() {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix('e'));
+            if let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) {
+                next = next.max(number.saturating_add(1));
+                found.push(entry.path());
+            }
+        }
+        self.next = AtomicU64::new(next);
+        for path in found {
+            let group = ExecGroup::reopen(&path)?;
+            self.lingering
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(group);
+        }
+        if self.directories.is_empty() {
+            // As when the box began; whoever made the group may have taken it back.
+            chown(parent.join("cgroup.procs"), Some(self.init_uid), None)?;
+        }
+        Ok(())
+    }
+
+    /// The group of a program that was kept, which must be one of the box's.
+    pub(crate) fn claim(&self, name: &str) -> Option<ExecGroup> {
+        let mut lingering = self
+            .lingering
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let found = lingering
+            .iter()
+            .position(|group| group.name().as_deref() == Some(name))?;
+        Some(lingering.swap_remove(found))
+    }
+}
+
+impl ExecGroup {
+    fn reopen(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            path: PathBuf::from(path),
+            directory: File::open(path)?,
+            events: File::open(path.join("cgroup.events"))?,
+            killed: AtomicBool::new(true),
+        })
+    }
+
+    /// Its name in the box's group.
+    pub(crate) fn name(&self) -> Option<String> {
+        let name = self.path.file_name()?.to_str()?;
+        Some(name.to_owned())
+    }
+}
