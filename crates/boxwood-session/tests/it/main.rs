@@ -5,10 +5,12 @@ mod commands;
 mod creation;
 mod drift;
 mod endings;
+mod frozen;
 mod live;
 mod mounts;
 mod processes;
 mod relay;
+mod warm;
 
 use std::sync::Arc;
 use std::time::Duration;
