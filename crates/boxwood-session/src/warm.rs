@@ -8,8 +8,9 @@ mod demand;
 mod images;
 mod keeper;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use boxwood_backend::{BoxHandle, Progress, StartError, Witness};
 use boxwood_policy::AdmittedSpec;
@@ -25,6 +26,9 @@ use crate::registry::Registry;
 use demand::Demand;
 use images::Images;
 pub(crate) use keeper::keep;
+
+/// Nothing is made ahead for this long after images were meddled with.
+const AFTER_CHANGE: Duration = Duration::from_secs(5);
 
 /// What is to be kept ready for one profile.
 #[derive(Clone, Debug)]
@@ -43,6 +47,8 @@ pub(crate) struct Warm {
     /// Held while a box is being made, so that the end can wait for it.
     making: tokio::sync::Mutex<()>,
     closed: AtomicBool,
+    /// How often images were changed: what was begun before such a change is not kept.
+    changes: AtomicU64,
     kept: AtomicBool,
 }
 
@@ -181,9 +187,7 @@ impl Warm {
 
     fn put_back(&self, spec: &AdmittedSpec, waiting: Waiting) {
         let mut shelves = lock(&self.shelves);
-        let shelf = shelves
-            .iter_mut()
-            .find(|shelf| shelf.spec.is_twin_of(spec));
+        let shelf = shelves.iter_mut().find(|shelf| shelf.spec.is_twin_of(spec));
         match shelf {
             Some(shelf) if !self.is_closed() => shelf.boxes.push(waiting),
             Some(_) | None => {
@@ -197,7 +201,8 @@ impl Warm {
     pub(crate) fn make_room(&self, room: usize) {
         let mut shelves = lock(&self.shelves);
         let mut surplus = Vec::new();
-        let count = |shelves: &[Shelf]| shelves.iter().map(|shelf| shelf.boxes.len()).sum::<usize>();
+        let count =
+            |shelves: &[Shelf]| shelves.iter().map(|shelf| shelf.boxes.len()).sum::<usize>();
         while count(&shelves) > room {
             let fullest = shelves.iter_mut().max_by_key(|shelf| shelf.boxes.len());
             surplus.extend(fullest.and_then(|shelf| shelf.boxes.pop()));
@@ -209,6 +214,7 @@ impl Warm {
     /// The images of a backend are about to change: what was made from them goes first, because it
     /// would be in the way, or out of date.
     pub(crate) async fn forget(&self, backend: &str) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
         let mut going = Vec::new();
         for shelf in &mut *lock(&self.shelves) {
             let boxes = std::mem::take(&mut shelf.boxes);
@@ -216,6 +222,10 @@ impl Warm {
                 .into_iter()
                 .partition(|waiting| waiting.begun.backend.name() == backend);
             shelf.boxes = others;
+            if !theirs.is_empty() {
+                // Whoever changes the images comes first.
+                shelf.not_before = Some(Instant::now() + AFTER_CHANGE);
+            }
             going.extend(theirs);
         }
         stop_all(going).await;
@@ -238,6 +248,10 @@ impl Warm {
         let _nobody = self.making.lock().await;
         let shelves = std::mem::take(&mut *lock(&self.shelves));
         stop_all(shelves.into_iter().flat_map(|shelf| shelf.boxes)).await;
+    }
+
+    fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     fn is_closed(&self) -> bool {

@@ -8,6 +8,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use boxwood_api::{ErrorBody, ErrorCode, ImageInfo, ImageName, ImageProgress};
 use boxwood_backend::{Backend, BoxFuture, ImageError, Progress};
+use boxwood_session::Sessions;
 use futures_util::stream;
 use tokio::sync::{mpsc, watch};
 
@@ -21,6 +22,7 @@ const KEPT_NEWS: usize = 64;
 const FIRST_WORD: Duration = Duration::from_secs(1);
 
 pub(super) async fn pull(
+    sessions: Sessions,
     backend: Arc<dyn Backend>,
     name: ImageName,
     stopping: watch::Receiver<bool>,
@@ -30,7 +32,12 @@ pub(super) async fn pull(
         // Full: the caller is slow. Closed: it has left, and the pull ends with it.
         let _ = tell.try_send(piece);
     });
-    let pulling = Box::pin(async move { backend.images().pull(&name, &progress).await });
+    let pulling = Box::pin(async move {
+        let pulled = backend.images().pull(&name, &progress).await;
+        // What was made ahead may have been made from what had the name before.
+        sessions.forget_warm(backend.name()).await;
+        pulled
+    });
     let mut following = Following {
         pulling: Some(pulling),
         news,

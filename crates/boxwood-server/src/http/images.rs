@@ -139,6 +139,8 @@ pub(super) async fn import(
         Ok((name, backend)) => {
             let idle = app.body_timeout();
             let info = image_upload::import(backend.as_ref(), &name, request, idle).await?;
+            // What was made ahead was made from what had the name before.
+            app.sessions.forget_warm(backend.name()).await;
             Ok(json::created(&info))
         }
         Err(error) => {
@@ -163,7 +165,7 @@ pub(super) async fn pull(
     Params(choice): Params<Where>,
 ) -> ApiResult<Response> {
     let backend = chosen(&app, choice.backend.as_deref())?;
-    image_pull::pull(backend, name, app.stopping.clone()).await
+    image_pull::pull(app.sessions.clone(), backend, name, app.stopping.clone()).await
 }
 
 #[utoipa::path(delete, path = "/v1/images/{name}", tag = "images", operation_id = "delete_image",
@@ -186,6 +188,8 @@ pub(super) async fn delete(
         )
         .hint("take it out of `[images]` in the configuration"));
     }
+    // Boxes that nobody uses yet are in nobody's way.
+    app.sessions.forget_warm(backend.name()).await;
     within(PATIENCE, async {
         let removed = backend.images().remove(&name).await;
         removed.map_err(|error| refusal(&error))

@@ -84,6 +84,18 @@ impl Metrics {
         )?;
         gauge(
             text,
+            "boxwood_warm_boxes",
+            "Boxes that wait for a session.",
+            status.warm_boxes,
+        )?;
+        gauge(
+            text,
+            "boxwood_frozen_sessions",
+            "Sessions whose programs stand still.",
+            status.frozen_sessions,
+        )?;
+        gauge(
+            text,
             "boxwood_connections",
             "Connections that are open.",
             load(&self.connections),
@@ -187,10 +199,14 @@ mod tests {
             active_sessions: 3,
             managed_processes: 0,
             session_ttl_sec: 300,
+            warm_boxes: 2,
+            frozen_sessions: 1,
         });
         for line in [
             "boxwood_backend_available 1",
             "boxwood_sessions 3",
+            "boxwood_warm_boxes 2",
+            "boxwood_frozen_sessions 1",
             "boxwood_http_requests_total{method=\"GET\",route=\"/v1/status\",status=\"200\"} 2",
             "boxwood_exec_duration_seconds_bucket{le=\"0.001000\"} 0",
             "boxwood_exec_duration_seconds_bucket{le=\"0.002000\"} 1",

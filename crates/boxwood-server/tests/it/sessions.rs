@@ -21,7 +21,8 @@ async fn the_daemon_tells_about_itself() {
         body,
         json!({
             "backend": {"name": "fake", "available": true},
-            "active_sessions": 0, "managed_processes": 0, "session_ttl_sec": 300
+            "active_sessions": 0, "managed_processes": 0, "session_ttl_sec": 300,
+            "warm_boxes": 0, "frozen_sessions": 0
         })
     );
     let (_, profiles) = api.get("/v1/profiles").await;

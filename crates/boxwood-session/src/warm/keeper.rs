@@ -87,6 +87,7 @@ async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
         Box::pin(async { Ok(()) })
     });
     // Seen before the start: what changes meanwhile outdates the box.
+    let changes = warm.changes();
     let expected = registry.backends.current_of(&spec);
     let seen = match &expected {
         Some(backend) => Some((backend.name(), Images::now(&**backend, &spec).await)),
@@ -114,15 +115,17 @@ async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
         changed.notify_one();
     });
     let handle = lock(&handle).take();
-    warm.put_back(
-        &spec,
-        Waiting {
-            begun,
-            handle,
-            images,
-            _watch: Watch(watching.abort_handle()),
-        },
-    );
+    let waiting = Waiting {
+        begun,
+        handle,
+        images,
+        _watch: Watch(watching.abort_handle()),
+    };
+    if warm.changes() == changes {
+        warm.put_back(&spec, waiting);
+    } else {
+        discard([waiting]);
+    }
 }
 
 impl super::Warm {
@@ -172,9 +175,8 @@ impl super::Warm {
                 backends.push((Arc::clone(backend), Arc::clone(&shelf.spec)));
             }
         }
-        backends.dedup_by(|one, other| {
-            one.0.name() == other.0.name() && Arc::ptr_eq(&one.1, &other.1)
-        });
+        backends
+            .dedup_by(|one, other| one.0.name() == other.0.name() && Arc::ptr_eq(&one.1, &other.1));
         for (backend, spec) in backends {
             let now = Images::now(&*backend, &spec).await;
             let mut outdated = Vec::new();

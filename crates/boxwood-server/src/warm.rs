@@ -1,0 +1,88 @@
+//! Which boxes are worth making before anybody asks: those of profiles that say so.
+//!
+//! Comes in: the operator's rules. Goes out: one wish per such profile, judged like any request.
+//! Never here: how many there are at a moment.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use boxwood_api::{SessionId, SpecRequest};
+use boxwood_policy::{Facts, Origin, PolicyRules, Profile, admit};
+use boxwood_session::WarmWish;
+
+/// What a caller gets who names the profile and nothing else.
+pub fn wishes(rules: &PolicyRules) -> Vec<WarmWish> {
+    let warm = rules.profiles.iter().filter(|profile| profile.warm > 0);
+    warm.filter_map(|profile| {
+        wish(profile, rules)
+            .inspect_err(|why| {
+                tracing::warn!(profile = profile.name, why, "no boxes are made ahead");
+            })
+            .ok()
+    })
+    .collect()
+}
+
+fn wish(profile: &Profile, rules: &PolicyRules) -> Result<WarmWish, String> {
+    let session = SessionId::new(format!("warm-{}", profile.name));
+    let request = SpecRequest {
+        session_id: Some(session.map_err(|error| error.to_string())?),
+        profile: Some(profile.name.clone()),
+        ..SpecRequest::default()
+    };
+    let admitted = admit(&request, Origin::Operator, &Facts::default(), rules);
+    Ok(WarmWish {
+        spec: admitted.map_err(|denial| denial.to_string())?.spec,
+        most: profile.warm,
+    })
+}
+
+/// How soon the boxes of single profiles are frozen, where the profile says so.
+pub fn freeze_after(rules: &PolicyRules) -> BTreeMap<String, Duration> {
+    let own = |profile: &Profile| {
+        let seconds = profile.freeze_after_sec?;
+        Some((profile.name.clone(), Duration::from_secs(seconds)))
+    };
+    rules.profiles.iter().filter_map(own).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use boxwood_policy::PolicyConfig;
+
+    use super::*;
+
+    fn rules(profiles: &str) -> PolicyRules {
+        let config = PolicyConfig {
+            profiles: toml::from_str(profiles).expect("TOML"),
+            ..PolicyConfig::default()
+        };
+        PolicyRules::new(&config, []).expect("rules")
+    }
+
+    #[test]
+    fn a_profile_that_wants_warm_boxes_gets_those_its_callers_ask_for() {
+        let rules = rules("[team]\nwarm = 3\nmemory_mb = 100\n[other]\nmemory_mb = 200");
+        let wishes = wishes(&rules);
+        let [wish] = wishes.as_slice() else {
+            panic!("one profile wants any: {wishes:?}");
+        };
+        assert_eq!(wish.most, 3);
+        let asked = SpecRequest {
+            session_id: SessionId::new("mine").ok(),
+            profile: Some("team".to_owned()),
+            ..SpecRequest::default()
+        };
+        let asked = admit(&asked, Origin::Client, &Facts::default(), &rules).expect("admitted");
+        assert!(wish.spec.is_twin_of(&asked.spec));
+    }
+
+    #[test]
+    fn a_profile_may_freeze_sooner_or_never() {
+        let rules = rules("[soon]\nfreeze_after_sec = 5\n[never]\nfreeze_after_sec = 0\n[usual]");
+        let after = freeze_after(&rules);
+        assert_eq!(after["soon"], Duration::from_secs(5));
+        assert_eq!(after["never"], Duration::ZERO);
+        assert!(!after.contains_key("usual"));
+    }
+}
