@@ -22,9 +22,11 @@ pub enum RelayNews {
     },
     /// So many bytes of input are safe now: they outlive the daemon, and need not be sent again.
     Accepted { stdin: u64 },
+    /// The process takes no more input; what comes for it is let go. Always true.
+    StdinClosed { stdin_closed: bool },
     /// The last frame: all output has been sent, and the process has ended.
     Exited { exited: ProcessExit },
-    /// A frame could not be understood, or its input came too late.
+    /// A frame could not be understood, or the process cannot be attached to any more.
     Error { error: ErrorDetail },
 }
 

@@ -71,6 +71,9 @@ pub enum ExecOutput {
         /// What the profile changed about the request, in words.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notices: Vec<String>,
+        /// How many bytes of input it has been given, where that is counted: with `resumable`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stdin: Option<u64>,
     },
     /// The first frame of a command that is followed again: where the output that follows begins, and
     /// how many bytes of input the command has been given.
@@ -79,12 +82,14 @@ pub enum ExecOutput {
         exec_id: u64,
         stdout: u64,
         stderr: u64,
-        /// Absent where input is not counted: on a terminal.
+        /// Absent where there is none, or it is not counted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stdin: Option<u64>,
     },
     /// Of a resumable command whose input is counted: so many bytes need not be sent again.
     Accepted { stdin: u64 },
+    /// It takes no more input; what comes for it is let go.
+    StdinClosed,
     /// The last frame of a command that ran.
     Exit(ExecExit),
     /// The command could not be started, or a frame could not be understood.

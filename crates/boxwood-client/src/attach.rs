@@ -139,6 +139,7 @@ impl Dialect for Words {
                 })
             }
             RelayNews::Accepted { stdin } => Incoming::Accepted { stdin },
+            RelayNews::StdinClosed { .. } => Incoming::InputClosed,
             RelayNews::Exited { exited } => Incoming::End(exited),
             RelayNews::Error { error } => Incoming::Complaint(refused(error)),
         })

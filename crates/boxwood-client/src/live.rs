@@ -150,6 +150,7 @@ impl Dialect for Words {
                 stdin,
             }),
             ExecOutput::Accepted { stdin } => Incoming::Accepted { stdin },
+            ExecOutput::StdinClosed => Incoming::InputClosed,
             ExecOutput::Exit(exit) => Incoming::End(exit),
             ExecOutput::Error { error } => Incoming::Complaint(refused(error)),
             ExecOutput::Started { .. } => {
@@ -217,15 +218,7 @@ impl Client {
     ) -> Result<LiveExec, ClientError> {
         let target = session(id).fixed("exec").fixed("ws");
         let mut socket = self.websocket(&target).await?;
-        let counted = request.stdin && request.tty.is_none();
-        let renew = if request.resumable {
-            Renew::WhenLost(Joined {
-                read: [0; 2],
-                stdin: counted.then_some(0),
-            })
-        } else {
-            Renew::Never
-        };
+        let resumable = request.resumable;
         let start = ExecInput::Start {
             spec: Box::new(request.spec),
             argv: request.argv,
@@ -237,10 +230,23 @@ impl Client {
             .send(text_frame(&start))
             .await
             .map_err(|error| ClientError::lost(OPERATION, error))?;
-        let (session_id, exec_id, notices) = started(&mut socket).await?;
+        let Started {
+            session_id,
+            exec_id,
+            notices,
+            stdin,
+        } = started(&mut socket).await?;
         let words = Words {
             session: id.clone(),
             exec_id,
+        };
+        let renew = if resumable {
+            Renew::WhenLost(Joined {
+                read: [0; 2],
+                stdin,
+            })
+        } else {
+            Renew::Never
         };
         let (sender, receiver) = lifeline::hold(self.clone(), words, socket, renew);
         Ok(LiveExec {
@@ -278,7 +284,14 @@ impl Client {
     }
 }
 
-async fn started(socket: &mut Socket) -> Result<(SessionId, u64, Vec<String>), ClientError> {
+struct Started {
+    session_id: SessionId,
+    exec_id: u64,
+    notices: Vec<String>,
+    stdin: Option<u64>,
+}
+
+async fn started(socket: &mut Socket) -> Result<Started, ClientError> {
     loop {
         match socket.next().await {
             Some(Ok(Message::Text(text))) => {
@@ -287,10 +300,17 @@ async fn started(socket: &mut Socket) -> Result<(SessionId, u64, Vec<String>), C
                         session_id,
                         exec_id,
                         notices,
-                    } => Ok((session_id, exec_id, notices)),
+                        stdin,
+                    } => Ok(Started {
+                        session_id,
+                        exec_id,
+                        notices,
+                        stdin,
+                    }),
                     ExecOutput::Error { error } => Err(refused(error)),
                     ExecOutput::Resumed { .. }
                     | ExecOutput::Accepted { .. }
+                    | ExecOutput::StdinClosed
                     | ExecOutput::Exit(_) => Err(ClientError::unexpected(
                         OPERATION,
                         "it did not begin with its start",

@@ -33,6 +33,9 @@ const PIECE_BYTES: usize = 64 * 1024;
 const ACK_EVERY: u64 = 64 * 1024;
 /// Daemons take silence for death after 40 s, also ours while our caller does not take its output.
 const STILL_HERE_EVERY: Duration = Duration::from_secs(15);
+/// Close code of a daemon that has another client for the program now. To come back would send that
+/// one away, and so on for ever.
+const SUCCEEDED: u16 = 4409;
 /// For the daemon to hear our last words.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -61,6 +64,8 @@ pub(crate) enum Incoming<E> {
     Accepted {
         stdin: u64,
     },
+    /// The program takes no more input.
+    InputClosed,
     End(E),
     /// The daemon did not like a frame of ours. Not the program's end, unless nothing follows.
     Complaint(ClientError),
@@ -312,6 +317,13 @@ impl<D: Dialect> Keeper<D> {
                     Err(error) => Err(error),
                 },
                 Some(Ok(Message::Text(text))) => self.dialect.text(&text),
+                Some(Ok(Message::Close(Some(frame)))) if u16::from(frame.code) == SUCCEEDED => {
+                    let error = self.state().complaint.take();
+                    let why = frame.reason.to_string();
+                    let error = error.unwrap_or_else(|| ClientError::lost(D::OPERATION, why));
+                    room.send(Err(error));
+                    return Over::Ended;
+                }
                 Some(Ok(Message::Close(frame))) => {
                     let why = frame.map(|frame| frame.reason.to_string());
                     let why = why.filter(|why| !why.is_empty());
@@ -346,6 +358,12 @@ impl<D: Dialect> Keeper<D> {
                 return Err(ClientError::unexpected(D::OPERATION, "it began twice"));
             }
             Incoming::Accepted { stdin } => self.accepted(stdin)?,
+            Incoming::InputClosed => {
+                if let Some(unsent) = &mut self.state().unsent {
+                    unsent.refuse();
+                }
+                self.news.notify_one();
+            }
             Incoming::End(end) => return Ok(Some(end)),
             Incoming::Complaint(error) => self.state().complaint = Some(error),
         }
@@ -520,10 +538,12 @@ pub(crate) async fn join<D: Dialect>(
                 return match dialect.text(&text)? {
                     Incoming::Joined(joined) => Ok(joined),
                     Incoming::Complaint(error) => Err(error),
-                    Incoming::Accepted { .. } | Incoming::End(_) => Err(ClientError::unexpected(
-                        D::OPERATION,
-                        "it did not begin with its beginning",
-                    )),
+                    Incoming::Accepted { .. } | Incoming::InputClosed | Incoming::End(_) => {
+                        Err(ClientError::unexpected(
+                            D::OPERATION,
+                            "it did not begin with its beginning",
+                        ))
+                    }
                 };
             }
             Some(Ok(Message::Binary(_))) => {

@@ -14,6 +14,8 @@ pub(super) struct Unsent {
     accepted: u64,
     pieces: VecDeque<Bytes>,
     bytes: u64,
+    /// The program takes no more of it.
+    refused: bool,
 }
 
 /// The daemon has less than it had acknowledged.
@@ -27,7 +29,15 @@ impl Unsent {
             accepted,
             pieces: VecDeque::new(),
             bytes: 0,
+            refused: false,
         }
+    }
+
+    /// Nothing of it will ever be wanted.
+    pub(super) fn refuse(&mut self) {
+        self.refused = true;
+        self.pieces.clear();
+        self.bytes = 0;
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -35,6 +45,9 @@ impl Unsent {
     }
 
     pub(super) fn push(&mut self, piece: Bytes) {
+        if self.refused {
+            return;
+        }
         self.bytes += piece.len() as u64;
         self.pieces.push_back(piece);
     }
@@ -111,5 +124,10 @@ mod tests {
         assert!(!unsent.has_room());
         unsent.accept(1).unwrap();
         assert!(unsent.has_room());
+        unsent.push(Bytes::from(vec![0; 512 * 1024]));
+        assert!(!unsent.has_room());
+        unsent.refuse();
+        unsent.push(Bytes::from(vec![0; 512 * 1024]));
+        assert!(unsent.has_room() && unsent.pieces().is_empty());
     }
 }

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 pub(crate) struct Daemon {
     listener: TcpListener,
@@ -106,5 +106,13 @@ impl Peer {
             }
         }
         all
+    }
+
+    pub(crate) async fn close(&mut self, code: u16) {
+        let frame = CloseFrame {
+            code: code.into(),
+            reason: "".into(),
+        };
+        self.socket.close(Some(frame)).await.expect("closed");
     }
 }

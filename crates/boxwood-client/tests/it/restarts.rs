@@ -12,6 +12,7 @@ use crate::daemon::{Daemon, Peer};
 /// A frame of 40 KiB of stdout.
 const PIECE: &[u8] = &[1; 40 * 1024 + 1];
 const STARTED: &str = r#"{"type":"started","session_id":"s","exec_id":7}"#;
+const COUNTED: &str = r#"{"type":"started","session_id":"s","exec_id":7,"stdin":0}"#;
 const EXIT: &str = r#"{"type":"exit","exit_code":3,"status":"completed","duration_ms":1}"#;
 
 fn session() -> SessionId {
@@ -27,12 +28,13 @@ async fn within<T>(work: impl Future<Output = T>) -> T {
 /// A command that has begun, and the daemon's side of it.
 async fn begun(daemon: &Daemon, client: &Client, request: LiveRequest) -> (LiveExec, Peer) {
     let id = session();
+    let counted = request.stdin && request.tty.is_none();
     let starting = Box::pin(client.live_exec(&id, request));
     let serving = async {
         let mut peer = daemon.upgrade().await;
         assert_eq!(peer.target, "/v1/sessions/s/exec/ws");
         assert!(matches!(peer.next().await, Message::Text(_)));
-        peer.text(STARTED).await;
+        peer.text(if counted { COUNTED } else { STARTED }).await;
         peer
     };
     let (live, peer) = within(async { tokio::join!(starting, serving) }).await;
@@ -294,4 +296,31 @@ async fn another_process_of_the_same_name_gets_none_of_our_input() {
         .await
         .expect_err("replaced");
     assert_eq!(error.code(), ErrorCode::ManagedProcessConflict);
+}
+
+#[tokio::test]
+async fn a_client_whose_place_was_taken_stays_away() {
+    let (daemon, client) = Daemon::start().await;
+    let (mut live, mut peer) = begun(&daemon, &client, resumable(false)).await;
+    peer.text(r#"{"type":"error","error":{"code":"session_conflict","message":"another"}}"#)
+        .await;
+    peer.close(4409).await;
+    let error = within(live.receiver.next()).await.expect_err("sent away");
+    assert_eq!(error.code(), ErrorCode::SessionConflict);
+    let again = tokio::time::timeout(Duration::from_millis(300), daemon.upgrade()).await;
+    assert!(again.is_err(), "it came back");
+}
+
+#[tokio::test]
+async fn a_program_that_takes_no_input_holds_nobody_up() {
+    let (daemon, client) = Daemon::start().await;
+    let (mut live, mut peer) = begun(&daemon, &client, resumable(true)).await;
+    let reading = tokio::spawn(async move {
+        peer.text(r#"{"type":"stdin_closed"}"#).await;
+        peer.input(4 << 20).await
+    });
+    within(live.sender.stdin(Bytes::from(vec![b'x'; 4 << 20])))
+        .await
+        .expect("let go");
+    assert_eq!(within(reading).await.expect("no panic").len(), 4 << 20);
 }
