@@ -1,8 +1,10 @@
 //! What every box does the same way, whatever it is made of.
 
+mod adoption;
 mod environment;
 mod exec;
 mod files;
+mod freeze;
 mod image;
 mod kill;
 mod label;
@@ -23,6 +25,7 @@ pub(super) fn all() -> Vec<Case> {
         environment::cases(),
         exec::cases(),
         files::cases(),
+        freeze::cases(),
         image::cases(),
         kill::cases(),
         label::cases(),
@@ -37,4 +40,8 @@ pub(super) fn all() -> Vec<Case> {
         terminal::cases(),
     ]
     .concat()
+}
+
+pub(super) fn adoption() -> Vec<super::succession::Scenario> {
+    adoption::scenarios()
 }

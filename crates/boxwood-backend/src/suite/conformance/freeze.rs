@@ -1,0 +1,265 @@
+//! Standing still: everything in the box, for as long as it is wanted, and nothing notices.
+
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::suite::case::cases;
+use crate::suite::held::request;
+use crate::suite::outside::{all_gone, host_pids_with, marker, seen};
+use crate::suite::{Bench, HeldBox, Wish};
+use crate::{ExitStatus, FileAnswer, FileCall, OpenFor, Scope};
+
+cases! { "freeze":
+    a_program_stands_still_and_goes_on needs Files,
+    a_program_notices_no_signal needs Files,
+    a_growing_tree_stands_still_as_a_whole needs HostsOwnKernel,
+    a_frozen_box_can_be_stopped needs HostsOwnKernel,
+    a_frozen_tree_can_be_killed needs HostsOwnKernel,
+    freezing_and_thawing_may_be_repeated,
+    commands_after_a_thaw_run_as_before,
+    a_neighbour_does_not_notice,
+}
+
+const STANDS: Duration = Duration::from_millis(400);
+
+/// Counts in a file, and writes down every signal that reaches it.
+const COUNTER: &str = "
+import os, signal, time
+seen = []
+for number in range(1, 65):
+    if number not in (signal.SIGCHLD, signal.SIGKILL, signal.SIGSTOP):
+        try: signal.signal(number, lambda got, frame: seen.append(got))
+        except (OSError, ValueError): pass
+count = 0
+while not os.path.exists('/workspace/enough'):
+    count += 1
+    with open('/workspace/next', 'w') as file: file.write('%d %r' % (count, seen))
+    os.rename('/workspace/next', '/workspace/count')
+    time.sleep(0.005)
+print('signals', seen)";
+
+const GROWING: &str = "
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        try:
+            if os.fork() != 0: os._exit(0)
+        except OSError: pass
+        time.sleep(0.001)
+time.sleep(600)";
+
+/// Whether the box stands still now. One that cannot says so, and then nothing has changed.
+async fn freeze(held: &HeldBox) -> anyhow::Result<bool> {
+    tokio::time::timeout(Duration::from_secs(10), held.sandbox().freeze())
+        .await
+        .context("freezing does not end")?
+        .context("freezing")
+}
+
+/// Whether the host shows the process in a group that was made for one command: such a group can be
+/// frozen.
+fn is_in_a_group_of_its_own(pid: u32) -> anyhow::Result<bool> {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+    let two = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    let last = two.and_then(|path| path.rsplit('/').next());
+    let number = last.and_then(|name| name.strip_prefix('e'));
+    Ok(number.is_some_and(|number| number.parse::<u64>().is_ok()))
+}
+
+async fn thaw(held: &HeldBox) -> anyhow::Result<()> {
+    tokio::time::timeout(Duration::from_secs(10), held.sandbox().thaw())
+        .await
+        .context("thawing does not end")?
+        .context("thawing")
+}
+
+/// Read past every command: files are init's business.
+async fn count(held: &HeldBox) -> anyhow::Result<u64> {
+    let call = FileCall::Open {
+        path: "/workspace/count".to_owned(),
+        how: OpenFor::Read,
+    };
+    let FileAnswer::Opened { mut file, .. } = held.file(call).await? else {
+        bail!("opening a file gave no file");
+    };
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let number = text.split(' ').next().unwrap_or_default();
+    number.parse().with_context(|| format!("{text:?}"))
+}
+
+async fn counts_on(held: &HeldBox) -> anyhow::Result<()> {
+    let before = count(held).await.unwrap_or(0);
+    for _ in 0..500 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        if count(held).await.is_ok_and(|now| now > before) {
+            return Ok(());
+        }
+    }
+    bail!("the program does not go on")
+}
+
+async fn a_program_stands_still_and_goes_on(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let running = held.spawn(request(&["python3", "-c", COUNTER])).await?;
+    counts_on(&held).await?;
+    for _ in 0..3 {
+        let frozen = freeze(&held).await?;
+        let before = count(&held).await?;
+        tokio::time::sleep(STANDS).await;
+        let after = count(&held).await?;
+        ensure!(
+            (before == after) == frozen,
+            "{before} then {after}, and frozen: {frozen}"
+        );
+        thaw(&held).await?;
+        counts_on(&held).await?;
+    }
+    running.control.signal(9, Scope::Tree).await?;
+    held.is_well().await
+}
+
+async fn a_program_notices_no_signal(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let running = held.spawn(request(&["python3", "-c", COUNTER])).await?;
+    counts_on(&held).await?;
+    for _ in 0..5 {
+        freeze(&held).await?;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        thaw(&held).await?;
+        counts_on(&held).await?;
+    }
+    held.says("touch /workspace/enough").await?;
+    let ran = running.finish_within(Duration::from_secs(10)).await?;
+    ensure!(
+        ran.code() == Some(0) && ran.out() == "signals []\n",
+        "{:?} {:?}",
+        ran.exit,
+        ran.out()
+    );
+    Ok(())
+}
+
+async fn a_growing_tree_stands_still_as_a_whole(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let mark = marker("growing");
+    let running = held
+        .spawn(request(&["python3", "-c", GROWING, &mark]))
+        .await?;
+    let pids = seen(&mark, 2).await?;
+    // The first of them sleeps; the others come and go.
+    let expected = is_in_a_group_of_its_own(*pids.iter().min().context("nobody there")?)?;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let frozen = freeze(&held).await?;
+    ensure!(frozen == expected, "frozen: {frozen}, expected: {expected}");
+    if frozen {
+        let now = || host_pids_with(&mark).into_iter().collect::<BTreeSet<_>>();
+        let before = now();
+        ensure!(!before.is_empty(), "the tree is not there");
+        tokio::time::sleep(STANDS).await;
+        ensure!(now() == before, "{before:?} became {:?}", now());
+        thaw(&held).await?;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        ensure!(now() != before, "the tree does not go on");
+    }
+    running.control.signal(9, Scope::Tree).await?;
+    all_gone(&mark).await?;
+    held.is_well().await
+}
+
+async fn a_frozen_box_can_be_stopped(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let mark = marker("frozen");
+    let running = held
+        .spawn(request(&["python3", "-c", GROWING, &mark]))
+        .await?;
+    seen(&mark, 2).await?;
+    freeze(&held).await?;
+    held.stop().await?;
+    all_gone(&mark).await?;
+    let ran = running.finish_within(Duration::from_secs(10)).await?;
+    ensure!(
+        matches!(ran.exit.status, ExitStatus::BoxGone | ExitStatus::Signal(9)),
+        "{:?}",
+        ran.exit
+    );
+    Ok(())
+}
+
+async fn a_frozen_tree_can_be_killed(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let mark = marker("frozen-tree");
+    let running = held
+        .spawn(request(&["python3", "-c", GROWING, &mark]))
+        .await?;
+    seen(&mark, 2).await?;
+    freeze(&held).await?;
+    running.control.signal(9, Scope::Tree).await?;
+    let exit = tokio::time::timeout(Duration::from_secs(10), running.control.wait())
+        .await
+        .context("a frozen program does not die")?;
+    ensure!(exit.status == ExitStatus::Signal(9), "{exit:?}");
+    all_gone(&mark).await?;
+    thaw(&held).await?;
+    held.is_well().await
+}
+
+async fn freezing_and_thawing_may_be_repeated(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    thaw(&held).await?;
+    let first = freeze(&held).await?;
+    ensure!(first == freeze(&held).await?, "twice is as once");
+    let both = tokio::join!(held.sandbox().thaw(), held.sandbox().thaw());
+    both.0?;
+    both.1?;
+    held.is_well().await?;
+    held.stop().await?;
+    // What is gone has nothing to thaw.
+    held.sandbox().thaw().await.ok();
+    Ok(())
+}
+
+/// Whatever a backend keeps and reuses between commands must not carry the frost on.
+async fn commands_after_a_thaw_run_as_before(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    for round in 0..8 {
+        let left = held.spawn(request(&["sleep", "600"])).await?;
+        // One that has ended leaves its place for the next.
+        held.is_well().await?;
+        freeze(&held).await?;
+        if round % 2 == 0 {
+            left.control.signal(9, Scope::Process).await?;
+        }
+        thaw(&held).await?;
+        for _ in 0..3 {
+            let ran = held.sh("echo after").await?;
+            ensure!(
+                ran.code() == Some(0) && ran.out() == "after\n",
+                "round {round}: {:?}",
+                ran.exit
+            );
+        }
+        if round % 2 == 1 {
+            left.control.signal(9, Scope::Tree).await?;
+        }
+        left.finish_within(Duration::from_secs(10)).await?;
+    }
+    Ok(())
+}
+
+async fn a_neighbour_does_not_notice(bench: &Bench) -> anyhow::Result<()> {
+    let (held, neighbour) = (
+        bench.start(&Wish::new()).await?,
+        bench.start(&Wish::new()).await?,
+    );
+    let running = held.spawn(request(&["sleep", "600"])).await?;
+    freeze(&held).await?;
+    neighbour.is_well().await?;
+    thaw(&held).await?;
+    running.control.signal(9, Scope::Tree).await?;
+    held.is_well().await
+}
