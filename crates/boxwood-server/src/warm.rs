@@ -24,7 +24,7 @@ pub fn wishes(rules: &PolicyRules) -> Vec<WarmWish> {
 }
 
 fn wish(profile: &Profile, rules: &PolicyRules) -> Result<WarmWish, String> {
-    let session = SessionId::new(format!("warm-{}", profile.name));
+    let session = SessionId::new(&format!("warm-{}", profile.name));
     let request = SpecRequest {
         session_id: Some(session.map_err(|error| error.to_string())?),
         profile: Some(profile.name.clone()),
