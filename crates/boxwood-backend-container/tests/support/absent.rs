@@ -94,7 +94,11 @@ pub(super) fn on(chosen: Chosen, privilege: Privilege, landlock: bool) -> Vec<Ab
 }
 
 /// What gVisor's boxes do without: no descriptor and no mount of the host's crosses its kernel.
-const NOT_ON_GVISOR: [(Offer, &str); 5] = [
+const NOT_ON_GVISOR: [(Offer, &str); 6] = [
+    (
+        Offer::Adoption,
+        "its init is reached by the engine's connection, which ends with the daemon",
+    ),
     (
         Offer::Files,
         "an open file cannot be handed across another kernel",
@@ -118,7 +122,11 @@ const NOT_ON_GVISOR: [(Offer, &str); 5] = [
 ];
 
 /// What boxes of an engine on another machine do without.
-const NOT_REMOTE: [(Offer, &str); 4] = [
+const NOT_REMOTE: [(Offer, &str); 5] = [
+    (
+        Offer::Adoption,
+        "its init is reached by the engine's connection, which ends with the daemon",
+    ),
     (
         Offer::Files,
         "an open file cannot be handed to another machine",

@@ -117,14 +117,27 @@ impl Bench {
         )
         .await
         .context("the box did not start in time")?;
-        Ok(started.map(|sandbox| {
-            let mut boxes = self.lock();
-            // A stopped one is nobody's any more; holding it would hold its descriptors.
-            boxes.retain(|known| known.is_alive());
-            boxes.push(Arc::clone(&sandbox));
-            drop(boxes);
-            HeldBox::new(sandbox)
-        }))
+        Ok(started.map(|sandbox| self.hold(sandbox)))
+    }
+
+    /// Stops it at the latest when the bench is closed.
+    pub(super) fn hold(&self, sandbox: Arc<dyn Sandbox>) -> HeldBox {
+        let mut boxes = self.lock();
+        // A stopped one is nobody's any more; holding it would hold its descriptors.
+        boxes.retain(|known| known.is_alive());
+        boxes.push(Arc::clone(&sandbox));
+        drop(boxes);
+        HeldBox::new(sandbox)
+    }
+
+    /// Leaves every box to the next daemon, and lets go of the backend.
+    pub(super) async fn let_go(&self) {
+        let boxes = std::mem::take(&mut *self.lock());
+        for sandbox in &boxes {
+            sandbox.let_go();
+        }
+        drop(boxes);
+        self.backend.shutdown().await;
     }
 
     /// Stops and removes whatever was made here, and lets go of the backend.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use super::{Bench, Case, Host, matrix, run_case};
+use super::{Bench, Case, Host, matrix, run_case, succession};
 use crate::Backend;
 
 /// A backend as its own tests set it up.
@@ -39,8 +39,10 @@ pub trait Subject: Send + Sync + 'static {
 /// The conformance suite, and with it this backend's column in the table of backends. Ends the
 /// process.
 pub fn run_conformance(subject: impl Subject) -> ! {
+    succession::be_the_first_if_asked(&subject, &super::adoption());
     let subject = Arc::new(subject);
     let mut trials = trials(&subject, super::conformance());
+    trials.extend(succession::trials(&subject, super::adoption()));
     trials.push(Trial::test("matrix::the_column_is_written", move || {
         let outcome = on_bench(subject.as_ref(), |bench| {
             let subject = Arc::clone(&subject);
@@ -102,7 +104,10 @@ where
     let backend = subject.launch(&places)?;
     let runtime = runtime()?;
     let bench = Bench::new(backend, host)?;
-    let outcome = runtime.block_on(work(bench));
+    let outcome = runtime.block_on(async {
+        bench.backend().settle().await;
+        work(bench).await
+    });
     runtime.shutdown_timeout(Duration::from_secs(5));
     outcome
 }

@@ -40,10 +40,12 @@ pub enum Offer {
     /// The kernel that the box is on is the host's own, which sees the box's processes, and whose
     /// own walls are what the cases try.
     HostsOwnKernel,
+    /// Boxes outlive the daemon, and the next one takes them over.
+    Adoption,
 }
 
 impl Offer {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Files,
         Self::LiveMounts,
         Self::Terminal,
@@ -51,6 +53,7 @@ impl Offer {
         Self::HostMounts,
         Self::Owners,
         Self::HostsOwnKernel,
+        Self::Adoption,
     ];
 
     /// As people say it.
@@ -63,6 +66,7 @@ impl Offer {
             Self::HostMounts => "directories of the host",
             Self::Owners => "owners translated on the way into a box",
             Self::HostsOwnKernel => "the host's own kernel",
+            Self::Adoption => "boxes that outlive the daemon",
         }
     }
 }

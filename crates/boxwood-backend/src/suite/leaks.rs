@@ -124,7 +124,10 @@ fn prime(subject: &dyn Subject, places: &Places) -> anyhow::Result<()> {
     subject.warm_up()?;
     let backend = subject.launch(places)?;
     let runtime = runtime()?;
-    runtime.block_on(backend.shutdown());
+    runtime.block_on(async {
+        backend.settle().await;
+        backend.shutdown().await;
+    });
     drop(backend);
     runtime.shutdown_timeout(Duration::from_secs(10));
     Ok(())

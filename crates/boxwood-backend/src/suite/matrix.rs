@@ -84,6 +84,7 @@ fn capabilities(bench: &Bench) -> Value {
         "network": capabilities.network,
         "host_mounts": capabilities.host_mounts,
         "live_mounts": capabilities.live_mounts,
+        "adoption": capabilities.adoption,
     })
 }
 

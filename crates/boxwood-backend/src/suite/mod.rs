@@ -19,6 +19,7 @@ mod leaks;
 pub mod machine;
 mod matrix;
 mod outside;
+mod succession;
 mod wish;
 
 pub use attack::Report;
@@ -34,6 +35,11 @@ pub use wish::Wish;
 /// Behaviour: what every box does the same way.
 pub fn conformance() -> Vec<Case> {
     conformance::all()
+}
+
+/// What is true of a box after its daemon has gone and another has come.
+pub(crate) fn adoption() -> Vec<succession::Scenario> {
+    conformance::adoption()
 }
 
 /// Attacks from inside a box, each named by what must not work.

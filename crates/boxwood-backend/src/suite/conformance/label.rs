@@ -268,6 +268,7 @@ async fn the_capabilities_are_what_is_offered(bench: &Bench) -> anyhow::Result<(
         (Offer::Files, capabilities.files),
         (Offer::LiveMounts, capabilities.live_mounts),
         (Offer::Terminal, capabilities.pty),
+        (Offer::Adoption, capabilities.adoption),
     ] {
         ensure!(
             said == bench.host().offers(offer),
@@ -310,6 +311,7 @@ async fn what_is_not_offered_is_refused(bench: &Bench) -> anyhow::Result<()> {
             }
             // Not something to ask for.
             Offer::Owners | Offer::HostsOwnKernel => true,
+            Offer::Adoption => bench.backend().left_running().await.is_empty(),
             Offer::HostMounts => {
                 let wish = Wish::new().workspace(&source, MountMode::Ro);
                 let answer = bench.try_start(&wish).await?;
