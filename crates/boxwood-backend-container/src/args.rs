@@ -262,7 +262,7 @@ pub(crate) fn volumes_of(image: &str) -> Vec<OsString> {
 
 pub(crate) fn labels_of<N: AsRef<str>>(ids: &[N]) -> Vec<OsString> {
     // Podman knows its fields by their names in Go, Docker by either.
-    let format = "{{json .ID}} {{json .Name}} {{json .Config.Labels}}";
+    let format = "{{json .ID}} {{json .Name}} {{json .State.Running}} {{json .Config.Labels}}";
     let mut args = Args::new(["container", "inspect", "--format", format, "--"]);
     for id in ids {
         args.flag(id.as_ref());

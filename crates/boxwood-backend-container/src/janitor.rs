@@ -1,7 +1,7 @@
 //! Containers that nobody needs any more: those of daemons that died, and those that the engine could
 //! not remove while it was away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::args;
 use crate::cli::{Cli, CliError};
-use crate::labels::{NAME_PREFIX, Owner};
+use crate::labels::{NAME_PREFIX, Owner, State};
 
 /// An engine that takes longer to remove a container is not well.
 const REMOVAL: Duration = Duration::from_secs(30);
@@ -25,6 +25,8 @@ pub(crate) struct Janitor {
     cli: Cli,
     owner: Owner,
     swept: OnceCell<()>,
+    /// Boxes of an earlier life that are ours again.
+    adopted: Mutex<BTreeSet<String>>,
     /// Names that the engine still has to remove.
     waiting: Mutex<BTreeMap<String, Doubt>>,
     /// Nobody waits for an engine of which another has found out that it is away.
@@ -48,9 +50,24 @@ impl Janitor {
             cli,
             owner,
             swept: OnceCell::new(),
+            adopted: Mutex::default(),
             waiting: Mutex::default(),
             away: AtomicBool::new(false),
         })
+    }
+
+    /// Spares a box that was taken over. Before the first sweep.
+    pub(crate) fn spare(&self, name: &str) {
+        let mut adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        adopted.insert(name.to_owned());
+    }
+
+    fn is_orphan(&self, found: &Found) -> bool {
+        let adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = plain(&found.name);
+        name.starts_with(NAME_PREFIX)
+            && !adopted.contains(name)
+            && self.owner.is_orphan(&found.labels, found.state)
     }
 
     /// Removes what dead daemons left, once in a life. An engine that is away is asked again at the
@@ -82,7 +99,7 @@ impl Janitor {
         let orphans: Vec<String> = told
             .lines()
             .filter_map(read_line)
-            .filter(|found| has_our_name(&found.name) && self.owner.is_orphan(&found.labels))
+            .filter(|found| self.is_orphan(found))
             .map(|found| found.id)
             .collect();
         if orphans.is_empty() {
@@ -217,24 +234,29 @@ fn still_in_doubt(doubt: Doubt, removed: Removed, now: Instant) -> Option<Doubt>
 struct Found {
     id: String,
     name: String,
+    state: State,
     labels: BTreeMap<String, String>,
 }
 
-/// Three JSON values on a line: an id, a name, and labels or null.
+/// Four JSON values on a line: an id, a name, whether it runs, and labels or null.
 fn read_line(line: &str) -> Option<Found> {
     let mut values = serde_json::Deserializer::from_str(line).into_iter::<serde_json::Value>();
     let mut next = || values.next()?.ok();
     Some(Found {
         id: next()?.as_str()?.to_owned(),
         name: next()?.as_str()?.to_owned(),
+        state: match next()?.as_bool()? {
+            true => State::Running,
+            false => State::Ended,
+        },
         labels: serde_json::from_value(next()?).ok()?,
     })
 }
 
-/// Labels alone do not make a box: an image that somebody made of one has them too, and so has every
-/// container from it. Docker writes names with a slash in front.
-fn has_our_name(name: &str) -> bool {
-    name.trim_start_matches('/').starts_with(NAME_PREFIX)
+/// Docker writes names with a slash in front. Labels alone do not make a box: an image that somebody
+/// made of one has them too, and so has every container from it.
+fn plain(name: &str) -> &str {
+    name.trim_start_matches('/')
 }
 
 #[cfg(test)]
@@ -243,19 +265,21 @@ mod tests {
 
     #[test]
     fn what_an_engine_prints_is_read_whatever_is_in_a_label() {
-        let line = r#""abc" "/n" {"langbot.session_id":"a \"b\" } \n","x":""}"#;
+        let line = r#""abc" "/n" true {"langbot.session_id":"a \"b\" } \n","x":""}"#;
         let found = read_line(line).expect("a line");
         assert_eq!((&*found.id, &*found.name), ("abc", "/n"));
         assert_eq!(found.labels["langbot.session_id"], "a \"b\" } \n");
-        assert!(read_line("\"abc\" \"/n\" null").is_none());
+        assert_eq!(found.state, State::Running);
+        assert!(read_line("\"abc\" \"/n\" true null").is_none());
         assert!(read_line("").is_none());
     }
 
     #[test]
     fn a_container_from_an_image_of_a_box_is_no_box() {
-        assert!(has_our_name("/langbot-box-demo-0badcafe"));
-        assert!(has_our_name("langbot-box-demo-0badcafe"));
-        assert!(!has_our_name("/postgres"));
+        let is_ours = |name| plain(name).starts_with(NAME_PREFIX);
+        assert!(is_ours("/langbot-box-demo-0badcafe"));
+        assert!(is_ours("langbot-box-demo-0badcafe"));
+        assert!(!is_ours("/postgres"));
     }
 
     #[test]

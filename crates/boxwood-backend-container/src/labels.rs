@@ -63,10 +63,11 @@ impl Owner {
         .into()
     }
 
-    /// Whether the box with these labels has nobody any more. What another daemon made and cannot be
-    /// judged from here (another machine, another process namespace) has somebody; an earlier life of
-    /// ours has not, wherever it was.
-    pub(crate) fn is_orphan(&self, labels: &BTreeMap<String, String>) -> bool {
+    /// Whether the box with these labels, which was not adopted, has nobody any more. What another daemon
+    /// made and cannot be judged from here (another machine, another process namespace) has somebody; an
+    /// earlier life of ours has not, wherever it was. A box of another daemon's that still runs waits for
+    /// that daemon to come back, and ends by itself when it does not.
+    pub(crate) fn is_orphan(&self, labels: &BTreeMap<String, String>, state: State) -> bool {
         let Some(instance) = labels.get(INSTANCE) else {
             return false;
         };
@@ -80,10 +81,16 @@ impl Owner {
         match lease.standing(&self.lease) {
             // Even under our own name: one process may have two backends on one engine.
             Standing::Held => false,
-            Standing::Over => true,
+            Standing::Over => ours || state == State::Ended,
             Standing::Unknown => ours && boxwood_local::is_nobody_elses(instance),
         }
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    Ended,
 }
 
 /// What can be said of a lease from here.
@@ -206,50 +213,51 @@ mod tests {
     #[test]
     fn a_box_is_an_orphan_only_when_its_maker_is_surely_gone() {
         let us = Owner::this_process("us");
-        assert!(!us.is_orphan(&of(&us)));
+        assert!(!us.is_orphan(&of(&us), State::Running));
         // Another backend of ours, on the same engine under another name.
         let mut earlier = us.clone();
         earlier.incarnation = "0".to_owned();
-        assert!(!us.is_orphan(&of(&earlier)));
+        assert!(!us.is_orphan(&of(&earlier), State::Running));
         // An earlier life of ours: here, before a restart of the machine, in another container.
         earlier.lease.started += 1;
-        assert!(us.is_orphan(&of(&earlier)));
+        assert!(us.is_orphan(&of(&earlier), State::Running));
         earlier.lease.boot = "before".to_owned();
-        assert!(us.is_orphan(&of(&earlier)));
+        assert!(us.is_orphan(&of(&earlier), State::Running));
         earlier.lease = us.lease.clone();
         earlier.lease.pid_namespace = "1".to_owned();
-        assert!(us.is_orphan(&of(&earlier)));
+        assert!(us.is_orphan(&of(&earlier), State::Running));
         // Another daemon that lives: this very process is proof of that.
         let mut other = us.clone();
         other.instance = "other".to_owned();
-        assert!(!us.is_orphan(&of(&other)));
-        // The same number, another process.
+        assert!(!us.is_orphan(&of(&other), State::Running));
+        // The same number, another process: its boxes wait for it as long as they run.
         other.lease.started += 1;
-        assert!(us.is_orphan(&of(&other)));
+        assert!(!us.is_orphan(&of(&other), State::Running));
+        assert!(us.is_orphan(&of(&other), State::Ended));
         // On another machine, or counted elsewhere: not ours to judge.
         other.lease.boot = "elsewhere".to_owned();
-        assert!(!us.is_orphan(&of(&other)));
+        assert!(!us.is_orphan(&of(&other), State::Running));
         other.lease.boot = us.lease.boot.clone();
         other.lease.pid_namespace = "1".to_owned();
-        assert!(!us.is_orphan(&of(&other)));
+        assert!(!us.is_orphan(&of(&other), State::Running));
         // Single commands are called by a number that others have elsewhere.
         let single = Owner::this_process("run-7");
         let mut namesake = Owner::this_process("run-7");
         namesake.lease.pid_namespace = "1".to_owned();
-        assert!(!single.is_orphan(&of(&namesake)));
+        assert!(!single.is_orphan(&of(&namesake), State::Running));
         // One that does not know when it began has promised nothing.
         other = us.clone();
         other.instance = "other".to_owned();
         other.lease.started = 0;
-        assert!(!us.is_orphan(&of(&other)));
+        assert!(!us.is_orphan(&of(&other), State::Running));
         // The seed's own.
         let seed = BTreeMap::from([("langbot.box".to_owned(), "true".to_owned())]);
-        assert!(!us.is_orphan(&seed));
+        assert!(!us.is_orphan(&seed, State::Ended));
         let garbled = BTreeMap::from([
             (INSTANCE.to_owned(), "x".to_owned()),
             (LEASE.to_owned(), "a/b".to_owned()),
         ]);
-        assert!(!us.is_orphan(&garbled));
+        assert!(!us.is_orphan(&garbled, State::Ended));
     }
 
     proptest::proptest! {

@@ -16,6 +16,7 @@ mod probe;
 mod pulled;
 mod sandbox;
 mod settings;
+mod shell;
 mod start;
 mod through;
 
@@ -26,13 +27,15 @@ use boxwood_backend::{
     AdoptError, Adopted, Backend, BoxFuture, BoxHandle, Capabilities, Images, Probe, ProbeError,
     Progress, Sandbox, StartError, Witness,
 };
-use boxwood_local::{LocalHost, start_apart};
+use boxwood_local::{LocalHost, adopt_apart, start_apart};
 use boxwood_policy::AdmittedSpec;
 
 use crate::cli::Cli;
 use crate::images::EngineImages;
 use crate::janitor::Janitor;
 use crate::labels::Owner;
+use crate::sandbox::ContainerBox;
+use crate::shell::Container;
 use crate::through::{Place, Way, Ways, has_terminals, kernel_of};
 pub use settings::{ContainerSettings, Engine};
 
@@ -95,7 +98,7 @@ impl Backend for ContainerBackend {
             network: direct,
             host_mounts: way != Way::Through(Place::Elsewhere),
             live_mounts: direct,
-            adoption: false,
+            adoption: direct,
             mechanisms: Mechanism::ALL
                 .into_iter()
                 .filter(|&mechanism| boundary || mechanism != Mechanism::KernelBoundary)
@@ -111,18 +114,31 @@ impl Backend for ContainerBackend {
         &'a self,
         spec: &'a AdmittedSpec,
         progress: &'a Progress,
-        _witness: &'a Witness,
+        witness: &'a Witness,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
-        let start = start::start(Arc::clone(&self.shared), spec.clone(), progress.clone());
+        let shared = Arc::clone(&self.shared);
+        let start = start::start(shared, spec.clone(), progress.clone(), witness.clone());
         start_apart(&self.shared.host, start)
     }
 
     fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>> {
-        Box::pin(async { Vec::new() })
+        Box::pin(async { self.shared.host.doors_of(self.name()) })
     }
 
-    fn adopt<'a>(&'a self, _handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
-        Box::pin(async { Err(AdoptError::Unsupported) })
+    /// Without a word to the engine: it may be away, and the box is not.
+    fn adopt<'a>(&'a self, handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
+        let (shared, handle) = (Arc::clone(&self.shared), handle.clone());
+        let adopt = async move {
+            let (host, janitor) = (&shared.host, &shared.janitor);
+            let reunion = host.reconnect(&handle).await?;
+            let name = reunion.name().to_owned();
+            let container = Container::found(host, janitor, &name, reunion.shell())?;
+            let taken = reunion.take_over(host, Some(Box::new(container))).await?;
+            janitor.spare(&name);
+            Ok(taken)
+        };
+        let wrap = |made| Arc::new(ContainerBox::direct(made)) as Arc<dyn Sandbox>;
+        adopt_apart(&self.shared.host, adopt, wrap)
     }
 
     fn settle(&self) -> BoxFuture<'_, ()> {

@@ -107,18 +107,26 @@ impl Sandbox for ContainerBox {
         self.local.gone()
     }
 
-    fn remember<'a>(&'a self, _record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>> {
-        Box::pin(async { Ok(()) })
+    fn remember<'a>(&'a self, record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>> {
+        match &self.relay {
+            None => self.local.remember(record),
+            // Such a box ends with its connection.
+            Some(_) => Box::pin(async { Ok(()) }),
+        }
     }
 
-    fn let_go(&self) {}
+    fn let_go(&self) {
+        if self.relay.is_none() {
+            self.local.let_go();
+        }
+    }
 
     fn freeze(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
-        Box::pin(async { Ok(false) })
+        self.local.freeze()
     }
 
     fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>> {
-        Box::pin(async { Ok(()) })
+        self.local.thaw()
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {

@@ -2,24 +2,24 @@
 
 use std::fs;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::{ImageName, Network};
-use boxwood_backend::{BoxFuture, ImageError, Images, Progress, StartError};
+use boxwood_backend::{ImageError, Images, Progress, StartError, Witness};
 use boxwood_init::RootPlan;
 use boxwood_local::{
-    Begun, BoxIds, Caller, Doors, Group, LocalBox, Meeting, Remains, Shell, attach, begin,
+    Begun, BoxIds, Caller, Doors, Group, LocalBox, Meeting, Remains, attach, begin_to_last,
     check_required, furnish, next_name, plan,
 };
 use boxwood_policy::{AdmittedSpec, BoxUser, Image};
 
 use crate::args::{self, Inside, Run, Users};
 use crate::cli::CliError;
-use crate::janitor::Janitor;
 use crate::labels::container_name;
 use crate::sandbox::ContainerBox;
 use crate::settings::Engine;
+use crate::shell::Container;
 use crate::through::{self, Place, Way};
 use crate::{Shared, label};
 
@@ -33,6 +33,7 @@ pub(crate) async fn start(
     shared: Arc<Shared>,
     spec: AdmittedSpec,
     progress: Progress,
+    witness: Witness,
 ) -> Result<Arc<ContainerBox>, StartError> {
     shared
         .janitor
@@ -40,10 +41,10 @@ pub(crate) async fn start(
         .await
         .map_err(|error| unavailable(&shared, &error))?;
     let image = image(&shared, &spec)?;
-    let started = match attempt(&shared, &spec, &image).await {
+    let started = match attempt(&shared, &spec, &image, &witness).await {
         Err(Failed::NoImage) if shared.settings.pull => {
             pull(&shared, &image, &progress).await?;
-            attempt(&shared, &spec, &image).await
+            attempt(&shared, &spec, &image, &witness).await
         }
         started => started,
     };
@@ -58,10 +59,11 @@ async fn attempt(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
     image: &ImageName,
+    witness: &Witness,
 ) -> Result<ContainerBox, Failed> {
     let place = match shared.way().await {
         Way::Through(place) => place,
-        Way::Direct => match direct(shared, spec, image).await {
+        Way::Direct => match direct(shared, spec, image, witness).await {
             Err(Failed::NotHere { why }) => {
                 tracing::warn!(
                     why,
@@ -104,13 +106,14 @@ async fn direct(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
     image: &ImageName,
+    witness: &Witness,
 ) -> Result<ContainerBox, Failed> {
     let name = new_name(spec)?;
     let Made { remains, caller } = match make(shared, spec, image, &name).await {
         Ok(made) => made,
         Err(failed) => return Err(clear(shared, &name, failed).await),
     };
-    match settle_in(shared, spec, &remains, caller).await {
+    match settle_in(shared, spec, &remains, caller, witness).await {
         Ok(begun) => Ok(ContainerBox::direct(begun)),
         Err(error) => {
             if let Err(error) = remains.clear().await {
@@ -273,11 +276,7 @@ async fn make(
         }));
     }
     let init_uid = ids.init_uid;
-    let record = Record {
-        janitor: Arc::clone(&shared.janitor),
-        name: name.to_owned(),
-        rest: Mutex::new(Some((meeting, range))),
-    };
+    let container = Container::made(&shared.janitor, name, meeting, range);
     let Caller {
         channel,
         pid,
@@ -285,7 +284,7 @@ async fn make(
     } = caller;
     let mut remains = Remains::new(name.to_owned(), pid, pidfd, ids)
         .map_err(step("watch its init"))?
-        .with_shell(Box::new(record));
+        .with_shell(Box::new(container));
     remains.set_doors(Doors::open(remains.init).map_err(step("open its namespaces"))?);
     remains.group = Some(Group::observed(pid, init_uid).map_err(step("find its cgroups"))?);
     Ok(Made {
@@ -394,35 +393,13 @@ async fn check_identity(shared: &Shared, name: &str, caller: &Caller) -> Result<
     }
 }
 
-/// What the engine keeps of a box.
-struct Record {
-    janitor: Arc<Janitor>,
-    name: String,
-    /// Let go of when the container is gone.
-    rest: Mutex<Option<(Meeting, Option<BoxIds>)>>,
-}
-
-impl Shell for Record {
-    fn remove(&self) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async move {
-            let outcome = self.janitor.remove(&self.name).await;
-            drop(
-                self.rest
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take(),
-            );
-            outcome.map_err(io::Error::other)
-        })
-    }
-}
-
 /// Furnishes the container, lets init begin, and sees what is in force.
 async fn settle_in(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
     remains: &Arc<Remains>,
     channel: boxwood_init::Channel,
+    witness: &Witness,
 ) -> Result<LocalBox, StartError> {
     let host = &shared.host;
     let network = match spec.network() {
@@ -436,7 +413,16 @@ async fn settle_in(
         link,
         landlock,
         fence,
-    } = begin(channel, plan, &[]).await?;
+    } = begin_to_last(
+        host,
+        shared.settings.engine.name(),
+        remains,
+        witness,
+        channel,
+        plan,
+        Vec::new(),
+    )
+    .await?;
     let label = label::label(shared, spec, remains, landlock)?;
     check_required(spec, &label)?;
     Ok(LocalBox::new(Arc::clone(remains), label, link, fence, host))

@@ -57,10 +57,7 @@ impl Backend for NativeBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            adoption: true,
-            ..local_capabilities()
-        }
+        local_capabilities()
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>> {

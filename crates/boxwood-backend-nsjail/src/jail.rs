@@ -4,14 +4,16 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use boxwood_backend::{BoxFuture, StartError};
 use boxwood_init::ENTER;
-use boxwood_local::{BoxIds, Caller, LocalHost, Meeting, Shell, program};
+use boxwood_local::{BoxIds, Caller, LocalHost, Meeting, Shell, program, watch};
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
-use tokio::sync::Mutex;
 
 use crate::args::arguments;
 use crate::log::Log;
@@ -23,15 +25,58 @@ const LAST_MOMENT: Duration = Duration::from_secs(2);
 
 /// The nsjail process. It ends when its child, init, does.
 pub(crate) struct Jail {
-    process: Mutex<Child>,
+    /// `None` once the box was let go of, or has gone.
+    process: Mutex<Option<Warden>>,
+}
+
+enum Warden {
+    /// Our own child.
+    Child(Child),
+    /// A child of an earlier daemon's, which somebody else reaps.
+    Found(AsyncFd<OwnedFd>),
+}
+
+impl Jail {
+    /// That of a box which an earlier daemon made: the parent of its init.
+    pub(crate) fn found(init: i32) -> io::Result<Self> {
+        let parent = parent_of(init)?;
+        let pidfd = pidfd_open(parent, PidfdFlags::empty())?;
+        // Its number may have become somebody else's in between; then init has another parent now.
+        if parent_of(init)? != parent || parent == Pid::INIT {
+            return Err(io::Error::other("its nsjail has ended"));
+        }
+        let warden = Warden::Found(watch(pidfd)?);
+        Ok(Self {
+            process: Mutex::new(Some(warden)),
+        })
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Warden>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Shell for Jail {
     fn remove(&self) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
-            let mut process = self.process.lock().await;
-            end(&mut process).await
+            let warden = self.process().take();
+            match warden {
+                Some(Warden::Child(mut process)) => end(&mut process).await,
+                Some(Warden::Found(pidfd)) => end_found(&pidfd).await,
+                None => Ok(()),
+            }
         })
+    }
+
+    fn record(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+
+    fn let_go(&self) {
+        if let Some(Warden::Child(process)) = self.process().take() {
+            // Dropping it would kill nsjail, and with it the box.
+            std::mem::forget(process);
+        }
     }
 }
 
@@ -41,6 +86,22 @@ async fn end(process: &mut Child) -> io::Result<()> {
         Ok(outcome) => outcome.map(drop),
         Err(_elapsed) => process.kill().await,
     }
+}
+
+async fn end_found(pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
+    match tokio::time::timeout(LAST_MOMENT, pidfd.readable()).await {
+        Ok(outcome) => outcome.map(drop),
+        Err(_elapsed) => Ok(pidfd_send_signal(pidfd.get_ref(), Signal::KILL)?),
+    }
+}
+
+fn parent_of(pid: i32) -> io::Result<Pid> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    let number = parent.and_then(|number| number.trim().parse().ok());
+    number
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| io::Error::other("its nsjail has ended"))
 }
 
 fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
@@ -75,7 +136,7 @@ pub(crate) async fn open(
     });
     match checked {
         Ok(caller) => {
-            let process = Mutex::new(process);
+            let process = Mutex::new(Some(Warden::Child(process)));
             Ok((Jail { process }, caller))
         }
         Err(error) => {

@@ -21,8 +21,10 @@ use boxwood_backend::{
     AdoptError, Adopted, Backend, BoxFuture, BoxHandle, Capabilities, Images, NoImages, Probe,
     ProbeError, Progress, Sandbox, StartError, Witness,
 };
-use boxwood_local::{LocalHost, local_capabilities, start_apart};
+use boxwood_local::{LocalHost, adopt_apart, local_capabilities, start_apart};
 use boxwood_policy::AdmittedSpec;
+
+use crate::jail::Jail;
 
 const NAME: &str = "nsjail";
 
@@ -79,18 +81,27 @@ impl Backend for NsjailBackend {
         &'a self,
         spec: &'a AdmittedSpec,
         _progress: &'a Progress,
-        _witness: &'a Witness,
+        witness: &'a Witness,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
-        let start = start::start(Arc::clone(&self.shared), spec.clone());
+        let start = start::start(Arc::clone(&self.shared), spec.clone(), witness.clone());
         start_apart(&self.shared.host, start)
     }
 
     fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>> {
-        Box::pin(async { Vec::new() })
+        Box::pin(async { self.shared.host.doors_of(NAME) })
     }
 
-    fn adopt<'a>(&'a self, _handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
-        Box::pin(async { Err(AdoptError::Unsupported) })
+    fn adopt<'a>(&'a self, handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
+        let (host, handle) = (Arc::clone(&self.shared.host), handle.clone());
+        let adopt = async move {
+            let reunion = host.reconnect(&handle).await?;
+            let jail = Jail::found(reunion.pid()).map_err(|source| AdoptError::Step {
+                step: "find its nsjail".to_owned(),
+                source,
+            })?;
+            reunion.take_over(&host, Some(Box::new(jail))).await
+        };
+        adopt_apart(&self.shared.host, adopt, |made| Arc::new(made))
     }
 
     fn settle(&self) -> BoxFuture<'_, ()> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_backend::{Finding, Outcome, Probe, ProbeError, StartError};
+use boxwood_backend::{Finding, Outcome, Probe, ProbeError, StartError, Witness};
 use boxwood_local::{chain, host_findings, look_inside};
 use tokio::process::Command;
 
@@ -18,7 +18,7 @@ pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
     // Without either there is no box to look into, and one reason is enough.
     if !findings.iter().any(fatal) {
         findings.extend(host_findings(&shared.host));
-        let start = |spec| start::start(Arc::clone(&shared), spec);
+        let start = |spec| start::start(Arc::clone(&shared), spec, Witness::none());
         findings.extend(look_inside(start).await);
     }
     Ok(Probe { findings })

@@ -4,24 +4,25 @@ use std::io;
 use std::sync::Arc;
 
 use boxwood_api::{IsolationLabel, Network};
-use boxwood_backend::StartError;
+use boxwood_backend::{StartError, Witness};
 use boxwood_init::{Channel, RootPlan};
 use boxwood_local::{
-    Begun, Caller, Doors, Group, LocalBox, Remains, attach, begin, check_required, furnish,
+    Begun, Caller, Doors, Group, LocalBox, Remains, attach, begin_to_last, check_required, furnish,
     next_name, plan,
 };
 use boxwood_policy::{AdmittedSpec, Image};
 
-use crate::{Shared, jail, label, program};
+use crate::{NAME, Shared, jail, label, program};
 
 pub(crate) async fn start(
     shared: Arc<Shared>,
     spec: AdmittedSpec,
+    witness: Witness,
 ) -> Result<Arc<LocalBox>, StartError> {
     refuse_images(&spec)?;
     let (remains, channel) = open(&shared, &spec).await?;
     let remains = Arc::new(remains);
-    match carry_out(&shared, &spec, &remains, channel).await {
+    match carry_out(&shared, &spec, &remains, channel, &witness).await {
         Ok((Begun { link, fence, .. }, label)) => Ok(Arc::new(LocalBox::new(
             remains,
             label,
@@ -115,6 +116,7 @@ async fn carry_out(
     spec: &AdmittedSpec,
     remains: &Arc<Remains>,
     channel: Channel,
+    witness: &Witness,
 ) -> Result<(Begun, IsolationLabel), StartError> {
     let host = &shared.host;
     if let Some(group) = &remains.group {
@@ -129,7 +131,7 @@ async fn carry_out(
     let mut fds = Vec::new();
     let plan = plan(host, spec, remains, RootPlan::Jail, network, &mut fds)?;
     furnish(host, remains, &plan, fds).await?;
-    let begun = begin(channel, plan, &[]).await?;
+    let begun = begin_to_last(host, NAME, remains, witness, channel, plan, Vec::new()).await?;
     let label = label::label(shared, spec, remains, begun.landlock)
         .map_err(step("see what is in force"))?;
     check_required(spec, &label)?;

@@ -126,6 +126,7 @@ pub async fn begin_to_last(
         let (door, socket) = Door::build(&host.doors, backend, &remains.name)
             .map_err(step("make its door for the next daemon"))?;
         let handle = door.handle.clone();
+        host.spare(&remains.name);
         remains.set_door(door);
         plan.outlive = Some(Outlive {
             door: fds.len(),

@@ -144,6 +144,15 @@ impl LocalHost {
         door::of_backend(&self.doors, backend)
     }
 
+    /// A box of this host's own, whatever it is called: settling goes by names, and boxes may start
+    /// before it.
+    pub(crate) fn spare(&self, name: &str) {
+        let awaited = lock(&self.heritage.settled).len() < self.members();
+        if awaited && !self.heritage.is_wanted(name) {
+            self.heritage.adopt(name);
+        }
+    }
+
     /// How many backends use this host.
     pub(crate) fn members(&self) -> usize {
         self.members.load(Ordering::Acquire)

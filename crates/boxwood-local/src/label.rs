@@ -122,7 +122,7 @@ pub fn local_capabilities() -> Capabilities {
         network: true,
         host_mounts: true,
         live_mounts: true,
-        adoption: false,
+        adoption: true,
         mechanisms: Mechanism::ALL
             .into_iter()
             .filter(|&mechanism| mechanism != Mechanism::KernelBoundary)

@@ -24,12 +24,10 @@ pub trait Shell: Send + Sync {
     fn remove(&self) -> BoxFuture<'_, io::Result<()>>;
 
     /// What the next daemon needs to make the same of it. Null where there is nothing to tell.
-    fn record(&self) -> serde_json::Value {
-        serde_json::Value::Null
-    }
+    fn record(&self) -> serde_json::Value;
 
     /// The box outlives this daemon: dropping this must remove nothing from now on.
-    fn let_go(&self) {}
+    fn let_go(&self);
 }
 
 /// What has to be cleared away when a box goes. Dropping it kills the box and clears what can be
