@@ -65,7 +65,7 @@ pub(crate) fn directory_of(path: &Path) -> PathBuf {
     path.parent().unwrap_or(Path::new("/")).to_owned()
 }
 
-/// A disk without room is told as such by SQLite, a quota or a limit on the size of files as any other
+/// A disk without room is told as such by the database, a quota or a limit on the size of files as any other
 /// failed write; so a small write of our own says which it was.
 pub(crate) fn is_full(path: &Path, error: &rusqlite::Error) -> bool {
     match error.sqlite_error_code() {

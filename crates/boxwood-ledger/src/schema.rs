@@ -3,7 +3,7 @@
 //! Each step leads from one `user_version` to the next, in a transaction that also sets it. Steps are
 //! only ever added: a ledger of any earlier version is brought up to date when it is opened.
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior};
 
 /// In the file's header, so that another program's database is not taken for a ledger.
 const APPLICATION_ID: i64 = 0x4258_5744;
@@ -50,13 +50,12 @@ pub(crate) enum Found {
     Foreign(String),
 }
 
-/// Brings the tables up to date. An error may be the disk's.
-pub(crate) fn prepare(connection: &mut Connection) -> rusqlite::Result<Found> {
-    let newest = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+/// Looks, and changes nothing: it may be another program's.
+pub(crate) fn look(connection: &Connection) -> rusqlite::Result<Found> {
+    let newest = newest();
     let version = number(connection, "PRAGMA user_version")?;
     let tables = number(connection, "SELECT count(*) FROM sqlite_schema")?;
     if version == 0 && tables == 0 {
-        migrate(connection, 0)?;
         return Ok(Found::Empty);
     }
     let application = number(connection, "PRAGMA application_id")?;
@@ -68,19 +67,20 @@ pub(crate) fn prepare(connection: &mut Connection) -> rusqlite::Result<Found> {
             "it was written by a newer version (schema {version}; this one knows {newest})"
         )));
     }
-    if let Some(why) = unsound(connection)? {
-        return Ok(Found::Foreign(why));
-    }
+    Ok(unsound(connection)?.map_or(Found::Ready, Found::Foreign))
+}
+
+/// Brings the tables up to date. Some may turn out to be others than they should be.
+pub(crate) fn prepare(connection: &mut Connection) -> rusqlite::Result<Option<String>> {
+    let version = number(connection, "PRAGMA user_version")?;
     let done = usize::try_from(version).unwrap_or(STEPS.len());
     if done < STEPS.len() {
         migrate(connection, done)?;
     }
-    for asked in ASKED {
-        if let Err(error) = connection.prepare(asked) {
-            return Ok(Found::Foreign(format!("its tables are others: {error}")));
-        }
-    }
-    Ok(Found::Ready)
+    let wrong = ASKED
+        .iter()
+        .find_map(|asked| connection.prepare(asked).err());
+    Ok(wrong.map(|error| format!("its tables are others: {error}")))
 }
 
 /// The ledger is small, so every page of it is looked at.
@@ -89,13 +89,17 @@ fn unsound(connection: &Connection) -> rusqlite::Result<Option<String>> {
     Ok((verdict != "ok").then_some(verdict))
 }
 
+fn newest() -> i64 {
+    i64::try_from(STEPS.len()).unwrap_or(i64::MAX)
+}
+
 fn migrate(connection: &mut Connection, done: usize) -> rusqlite::Result<()> {
-    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for step in &STEPS[done..] {
         transaction.execute_batch(step)?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.pragma_update(None, "user_version", STEPS.len() as i64)?;
+    transaction.pragma_update(None, "user_version", newest())?;
     transaction.commit()
 }
 
@@ -103,16 +107,55 @@ fn number(connection: &Connection, query: &str) -> rusqlite::Result<i64> {
     connection.query_row(query, [], |row| row.get(0))
 }
 
-/// For the test of what an earlier version left: the first `steps` of them alone.
 #[cfg(test)]
-pub(crate) fn as_of(connection: &Connection, steps: usize) -> rusqlite::Result<()> {
-    for step in &STEPS[..steps] {
-        connection.execute_batch(step)?;
+mod tests {
+    use boxwood_api::SessionId;
+
+    use super::*;
+    use crate::store::Store;
+    use crate::{Opened, State};
+
+    /// What a daemon left that knew the first `steps` only.
+    fn as_of(connection: &Connection, steps: usize) {
+        for step in &STEPS[..steps] {
+            connection.execute_batch(step).expect("a step");
+        }
+        let version = i64::try_from(steps).expect("a small number");
+        for (name, value) in [
+            ("application_id", APPLICATION_ID),
+            ("user_version", version),
+        ] {
+            let set = connection.pragma_update(None, name, value);
+            set.expect("set");
+        }
     }
-    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
-    connection.pragma_update(
-        None,
-        "user_version",
-        i64::try_from(steps).unwrap_or(i64::MAX),
-    )
+
+    #[test]
+    fn a_ledger_of_an_earlier_version_is_brought_up_to_date_with_its_boxes() {
+        for steps in 1..STEPS.len() {
+            let place = tempfile::tempdir().expect("a directory");
+            let path = place.path().join("ledger.db");
+            let connection = Connection::open(&path).expect("opened");
+            as_of(&connection, steps);
+            let filled = connection.execute_batch(
+                "INSERT INTO boxes VALUES
+                     (41, 's', 'native', 'b1', x'2f73', '{}', 'life', 'boot', 'ready', 5000);
+                 INSERT INTO meta VALUES ('next_incarnation', 77);",
+            );
+            filled.expect("filled");
+            drop(connection);
+
+            let mut start = Store::open(&path).expect("opened");
+            assert!(matches!(start.opened, Opened::Known), "{:?}", start.opened);
+            assert_eq!(start.next_incarnation, 77);
+            let rows = start.store.rows().expect("rows");
+            assert_eq!(rows.len(), 1);
+            assert_eq!((rows[0].incarnation, rows[0].state), (41, State::Ready));
+            assert_eq!(rows[0].session, SessionId::new("s").expect("a legal id"));
+            drop(start);
+            let again = Connection::open(&path).expect("opened");
+            let version = number(&again, "PRAGMA user_version").expect("a version");
+            assert_eq!(usize::try_from(version).expect("small"), STEPS.len());
+        }
+    }
 }

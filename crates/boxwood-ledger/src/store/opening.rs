@@ -113,6 +113,7 @@ impl Store {
         }
         fs::rename(&draft, &self.path).map_err(full)?;
         let connection = connect(&self.path).map_err(error)?;
+        settle(&connection).map_err(error)?;
         self.connection = connection;
         self.homeless = false;
         Ok(())
@@ -123,7 +124,13 @@ fn attempt(path: &Path) -> Result<Attempt, OpenError> {
     let outcome = create_private(path)
         .and_then(|()| connect(path))
         .and_then(|mut connection| {
-            let found = schema::prepare(&mut connection)?;
+            let found = match schema::look(&connection)? {
+                Found::Foreign(why) => Found::Foreign(why),
+                found => {
+                    settle(&connection)?;
+                    schema::prepare(&mut connection)?.map_or(found, Found::Foreign)
+                }
+            };
             Ok((connection, found))
         });
     match outcome {
@@ -168,11 +175,14 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     connection.busy_timeout(PATIENCE)?;
     // One daemon at a time, and no file that is shared memory: a full disk would be a signal there.
     connection.pragma_update(None, "locking_mode", "exclusive")?;
+    Ok(connection)
+}
+
+fn settle(connection: &Connection) -> rusqlite::Result<()> {
     // A commit survives the death of the process at once, and the death of the machine does not
     // matter: no box survives that.
     connection.pragma_update(None, "journal_mode", "wal")?;
-    connection.pragma_update(None, "synchronous", "normal")?;
-    Ok(connection)
+    connection.pragma_update(None, "synchronous", "normal")
 }
 
 fn start(path: &Path, connection: Connection, opened: Opened) -> rusqlite::Result<Start> {

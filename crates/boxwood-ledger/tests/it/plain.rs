@@ -1,0 +1,144 @@
+use boxwood_ledger::{Lease, Ledger, OpenError, Opened, State};
+
+use crate::{as_left_by_a_killed_daemon, id, incarnations, known, open, row};
+
+#[tokio::test]
+async fn what_was_written_is_there_after_a_close() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("ledger.db");
+    let (ledger, opened) = open(&path).await;
+    assert!(matches!(opened, Opened::Fresh), "{opened:?}");
+    let first = ledger.next_incarnation();
+    ledger.insert(row(first, "one")).await.expect("written");
+    let second = ledger.next_incarnation();
+    ledger.insert(row(second, "two")).await.expect("written");
+    ledger.ready(second);
+    ledger.end(&id("one"), first, "deleted").await;
+    ledger.close().await;
+
+    let ledger = known(&path).await;
+    let rows = ledger.rows().await.expect("rows");
+    let mut expected = row(second, "two");
+    expected.state = State::Ready;
+    assert_eq!(rows, [expected]);
+    let end = ledger.ended(&id("one")).expect("it ended");
+    assert_eq!((end.incarnation, end.why.as_str()), (first, "deleted"));
+    assert_eq!(ledger.end_of(&id("one"), second), None);
+    assert!(ledger.next_incarnation() > second);
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_without_a_close() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("ledger.db");
+    let (ledger, _) = open(&path).await;
+    let incarnation = ledger.next_incarnation();
+    ledger.insert(row(incarnation, "s")).await.expect("written");
+    let copy = as_left_by_a_killed_daemon(&path, place.path());
+    assert_eq!(incarnations(&known(&copy).await).await, [incarnation]);
+    ledger.end(&id("s"), incarnation, "deleted").await;
+    let copy = as_left_by_a_killed_daemon(&path, place.path());
+    let after = known(&copy).await;
+    assert!(incarnations(&after).await.is_empty());
+    assert!(after.ended(&id("s")).is_some());
+}
+
+#[tokio::test]
+async fn a_number_is_never_given_out_twice_even_when_the_ledger_is_removed() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("ledger.db");
+    let (ledger, _) = open(&path).await;
+    let mut last = 0;
+    for _ in 0..100 {
+        last = ledger.next_incarnation();
+    }
+    ledger.insert(row(last, "s")).await.expect("written");
+    assert!(ledger.has_given_out(last) && !ledger.has_given_out(last + 1));
+    ledger.close().await;
+    std::fs::remove_file(&path).expect("removed");
+    let (ledger, opened) = open(&path).await;
+    assert!(matches!(opened, Opened::Fresh), "{opened:?}");
+    assert!(ledger.next_incarnation() > last);
+    // A box that was found alive may have a later one yet.
+    ledger.restore(row(last * 2, "s"));
+    assert!(ledger.next_incarnation() > last * 2);
+}
+
+#[tokio::test]
+async fn a_second_daemon_cannot_have_it_until_the_first_has_let_go() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("ledger.db");
+    let (first, _) = open(&path).await;
+    first.insert(row(1, "s")).await.expect("written");
+    match Ledger::open(&path).await {
+        Err(OpenError::InUse { path: named }) => assert_eq!(named, path),
+        Err(error) => panic!("{error}"),
+        Ok((_, opened)) => panic!("a second one was opened: {opened:?}"),
+    }
+    // The one who had it is none the worse for it.
+    first.insert(row(2, "t")).await.expect("written");
+    drop(first);
+    assert_eq!(incarnations(&known(&path).await).await, [1, 2]);
+}
+
+#[tokio::test]
+async fn a_box_that_is_taken_over_is_ready_and_has_a_new_holder() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (ledger, _) = open(&place.path().join("ledger.db")).await;
+    ledger.insert(row(7, "s")).await.expect("written");
+    let lease = Lease {
+        life: "the-next-one".to_owned(),
+        boot: "this-boot".to_owned(),
+    };
+    ledger.adopt(7, lease.clone());
+    ledger.update_spec(7, "{}".to_owned());
+    let rows = ledger.rows().await.expect("rows");
+    assert_eq!((&rows[0].lease, rows[0].state), (&lease, State::Ready));
+    assert_eq!(rows[0].spec, "{}");
+}
+
+#[tokio::test]
+async fn ends_are_remembered_up_to_a_bound() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("ledger.db");
+    let (ledger, _) = open(&path).await;
+    for incarnation in 1..=4200 {
+        ledger.end(&id("s"), incarnation, "deleted").await;
+    }
+    let check = |ledger: &Ledger| {
+        assert!(ledger.end_of(&id("s"), 104).is_none());
+        assert!(ledger.end_of(&id("s"), 105).is_some());
+        assert_eq!(
+            ledger.ended(&id("s")).map(|end| end.incarnation),
+            Some(4200)
+        );
+    };
+    check(&ledger);
+    ledger.close().await;
+    check(&known(&path).await);
+}
+
+#[tokio::test]
+async fn nothing_is_written_where_nothing_outlives_the_process() {
+    let ledger = Ledger::in_memory();
+    assert_eq!(ledger.next_incarnation(), 1);
+    ledger.insert(row(1, "s")).await.expect("nothing to fail");
+    ledger.end(&id("s"), 1, "deleted").await;
+    assert!(incarnations(&ledger).await.is_empty());
+    assert_eq!(ledger.ended(&id("s")).expect("remembered").why, "deleted");
+    ledger.close().await;
+}
+
+#[tokio::test]
+async fn only_its_owner_may_read_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("ledger.db");
+    let (ledger, _) = open(&path).await;
+    ledger.insert(row(1, "s")).await.expect("written");
+    for entry in std::fs::read_dir(place.path()).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let mode = entry.metadata().expect("its state").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{}", entry.path().display());
+    }
+}
