@@ -4,7 +4,6 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +11,37 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tower::Service as _;
 
 use crate::auth::{Peer, Trust};
 use crate::http::App;
+use crate::load::{Doors, LoadConfig, Reserve, Seated};
+use crate::sockets::{Socket, SocketKind, remove_file};
 
 /// Between two tries when the kernel has no descriptors left.
 const RETRY: Duration = Duration::from_millis(50);
+
+/// Refusals told at the same time. Whoever comes beyond that finds the connection closed.
+const REFUSALS: usize = 64;
+
+/// For a refused peer to take its answer.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// More connections than there can be.
+const MOST: u32 = 1 << 24;
+
+/// For the first request of a connection that was accepted before the daemon was told to stop. Its
+/// client believes that it reached somebody.
+const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
 /// Served connections and how many there may be.
 pub(crate) struct Connections {
@@ -36,42 +52,51 @@ struct Shared {
     app: Arc<App>,
     router: Router,
     trust: Trust,
-    trusted: Arc<Semaphore>,
-    /// Apart from the others, so that strangers cannot use up the daemon's connections.
-    untrusted: Arc<Semaphore>,
+    doors: Doors,
+    reserve: Reserve,
+    /// One permit for each connection that is served, until it ends or becomes a WebSocket.
+    served: Arc<Semaphore>,
+    /// One for each refusal that is being told.
+    refusals: Semaphore,
 }
 
 impl Connections {
-    pub(crate) fn new(app: Arc<App>, router: Router, trust: Trust) -> Self {
-        let trusted = Arc::new(Semaphore::new(app.http.max_connections));
-        let untrusted = Arc::new(Semaphore::new(app.http.max_untrusted_connections));
+    pub(crate) fn new(app: Arc<App>, router: Router, trust: Trust, load: &LoadConfig) -> Self {
         Self {
             shared: Arc::new(Shared {
+                doors: Doors::new(&app.http, load, descriptors()),
                 app,
                 router,
                 trust,
-                trusted,
-                untrusted,
+                reserve: Reserve::new(),
+                served: Arc::new(Semaphore::new(MOST as usize)),
+                refusals: Semaphore::new(REFUSALS),
             }),
         }
     }
 
     /// Accepts for ever.
-    pub(crate) async fn accept(&self, tcp: TcpListener, unix: Option<UnixSocket>) {
-        let over_unix = async {
-            match &unix {
-                Some(socket) => self.accept_unix(&socket.listener).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::join!(self.accept_tcp(tcp), over_unix);
+    pub(crate) async fn accept(&self, listeners: &[Listener]) {
+        let accepting = listeners.iter().map(async |listener| match &listener.kind {
+            Kind::Tcp(listener) => self.accept_tcp(listener).await,
+            Kind::Unix(listener) => self.accept_unix(listener).await,
+        });
+        join_all(accepting).await;
     }
 
-    async fn accept_tcp(&self, listener: TcpListener) {
+    async fn accept_tcp(&self, listener: &TcpListener) {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
                     tokio::spawn(serve_tcp(Arc::clone(&self.shared), stream));
+                }
+                Err(error) if Reserve::is_for(&error) => {
+                    // Dropped with what it was sent: there is no descriptor to wait with.
+                    let turn_away = || match listener.accept().now_or_never() {
+                        Some(Ok((stream, _))) => stream.try_write(FULL).is_ok(),
+                        Some(Err(_)) | None => false,
+                    };
+                    self.shared.out_of_descriptors(&error, turn_away).await;
                 }
                 Err(error) => pause(&error).await,
             }
@@ -84,6 +109,13 @@ impl Connections {
                 Ok((stream, _)) => {
                     tokio::spawn(serve_unix(Arc::clone(&self.shared), stream));
                 }
+                Err(error) if Reserve::is_for(&error) => {
+                    let turn_away = || match listener.accept().now_or_never() {
+                        Some(Ok((stream, _))) => stream.try_write(FULL).is_ok(),
+                        Some(Err(_)) | None => false,
+                    };
+                    self.shared.out_of_descriptors(&error, turn_away).await;
+                }
                 Err(error) => pause(&error).await,
             }
         }
@@ -91,29 +123,53 @@ impl Connections {
 
     /// Resolves when every connection has ended, or the time is over.
     pub(crate) async fn drained(&self, longest: Duration) {
-        let http = &self.shared.app.http;
-        let all = |limit: usize| u32::try_from(limit).unwrap_or(u32::MAX);
-        let ended = async {
-            // Holding every permit means that nobody else holds one.
-            let trusted = self
-                .shared
-                .trusted
-                .acquire_many(all(http.max_connections))
-                .await;
-            let untrusted = self
-                .shared
-                .untrusted
-                .acquire_many(all(http.max_untrusted_connections))
-                .await;
-            drop((trusted, untrusted));
-        };
+        // Holding every permit means that nobody else holds one.
+        let ended = self.shared.served.acquire_many(MOST);
         if tokio::time::timeout(longest, ended).await.is_err() {
             tracing::warn!("requests still run after {} s", longest.as_secs());
         }
     }
 }
 
-/// A peer that hangs up before it is accepted is no news; running out of descriptors is.
+impl Shared {
+    /// Tells some of those who wait that they wait for nothing, and gives the others time to end.
+    async fn out_of_descriptors(&self, error: &io::Error, turn_away: impl Fn() -> bool) {
+        tracing::warn!(%error, "there are no descriptors left for connections");
+        for _ in 0..REFUSALS {
+            if !self.reserve.lend(&turn_away) {
+                break;
+            }
+            self.app.metrics.connection_refused();
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+
+    /// A courtesy; whether it arrives changes nothing. What the peer has sent is read first, because
+    /// a socket closed over unread bytes takes the answer down with it.
+    async fn refuse(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin, peer: Peer) {
+        self.app.metrics.connection_refused();
+        let Ok(_telling) = self.refusals.try_acquire() else {
+            return;
+        };
+        tracing::warn!(?peer, "a connection over the limit was refused");
+        let telling = async {
+            stream.write_all(FULL).await?;
+            stream.shutdown().await?;
+            let mut nowhere = [0; 4096];
+            while stream.read(&mut nowhere).await? > 0 {}
+            io::Result::Ok(())
+        };
+        let _ = tokio::time::timeout(FAREWELL, telling).await;
+    }
+}
+
+fn descriptors() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let most = limit.current.unwrap_or(u64::MAX);
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
+/// A peer that hangs up before it is accepted is no news; anything else is.
 async fn pause(error: &io::Error) {
     if error.kind() != io::ErrorKind::ConnectionAborted {
         tracing::warn!(%error, "a connection could not be accepted");
@@ -141,19 +197,22 @@ async fn serve_unix(shared: Arc<Shared>, stream: UnixStream) {
 
 async fn serve_peer(
     shared: &Shared,
-    mut stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     peer: Peer,
 ) {
-    let Some(_seat) = seat(shared, peer) else {
-        shared.app.metrics.connection_refused();
-        tracing::warn!(?peer, "a connection over the limit was refused");
-        // A courtesy; whether it arrives changes nothing.
-        let _ = stream.write_all(FULL).await;
+    let Some(entered) = shared.doors.enter(&peer) else {
+        return shared.refuse(stream, peer).await;
+    };
+    let stream = Seated::new(stream, entered);
+    let Ok(_served) = Arc::clone(&shared.served).try_acquire_owned() else {
         return;
     };
     shared.app.metrics.connection_opened();
     let router = shared.router.clone();
+    let begun = Arc::new(Notify::new());
+    let begins = Arc::clone(&begun);
     let service = service_fn(move |request: Request<Incoming>| {
+        begins.notify_one();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
         let mut router = router.clone();
@@ -171,76 +230,65 @@ async fn serve_peer(
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let mut stopping = shared.app.stopping.clone();
-    let ended = tokio::select! {
-        ended = connection.as_mut() => Some(ended),
-        _ = stopping.wait_for(|stopping| *stopping) => None,
-    };
-    let ended = if let Some(ended) = ended {
-        ended
-    } else {
+    let served = async {
+        // In this order: what has arrived is read before anything is closed.
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return ended,
+            _ = stopping.wait_for(|stopping| *stopping) => {}
+        }
+        // Remembered from the first request on, so that there is nothing to wait for after it.
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return ended,
+            _ = tokio::time::timeout(FIRST_REQUEST, begun.notified()) => {}
+        }
         // Finishes the request it is at, if any, and then closes.
         connection.as_mut().graceful_shutdown();
         connection.await
     };
-    if let Err(error) = ended {
+    if let Err(error) = served.await {
         tracing::debug!(%error, "a connection broke");
     }
     shared.app.metrics.connection_closed();
 }
 
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
-content-type: application/json\r\nconnection: close\r\ncontent-length: 78\r\n\r\n\
+content-type: application/json\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 78\r\n\r\n\
 {\"error\":{\"code\":\"capacity\",\"message\":\"the daemon has too many connections\"}}\n";
 
-fn seat(shared: &Shared, peer: Peer) -> Option<OwnedSemaphorePermit> {
-    let seats = if peer.trusted {
-        &shared.trusted
-    } else {
-        &shared.untrusted
-    };
-    Arc::clone(seats).try_acquire_owned().ok()
+/// A socket that is accepted on. The file of a Unix socket that this daemon made goes with it.
+pub(crate) struct Listener {
+    kind: Kind,
+    own_file: Option<PathBuf>,
 }
 
-/// A listening Unix socket whose file goes with it.
-pub(crate) struct UnixSocket {
-    listener: UnixListener,
-    path: PathBuf,
+enum Kind {
+    Tcp(TcpListener),
+    Unix(UnixListener),
 }
 
-impl UnixSocket {
-    /// Replaces a socket that a dead daemon left, and refuses to take over a living one's.
-    pub(crate) fn bind(path: &Path) -> io::Result<Self> {
-        // Too long for any socket; found out first, so that nothing is removed for nothing.
-        std::os::unix::net::SocketAddr::from_pathname(path)?;
-        if let Ok(metadata) = std::fs::symlink_metadata(path) {
-            if !metadata.file_type().is_socket() {
-                return Err(io::Error::new(
-                    io::ErrorKind::AlreadyExists,
-                    "something that is not a socket is in its place",
-                ));
-            }
-            if std::os::unix::net::UnixStream::connect(path).is_ok() {
-                return Err(io::Error::new(
-                    io::ErrorKind::AddrInUse,
-                    "another daemon listens on it",
-                ));
-            }
-            std::fs::remove_file(path)?;
-        }
-        let listener = UnixListener::bind(path)?;
-        // The directory is private already; this is for operators who open it up.
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        Ok(Self {
-            listener,
-            path: path.to_owned(),
-        })
+impl Listener {
+    /// Needs a Tokio runtime.
+    pub(crate) fn new(socket: Socket) -> io::Result<Self> {
+        let own_file = socket.own_file().map(Path::to_owned);
+        let kind = match socket.kind {
+            SocketKind::Tcp(listener, _) => Kind::Tcp(TcpListener::from_std(listener)?),
+            SocketKind::Unix(listener, _) => Kind::Unix(UnixListener::from_std(listener)?),
+        };
+        Ok(Self { kind, own_file })
+    }
+
+    /// Somebody else accepts on it from now on.
+    pub(crate) fn hand_on(mut self) {
+        self.own_file = None;
     }
 }
 
-impl Drop for UnixSocket {
+impl Drop for Listener {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::debug!(%error, path = %self.path.display(), "the socket could not be removed");
+        if let Some(path) = &self.own_file {
+            remove_file(path);
         }
     }
 }
@@ -260,20 +308,5 @@ mod tests {
         );
         let body: boxwood_api::ErrorBody = serde_json::from_str(body).expect("JSON");
         assert_eq!(body.error.code, boxwood_api::ErrorCode::Capacity);
-    }
-
-    #[tokio::test]
-    async fn a_dead_daemons_socket_is_replaced_and_a_living_ones_is_not() {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let path = dir.path().join("boxwood.sock");
-        drop(std::os::unix::net::UnixListener::bind(&path).expect("bind"));
-        let living = UnixSocket::bind(&path).expect("replaces");
-        let refused = UnixSocket::bind(&path).err().map(|error| error.kind());
-        assert_eq!(refused, Some(io::ErrorKind::AddrInUse));
-        drop(living);
-        assert!(!path.exists());
-        std::fs::write(&path, "precious").expect("write");
-        assert!(UnixSocket::bind(&path).is_err());
-        assert!(path.exists());
     }
 }

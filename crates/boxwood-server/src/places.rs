@@ -1,12 +1,16 @@
 //! The daemon's own directories, and the lock that keeps them to one daemon.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+
+/// Between two looks at a lock that somebody holds.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Creates a directory, and those above it, for nobody else to look into.
 pub(crate) fn private_dir(path: &Path) -> io::Result<()> {
@@ -44,7 +48,7 @@ impl StateLock {
             path: state_dir.to_owned(),
             source,
         };
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -66,10 +70,44 @@ impl StateLock {
             }
             Err(error) => return Err(failed(error.into())),
         }
-        file.set_len(0).map_err(failed)?;
-        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        // For whoever comes second and wants to know who. The lock holds without it, also where
+        // there is no room for five digits.
+        if let Err(error) = write_pid(&file) {
+            tracing::warn!(%error, path = %path.display(), "the daemon's pid could not be noted");
+        }
         Ok(Self { _file: file })
     }
+
+    /// The same once its holder has let go of everything, or [`PlaceError::InUse`] when the time is over.
+    pub(crate) fn wait(state_dir: &Path, until: Instant) -> Result<Self, PlaceError> {
+        let lock = loop {
+            match Self::take(state_dir) {
+                Err(PlaceError::InUse { .. }) if Instant::now() < until => std::thread::sleep(LOOK),
+                taken => break taken?,
+            }
+        };
+        // Those who make boxes lock the directory itself, and the kernel closes one descriptor of
+        // a dead process after the other.
+        while !is_unlocked(state_dir) && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+        Ok(lock)
+    }
+}
+
+/// Over what is there, and only then shorter: on a full disk the file has its block already.
+fn write_pid(file: &File) -> io::Result<()> {
+    let line = format!("{}\n", std::process::id());
+    file.write_all_at(line.as_bytes(), 0)?;
+    file.set_len(line.len() as u64)
+}
+
+/// True also when it cannot be looked at; whoever locks it next says why.
+fn is_unlocked(directory: &Path) -> bool {
+    let Ok(file) = File::open(directory) else {
+        return true;
+    };
+    flock(&file, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK)
 }
 
 #[cfg(test)]
@@ -88,5 +126,39 @@ mod tests {
         );
         drop(first);
         StateLock::take(&state_dir).expect("free again");
+    }
+
+    #[test]
+    fn a_shorter_pid_leaves_nothing_of_a_longer_one() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("daemon.lock");
+        fs::write(&path, "12345678901\n").expect("write");
+        let _lock = StateLock::take(dir.path()).expect("free");
+        let text = fs::read_to_string(&path).expect("read");
+        assert_eq!(text, format!("{}\n", std::process::id()));
+    }
+
+    #[test]
+    fn a_lock_is_waited_for_until_its_holder_is_gone() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let first = StateLock::take(dir.path()).expect("free");
+        let soon = Instant::now() + Duration::from_millis(30);
+        assert!(matches!(
+            StateLock::wait(dir.path(), soon),
+            Err(PlaceError::InUse { .. })
+        ));
+        let boxes = File::open(dir.path()).expect("open");
+        flock(&boxes, FlockOperation::LockExclusive).expect("locked");
+        let began = Instant::now();
+        let ending = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(first);
+            std::thread::sleep(Duration::from_millis(50));
+            drop(boxes);
+        });
+        let until = Instant::now() + Duration::from_secs(10);
+        StateLock::wait(dir.path(), until).expect("free in the end");
+        assert!(began.elapsed() >= Duration::from_millis(100));
+        ending.join().expect("ended");
     }
 }

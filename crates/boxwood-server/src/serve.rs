@@ -10,18 +10,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::BackendInfo;
+use boxwood_ledger::OpenError;
 use boxwood_policy::{PolicyRules, RulesError};
-use boxwood_session::{Backends, SessionError, Sessions, Settings};
-use tokio::net::TcpListener;
+use boxwood_session::{Backends, SessionError, Settings, ShutdownBoxes};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::auth::Trust;
-use crate::config::Config;
+use crate::config::{Config, ServiceManager};
 use crate::http::{App, router};
 use crate::langbot::{self, LangBot, LangBotError};
-use crate::listen::{Connections, UnixSocket};
-use crate::places::{PlaceError, StateLock, private_dir};
+use crate::listen::{Connections, Listener};
+use crate::places::{PlaceError, StateLock};
+use crate::recovery::{Recovery, recover};
+use crate::sockets::{Socket, SocketError, remove_file};
+use crate::start::Start;
+use crate::takeover::{Door, Successor, TakeoverError};
+use crate::warm;
+use crate::wiring::LaunchError;
 
 /// For every WebSocket to be closed once what it was about is gone.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -33,6 +39,12 @@ const FIRST_LOOK: Duration = Duration::from_secs(10);
 pub enum ServeError {
     #[error(transparent)]
     Place(#[from] PlaceError),
+    #[error(transparent)]
+    Takeover(#[from] TakeoverError),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
     #[error("the configuration cannot be used: {0}")]
     Rules(#[from] RulesError),
     #[error("profiles.{profile}.backend: {source}")]
@@ -40,15 +52,14 @@ pub enum ServeError {
         profile: String,
         source: SessionError,
     },
+    #[error(transparent)]
+    Ledger(#[from] OpenError),
     #[error("LangBot's environment cannot be used: {0}")]
     LangBot(#[from] LangBotError),
-    #[error("the daemon cannot listen on {address}")]
-    Bind {
-        address: SocketAddr,
-        source: io::Error,
-    },
-    #[error("the daemon cannot listen on `{path}`")]
-    BindUnix { path: String, source: io::Error },
+    #[error("a socket cannot be accepted on")]
+    Accept { source: io::Error },
+    #[error("there is no TCP socket to serve on")]
+    NoAddress,
     #[error("signals cannot be received")]
     Signals { source: io::Error },
 }
@@ -56,46 +67,62 @@ pub enum ServeError {
 impl ServeError {
     /// What a person can do about it.
     pub fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::Place(PlaceError::InUse { .. }) => "stop that daemon, or use another --state-dir",
-            Self::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
-                "another program listens there; use another --listen address"
-            }
-            Self::ProfileBackend { source, .. } => return source.hint(),
+        match self {
+            Self::Place(PlaceError::InUse { .. }) => Some(
+                "stop that daemon, follow it with --takeover, or use another --state-dir"
+                    .to_owned(),
+            ),
+            Self::Takeover(error) => error.hint(),
+            Self::Socket(error) => error.hint().map(str::to_owned),
+            Self::Launch(error) => error.hint(),
+            Self::ProfileBackend { source, .. } => source.hint(),
             Self::Place(_)
             | Self::Rules(_)
+            | Self::Ledger(_)
             | Self::LangBot(_)
-            | Self::Bind { .. }
-            | Self::BindUnix { .. }
-            | Self::Signals { .. } => return None,
-        };
-        Some(hint.to_owned())
+            | Self::Accept { .. }
+            | Self::NoAddress
+            | Self::Signals { .. } => None,
+        }
     }
 }
 
-/// Runs the daemon until SIGTERM or SIGINT. `on_ready` is called once connections are accepted, with
-/// the address they are accepted on and the backend that boxes get.
+/// What a daemon that accepts connections can tell.
+#[derive(Debug)]
+pub struct Ready {
+    pub address: SocketAddr,
+    /// The backend that boxes get.
+    pub backend: BackendInfo,
+    /// The pid of the daemon that this one followed.
+    pub followed: Option<u32>,
+    pub recovery: Recovery,
+}
+
+/// Runs the daemon until SIGTERM or SIGINT, or until another one takes over. `on_ready` is called
+/// once connections are accepted.
 ///
 /// The first signal drains: no new connections, running requests may end. A second one cuts that
-/// short. A third one gives up on stopping the boxes in an orderly way.
+/// short. A third one gives up on the boxes, which the next daemon finds.
 pub async fn serve(
     config: Config,
     backends: Backends,
-    on_ready: impl FnOnce(SocketAddr, &BackendInfo),
+    start: Start,
+    on_ready: impl FnOnce(&Ready),
 ) -> Result<(), ServeError> {
     let stop = StopSignals::new().map_err(|source| ServeError::Signals { source })?;
-    serve_until(config, backends, on_ready, stop).await
+    run(config, backends, start, on_ready, stop, Parent::Elsewhere).await
 }
 
 /// The same for a LangBot that started the daemon itself: it speaks over standard input and output,
-/// and the daemon ends when it hangs up.
+/// and the daemon ends when it hangs up. Nobody can take over from this one: the conversation is its own.
 pub async fn serve_stdio(
     config: Config,
     backends: Backends,
-    on_ready: impl FnOnce(SocketAddr, &BackendInfo),
+    start: Start,
+    on_ready: impl FnOnce(&Ready),
 ) -> Result<(), ServeError> {
     let stop = StopSignals::new().map_err(|source| ServeError::Signals { source })?;
-    run(config, backends, on_ready, stop, Parent::OnStdio).await
+    run(config, backends, start, on_ready, stop, Parent::OnStdio).await
 }
 
 /// Whether whoever started the daemon talks to it over its standard input and output.
@@ -133,58 +160,66 @@ impl Stop for StopSignals {
     }
 }
 
-/// The same, stopped by something else than a signal.
+/// The same in a process that has other things to do: alone, and stopped by something else than a
+/// signal.
 pub async fn serve_until(
     config: Config,
     backends: Backends,
-    on_ready: impl FnOnce(SocketAddr, &BackendInfo),
+    on_ready: impl FnOnce(&Ready),
     stop: impl Stop,
 ) -> Result<(), ServeError> {
-    run(config, backends, on_ready, stop, Parent::Elsewhere).await
+    let lock = StateLock::take(&config.state_dir)?;
+    let start = Start::with_lock(&config, lock, ServiceManager::default())?;
+    run(config, backends, start, on_ready, stop, Parent::Elsewhere).await
 }
 
 async fn run(
     config: Config,
     backends: Backends,
-    on_ready: impl FnOnce(SocketAddr, &BackendInfo),
+    start: Start,
+    on_ready: impl FnOnce(&Ready),
     mut stop: impl Stop,
     parent: Parent,
 ) -> Result<(), ServeError> {
-    let _lock = StateLock::take(&config.state_dir)?;
-    private_dir(&config.run_dir).map_err(|source| PlaceError::Create {
-        path: config.run_dir.clone(),
-        source,
-    })?;
+    let followed = start.followed();
+    let Start {
+        lock: _lock,
+        sockets,
+        notify,
+        ..
+    } = start;
     let rules = rules(&config)?;
     let backends = backends.with_usual(rules.profiles.default_profile().backend.as_deref());
     check_profiles(&rules, &backends)?;
     raise_descriptor_limit();
-    let tcp = TcpListener::bind(config.listen)
-        .await
-        .map_err(|source| ServeError::Bind {
-            address: config.listen,
-            source,
-        })?;
-    let address = tcp.local_addr().map_err(|source| ServeError::Bind {
-        address: config.listen,
-        source,
-    })?;
-    let unix = bind_unix(&config)?;
+    let address = sockets.used.iter().find_map(Socket::tcp_address);
+    let address = address.ok_or(ServeError::NoAddress)?;
+    // Nobody connects there any more: this configuration does not name them.
+    sockets
+        .left
+        .iter()
+        .filter_map(Socket::own_file)
+        .for_each(remove_file);
+    drop(sockets.left);
 
     let (stopping, is_stopping) = watch::channel(false);
-    let sessions = Sessions::new(backends, settings(&config));
+    let (leaving, is_leaving) = watch::channel(false);
+    notify.status("looking for boxes of an earlier daemon");
+    let (sessions, recovery) = recover(&config, backends).await?;
     if tokio::time::timeout(FIRST_LOOK, sessions.backends().first_look())
         .await
         .is_err()
     {
         tracing::warn!("looking for a backend takes long; serving meanwhile");
     }
+    sessions.keep_warm(warm::wishes(&rules));
     let app = Arc::new(App::new(
         &config,
         sessions.clone(),
         rules,
         LangBot::new(&config)?,
         is_stopping,
+        is_leaving,
     ));
     app.langbot.begin(&app).await;
     let trust = Trust::new(
@@ -192,11 +227,27 @@ async fn run(
         &config.auth.trusted_uids,
     )
     .with_langbot_peers(&config.langbot.trusted_peers);
-    let connections = Connections::new(Arc::clone(&app), router(Arc::clone(&app)), trust);
-    let accepting = connections.accept(tcp, unix);
-    let backend = sessions.backends().info();
-    on_ready(address, &backend);
-    tracing::info!(%address, backend = backend.name, available = backend.available, "ready");
+    let connections = Connections::new(
+        Arc::clone(&app),
+        router(Arc::clone(&app)),
+        trust,
+        &config.load,
+    );
+    let drain = Duration::from_secs(config.http.drain_sec);
+    let door = match parent {
+        Parent::Elsewhere => open_door(&config, &sockets.used, drain),
+        Parent::OnStdio => None,
+    };
+    let listeners = listeners(sockets.used)?;
+    let ready = Ready {
+        address,
+        backend: sessions.backends().info(),
+        followed,
+        recovery,
+    };
+    on_ready(&ready);
+    notify.ready(&format!("serving on http://{address}; {}", ready.recovery));
+    tracing::info!(%address, backend = ready.backend.name, available = ready.backend.available, "ready");
 
     let parent_left = async {
         match parent {
@@ -204,26 +255,89 @@ async fn run(
             Parent::Elsewhere => std::future::pending().await,
         }
     };
-    tokio::select! {
-        () = accepting => {}
-        () = parent_left => {}
-        () = stop.next() => {}
+    let handed_over = async {
+        match &door {
+            Some(door) => door.handed_over().await,
+            None => std::future::pending().await,
+        }
+    };
+    let ending = tokio::select! {
+        () = connections.accept(&listeners) => Ending::Told,
+        () = parent_left => Ending::Told,
+        () = stop.next() => Ending::Told,
+        successor = handed_over => Ending::Followed(successor),
+    };
+    match ending {
+        Ending::Told => {
+            tracing::info!("stopping: no new connections, waiting for running requests");
+            notify.stopping("waiting for running requests");
+            drop(listeners);
+        }
+        Ending::Followed(successor) => {
+            tracing::info!(
+                pid = successor.pid,
+                "another daemon takes over: waiting for running requests"
+            );
+            if let Some(pid) = successor.pid {
+                notify.followed_by(pid);
+            }
+            listeners.into_iter().for_each(Listener::hand_on);
+        }
     }
-    tracing::info!("stopping: no new connections, waiting for running requests");
+    drop(door);
     stopping.send_replace(true);
-    let drain = Duration::from_secs(config.http.drain_sec);
     let answered = async { tokio::join!(connections.drained(drain), app.langbot.idle(drain)) };
     tokio::select! {
         _ = answered => {}
         () = stop.next() => tracing::warn!("told to stop again: not waiting for running requests"),
     }
+    let boxes = ending.boxes(config.shutdown.boxes);
+    if boxes != ShutdownBoxes::Stop {
+        leaving.send_replace(true);
+        app.sockets_closed(GOODBYE).await;
+    }
     tokio::select! {
-        () = sessions.shutdown() => {}
+        () = sessions.shutdown(boxes) => {}
         () = stop.next() => tracing::warn!("told to stop again: leaving boxes to the next start"),
     }
     app.sockets_closed(GOODBYE).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Why a daemon ends.
+#[derive(Clone, Copy)]
+enum Ending {
+    Told,
+    /// Its sockets are somebody else's now, and so will be its boxes.
+    Followed(Successor),
+}
+
+impl Ending {
+    fn boxes(self, told: ShutdownBoxes) -> ShutdownBoxes {
+        match self {
+            Self::Told => told,
+            Self::Followed(_) => ShutdownBoxes::Keep,
+        }
+    }
+}
+
+/// Without it the daemon serves as well; it cannot be followed then.
+fn open_door(config: &Config, sockets: &[Socket], drain: Duration) -> Option<Door> {
+    match Door::open(&config.state_dir, sockets, drain) {
+        Ok(door) => Some(door),
+        Err(error) => {
+            tracing::warn!(%error, "no daemon will be able to take over from this one");
+            None
+        }
+    }
+}
+
+fn listeners(sockets: Vec<Socket>) -> Result<Vec<Listener>, ServeError> {
+    let listeners = sockets.into_iter().map(Listener::new);
+    listeners
+        .collect::<io::Result<_>>()
+        .map_err(|source| ServeError::Accept { source })
 }
 
 /// A profile whose boxes could never start is a mistake to hear of now.
@@ -240,13 +354,20 @@ fn check_profiles(rules: &PolicyRules, backends: &Backends) -> Result<(), ServeE
     Ok(())
 }
 
-fn settings(config: &Config) -> Settings {
+pub(crate) fn settings(config: &Config) -> Settings {
     Settings {
         session_ttl: config.session.ttl(),
         max_sessions: config.session.max_sessions,
         max_processes: config.session.max_processes,
         capture_bytes: config.session.capture_bytes,
         stop_grace: Duration::from_secs(config.session.stop_grace_sec),
+        freeze_after: Duration::from_secs(config.session.freeze_after_sec),
+        // Rules that make no sense were refused before.
+        freeze_after_by_profile: rules(config)
+            .map(|rules| warm::freeze_after(&rules))
+            .unwrap_or_default(),
+        load: config.load.limits(),
+        ..Settings::default()
     }
 }
 
@@ -284,25 +405,6 @@ pub fn rules(config: &Config) -> Result<PolicyRules, RulesError> {
 pub fn skills_root(config: &Config) -> PathBuf {
     let root = config.skills.root.clone();
     root.unwrap_or_else(|| config.state_dir.join("skills"))
-}
-
-fn bind_unix(config: &Config) -> Result<Option<UnixSocket>, ServeError> {
-    if !config.http.unix_socket {
-        return Ok(None);
-    }
-    let path = config.run_dir.join("boxwood.sock");
-    match UnixSocket::bind(&path) {
-        Ok(socket) => Ok(Some(socket)),
-        // The kernel takes 107 bytes. A deep state directory is no reason not to serve.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            tracing::warn!(path = %path.display(), "the path is too long for a Unix socket; serving without it");
-            Ok(None)
-        }
-        Err(source) => Err(ServeError::BindUnix {
-            path: path.display().to_string(),
-            source,
-        }),
-    }
 }
 
 /// Every box and every connection needs descriptors, and the usual soft limit is 1,024.

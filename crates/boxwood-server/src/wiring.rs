@@ -17,6 +17,9 @@ use crate::Config;
 use crate::config::{DockerConfig, PodmanConfig, Pull};
 
 const NATIVE: &str = "native";
+const DOCKER: &str = "docker";
+const PODMAN: &str = "podman";
+const NSJAIL: &str = "nsjail";
 const E2B: &str = "e2b";
 
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +70,22 @@ pub fn launch(config: &Config, pool: PoolUse) -> Result<Backends, LaunchError> {
     Ok(backends)
 }
 
+/// What [`launch`] and profiles can be told wrong, without launching anything.
+pub(crate) fn check(config: &Config) -> Result<(), LaunchError> {
+    check_host_network(config, &Choice::new(&config.backend))?;
+    network(config)?;
+    let names = [NATIVE, DOCKER, PODMAN, NSJAIL, E2B];
+    let absent = |name: &str| Candidate::absent(name, "it was not launched", "");
+    let candidates: Vec<_> = names.into_iter().map(absent).collect();
+    let backends = Backends::new(candidates, Choice::Auto);
+    let profiles = config.policy.profiles.values();
+    let wanted = profiles.filter_map(|profile| profile.backend.as_deref());
+    for name in wanted.chain([config.backend.as_str()]) {
+        backends.check(name).map_err(LaunchError::Unknown)?;
+    }
+    Ok(())
+}
+
 /// Preferred ones first. Putting one together runs nothing of it: those that nobody asks for cost
 /// nothing. What all of them share here has a helper that is forked now.
 fn candidates(
@@ -74,10 +93,8 @@ fn candidates(
     pool: PoolUse,
     choice: &Choice,
 ) -> Result<Vec<Candidate>, LaunchError> {
-    let is_preferred = !matches!(choice, Choice::Named(name) if name != NATIVE);
-    if config.policy.network.allow_host && is_preferred {
-        return Err(LaunchError::HostNetwork);
-    }
+    check_host_network(config, choice)?;
+    let is_preferred = is_native_preferred(choice);
     let host = LocalHost::launch(&Settings {
         kind: match pool {
             PoolUse::Ahead => Kind::Daemon,
@@ -86,6 +103,7 @@ fn candidates(
         state_dir: config.state_dir.clone(),
         run_dir: config.run_dir.clone(),
         network: network(config)?,
+        grace: config.recovery.grace(),
     })?;
     let pool_size = match pool {
         PoolUse::Ahead if is_preferred => config.native.pool_size,
@@ -107,6 +125,17 @@ fn candidates(
         )
         .elsewhere(),
     ])
+}
+
+fn is_native_preferred(choice: &Choice) -> bool {
+    !matches!(choice, Choice::Named(name) if name != NATIVE)
+}
+
+fn check_host_network(config: &Config, choice: &Choice) -> Result<(), LaunchError> {
+    if config.policy.network.allow_host && is_native_preferred(choice) {
+        return Err(LaunchError::HostNetwork);
+    }
+    Ok(())
 }
 
 fn docker(config: &DockerConfig) -> ContainerSettings {

@@ -5,6 +5,7 @@
 
 pub mod clone;
 pub mod fsid;
+pub mod inherited;
 pub mod landlock;
 pub mod mount;
 pub mod netlink;

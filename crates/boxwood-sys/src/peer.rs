@@ -9,13 +9,22 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// The pid of whoever connected, or of whoever called `listen`, as this process namespace counts; 0
 /// when it has no number here.
 pub fn pid(socket: BorrowedFd<'_>) -> io::Result<i32> {
+    credentials(socket).map(|credentials| credentials.pid)
+}
+
+/// The effective user of the same process at that time.
+pub fn uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    credentials(socket).map(|credentials| credentials.uid)
+}
+
+fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut credentials = libc::ucred {
         pid: 0,
         uid: 0,
         gid: 0,
     };
     get(socket, libc::SO_PEERCRED, &mut credentials)?;
-    Ok(credentials.pid)
+    Ok(credentials)
 }
 
 /// The same as a pidfd, which no later process can be mistaken for. Kernels before 6.5 do not tell.
@@ -64,5 +73,7 @@ mod tests {
         let (one, _other) = UnixStream::pair().expect("pair");
         let me = i32::try_from(std::process::id()).expect("pid");
         assert_eq!(pid(one.as_fd()).expect("pid"), me);
+        let my_uid = rustix::process::geteuid().as_raw();
+        assert_eq!(uid(one.as_fd()).expect("uid"), my_uid);
     }
 }

@@ -52,9 +52,9 @@ impl Daemon {
                 .enable_all()
                 .build()
                 .expect("a runtime");
-            let on_ready = |address, _: &_| {
+            let on_ready = |told: &boxwood_server::Ready| {
                 // The test may have given up waiting.
-                let _ = ready.send(address);
+                let _ = ready.send(told.address);
             };
             runtime
                 .block_on(serve_until(

@@ -24,6 +24,8 @@ pub struct Flags {
     pub state_dir: Option<PathBuf>,
     pub run_dir: Option<PathBuf>,
     pub backend: Option<String>,
+    /// A word of `shutdown.boxes`.
+    pub on_shutdown: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +55,10 @@ pub enum ConfigError {
         what: &'static str,
         key: &'static str,
     },
+    #[error(
+        "`shutdown.boxes` is `{0}`, but `recovery.grace_sec` is 0, which ends every box with its daemon"
+    )]
+    NothingKept(&'static str),
 }
 
 /// The variables of a process, as far as they are text.
@@ -255,14 +261,20 @@ fn overlay_flags(mut table: Table, flags: &Flags) -> Result<Table, ConfigError> 
             .map(|path| path.to_string_lossy().into_owned())
     };
     let given = [
-        ("listen", "listen", flags.listen.clone()),
-        ("state_dir", "state-dir", path_text(&flags.state_dir)),
-        ("run_dir", "run-dir", path_text(&flags.run_dir)),
-        ("backend", "backend", flags.backend.clone()),
+        (&["listen"][..], "listen", flags.listen.clone()),
+        (&["state_dir"], "state-dir", path_text(&flags.state_dir)),
+        (&["run_dir"], "run-dir", path_text(&flags.run_dir)),
+        (&["backend"], "backend", flags.backend.clone()),
+        (
+            &["shutdown", "boxes"],
+            "on-shutdown",
+            flags.on_shutdown.clone(),
+        ),
     ];
     for (key, flag, value) in given {
         let Some(value) = value else { continue };
-        table.insert(key.to_owned(), Value::String(value.clone()));
+        let key: Vec<String> = key.iter().map(|&part| part.to_owned()).collect();
+        put(&mut table, &key, Value::String(value.clone()));
         if let Err(error) = Tree::deserialize(table.clone()) {
             return Err(ConfigError::Flag {
                 flag,
@@ -277,6 +289,8 @@ fn overlay_flags(mut table: Table, flags: &Flags) -> Result<Table, ConfigError> 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use boxwood_session::ShutdownBoxes;
 
     use super::*;
 
@@ -358,6 +372,59 @@ mod tests {
             "[session]\nttl_sec = -1\n",
             &["config.toml", "session.ttl_sec"],
         );
+    }
+
+    #[test]
+    fn what_becomes_of_boxes_is_read_strictly() {
+        let config = load_text("", &[]).expect("valid");
+        assert_eq!(config.shutdown.boxes, ShutdownBoxes::Stop);
+        assert_eq!(config.recovery.grace(), Duration::from_hours(1));
+        let text = "[recovery]\ngrace_sec = 60\n[shutdown]\nboxes = \"stop_ephemeral\"\n";
+        let config = load_text(text, &[("BOXWOOD_RECOVERY__GRACE_SEC", "7")]).expect("valid");
+        assert_eq!(config.shutdown.boxes, ShutdownBoxes::StopEphemeral);
+        assert_eq!(config.recovery.grace_sec, 7);
+
+        for (text, parts) in [
+            (
+                "[shutdown]\nboxes = \"kill\"\n",
+                ["shutdown.boxes", "stop_ephemeral"],
+            ),
+            (
+                "[shutdown]\nbox = \"keep\"\n",
+                ["shutdown", "unknown field `box`"],
+            ),
+            (
+                "[recovery]\ngrace_sec = -1\n",
+                ["recovery.grace_sec", "config.toml"],
+            ),
+            (
+                "[recovery]\ngrace_sec = 99999999999\n",
+                ["recovery.grace_sec", "a year"],
+            ),
+            (
+                "[recovery]\ngrace_sec = 0\n[shutdown]\nboxes = \"keep\"\n",
+                ["shutdown.boxes", "recovery.grace_sec"],
+            ),
+        ] {
+            let error = load_text(text, &[]).expect_err("invalid").to_string();
+            for part in parts {
+                assert!(error.contains(part), "`{error}` lacks `{part}`");
+            }
+        }
+    }
+
+    #[test]
+    fn the_command_line_has_the_last_word_on_boxes() {
+        let keep = |word: &str| Flags {
+            config: Some("/dev/null".into()),
+            on_shutdown: Some(word.to_owned()),
+            ..Flags::default()
+        };
+        let told = variables(&[("BOXWOOD_SHUTDOWN__BOXES", "stop_ephemeral")]);
+        let config = load_from(&keep("keep"), told, false).expect("valid");
+        assert_eq!(config.shutdown.boxes, ShutdownBoxes::Keep);
+        let error = load_from(&keep("Keep"), variables(&[]), false).expect_err("invalid");
+        assert!(error.to_string().contains("--on-shutdown Keep"), "{error}");
     }
 
     #[test]

@@ -12,7 +12,9 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use super::load::ConfigError;
 use super::peers::PeerNetwork;
 use super::places::Places;
-use super::{DockerConfig, NsjailConfig, PodmanConfig, Pull};
+use crate::load::LoadConfig;
+
+use super::{DockerConfig, NsjailConfig, PodmanConfig, Pull, RecoveryConfig, ShutdownConfig};
 
 /// Everything the daemon was told, with every default filled in.
 #[derive(Clone, Debug)]
@@ -25,7 +27,10 @@ pub struct Config {
     /// Whether the operator chose the backend; then nobody else does.
     pub backend_chosen: bool,
     pub session: SessionConfig,
+    pub recovery: RecoveryConfig,
+    pub shutdown: ShutdownConfig,
     pub http: HttpConfig,
+    pub load: LoadConfig,
     pub auth: AuthConfig,
     /// Profiles, mounts, images, limits, network: what judgement goes by.
     pub policy: PolicyConfig,
@@ -63,7 +68,10 @@ pub(super) struct Tree {
     run_dir: Option<PathBuf>,
     backend: Option<String>,
     session: SessionConfig,
+    recovery: RecoveryConfig,
+    shutdown: ShutdownConfig,
     http: HttpConfig,
+    load: LoadConfig,
     auth: AuthConfig,
     // The branches of `boxwood_policy::PolicyConfig`, which stand at the top level of the file.
     default_profile: Option<String>,
@@ -83,6 +91,11 @@ pub(super) struct Tree {
 
 impl Tree {
     pub(super) fn settle(self, places: &Places) -> Result<Config, ConfigError> {
+        if let Some(boxes) = self.shutdown.keeps()
+            && self.recovery.grace_sec == 0
+        {
+            return Err(ConfigError::NothingKept(boxes));
+        }
         let own_state_dir = self.state_dir.clone();
         let state_dir =
             self.state_dir
@@ -105,7 +118,10 @@ impl Tree {
             backend_chosen: self.backend.is_some(),
             backend: self.backend.unwrap_or_else(|| "auto".to_owned()),
             session: self.session,
+            recovery: self.recovery,
+            shutdown: self.shutdown,
             http: self.http,
+            load: self.load,
             auth: self.auth,
             policy: PolicyConfig {
                 default_profile: self.default_profile,
@@ -209,6 +225,8 @@ pub struct SessionConfig {
     pub capture_bytes: usize,
     /// Between TERM and KILL when a managed process is stopped.
     pub stop_grace_sec: u64,
+    /// Boxes of sessions idle for this long are frozen until the next call; 0 never does.
+    pub freeze_after_sec: u64,
 }
 
 impl SessionConfig {
@@ -225,6 +243,7 @@ impl Default for SessionConfig {
             max_processes: 4096,
             capture_bytes: 1024 * 1024,
             stop_grace_sec: 5,
+            freeze_after_sec: 0,
         }
     }
 }

@@ -157,7 +157,7 @@ async fn a_profile_that_names_no_backend_of_ours_stops_the_start() {
     let mut config = fresh_config(state.path());
     with_profile("none")(&mut config);
     let backends = Backends::only(FakeBackend::named("one"));
-    let error = serve_until(config, backends, |_, _| {}, Never)
+    let error = serve_until(config, backends, |_| {}, Never)
         .await
         .expect_err("such a daemon would only ever say no");
     assert_eq!(

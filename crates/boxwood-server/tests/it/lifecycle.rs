@@ -135,7 +135,7 @@ impl Stop for Never {
 async fn two_daemons_never_share_a_state_directory() {
     let api = Api::start().await;
     let config = fresh_config(api.daemon.state_dir());
-    let second = serve_until(config, backends(), |_, _| {}, Never).await;
+    let second = serve_until(config, backends(), |_| {}, Never).await;
     let error = second.expect_err("refused");
     assert!(
         matches!(error, ServeError::Place(PlaceError::InUse { .. })),
@@ -151,7 +151,7 @@ async fn an_address_in_use_is_named() {
     let state = tempfile::tempdir().expect("a temporary directory");
     let mut config = fresh_config(state.path());
     config.listen = api.daemon.address();
-    let error = serve_until(config, backends(), |_, _| {}, Never)
+    let error = serve_until(config, backends(), |_| {}, Never)
         .await
         .expect_err("refused");
     assert!(
@@ -168,7 +168,7 @@ async fn a_configuration_that_makes_no_sense_stops_the_start() {
     let state = tempfile::tempdir().expect("a temporary directory");
     let mut config = fresh_config(state.path());
     config.policy.default_profile = Some("nope".to_owned());
-    let error = serve_until(config, backends(), |_, _| {}, Never)
+    let error = serve_until(config, backends(), |_| {}, Never)
         .await
         .expect_err("refused");
     assert!(error.to_string().contains("default_profile"), "{error}");

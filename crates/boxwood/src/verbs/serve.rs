@@ -1,12 +1,12 @@
 //! `boxwood serve`: the daemon.
 
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use boxwood_api::BackendInfo;
-use boxwood_server::config::{LogConfig, LogFormat};
-use boxwood_server::{Flags, config};
+use boxwood_api::ErrorCode;
+use boxwood_server::config::{LogConfig, LogFormat, ServiceManager};
+use boxwood_server::{Config, Flags, Ready, Start, config};
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 
@@ -20,11 +20,16 @@ Examples:
   boxwood serve --listen 127.0.0.1:0 --state-dir /tmp/b     A second daemon on a free port
   boxwood serve --config /etc/boxwood/config.toml
   boxwood serve --stdio                                     As the child of a LangBot
+  boxwood serve --takeover                                  In the place of the running daemon
+  boxwood serve --on-shutdown keep                          Boxes run on until the next start
 
-Prints one line on stdout when it accepts connections:
+Prints one line on stdout when it accepts connections, and another when it found boxes of an
+earlier daemon:
   boxwood: listening on http://127.0.0.1:5410 (native backend)
+  boxwood: 3 sessions adopted
 Logs go to stderr. SIGTERM and Ctrl-C drain: no new connections, running requests may end, then
-every box is stopped. A second one does not wait for requests.
+every box is stopped, or what --on-shutdown says. A second one does not wait for requests. A daemon
+that is killed leaves its boxes to the next one on the same state directory.
 
 Every setting of the configuration file is also a variable, as in BOXWOOD_SESSION__TTL_SEC=600.";
 
@@ -78,55 +83,125 @@ pub(crate) struct Args {
     ///
     /// For a LangBot that starts its own runtime. Everything else, the relay above all, is served on
     /// the port as always; the line for scripts goes to stderr.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "takeover")]
     stdio: bool,
+
+    /// Take over from the daemon that runs on the same state directory
+    ///
+    /// It hands over its sockets, lets running requests end, leaves its boxes as they are and ends.
+    /// Nobody is refused meanwhile. Without such a daemon this one starts as always.
+    #[arg(long)]
+    takeover: bool,
+
+    /// What a daemon that is told to stop does with boxes: stop, keep or stop_ephemeral [default: stop]
+    ///
+    /// `keep` leaves them to the next daemon, `stop_ephemeral` those of persistent sessions.
+    #[arg(
+        long,
+        value_name = "MODE",
+        env = "BOXWOOD_SHUTDOWN__BOXES",
+        hide_env_values = true
+    )]
+    on_shutdown: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Ready {
+struct ReadyLine {
     url: String,
     /// The one that boxes get now; null while none works.
     backend: Option<String>,
     pid: u32,
+    /// The daemon that this one took over from.
+    followed_pid: Option<u32>,
+    adopted_sessions: usize,
+    lost_sessions: usize,
+    ledger_rebuilt: bool,
 }
+
+/// For threads of a daemon that has ended to notice. What they are at is no longer theirs.
+const LAST_THREADS: Duration = Duration::from_secs(5);
 
 /// Load, build, spawn, drain.
 pub(crate) fn main(args: &Args, output: Output) -> Outcome<()> {
+    // First of all: its sockets are known by their numbers.
+    let manager = ServiceManager::take().map_err(|error| {
+        Failure::new(ErrorCode::ValidationError, error)
+            .hint("these variables are the service manager's; leave them to it")
+    })?;
     let config = config::load(&Flags {
         config: args.config.clone(),
         listen: args.listen.clone(),
         state_dir: args.state_dir.clone(),
         backend: args.backend.clone(),
+        on_shutdown: args.on_shutdown.clone(),
         ..Flags::default()
     })?;
     start_log(&config.log)?;
+    let start = start(args, &config, manager)?;
+    // Given back when nothing of this daemon is left, threads included: the next one waits for it.
+    let _claim = start.claim();
     let backends = backend::launch(&config, boxwood_server::PoolUse::Ahead)?;
     let runtime = crate::runtime::for_boxes()?;
-    if args.stdio {
-        let on_ready = |address, backend: &_| eprintln!("{}", sentence(address, backend));
-        runtime.block_on(boxwood_server::serve_stdio(config, backends, on_ready))?;
+    let served = if args.stdio {
+        let on_ready = |ready: &Ready| eprintln!("{}", sentences(ready));
+        runtime.block_on(boxwood_server::serve_stdio(
+            config, backends, start, on_ready,
+        ))
     } else {
-        let on_ready = |address, backend: &_| ready(address, backend, output);
-        runtime.block_on(boxwood_server::serve(config, backends, on_ready))?;
-    }
-    Ok(())
+        let on_ready = |ready: &Ready| tell_ready(ready, output);
+        runtime.block_on(boxwood_server::serve(config, backends, start, on_ready))
+    };
+    runtime.shutdown_timeout(LAST_THREADS);
+    Ok(served?)
 }
 
-/// The one line scripts wait for. Nobody reading it is no reason to stop.
-fn ready(address: SocketAddr, backend: &BackendInfo, output: Output) {
+fn start(args: &Args, config: &Config, manager: ServiceManager) -> Outcome<Start> {
+    if !args.takeover {
+        return Ok(Start::alone(config, manager)?);
+    }
+    let start = Start::following(config, manager)?;
+    if start.followed().is_none() {
+        tracing::info!(
+            state_dir = %config.state_dir.display(),
+            "there is no daemon to take over from; starting as always"
+        );
+    }
+    Ok(start)
+}
+
+/// The lines scripts wait for. Nobody reading them is no reason to stop.
+fn tell_ready(ready: &Ready, output: Output) {
     if output.is_json() {
-        let url = format!("http://{address}");
-        let pid = std::process::id();
-        let backend = backend.name.clone().filter(|_| backend.available);
-        let _ = Output::json_line(&Ready { url, backend, pid });
+        let backend = ready.backend.name.clone();
+        let _ = Output::json_line(&ReadyLine {
+            url: format!("http://{}", ready.address),
+            backend: backend.filter(|_| ready.backend.available),
+            pid: std::process::id(),
+            followed_pid: ready.followed,
+            adopted_sessions: ready.recovery.adopted,
+            lost_sessions: ready.recovery.lost,
+            ledger_rebuilt: ready.recovery.rebuilt,
+        });
     } else {
         let mut stdout = std::io::stdout().lock();
-        let _ = writeln!(stdout, "{}", sentence(address, backend));
+        let _ = writeln!(stdout, "{}", sentences(ready));
         let _ = stdout.flush();
     }
 }
 
-fn sentence(address: SocketAddr, backend: &BackendInfo) -> String {
+fn sentences(ready: &Ready) -> String {
+    let mut text = sentence(ready);
+    if let Some(pid) = ready.followed {
+        text.push_str(&format!("\nboxwood: took over from pid {pid}"));
+    }
+    if !ready.recovery.is_empty() {
+        text.push_str(&format!("\nboxwood: {}", ready.recovery));
+    }
+    text
+}
+
+fn sentence(ready: &Ready) -> String {
+    let (address, backend) = (ready.address, &ready.backend);
     let backend = match (&backend.name, backend.available) {
         (Some(name), true) => format!("{name} backend"),
         (Some(name), false) => {

@@ -1,6 +1,7 @@
 //! A real daemon of this build, with directories and a port of its own.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -17,28 +18,35 @@ pub(crate) struct Daemon {
     child: Child,
     url: String,
     ready_line: String,
+    lines: mpsc::Receiver<String>,
     directory: TempDir,
 }
 
-impl Daemon {
-    pub(crate) fn start() -> Self {
-        Self::start_in(tempfile::tempdir().expect("a temporary directory"))
-    }
+/// `boxwood serve` on a free port, with a state directory in `directory`.
+pub(crate) fn serve_command(directory: &Path) -> Command {
+    serve_command_at("127.0.0.1:0", directory)
+}
 
-    /// On the directory of an earlier one.
-    pub(crate) fn start_in(directory: TempDir) -> Self {
-        Self::start_with(directory, &[])
-    }
+fn serve_command_at(listen: &str, directory: &Path) -> Command {
+    let mut command = boxwood();
+    command
+        .args(["serve", "--listen", listen, "--state-dir"])
+        .arg(directory.join("state"));
+    command
+}
 
-    /// With settings of the test's own, as variables.
-    pub(crate) fn start_with(directory: TempDir, settings: &[(&str, &str)]) -> Self {
-        let mut child = boxwood()
-            .envs(settings.iter().copied())
-            .args(["serve", "--listen", "127.0.0.1:0", "--state-dir"])
-            .arg(directory.path().join("state"))
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("boxwood serve starts");
+/// A process that has said that it accepts connections.
+struct Launched {
+    child: Child,
+    url: String,
+    ready_line: String,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Launched {
+    fn wait(mut command: Command) -> Self {
+        let spawned = command.stdout(Stdio::piped()).spawn();
+        let mut child = spawned.expect("boxwood serve starts");
         let stdout = child.stdout.take().expect("piped");
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
@@ -61,8 +69,78 @@ impl Daemon {
             child,
             url,
             ready_line,
+            lines,
+        }
+    }
+}
+
+impl Daemon {
+    pub(crate) fn start() -> Self {
+        Self::start_in(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    /// On the directory of an earlier one.
+    pub(crate) fn start_in(directory: TempDir) -> Self {
+        Self::start_with(directory, &[])
+    }
+
+    /// With settings of the test's own, as variables.
+    pub(crate) fn start_with(directory: TempDir, settings: &[(&str, &str)]) -> Self {
+        let mut command = serve_command(directory.path());
+        command.envs(settings.iter().copied());
+        Self::started_by(command, directory)
+    }
+
+    /// By a command of the test's own, which ends up as `boxwood serve` in `directory`.
+    pub(crate) fn started_by(command: Command, directory: TempDir) -> Self {
+        let launched = Launched::wait(command);
+        Self {
+            child: launched.child,
+            url: launched.url,
+            ready_line: launched.ready_line,
+            lines: launched.lines,
             directory,
         }
+    }
+
+    /// Another daemon takes over, with flags and settings of the test's own. Afterwards this is the new
+    /// one; the exit code of the old one.
+    pub(crate) fn taken_over(&mut self, settings: &[(&str, &str)]) -> Option<i32> {
+        self.taken_over_at("127.0.0.1:0", settings)
+    }
+
+    /// The same by one that is told to listen somewhere else.
+    pub(crate) fn taken_over_at(&mut self, listen: &str, settings: &[(&str, &str)]) -> Option<i32> {
+        let mut command = serve_command_at(listen, self.directory.path());
+        command.arg("--takeover").envs(settings.iter().copied());
+        let launched = Launched::wait(command);
+        let mut old = std::mem::replace(&mut self.child, launched.child);
+        self.url = launched.url;
+        self.ready_line = launched.ready_line;
+        self.lines = launched.lines;
+        let deadline = Instant::now() + GONE_WITHIN;
+        while Instant::now() < deadline {
+            if let Some(status) = old.try_wait().expect("waiting works") {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = old.kill();
+        let _ = old.wait();
+        panic!("the daemon before did not end");
+    }
+
+    /// The next line on its standard output.
+    pub(crate) fn next_line(&self) -> String {
+        let line = self.lines.recv_timeout(Duration::from_secs(10));
+        line.expect("another line on stdout")
+    }
+
+    /// Sends it a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.expect("kill runs").success());
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -73,6 +151,11 @@ impl Daemon {
     pub(crate) fn kill(&mut self) -> TempDir {
         self.child.kill().expect("the daemon is killed");
         self.child.wait().expect("the daemon has ended");
+        self.leave_directory()
+    }
+
+    /// The directory of a daemon that has ended, for the next one.
+    pub(crate) fn leave_directory(&mut self) -> TempDir {
         let empty = tempfile::tempdir().expect("a temporary directory");
         std::mem::replace(&mut self.directory, empty)
     }
@@ -85,7 +168,7 @@ impl Daemon {
         &self.ready_line
     }
 
-    pub(crate) fn directory(&self) -> &std::path::Path {
+    pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 

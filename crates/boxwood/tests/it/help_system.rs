@@ -42,6 +42,20 @@ fn serve() {
               For a LangBot that starts its own runtime. Everything else, the relay above all, is served
               on the port as always; the line for scripts goes to stderr.
 
+          --takeover
+              Take over from the daemon that runs on the same state directory
+
+              It hands over its sockets, lets running requests end, leaves its boxes as they are and ends.
+              Nobody is refused meanwhile. Without such a daemon this one starts as always.
+
+          --on-shutdown <MODE>
+              What a daemon that is told to stop does with boxes: stop, keep or stop_ephemeral [default:
+              stop]
+
+              `keep` leaves them to the next daemon, `stop_ephemeral` those of persistent sessions.
+
+              [env: BOXWOOD_SHUTDOWN__BOXES]
+
       -h, --help
               Print help (see a summary with '-h')
 
@@ -66,11 +80,16 @@ fn serve() {
       boxwood serve --listen 127.0.0.1:0 --state-dir /tmp/b     A second daemon on a free port
       boxwood serve --config /etc/boxwood/config.toml
       boxwood serve --stdio                                     As the child of a LangBot
+      boxwood serve --takeover                                  In the place of the running daemon
+      boxwood serve --on-shutdown keep                          Boxes run on until the next start
 
-    Prints one line on stdout when it accepts connections:
+    Prints one line on stdout when it accepts connections, and another when it found boxes of an
+    earlier daemon:
       boxwood: listening on http://127.0.0.1:5410 (native backend)
+      boxwood: 3 sessions adopted
     Logs go to stderr. SIGTERM and Ctrl-C drain: no new connections, running requests may end, then
-    every box is stopped. A second one does not wait for requests.
+    every box is stopped, or what --on-shutdown says. A second one does not wait for requests. A daemon
+    that is killed leaves its boxes to the next one on the same state directory.
 
     Every setting of the configuration file is also a variable, as in BOXWOOD_SESSION__TTL_SEC=600.
     "#);

@@ -1,0 +1,301 @@
+//! The sockets that the daemon listens on, and whose they are.
+//!
+//! Comes in: the configuration, and sockets that somebody else listened on before: a service manager,
+//! or the daemon that this one follows. Goes out: the ones to accept on. Never here: accepting.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use rustix::net::{AddressFamily, SocketType, listen, sockopt};
+
+use crate::config::{ActivatedSocket, Config};
+
+/// Connections that wait to be accepted: while boxes are adopted, and while one daemon follows
+/// another. The kernel cuts it to `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    #[error("the daemon cannot listen on {address}")]
+    Bind {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    #[error("the daemon cannot listen on `{path}`")]
+    BindUnix { path: String, source: io::Error },
+    #[error("the socket `{name}` from {giver} cannot be used: {why}")]
+    Wrong {
+        name: String,
+        giver: &'static str,
+        why: &'static str,
+    },
+}
+
+impl SocketError {
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+                Some("another program listens there; use another --listen address")
+            }
+            Self::Wrong { giver, .. } if *giver == SERVICE_MANAGER => Some(
+                "give the daemon `ListenStream=` sockets with `Accept=no`, TCP or Unix, and nothing else",
+            ),
+            Self::Bind { .. } | Self::BindUnix { .. } | Self::Wrong { .. } => None,
+        }
+    }
+}
+
+const SERVICE_MANAGER: &str = "the service manager";
+const PREDECESSOR: &str = "the daemon before";
+
+/// Who made a socket, and so who removes its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Maker {
+    Daemon,
+    ServiceManager,
+}
+
+/// One listening socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) kind: SocketKind,
+    pub(crate) maker: Maker,
+}
+
+#[derive(Debug)]
+pub(crate) enum SocketKind {
+    Tcp(TcpListener, SocketAddr),
+    /// One without a path has an abstract name.
+    Unix(UnixListener, Option<PathBuf>),
+}
+
+impl Socket {
+    /// One that the service manager made.
+    pub(crate) fn activated(given: ActivatedSocket) -> Result<Self, SocketError> {
+        let wrong = |why| SocketError::Wrong {
+            name: given.name.clone(),
+            giver: SERVICE_MANAGER,
+            why,
+        };
+        let kind = kind_of(given.descriptor).map_err(wrong)?;
+        Ok(Self {
+            kind,
+            maker: Maker::ServiceManager,
+        })
+    }
+
+    /// One that the daemon before this one listened on.
+    pub(crate) fn handed_over(descriptor: OwnedFd, maker: Maker) -> Result<Self, SocketError> {
+        let wrong = |why| SocketError::Wrong {
+            name: "handed over".to_owned(),
+            giver: PREDECESSOR,
+            why,
+        };
+        let kind = kind_of(descriptor).map_err(wrong)?;
+        Ok(Self { kind, maker })
+    }
+
+    fn bind_tcp(address: SocketAddr) -> Result<Self, SocketError> {
+        let bound = || {
+            let listener = TcpListener::bind(address)?;
+            listen(&listener, BACKLOG)?;
+            listener.set_nonblocking(true)?;
+            let local = listener.local_addr()?;
+            Ok(SocketKind::Tcp(listener, local))
+        };
+        Ok(Self {
+            kind: bound().map_err(|source| SocketError::Bind { address, source })?,
+            maker: Maker::Daemon,
+        })
+    }
+
+    fn bind_unix(path: &Path) -> io::Result<Self> {
+        let listener = bind_unix(path)?;
+        listen(&listener, BACKLOG)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            kind: SocketKind::Unix(listener, Some(path.to_owned())),
+            maker: Maker::Daemon,
+        })
+    }
+
+    pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
+        match &self.kind {
+            SocketKind::Tcp(_, address) => Some(*address),
+            SocketKind::Unix(..) => None,
+        }
+    }
+
+    fn is_at(&self, path: &Path) -> bool {
+        matches!(&self.kind, SocketKind::Unix(_, Some(at)) if at == path)
+    }
+
+    fn is_unix(&self) -> bool {
+        matches!(self.kind, SocketKind::Unix(..))
+    }
+
+    fn is_same_as(&self, other: &Self) -> bool {
+        match (&self.kind, &other.kind) {
+            (SocketKind::Tcp(_, one), SocketKind::Tcp(_, other)) => one == other,
+            (SocketKind::Unix(_, one), SocketKind::Unix(_, other)) => one == other,
+            (SocketKind::Tcp(..), SocketKind::Unix(..))
+            | (SocketKind::Unix(..), SocketKind::Tcp(..)) => false,
+        }
+    }
+
+    /// The file that goes when the socket does.
+    pub(crate) fn own_file(&self) -> Option<&Path> {
+        match (&self.kind, self.maker) {
+            (SocketKind::Unix(_, Some(path)), Maker::Daemon) => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.kind {
+            SocketKind::Tcp(listener, _) => listener.as_fd(),
+            SocketKind::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+/// What a descriptor is, or why it is no use.
+fn kind_of(descriptor: OwnedFd) -> Result<SocketKind, &'static str> {
+    const NO_SOCKET: &str = "it is not a socket";
+    let kind = sockopt::socket_type(&descriptor).map_err(|_| NO_SOCKET)?;
+    if kind != SocketType::STREAM {
+        return Err("it is not a stream socket");
+    }
+    if !sockopt::socket_acceptconn(&descriptor).map_err(|_| NO_SOCKET)? {
+        return Err("nobody listens on it: it is a single connection, or not ready");
+    }
+    let family = sockopt::socket_domain(&descriptor).map_err(|_| NO_SOCKET)?;
+    let unusable = |_| "its address cannot be read";
+    if family == AddressFamily::INET || family == AddressFamily::INET6 {
+        let listener = TcpListener::from(descriptor);
+        listener.set_nonblocking(true).map_err(unusable)?;
+        let address = listener.local_addr().map_err(unusable)?;
+        return Ok(SocketKind::Tcp(listener, address));
+    }
+    if family == AddressFamily::UNIX {
+        let listener = UnixListener::from(descriptor);
+        listener.set_nonblocking(true).map_err(unusable)?;
+        let address = listener.local_addr().map_err(unusable)?;
+        let path = address.as_pathname().map(Path::to_owned);
+        return Ok(SocketKind::Unix(listener, path));
+    }
+    Err("it is neither TCP nor Unix")
+}
+
+/// What to accept on, and what an earlier daemon listened on that is not wanted any more.
+#[derive(Debug, Default)]
+pub(crate) struct Chosen {
+    pub(crate) used: Vec<Socket>,
+    pub(crate) left: Vec<Socket>,
+}
+
+/// Sockets of a service manager are used as they are: its unit says where, not the configuration. Of a
+/// predecessor's own, those are used that the configuration asks for. The rest is bound.
+pub(crate) fn choose(config: &Config, offered: Vec<Socket>) -> Result<Chosen, SocketError> {
+    let mut chosen = Chosen::default();
+    let (activated, own): (Vec<_>, Vec<_>) = offered
+        .into_iter()
+        .partition(|socket| socket.maker == Maker::ServiceManager);
+    for socket in activated {
+        // A service manager may give again what it gave the daemon before.
+        if !chosen.used.iter().any(|used| used.is_same_as(&socket)) {
+            chosen.used.push(socket);
+        }
+    }
+    let path = config.run_dir.join("boxwood.sock");
+    let mut wants_tcp = chosen.used.iter().all(Socket::is_unix);
+    let mut wants_unix = config.http.unix_socket && !chosen.used.iter().any(Socket::is_unix);
+    for socket in own {
+        let asked_for = match socket.tcp_address() {
+            Some(address) => wants_tcp && meets(config.listen, address),
+            None => wants_unix && socket.is_at(&path),
+        };
+        if !asked_for {
+            chosen.left.push(socket);
+            continue;
+        }
+        match socket.kind {
+            SocketKind::Tcp(..) => wants_tcp = false,
+            SocketKind::Unix(..) => wants_unix = false,
+        }
+        chosen.used.push(socket);
+    }
+    if wants_tcp {
+        chosen.used.push(Socket::bind_tcp(config.listen)?);
+    }
+    if wants_unix && let Some(socket) = try_unix(&path)? {
+        chosen.used.push(socket);
+    }
+    Ok(chosen)
+}
+
+/// Port 0 is any port, and so also the one that is there.
+fn meets(wanted: SocketAddr, there: SocketAddr) -> bool {
+    wanted == there || (wanted.port() == 0 && wanted.ip() == there.ip())
+}
+
+fn try_unix(path: &Path) -> Result<Option<Socket>, SocketError> {
+    match Socket::bind_unix(path) {
+        Ok(socket) => Ok(Some(socket)),
+        // The kernel takes 107 bytes. A deep state directory is no reason not to serve.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            tracing::warn!(path = %path.display(), "the path is too long for a Unix socket; serving without it");
+            Ok(None)
+        }
+        // Nor is a disk without room: what is served over TCP goes on.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            tracing::warn!(path = %path.display(), "there is no room for a Unix socket; serving without it");
+            Ok(None)
+        }
+        Err(source) => Err(SocketError::BindUnix {
+            path: path.display().to_string(),
+            source,
+        }),
+    }
+}
+
+/// Replaces a socket that a dead daemon left, and refuses to take a living one's place.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    // Too long for any socket; found out first, so that nothing is removed for nothing.
+    std::os::unix::net::SocketAddr::from_pathname(path)?;
+    if let Ok(metadata) = std::fs::symlink_metadata(path) {
+        if !metadata.file_type().is_socket() {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "something that is not a socket is in its place",
+            ));
+        }
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another daemon listens on it",
+            ));
+        }
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    // The directory is private already; this is for operators who open it up.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// When a socket goes, so does its file.
+pub(crate) fn remove_file(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path) {
+        tracing::debug!(%error, path = %path.display(), "the socket could not be removed");
+    }
+}
+
+#[cfg(test)]
+mod tests;

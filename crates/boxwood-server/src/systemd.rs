@@ -1,0 +1,121 @@
+//! Tells a service manager how the daemon is.
+//!
+//! Comes in: moments of the daemon's life. Goes out: `sd_notify` datagrams. Nobody listening is no
+//! reason for anything: what cannot be sent is logged and forgotten.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+#[derive(Debug, Default)]
+pub(crate) struct Notify {
+    manager: Option<(UnixDatagram, SocketAddr)>,
+}
+
+impl Notify {
+    /// `address` as in `NOTIFY_SOCKET`: a path, or `@` and an abstract name.
+    pub(crate) fn new(address: Option<&str>) -> Self {
+        let Some(address) = address else {
+            return Self::default();
+        };
+        match connect(address) {
+            Ok(manager) => Self {
+                manager: Some(manager),
+            },
+            Err(error) => {
+                tracing::warn!(%error, address, "the service manager cannot be told anything");
+                Self::default()
+            }
+        }
+    }
+
+    pub(crate) fn ready(&self, status: &str) {
+        let pid = std::process::id();
+        // After a takeover this process is not the one that the service manager started.
+        self.tell(&format!("READY=1\nMAINPID={pid}\nSTATUS={}", line(status)));
+    }
+
+    pub(crate) fn status(&self, status: &str) {
+        self.tell(&format!("STATUS={}", line(status)));
+    }
+
+    pub(crate) fn stopping(&self, status: &str) {
+        self.tell(&format!("STOPPING=1\nSTATUS={}", line(status)));
+    }
+
+    /// From the daemon that is followed: the manager believes the one that it knows.
+    pub(crate) fn followed_by(&self, pid: u32) {
+        self.tell(&format!("MAINPID={pid}\nSTATUS=handing over to pid {pid}"));
+    }
+
+    fn tell(&self, message: &str) {
+        let Some((socket, address)) = &self.manager else {
+            return;
+        };
+        if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
+            tracing::debug!(%error, "the service manager was not told");
+        }
+    }
+}
+
+/// A line break would begin another assignment.
+fn line(text: &str) -> String {
+    text.replace('\n', " ")
+}
+
+fn connect(address: &str) -> io::Result<(UnixDatagram, SocketAddr)> {
+    let address = match address.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None if address.starts_with('/') => SocketAddr::from_pathname(address)?,
+        None => {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "NOTIFY_SOCKET is neither a path nor an abstract name",
+            ));
+        }
+    };
+    let socket = UnixDatagram::unbound()?;
+    // A manager that does not read must not hold up the daemon.
+    socket.set_nonblocking(true)?;
+    Ok((socket, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hear(socket: &UnixDatagram) -> String {
+        let mut buffer = [0; 512];
+        let count = socket.recv(&mut buffer).expect("a message");
+        String::from_utf8_lossy(&buffer[..count]).into_owned()
+    }
+
+    #[test]
+    fn a_manager_hears_of_every_moment() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&path).expect("bind");
+        let notify = Notify::new(path.to_str());
+        notify.ready("one\ntwo");
+        let pid = std::process::id();
+        assert_eq!(
+            hear(&manager),
+            format!("READY=1\nMAINPID={pid}\nSTATUS=one two")
+        );
+        notify.followed_by(7);
+        assert!(hear(&manager).starts_with("MAINPID=7\n"));
+        notify.stopping("soon");
+        assert_eq!(hear(&manager), "STOPPING=1\nSTATUS=soon");
+        drop(manager);
+        notify.status("nobody hears this");
+    }
+
+    #[test]
+    fn an_abstract_name_is_an_address_too() {
+        let name = format!("boxwood-notify-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).expect("a name");
+        let manager = UnixDatagram::bind_addr(&address).expect("bind");
+        Notify::new(Some(&format!("@{name}"))).status("here");
+        assert_eq!(hear(&manager), "STATUS=here");
+    }
+}
