@@ -123,8 +123,8 @@ fn address(directory: &File, file: &str) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new(short)?)
 }
 
-fn socket() -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC;
+fn socket(flags: SocketFlags) -> io::Result<OwnedFd> {
+    let flags = flags | SocketFlags::CLOEXEC;
     Ok(socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -134,7 +134,7 @@ fn socket() -> io::Result<OwnedFd> {
 }
 
 fn bound(directory: &Path, file: &str) -> io::Result<OwnedFd> {
-    let socket = socket()?;
+    let socket = socket(SocketFlags::empty())?;
     let opened = File::open(directory)?;
     bind(&socket, &address(&opened, file)?)?;
     fs::set_permissions(directory.join(file), fs::Permissions::from_mode(0o600))?;
@@ -148,7 +148,8 @@ pub(crate) fn knock(path: &Path) -> io::Result<OwnedFd> {
         .zip(path.file_name().and_then(|it| it.to_str()));
     let (directory, file) = parts.ok_or(io::ErrorKind::InvalidInput)?;
     let opened = File::open(directory)?;
-    let socket = socket()?;
+    // An init that does not come to its door must not hold us up.
+    let socket = socket(SocketFlags::NONBLOCK)?;
     connect(&socket, &address(&opened, file)?)?;
     Ok(socket)
 }

@@ -75,7 +75,7 @@ impl LocalHost {
         let instance = Instance::claim(settings)?;
         let mapping = Mapping::detect()?;
         let doors = door::directory(&settings.run_dir, &instance.name);
-        if !door::all(&doors).is_empty() {
+        if settings.kind == Kind::Daemon {
             mapping.spare_the_living();
         }
         let cgroups = Cgroups::detect(&instance.name, &mapping)?;

@@ -89,16 +89,25 @@ struct State {
     installed: Option<HostRules>,
     /// Chains of other programs that let our boxes through.
     passed: BTreeSet<(String, String)>,
+    /// Boxes of an earlier daemon stand behind the rules, until they are claimed or gone.
+    inherited: bool,
 }
 
 impl Networks {
     /// `instance` tells this daemon from others on the same host; its state directory will do.
     pub(crate) fn new(instance: &str, settings: NetworkSettings) -> Self {
+        let tag = Tag::new(instance);
+        // Where it cannot be told there may be some, and the rules stay until it is settled.
+        let inherited =
+            netlink::links_with_prefix(&tag.links()).map_or(true, |links| !links.is_empty());
         Self {
             shared: Arc::new(Shared {
-                tag: Tag::new(instance),
+                tag,
                 settings,
-                state: Mutex::default(),
+                state: Mutex::new(State {
+                    inherited,
+                    ..State::default()
+                }),
             }),
         }
     }
@@ -172,6 +181,7 @@ impl Networks {
                 delete_link(&link.name)?;
             }
         }
+        state.inherited = false;
         match state.leases {
             0 => shared.tear_down(&mut state, &host),
             _ => Ok(()),
@@ -280,6 +290,9 @@ impl Shared {
     }
 
     fn tear_down(&self, state: &mut State, _host: &HostLock) -> Result<(), NetError> {
+        if state.inherited {
+            return Ok(());
+        }
         state.installed = None;
         state.pool = None;
         state.passed.clear();

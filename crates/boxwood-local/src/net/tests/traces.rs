@@ -50,6 +50,45 @@ fn what_a_dead_daemon_left_is_swept() {
 }
 
 #[test]
+fn a_running_box_keeps_its_network_when_daemons_change() {
+    on_a_host_of_its_own(|| {
+        let instance = format!("test-heir-{}", std::process::id());
+        let tag = Tag::new(&instance);
+        let before = Footprint::of(&tag);
+        let networks = || Networks::new(&instance, NetworkSettings::default());
+        let (wanted, unwanted) = (Namespace::new(), Namespace::new());
+        let first = networks();
+        let (lease, other) = (
+            wanted.attach(&first).unwrap(),
+            unwanted.attach(&first).unwrap(),
+        );
+        let record = serde_json::to_string(&lease.record()).unwrap();
+        let record: LeaseRecord = serde_json::from_str(&record).unwrap();
+        lease.leave();
+        std::mem::forget(other);
+        let running = Footprint::of(&tag);
+
+        let second = networks();
+        // A box that comes and goes before anybody is claimed takes no wall away.
+        let passing = Namespace::new();
+        passing.attach(&second).unwrap().release().unwrap();
+        assert_eq!(Footprint::of(&tag), running);
+
+        let lease = second.claim(&record).unwrap();
+        assert!(matches!(
+            second.claim(&record),
+            Err(NetError::NotClaimed { .. })
+        ));
+        second.settle().unwrap();
+        let links = netlink::links_with_prefix(&tag.links()).unwrap();
+        assert_eq!(links.len(), 1, "{links:?}");
+        assert_eq!(lease.inside(), &record.inside);
+        lease.release().unwrap();
+        assert_eq!(Footprint::of(&tag), before);
+    });
+}
+
+#[test]
 fn a_failed_attach_leaves_nothing() {
     on_a_host_of_its_own(|| {
         let (networks, tag) = networks("failed");
