@@ -71,6 +71,26 @@ impl Capture {
     }
 }
 
+/// The last part of a stream of which `dropped` bytes before it are not kept.
+pub(crate) fn last_part(bytes: Vec<u8>, dropped: u64) -> (String, StreamCapture) {
+    let total_bytes = dropped + bytes.len() as u64;
+    if dropped == 0 {
+        let capture = StreamCapture {
+            total_bytes,
+            dropped_bytes: 0,
+        };
+        return (into_text(bytes), capture);
+    }
+    let whole = broken_start(&bytes);
+    let dropped_bytes = dropped + whole as u64;
+    let text = marker(dropped_bytes) + &String::from_utf8_lossy(&bytes[whole..]);
+    let capture = StreamCapture {
+        total_bytes,
+        dropped_bytes,
+    };
+    (text, capture)
+}
+
 fn marker(dropped: u64) -> String {
     format!("... [{dropped} bytes dropped] ...\n")
 }
@@ -168,6 +188,15 @@ mod tests {
         let (text, capture) = captured(8, &[euros.as_bytes()]);
         assert_eq!(text, "\u{20ac}\n... [54 bytes dropped] ...\n\u{20ac}");
         assert_eq!(capture.dropped_bytes, 54);
+    }
+
+    #[test]
+    fn a_stream_whose_beginning_is_gone_says_so() {
+        let (text, capture) = last_part(b"\x82\xacend".to_vec(), 10);
+        assert_eq!(text, "... [12 bytes dropped] ...\nend");
+        assert_eq!((capture.total_bytes, capture.dropped_bytes), (15, 12));
+        let (text, capture) = last_part(b"all".to_vec(), 0);
+        assert_eq!((text.as_str(), capture.dropped_bytes), ("all", 0));
     }
 
     #[test]

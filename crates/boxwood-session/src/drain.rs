@@ -3,13 +3,18 @@
 //! A background child may hold the pipes open long after the program itself is gone. What the
 //! program wrote is already in the pipe by then, so a short silence means there is no more of it.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_backend::{Copied, Output, Process};
 use tokio::io::AsyncReadExt as _;
 use tokio::time::Instant;
 
-type Reader = Box<dyn Output>;
+use crate::journal::Journal;
+
+pub(crate) type Reader = Box<dyn Output>;
 
 /// What one read takes at most. Large enough that a flood is not a flood of system calls.
 const READ_BYTES: usize = 64 * 1024;
@@ -63,13 +68,64 @@ impl Tap {
     /// Lets go of the stream without breaking it: somebody in the box may still write to it, and
     /// must not die of a closed pipe for that. What it writes goes nowhere.
     pub(crate) fn discard_rest(self) {
-        let Some(mut reader) = self.reader else {
-            return;
+        discard(self.reader);
+    }
+}
+
+fn discard(reader: Option<Reader>) {
+    let Some(mut reader) = reader else {
+        return;
+    };
+    tokio::spawn(async move {
+        let mut nowhere = vec![0; FIRST_READ_BYTES];
+        while matches!(reader.read(&mut nowhere).await, Ok(1..)) {}
+    });
+}
+
+/// One stream on its way into a journal, so that it outlives the daemon.
+pub(crate) struct Intake {
+    reader: Option<Reader>,
+    journal: Arc<Journal>,
+}
+
+impl Intake {
+    pub(crate) fn new(reader: Option<Reader>, journal: Arc<Journal>) -> Self {
+        Self { reader, journal }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.reader.is_some()
+    }
+
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Moves the next bytes in, at most `most` of them, and says how many came; none at the end of
+    /// the stream, which is then closed. Cancel-safe: a move is one step.
+    pub(crate) async fn fill(&mut self, most: usize) -> usize {
+        let Some(reader) = &mut self.reader else {
+            // Callers ask `is_open` first; a closed stream never brings anything again.
+            return std::future::pending().await;
         };
-        tokio::spawn(async move {
-            let mut nowhere = vec![0; FIRST_READ_BYTES];
-            while matches!(reader.read(&mut nowhere).await, Ok(1..)) {}
-        });
+        // A flood is always ready; others have to get their turn.
+        tokio::task::coop::consume_budget().await;
+        let (journal, before) = (&self.journal, self.journal.end());
+        let most = most.clamp(1, READ_BYTES);
+        let moved =
+            poll_fn(|context| Pin::new(&mut **reader).poll_move(context, journal.writer(), most))
+                .await;
+        journal.took_in();
+        // A terminal whose last user is gone reports an error instead of an end.
+        if !matches!(moved, Ok(1..)) {
+            self.reader = None;
+        }
+        usize::try_from(journal.end().saturating_sub(before)).unwrap_or(usize::MAX)
+    }
+
+    /// As [`Tap::discard_rest`].
+    pub(crate) fn discard_rest(self) {
+        discard(self.reader);
     }
 }
 
@@ -86,13 +142,19 @@ pub(crate) enum Which {
     Stderr,
 }
 
+/// Takes the output streams out of a process; the rest of it stays with the caller.
+pub(crate) fn outputs(process: &mut Process) -> (Reader, Option<Reader>) {
+    let nothing: Reader = Box::new(Copied(tokio::io::empty()));
+    let stdout = std::mem::replace(&mut process.stdout, nothing);
+    (stdout, process.stderr.take())
+}
+
 impl Taps {
-    /// Takes the output streams out of a process; the rest of it stays with the caller.
     pub(crate) fn of(process: &mut Process) -> Self {
-        let nothing: Reader = Box::new(Copied(tokio::io::empty()));
+        let (stdout, stderr) = outputs(process);
         Self {
-            stdout: Tap::new(Some(std::mem::replace(&mut process.stdout, nothing))),
-            stderr: Tap::new(process.stderr.take()),
+            stdout: Tap::new(Some(stdout)),
+            stderr: Tap::new(stderr),
         }
     }
 

@@ -1,19 +1,448 @@
 //! The commands of one session: those that run, and for a while those that ended.
+//!
+//! Comes in: commands as they begin and end. Goes out: what others than their callers may know of them.
+//! A captured command answers its caller, so its result is kept only when that caller went with an
+//! earlier daemon. Never here: running them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use boxwood_api::{ExecDetail, ExecExit, ExecInfo, ExecKind, ExecResult, ExecState, SessionId};
+use boxwood_backend::{ControlError, ProcessControl, Scope};
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::SessionError;
+use crate::activity::lock;
+use crate::drain::Which;
+use crate::leash::SIGKILL;
+use crate::live::Live;
+use crate::notes::{ExecNote, KindNote};
+use crate::parting::Parting;
+
+/// Ended commands that a session remembers; the oldest are forgotten first.
+const REMEMBERED: usize = 64;
+/// What they may weigh together. The newest one is remembered whatever it weighs.
+const REMEMBERED_BYTES: u64 = 4 * 1024 * 1024;
+const REMEMBERED_FOR: Duration = Duration::from_mins(10);
+
+/// Where the numbers of a daemon's commands begin. Higher than those of every daemon before it, as long
+/// as none begins a million commands in a second, and exact in JavaScript.
+pub(crate) fn first_id() -> u64 {
+    u64::try_from(Timestamp::now().as_microsecond()).unwrap_or(1)
+}
 
 #[derive(Clone, Default)]
 pub(crate) struct ExecTable(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    let_go: AtomicBool,
+    execs: Mutex<BTreeMap<u64, Entry>>,
+    parting: Parting,
+}
+
+#[derive(Clone)]
+pub(crate) enum Entry {
+    Running(Arc<Running>),
+    Ended(Arc<Ended>),
+}
+
+/// A command that runs.
+pub(crate) struct Running {
+    pub(crate) session: SessionId,
+    pub(crate) note: ExecNote,
+    /// An earlier daemon started it.
+    pub(crate) adopted: bool,
+    pub(crate) control: Arc<dyn ProcessControl>,
+    /// A caller sent a signal, so death by one is no riddle.
+    pub(crate) signalled: Arc<AtomicBool>,
+    pub(crate) live: Option<Arc<Live>>,
+    stdout_bytes: AtomicU64,
+    stderr_bytes: AtomicU64,
+    over: watch::Sender<bool>,
+}
+
+impl Running {
+    pub(crate) fn new(
+        session: SessionId,
+        note: ExecNote,
+        control: Arc<dyn ProcessControl>,
+        adopted: bool,
+    ) -> Self {
+        Self {
+            session,
+            note,
+            adopted,
+            control,
+            signalled: Arc::default(),
+            live: None,
+            stdout_bytes: AtomicU64::new(0),
+            stderr_bytes: AtomicU64::new(0),
+            over: watch::Sender::new(false),
+        }
+    }
+
+    pub(crate) fn of_live(session: SessionId, live: &Arc<Live>) -> Self {
+        Self {
+            signalled: Arc::clone(&live.signalled),
+            live: Some(Arc::clone(live)),
+            ..Self::new(
+                session,
+                live.note.clone(),
+                Arc::clone(&live.control),
+                live.adopted,
+            )
+        }
+    }
+
+    /// For a captured command: so many bytes came.
+    pub(crate) fn heard(&self, which: Which, bytes: usize) {
+        let count = match which {
+            Which::Stdout => &self.stdout_bytes,
+            Which::Stderr => &self.stderr_bytes,
+        };
+        count.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn info(&self) -> ExecInfo {
+        let (stdout_bytes, stderr_bytes) = match &self.live {
+            Some(live) => live.written(),
+            None => (
+                self.stdout_bytes.load(Ordering::Relaxed),
+                self.stderr_bytes.load(Ordering::Relaxed),
+            ),
+        };
+        let kind = match self.note.kind {
+            KindNote::Captured => ExecKind::Captured,
+            KindNote::Live { .. } => ExecKind::Live,
+        };
+        ExecInfo {
+            session_id: self.session.clone(),
+            exec_id: self.note.exec_id,
+            state: ExecState::Running,
+            kind,
+            command: self.note.command.clone(),
+            started_at: self.note.started_at,
+            resumable: self.live.as_ref().is_some_and(|live| live.is_resumable()),
+            attached: match &self.live {
+                Some(live) => live.is_attached(),
+                None => !self.adopted,
+            },
+            adopted: self.adopted,
+            stdout_bytes,
+            stderr_bytes,
+            exit: None,
+        }
+    }
+
+    fn ended_info(&self, exit: ExecExit) -> ExecInfo {
+        ExecInfo {
+            state: ExecState::Ended,
+            attached: false,
+            exit: Some(exit),
+            ..self.info()
+        }
+    }
+
+    /// Kills the whole tree, and returns when the command is over.
+    pub(crate) async fn kill(&self) -> Result<(), SessionError> {
+        // Set first: the end may be seen before this call is over.
+        self.signalled.store(true, Ordering::Release);
+        match self.control.signal(SIGKILL, Scope::Tree).await {
+            Ok(()) | Err(ControlError::Ended | ControlError::Gone) => {}
+            Err(error) => return Err(SessionError::control(error)),
+        }
+        let mut over = self.over.subscribe();
+        // The sender is part of `self`, so the channel cannot close meanwhile.
+        let _ = over.wait_for(|over| *over).await;
+        Ok(())
+    }
+}
+
+/// A command that ended and is remembered.
+pub(crate) struct Ended {
+    at: Instant,
+    info: ExecInfo,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    Captured(Box<ExecResult>),
+    /// The output is in its journals.
+    Live {
+        live: Arc<Live>,
+        backend: String,
+    },
+}
+
+impl Ended {
+    fn bytes(&self) -> u64 {
+        match &self.outcome {
+            Outcome::Captured(result) => (result.stdout.len() + result.stderr.len()) as u64,
+            Outcome::Live { live, .. } => live.kept_bytes(),
+        }
+    }
+
+    fn result(&self) -> ExecResult {
+        match &self.outcome {
+            Outcome::Captured(result) => (**result).clone(),
+            Outcome::Live { live, backend } => {
+                live.result(self.info.session_id.clone(), backend.clone())
+            }
+        }
+    }
+
+    pub(crate) fn live(&self) -> Option<&Arc<Live>> {
+        match &self.outcome {
+            Outcome::Captured(_) => None,
+            Outcome::Live { live, .. } => Some(live),
+        }
+    }
+}
+
+/// A command's place in the table, until it is over.
+pub(crate) struct Listed {
+    table: ExecTable,
+    running: Arc<Running>,
+}
+
+impl Listed {
+    pub(crate) fn running(&self) -> &Arc<Running> {
+        &self.running
+    }
+
+    /// The result is kept for whoever asks.
+    pub(crate) fn remember_result(self, result: ExecResult) {
+        let exit = ExecExit {
+            exit_code: result.exit_code,
+            status: result.status,
+            reason: result.reason.clone(),
+            duration_ms: result.duration_ms,
+        };
+        self.remember(exit, Outcome::Captured(Box::new(result)));
+    }
+
+    /// What it wrote is kept for whoever comes back for it.
+    pub(crate) fn remember_live(self, exit: ExecExit, live: &Arc<Live>, backend: &str) {
+        let outcome = Outcome::Live {
+            live: Arc::clone(live),
+            backend: backend.to_owned(),
+        };
+        self.remember(exit, outcome);
+    }
+
+    fn remember(self, exit: ExecExit, outcome: Outcome) {
+        let ended = Ended {
+            at: Instant::now(),
+            info: self.running.ended_info(exit),
+            outcome,
+        };
+        self.table.insert_ended(self.running.note.exec_id, ended);
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let id = self.running.note.exec_id;
+        let mut execs = lock(&self.table.0.execs);
+        if matches!(execs.get(&id), Some(Entry::Running(_))) {
+            execs.remove(&id);
+        }
+        drop(execs);
+        self.running.over.send_replace(true);
+    }
 }
 
 impl ExecTable {
-    /// The daemon ends and the box does not: from now on nobody kills a command for its reader's loss.
+    /// The daemon ends and the box does not: from now on nothing here kills, reads or feeds.
     pub(crate) fn let_go(&self) {
-        self.0.let_go.store(true, Ordering::Release);
+        self.0.parting.begin();
+    }
+
+    pub(crate) fn parting(&self) -> Parting {
+        self.0.parting.clone()
+    }
+
+    pub(crate) fn list(&self, running: Running) -> Listed {
+        let running = Arc::new(running);
+        let entry = Entry::Running(Arc::clone(&running));
+        lock(&self.0.execs).insert(running.note.exec_id, entry);
+        Listed {
+            table: self.clone(),
+            running,
+        }
+    }
+
+    fn insert_ended(&self, id: u64, ended: Ended) {
+        let mut execs = lock(&self.0.execs);
+        execs.insert(id, Entry::Ended(Arc::new(ended)));
+        forget(&mut execs);
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<Entry> {
+        let mut execs = lock(&self.0.execs);
+        forget(&mut execs);
+        execs.get(&id).cloned()
+    }
+
+    pub(crate) fn infos(&self) -> Vec<ExecInfo> {
+        let mut execs = lock(&self.0.execs);
+        forget(&mut execs);
+        execs.values().map(Entry::info).collect()
+    }
+}
+
+impl Entry {
+    fn info(&self) -> ExecInfo {
+        match self {
+            Self::Running(running) => running.info(),
+            Self::Ended(ended) => ended.info.clone(),
+        }
+    }
+
+    pub(crate) fn detail(&self) -> ExecDetail {
+        ExecDetail {
+            info: self.info(),
+            result: match self {
+                Self::Running(_) => None,
+                Self::Ended(ended) => Some(ended.result()),
+            },
+        }
+    }
+}
+
+fn forget(execs: &mut BTreeMap<u64, Entry>) {
+    let mut ended: Vec<_> = execs
+        .iter()
+        .filter_map(|(id, entry)| match entry {
+            Entry::Running(_) => None,
+            Entry::Ended(ended) => Some((ended.at, *id, ended.bytes())),
+        })
+        .collect();
+    // Newest first.
+    ended.sort_by_key(|(at, id, _)| std::cmp::Reverse((*at, *id)));
+    let mut bytes = 0;
+    for (number, (at, id, weight)) in ended.into_iter().enumerate() {
+        bytes += weight;
+        let too_much = number > 0 && bytes > REMEMBERED_BYTES;
+        if number >= REMEMBERED || too_much || at.elapsed() >= REMEMBERED_FOR {
+            execs.remove(&id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use boxwood_api::{ExecStatus, StreamCapture};
+    use boxwood_backend::{BoxFuture, Exit, TerminalSize};
+
+    use super::*;
+    use crate::notes::BootTime;
+
+    struct NoControl;
+
+    impl ProcessControl for NoControl {
+        fn wait(&self) -> BoxFuture<'_, Exit> {
+            Box::pin(std::future::pending())
+        }
+
+        fn signal(&self, _: i32, _: Scope) -> BoxFuture<'_, Result<(), ControlError>> {
+            Box::pin(async { Err(ControlError::Ended) })
+        }
+
+        fn resize(&self, _: TerminalSize) -> Result<(), ControlError> {
+            Err(ControlError::NoTerminal)
+        }
+    }
+
+    fn listed(table: &ExecTable, exec_id: u64) -> Listed {
+        let note = ExecNote {
+            exec_id,
+            command: "true".to_owned(),
+            started_at: Timestamp::now(),
+            began: BootTime::now(),
+            deadline: BootTime::now(),
+            kind: KindNote::Captured,
+            notices: Vec::new(),
+        };
+        let session = SessionId::new("s").expect("a legal id");
+        table.list(Running::new(session, note, Arc::new(NoControl), true))
+    }
+
+    fn result(stdout_bytes: usize) -> ExecResult {
+        ExecResult {
+            session_id: SessionId::new("s").expect("a legal id"),
+            backend_name: "fake".to_owned(),
+            status: ExecStatus::Completed,
+            exit_code: Some(0),
+            stdout: "x".repeat(stdout_bytes),
+            stderr: String::new(),
+            duration_ms: 1,
+            reason: None,
+            stdout_capture: StreamCapture::default(),
+            stderr_capture: StreamCapture::default(),
+            notices: Vec::new(),
+        }
+    }
+
+    fn ids(table: &ExecTable) -> Vec<u64> {
+        table.infos().iter().map(|info| info.exec_id).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn running_commands_are_listed_until_they_are_over() {
+        let table = ExecTable::default();
+        let (one, two) = (listed(&table, 1), listed(&table, 2));
+        assert_eq!(ids(&table), [1, 2]);
+        drop(one);
+        assert_eq!(ids(&table), [2]);
+        two.remember_result(result(3));
+        assert_eq!(ids(&table), [2]);
+        let detail = table.get(2).expect("remembered").detail();
+        assert_eq!(detail.info.state, ExecState::Ended);
+        assert_eq!(detail.result.expect("a result").stdout, "xxx");
+        tokio::time::advance(REMEMBERED_FOR).await;
+        assert!(table.get(2).is_none(), "not for ever");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_is_bounded_by_count_and_by_bytes() {
+        let table = ExecTable::default();
+        let running = listed(&table, 1);
+        for id in 2..102 {
+            listed(&table, id).remember_result(result(10));
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        let kept = ids(&table);
+        assert_eq!(kept.len(), REMEMBERED + 1);
+        assert_eq!((kept[0], kept[1]), (1, 38), "the oldest went first");
+        listed(&table, 200).remember_result(result(4 * 1024 * 1024 + 1));
+        assert_eq!(
+            ids(&table),
+            [1, 200],
+            "the newest stays, whatever it weighs"
+        );
+        drop(running);
+    }
+
+    #[tokio::test]
+    async fn a_kill_returns_when_the_command_is_over() {
+        let table = ExecTable::default();
+        let listed = listed(&table, 7);
+        let running = Arc::clone(listed.running());
+        let kill = tokio::spawn(async move { running.kill().await });
+        tokio::task::yield_now().await;
+        assert!(!kill.is_finished());
+        drop(listed);
+        kill.await.expect("no panic").expect("killed");
+    }
+
+    #[test]
+    fn numbers_of_commands_are_exact_in_javascript() {
+        assert!(first_id() < 1 << 53);
+        assert!(first_id() > 1_700_000_000_000_000);
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use boxwood_backend::{ControlError, ProcessControl, Scope};
 use tokio::runtime::Handle;
 
+use crate::parting::Parting;
+
 pub(crate) const SIGHUP: i32 = 1;
 pub(crate) const SIGINT: i32 = 2;
 pub(crate) const SIGQUIT: i32 = 3;
@@ -56,15 +58,18 @@ pub(crate) async fn kill_tree(control: &dyn ProcessControl) -> Killed {
     }
 }
 
-/// Kills the tree when dropped, unless it was let go: a caller that is gone leaves nothing running.
+/// Kills the tree when dropped, unless it was let go: a caller that is gone leaves nothing running,
+/// except when it is the daemon that goes and its boxes stay.
 pub(crate) struct Leash {
     control: Option<Arc<dyn ProcessControl>>,
+    parting: Parting,
 }
 
 impl Leash {
-    pub(crate) fn new(control: Arc<dyn ProcessControl>) -> Self {
+    pub(crate) fn new(control: Arc<dyn ProcessControl>, parting: Parting) -> Self {
         Self {
             control: Some(control),
+            parting,
         }
     }
 
@@ -75,7 +80,9 @@ impl Leash {
 
 impl Drop for Leash {
     fn drop(&mut self) {
-        if let Some(control) = self.control.take() {
+        if let Some(control) = self.control.take()
+            && !self.parting.has_begun()
+        {
             kill_later(control);
         }
     }

@@ -1,31 +1,38 @@
 //! A command whose input and output flow while it runs.
 //!
-//! Comes in: a started process. Goes out: [`LiveEvent`]s in order, `Exited` last. The channel is
-//! bounded: when its reader is slow the pipe fills and the command waits, which is what a terminal
-//! does too. When the reader is gone the command's tree is killed.
+//! Comes in: a started process. Goes out: [`LiveEvent`]s in order, `Exited` last. Both outputs go through
+//! journals, so that they can be had again from any place that is kept, also after the daemon was killed.
+//! What waits is bounded: when the reader is slow the pipe fills and the command waits, which is what a
+//! terminal does too. When the reader is gone the command's tree is killed, unless it may come back.
 
-use std::sync::Arc;
+mod adopt;
+mod control;
+mod delivery;
+mod follow;
+mod start;
+
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock};
 
-use boxwood_api::{ExecStatus, Reason};
-use boxwood_backend::{
-    Exit, ExitStatus, Input, Process, ProcessControl, Scope, Stdio, TerminalSize,
-};
+use boxwood_api::{ExecExit, ExecResult, ExecStatus, Reason, SessionId};
+use boxwood_backend::{ProcessControl, Stdio};
 use bytes::Bytes;
-use tokio::io::AsyncWriteExt as _;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::sync::{Notify, mpsc};
 
 use crate::SessionError;
-use crate::drain::{LastWords, Taps, Which};
-use crate::exec::timed_out;
-use crate::leash::{Killed, Leash, SIGKILL, kill_tree, scope_of};
-use crate::reason::{Asked, reason};
-use crate::session::{ExecEnd, ExecRecord};
+use crate::activity::lock;
+use crate::capture::last_part;
+use crate::drain::Which;
+use crate::facts::Facts;
+use crate::input::Stdin;
+use crate::journal::Journal;
+use crate::notes::ExecNote;
+use crate::replay::{ReplayLimits, Since};
 
-/// Pieces of output under way between the process and its reader; each is one read of a pipe.
-const PIECES: usize = 16;
+pub(crate) use adopt::{Adopted, adopt};
+pub use control::{Acker, LiveControl, LiveInput};
+use delivery::{Reader, Strand, Strands};
+pub(crate) use start::{Wish, start};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LiveEvent {
@@ -41,9 +48,21 @@ pub enum LiveEvent {
     },
 }
 
-/// A running command. Dropping it before its end kills the command's whole tree.
+/// What becomes of a command whose reader is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// It is killed.
+    Never,
+    /// It goes on for a while, and another reader may go on with it.
+    Allowed,
+}
+
+/// A command and its only reader. Dropping it before the command's end kills the command's whole tree,
+/// unless somebody may come back for it.
 pub struct LiveExec {
     exec_id: u64,
+    stdout_offset: u64,
+    stderr_offset: u64,
     control: LiveControl,
     events: mpsc::Receiver<LiveEvent>,
 }
@@ -53,217 +72,180 @@ impl LiveExec {
         self.exec_id
     }
 
-    /// Input and output go separate ways. Dropping the control closes the command's input and
-    /// nothing more; dropping the receiver kills the command's tree.
+    /// Where the output begins that comes.
+    pub fn stdout_offset(&self) -> u64 {
+        self.stdout_offset
+    }
+
+    pub fn stderr_offset(&self) -> u64 {
+        self.stderr_offset
+    }
+
+    /// How many bytes of input the command has been promised; `None` when it has no input.
+    pub fn stdin_accepted(&self) -> Option<u64> {
+        self.control.input().map(|input| input.accepted())
+    }
+
+    /// Input and output go separate ways. Dropping the control closes the command's input (unless
+    /// somebody may come back for it) and nothing more; dropping the receiver kills the command's
+    /// tree (with the same exception).
     pub fn split(self) -> (LiveControl, mpsc::Receiver<LiveEvent>) {
         (self.control, self.events)
     }
 }
 
-pub struct LiveControl {
-    stdin: Option<Box<dyn Input>>,
-    control: Arc<dyn ProcessControl>,
+/// Whether somebody new can still reach the task that follows the command.
+enum Door {
+    Open(Option<Reader>),
+    /// The command has ended: whoever comes is served from the journals.
+    Over,
+}
+
+/// What everybody who has to do with one command shares.
+pub(crate) struct Live {
+    pub(crate) note: ExecNote,
+    pub(crate) adopted: bool,
+    pub(crate) control: Arc<dyn ProcessControl>,
+    pub(crate) signalled: Arc<AtomicBool>,
+    resume: Resume,
     stdio: Stdio,
-    signalled: Arc<AtomicBool>,
+    stdin: Option<Arc<Stdin>>,
+    stdout: Arc<Journal>,
+    stderr: Arc<Journal>,
+    facts: Facts,
+    limits: ReplayLimits,
+    attached: AtomicBool,
+    door: Mutex<Door>,
+    knock: Notify,
+    end: OnceLock<ExecExit>,
 }
 
-impl LiveControl {
-    /// Waits while the command does not read. Not cancel-safe: part of the bytes may be written.
-    pub async fn write_stdin(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
-        let Some(stdin) = &mut self.stdin else {
-            return Err(SessionError::InputClosed);
+impl Live {
+    pub(crate) fn is_resumable(&self) -> bool {
+        self.resume == Resume::Allowed
+    }
+
+    pub(crate) fn is_attached(&self) -> bool {
+        self.attached.load(Ordering::Acquire)
+    }
+
+    /// Bytes of both streams.
+    pub(crate) fn written(&self) -> (u64, u64) {
+        (self.stdout.end(), self.stderr.end())
+    }
+
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.stdout.kept_bytes() + self.stderr.kept_bytes()
+    }
+
+    /// What it came to, as far as it is kept. Asked for once it has ended.
+    pub(crate) fn result(&self, session_id: SessionId, backend_name: String) -> ExecResult {
+        let text = |journal: &Journal| {
+            let kept = journal.read(journal.start(), usize::MAX);
+            let kept = kept.unwrap_or_else(|error| {
+                tracing::warn!(%error, "the output of a command cannot be read back");
+                Vec::new()
+            });
+            let dropped = journal.end().saturating_sub(kept.len() as u64);
+            last_part(kept, dropped)
         };
-        let written = async {
-            stdin.write_all(bytes).await?;
-            stdin.flush().await
-        };
-        if written.await.is_err() {
-            self.stdin = None;
-            return Err(SessionError::InputClosed);
+        let (stdout, stdout_capture) = text(&self.stdout);
+        let (stderr, stderr_capture) = text(&self.stderr);
+        let exit = self.exit();
+        ExecResult {
+            session_id,
+            backend_name,
+            status: exit.status,
+            exit_code: exit.exit_code,
+            stdout,
+            stderr,
+            duration_ms: exit.duration_ms,
+            reason: exit.reason,
+            stdout_capture,
+            stderr_capture,
+            notices: self.note.notices.clone(),
         }
-        Ok(())
     }
 
-    pub fn close_stdin(&mut self) {
-        self.stdin = None;
+    fn exit(&self) -> ExecExit {
+        // Set before anybody can ask.
+        self.end.get().cloned().unwrap_or(ExecExit {
+            exit_code: None,
+            status: ExecStatus::Completed,
+            reason: Some(Reason::BoxGone),
+            duration_ms: 0,
+        })
     }
 
-    /// Takes the input away, so that a write that waits does not keep signals waiting. Dropping it
-    /// is its end.
-    pub fn take_stdin(&mut self) -> Option<Box<dyn Input>> {
-        self.stdin.take()
-    }
-
-    /// Signals that end things reach the whole tree; on a terminal, its foreground group.
-    ///
-    /// The future borrows nothing, so that it can be sent to another thread although the input
-    /// cannot be shared with one.
-    pub fn signal(
-        &self,
-        signal: i32,
-    ) -> impl Future<Output = Result<(), SessionError>> + Send + use<> {
-        let scope = match self.stdio {
-            Stdio::Terminal(_) if signal != SIGKILL => Scope::Process,
-            _ => scope_of(signal),
-        };
-        // Set first: the end may be seen before this call is over.
-        self.signalled.store(true, Ordering::Release);
-        let control = Arc::clone(&self.control);
-        async move {
-            control
-                .signal(signal, scope)
-                .await
-                .map_err(SessionError::control)
+    fn exited(&self) -> LiveEvent {
+        let exit = self.exit();
+        LiveEvent::Exited {
+            exit_code: exit.exit_code,
+            status: exit.status,
+            reason: exit.reason,
+            duration_ms: exit.duration_ms,
         }
     }
 
-    pub fn resize(&self, size: TerminalSize) -> Result<(), SessionError> {
-        self.control.resize(size).map_err(SessionError::control)
-    }
-}
-
-/// Follows a started process in a task of its own. `unkillable` is called when its box has to go.
-pub(crate) fn launch(
-    record: ExecRecord,
-    mut process: Process,
-    stdio: Stdio,
-    timeout: Duration,
-    unkillable: impl FnOnce() + Send + 'static,
-) -> LiveExec {
-    let (sender, events) = mpsc::channel(PIECES);
-    let signalled = Arc::new(AtomicBool::new(false));
-    let control = LiveControl {
-        stdin: process.stdin.take(),
-        control: Arc::clone(&process.control),
-        stdio,
-        signalled: Arc::clone(&signalled),
-    };
-    let exec_id = record.exec_id;
-    tokio::spawn(async move {
-        let leash = Leash::new(Arc::clone(&process.control));
-        let mut stream = Stream {
-            taps: Taps::of(&mut process),
-            control: process.control,
-            sender,
-            waiting: None,
-        };
-        let (exit, killed) = match stream.follow(timeout).await {
-            Ended::Exited(exit) => (Some(exit), None),
-            Ended::TimedOut(killed) => (None, Some(killed)),
-            // Nobody listens: the leash kills the tree, the record says `cancelled`.
-            Ended::Abandoned => return,
-        };
-        leash.let_go();
-        if matches!(killed, Some(Killed::Alive)) {
-            unkillable();
+    fn strands(&self) -> Strands {
+        let strand = |which, journal| Strand::new(which, Arc::clone(journal), self.limits);
+        Strands {
+            stdout: strand(Which::Stdout, &self.stdout),
+            stderr: strand(Which::Stderr, &self.stderr),
         }
-        let end = exit.map_or_else(timed_out, |exit| {
-            live_end(&exit, signalled.load(Ordering::Acquire), &record)
-        });
-        let duration_ms = record.finish(&end);
-        if stream.last_words().await {
-            let exited = LiveEvent::Exited {
-                exit_code: end.exit_code,
-                status: end.status,
-                reason: end.reason,
-                duration_ms,
-            };
-            // A reader that left has no use for it.
-            let _ = stream.sender.send(exited).await;
+    }
+
+    fn reader(self: &Arc<Self>, stdout: u64, stderr: u64) -> (Reader, LiveExec) {
+        let (reader, events) = Reader::new(stdout, stderr);
+        let exec = LiveExec {
+            exec_id: self.note.exec_id,
+            stdout_offset: stdout,
+            stderr_offset: stderr,
+            control: LiveControl::new(self, Arc::clone(&reader.acks)),
+            events,
+        };
+        (reader, exec)
+    }
+
+    /// Goes on with it from there, in the place of whoever followed it before.
+    pub(crate) fn follow_again(
+        self: &Arc<Self>,
+        stdout: Since,
+        stderr: Since,
+    ) -> Result<LiveExec, SessionError> {
+        if self.resume == Resume::Never && !self.adopted {
+            return Err(SessionError::Invalid {
+                what: format!("command {} was not started as resumable", self.note.exec_id),
+            });
         }
-        stream.taps.discard_rest();
-    });
-    LiveExec {
-        exec_id,
-        control,
-        events,
-    }
-}
-
-fn live_end(exit: &Exit, signalled: bool, record: &ExecRecord) -> ExecEnd {
-    let asked = match exit.status {
-        ExitStatus::BoxGone => record.session().asked(),
-        ExitStatus::Signal(_) if signalled => Asked::Caller,
-        ExitStatus::Code(_) | ExitStatus::Signal(_) => Asked::Nobody,
-    };
-    ExecEnd {
-        status: ExecStatus::Completed,
-        exit_code: exit.code(),
-        reason: reason(exit, asked),
-    }
-}
-
-enum Ended {
-    Exited(Exit),
-    TimedOut(Killed),
-    Abandoned,
-}
-
-struct Stream {
-    taps: Taps,
-    control: Arc<dyn ProcessControl>,
-    sender: mpsc::Sender<LiveEvent>,
-    /// Read, but not yet taken by the reader: nothing more is read until it is.
-    waiting: Option<LiveEvent>,
-}
-
-impl Stream {
-    async fn follow(&mut self, timeout: Duration) -> Ended {
-        let control = Arc::clone(&self.control);
-        let mut wait = control.wait();
-        let mut deadline = std::pin::pin!(sleep(timeout));
-        loop {
-            tokio::select! {
-                exit = &mut wait => return Ended::Exited(exit),
-                () = &mut deadline => return Ended::TimedOut(kill_tree(&*control).await),
-                () = self.sender.closed() => return Ended::Abandoned,
-                permit = self.sender.reserve(), if self.waiting.is_some() => {
-                    match (permit, self.waiting.take()) {
-                        (Ok(permit), Some(piece)) => permit.send(piece),
-                        _ => return Ended::Abandoned,
-                    }
-                }
-                which = self.taps.fill(), if self.waiting.is_none() && self.taps.is_open() => {
-                    self.waiting = piece(which, self.taps.bytes(which));
-                }
+        let stdout = stdout.within(&self.stdout, self.stdout.delivered())?;
+        let stderr = stderr.within(&self.stderr, self.stderr.delivered())?;
+        let (reader, exec) = self.reader(stdout, stderr);
+        match &mut *lock(&self.door) {
+            Door::Open(caller) => {
+                *caller = Some(reader);
+                self.knock.notify_one();
+            }
+            Door::Over => {
+                tokio::spawn(self.strands().deliver_rest(reader, self.exited()));
             }
         }
+        Ok(exec)
     }
 
-    /// False when the reader left meanwhile.
-    async fn last_words(&mut self) -> bool {
-        // The end may overtake a piece; it is delivered all the same.
-        if let Some(piece) = self.waiting.take()
-            && self.sender.send(piece).await.is_err()
-        {
-            return false;
+    /// Somebody new, if there is somebody.
+    fn caller(&self) -> Option<Reader> {
+        match &mut *lock(&self.door) {
+            Door::Open(caller) => caller.take(),
+            Door::Over => None,
         }
-        let mut last_words = LastWords::begin();
-        while self.taps.is_open() {
-            let which = tokio::select! {
-                which = self.taps.fill() => which,
-                () = last_words.over() => break,
-            };
-            if let Some(piece) = piece(which, self.taps.bytes(which)) {
-                last_words.heard(self.taps.bytes(which).len());
-                let since = Instant::now();
-                if self.sender.send(piece).await.is_err() {
-                    return false;
-                }
-                last_words.held_up(since);
-            }
-        }
-        true
     }
-}
 
-fn piece(which: Which, bytes: &[u8]) -> Option<LiveEvent> {
-    if bytes.is_empty() {
-        return None;
+    /// From now on the journals are all there is. The last one to come may have come just before.
+    fn close_door(&self) -> Option<Reader> {
+        match std::mem::replace(&mut *lock(&self.door), Door::Over) {
+            Door::Open(caller) => caller,
+            Door::Over => None,
+        }
     }
-    let bytes = Bytes::copy_from_slice(bytes);
-    Some(match which {
-        Which::Stdout => LiveEvent::Stdout(bytes),
-        Which::Stderr => LiveEvent::Stderr(bytes),
-    })
 }

@@ -73,10 +73,6 @@ impl StdioNote {
             Self::Terminal => Stdio::Terminal(TerminalSize { rows: 24, cols: 80 }),
         }
     }
-
-    pub(crate) fn has_input(self) -> bool {
-        self != Self::Output
-    }
 }
 
 impl Note {

@@ -1,16 +1,22 @@
 //! Starting, finding and stopping the managed processes of sessions.
 
+use std::io;
 use std::sync::Arc;
 
 use boxwood_api::{ProcessId, ProcessInfo, ProcessSpec};
-use boxwood_backend::{KeptProcess, SpawnRequest, Stdio};
+use boxwood_backend::{Keep, SpawnError, SpawnRequest, Stdio};
+use jiff::Timestamp;
 
 use crate::SessionError;
-use crate::leash::{Killed, kill_later};
-use crate::managed::{Claim, Managed, Replace, launch};
+use crate::files::Files;
+use crate::leash::Killed;
+use crate::managed::{Claim, Managed, Replace, Start, launch};
+use crate::notes::Note;
 use crate::registry::Registry;
-use crate::session::{Ending, Handle, Lease, Session};
+use crate::session::{Ending, Handle, Lease};
 use crate::spawning::spawn;
+
+pub(crate) use crate::adopted::adopt;
 
 /// In a task of its own: a caller that vanishes leaves a started process, not half a one.
 pub(crate) async fn start(
@@ -64,20 +70,46 @@ async fn start_in(
     let argv = std::iter::once(spec.command.clone())
         .chain(spec.args.iter().cloned())
         .collect();
+    let started_at = Timestamp::now();
+    let (files, keep) = kept(&spec, started_at).map_err(|source| {
+        let step = "making what outlives the daemon".to_owned();
+        SessionError::spawn(&session.id, SpawnError::Step { step, source })
+    })?;
     let request = SpawnRequest {
         argv,
         env: spec.env.clone(),
         cwd: spec.cwd.clone(),
         stdio: Stdio::Pipes,
-        keep: None,
+        keep: Some(keep),
     };
-    let process = spawn(Arc::clone(&session.sandbox), request)
+    let process = spawn(session, request)
         .await
         .map_err(|error| SessionError::spawn(&session.id, error))?;
-    let managed = launch(session, spec, process, seat);
+    let start = Start {
+        spec,
+        started_at,
+        process,
+        files,
+        seat,
+        limits: registry.settings.replay,
+    };
+    let managed = launch(session, start);
     let info = managed.info();
     ticket.fill(managed);
     Ok(info)
+}
+
+fn kept(spec: &ProcessSpec, started_at: Timestamp) -> io::Result<(Files, Keep)> {
+    let files = Files::new()?;
+    let note = Note::Managed {
+        spec: spec.clone(),
+        started_at,
+    };
+    let keep = Keep {
+        note: note.bytes()?,
+        files: files.all(),
+    };
+    Ok((files, keep))
 }
 
 async fn terminate(registry: &Arc<Registry>, lease: &Lease, managed: &Managed) {
@@ -136,15 +168,6 @@ pub(crate) async fn stop(
     stopping.await.map_err(|_| SessionError::Internal {
         step: "stopping a managed process",
     })
-}
-
-/// Puts what an earlier daemon started back where it was.
-pub(crate) fn adopt(_registry: &Arc<Registry>, session: &Arc<Session>, kept: Vec<KeptProcess>) {
-    for program in kept {
-        // Nobody could ever ask for it.
-        tracing::warn!(session = %session.id, "a program with an unknown note is killed");
-        kill_later(program.process.control);
-    }
 }
 
 /// What no backend could do anything sensible with.

@@ -18,6 +18,7 @@ use crate::admission::Gate;
 use crate::backends::Backends;
 use crate::compat::first_difference;
 use crate::events::Events;
+use crate::execs;
 use crate::mounts::Brought;
 use crate::session::{Handle, Lease, Session};
 use crate::slot::{Settled, Slot, settled};
@@ -57,7 +58,7 @@ impl Registry {
             gate: Gate::new(&settings.load, settings.max_processes),
             settings,
             events: Events::new(),
-            exec_ids: AtomicU64::new(1),
+            exec_ids: AtomicU64::new(execs::first_id()),
             warm: Warm::default(),
             ledger,
             slots: Mutex::default(),

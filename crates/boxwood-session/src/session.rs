@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use boxwood_api::{
     EventKind, ExecStatus, MountSpec, Reason, SessionDetail, SessionId, SessionInfo,
@@ -214,7 +215,7 @@ impl Session {
                 .get(&boxwood_api::ProcessId::default())
                 .cloned(),
             managed_processes,
-            execs: Vec::new(),
+            execs: self.execs.infos(),
         }
     }
 }
@@ -265,6 +266,23 @@ impl ExecRecord {
             finished: false,
             seat: None,
         }
+    }
+
+    /// One that an earlier daemon began, and told of, so long ago.
+    pub(crate) fn continued(exec_id: u64, lease: Lease, ago: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            exec_id,
+            lease,
+            began: now.checked_sub(ago).unwrap_or(now),
+            finished: false,
+            seat: None,
+        }
+    }
+
+    /// An earlier daemon has told of its end.
+    pub(crate) fn forget(mut self) {
+        self.finished = true;
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {

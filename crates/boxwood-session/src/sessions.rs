@@ -17,13 +17,12 @@ use crate::adoption::Recovery;
 use crate::backends::Backends;
 use crate::exec;
 use crate::freeze;
-use crate::live::{self, LiveExec};
+use crate::live::{self, LiveExec, Resume};
 use crate::managed::{Attachable, ProcessLogs, Replace};
 use crate::processes;
 use crate::reaper;
 use crate::registry::Registry;
 use crate::session::{Ending, ExecRecord, Handle, Session};
-use crate::spawning::spawn;
 use crate::warm::{self, WarmWish};
 use crate::{SessionError, Settings, ShutdownBoxes};
 
@@ -178,12 +177,13 @@ impl Sessions {
         &self,
         admission: Admission,
         stdio: Stdio,
+        resume: Resume,
     ) -> Result<LiveExec, SessionError> {
         if admission.exec.cmd().trim().is_empty() {
             return Err(empty_command());
         }
         let argv = exec::shell(&admission.exec);
-        self.stream_program(admission, argv, stdio).await
+        self.stream_program(admission, argv, stdio, resume).await
     }
 
     /// Like [`Sessions::stream`], with a program and its arguments instead of a shell command.
@@ -192,9 +192,10 @@ impl Sessions {
         admission: Admission,
         argv: Vec<String>,
         stdio: Stdio,
+        resume: Resume,
     ) -> Result<LiveExec, SessionError> {
         processes::check_argv(&argv)?;
-        self.stream_program(admission, argv, stdio).await
+        self.stream_program(admission, argv, stdio, resume).await
     }
 
     async fn stream_program(
@@ -202,6 +203,7 @@ impl Sessions {
         admission: Admission,
         argv: Vec<String>,
         stdio: Stdio,
+        resume: Resume,
     ) -> Result<LiveExec, SessionError> {
         let Admission { spec, exec } = admission;
         let spec = Arc::new(spec);
@@ -217,22 +219,22 @@ impl Sessions {
                     what: format!("the {} backend has no terminals", backend.name()),
                 });
             }
-            let request = exec::request(&exec, &session.spec, argv.clone(), stdio);
-            match spawn(Arc::clone(&session.sandbox), request).await {
-                Ok(process) => {
-                    let sessions = self.clone();
-                    let unkillable = move || sessions.close_unkillable(&session);
-                    let timeout = exec.timeout();
-                    return Ok(live::launch(record, process, stdio, timeout, unkillable));
-                }
-                Err(error) => {
-                    let error = SessionError::spawn(&session.id, error);
-                    if retried || !matches!(error, SessionError::Gone { .. }) {
-                        return Err(error);
-                    }
+            let wish = live::Wish {
+                argv: argv.clone(),
+                stdio,
+                resume,
+                limits: self.registry.settings.replay,
+            };
+            let unkillable = {
+                let (sessions, session) = (self.clone(), Arc::clone(&session));
+                move || sessions.close_unkillable(&session)
+            };
+            match live::start(record, &exec, wish, unkillable).await {
+                Err(SessionError::Gone { .. }) if !retried => {
                     retried = true;
                     self.close_dead(&session);
                 }
+                outcome => return outcome,
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::LoadLimits;
+use crate::{LoadLimits, ReplayLimits};
 
 /// What becomes of the boxes when the daemon ends in good order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -35,6 +35,8 @@ pub struct Settings {
     pub freeze_after_by_profile: BTreeMap<String, Duration>,
     /// How much may go on at once.
     pub load: LoadLimits,
+    /// How much output can be had again.
+    pub replay: ReplayLimits,
 }
 
 impl Default for Settings {
@@ -48,6 +50,7 @@ impl Default for Settings {
             freeze_after: Duration::ZERO,
             freeze_after_by_profile: BTreeMap::new(),
             load: LoadLimits::default(),
+            replay: ReplayLimits::default(),
         }
     }
 }

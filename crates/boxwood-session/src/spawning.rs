@@ -9,18 +9,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use boxwood_backend::{BoxFuture, Process, Sandbox, SpawnError, SpawnRequest};
+use boxwood_backend::{BoxFuture, Process, SpawnError, SpawnRequest};
 use tokio::runtime::Handle;
 
-use crate::leash::kill_later;
+use crate::leash::Leash;
+use crate::parting::Parting;
+use crate::session::Session;
 
 pub(crate) struct Spawning {
     start: Option<BoxFuture<'static, Result<Process, SpawnError>>>,
+    parting: Parting,
 }
 
-pub(crate) fn spawn(sandbox: Arc<dyn Sandbox>, request: SpawnRequest) -> Spawning {
+pub(crate) fn spawn(session: &Session, request: SpawnRequest) -> Spawning {
+    let sandbox = Arc::clone(&session.sandbox);
     Spawning {
         start: Some(Box::pin(async move { sandbox.spawn(request).await })),
+        parting: session.execs.parting(),
     }
 }
 
@@ -42,9 +47,10 @@ impl Drop for Spawning {
         let (Some(start), Ok(runtime)) = (self.start.take(), Handle::try_current()) else {
             return;
         };
+        let parting = self.parting.clone();
         runtime.spawn(async move {
             if let Ok(process) = start.await {
-                kill_later(process.control);
+                drop(Leash::new(process.control, parting));
             }
         });
     }

@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use boxwood_api::ProcessExit;
+use bytes::Bytes;
+use jiff::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Managed;
 use crate::SessionError;
 use crate::activity::Attended;
+use crate::replay::Since;
 
 /// A process that can be attached to. Whether its turn comes at once is another matter.
 pub struct Attachable {
@@ -22,16 +26,45 @@ impl Attachable {
         }
     }
 
+    /// An ended process too, as long as its output is kept: whoever lost the end of it may ask again.
+    pub(crate) fn since(managed: Arc<Managed>, since: Since) -> Result<Self, SessionError> {
+        let attachable = match since {
+            Since::Now => Self::new(managed)?,
+            Since::Offset(_) => Self { managed },
+        };
+        attachable.check_at(since)?;
+        Ok(attachable)
+    }
+
+    /// Whether the output can be had from there on, as things are now.
+    pub fn check_at(&self, since: Since) -> Result<(), SessionError> {
+        self.managed.outlet.find(since).map(drop)
+    }
+
     /// Waits while another one is attached. An error means that the process was stopped or
-    /// replaced meanwhile.
+    /// replaced meanwhile. The output comes in lines.
     pub async fn attach(self) -> Result<Attachment, SessionError> {
-        let waiting = Arc::clone(&self.managed.attachment).acquire_owned();
-        let permit = waiting.await.map_err(|_| self.managed.replaced())?;
-        let attended = Attended::new(&self.managed.activity);
-        self.managed.activity.frost.thaw().await?;
-        self.managed.outlet.set_attached(true);
+        let attachment = self.turn().await?;
+        attachment.managed.outlet.attach_for_lines();
+        Ok(attachment)
+    }
+
+    /// As [`Attachable::attach`], for the bytes of the output from any place that is kept.
+    pub async fn attach_at(self, since: Since) -> Result<Attachment, SessionError> {
+        let mut attachment = self.turn().await?;
+        attachment.stdout_offset = attachment.managed.outlet.attach_for_bytes(since)?;
+        Ok(attachment)
+    }
+
+    async fn turn(self) -> Result<Attachment, SessionError> {
+        let managed = self.managed;
+        let waiting = Arc::clone(&managed.attachment).acquire_owned();
+        let permit = waiting.await.map_err(|_| managed.replaced())?;
+        let attended = Attended::new(&managed.activity);
+        managed.activity.frost.thaw().await?;
         Ok(Attachment {
-            managed: self.managed,
+            stdout_offset: 0,
+            managed,
             _attended: attended,
             _permit: permit,
         })
@@ -42,33 +75,80 @@ impl Attachable {
 /// its output is kept.
 pub struct Attachment {
     managed: Arc<Managed>,
+    stdout_offset: u64,
     _attended: Attended,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Attachment {
     /// One line of stdout without its end, however long (up to 64 MiB; a longer one comes in
-    /// pieces). `None` after the end and the last line. Cancel-safe.
+    /// pieces). `None` after the end and the last line. Asking for the next line says that the one
+    /// before it has arrived. Cancel-safe.
     pub async fn next_line(&self) -> Option<Vec<u8>> {
         let line = self.managed.outlet.next_line().await?;
         self.touch();
         Some(line)
     }
 
-    /// Gives back a line that could not be delivered; it is the next one to come out.
-    pub fn put_back(&self, line: Vec<u8>) {
-        self.managed.outlet.put_back(line);
+    /// Gives back the last line because it could not be delivered; it is the next one to come out.
+    pub fn put_back(&self, _line: Vec<u8>) {
+        self.managed.outlet.put_back();
+    }
+
+    /// Another process of the same id has another beginning.
+    pub fn started_at(&self) -> Timestamp {
+        self.managed.started_at
+    }
+
+    /// Where the bytes begin, when it was attached for bytes.
+    pub fn stdout_offset(&self) -> u64 {
+        self.stdout_offset
+    }
+
+    /// Bytes of stdout, and the offset of the first of them in all that the process ever wrote.
+    /// `None` after the end. Cancel-safe.
+    pub async fn next_bytes(&self, most: usize) -> Option<(u64, Bytes)> {
+        let (offset, bytes) = self.managed.outlet.next_bytes(most).await?;
+        self.touch();
+        Some((offset, Bytes::from(bytes)))
+    }
+
+    /// Everything before is safe with the client. From the first of these on, nothing is forgotten
+    /// that the client does not have, and it is not given more than can be kept.
+    pub fn acknowledge(&self, offset: u64) {
+        self.managed.outlet.acknowledge(offset);
+    }
+
+    /// How many bytes of input the process has been promised in its life.
+    pub fn stdin_accepted(&self) -> u64 {
+        self.managed.stdin.accepted()
     }
 
     /// Writes to stdin as it is, waiting while the process does not read. Cancel-safe in this
-    /// sense: bytes that were begun are written, and before any others.
-    pub async fn send(&self, bytes: &[u8]) -> Result<(), SessionError> {
+    /// sense: all of it is accepted, or nothing, and what is accepted is written.
+    pub async fn send(&self, bytes: &[u8]) -> Result<u64, SessionError> {
         self.touch();
-        self.managed
-            .stdin
-            .send(bytes)
-            .await
-            .map_err(|_| self.managed.not_running())
+        let sent = self.managed.stdin.send(bytes).await;
+        sent.map_err(|_| self.managed.not_running())
+    }
+
+    /// As [`Attachment::send`], but returns as soon as the bytes are safe, with how many have been
+    /// accepted by then. They outlive the daemon on their way to the process.
+    pub async fn accept(&self, bytes: &[u8]) -> Result<u64, SessionError> {
+        self.touch();
+        let accepted = self.managed.stdin.accept(bytes).await;
+        accepted.map_err(|_| self.managed.not_running())
+    }
+
+    /// The process's input ends after what was accepted.
+    pub fn close_stdin(&self) {
+        self.touch();
+        self.managed.stdin.finish();
+    }
+
+    /// Resolves when the process has ended and its last words have been read.
+    pub async fn exited(&self) -> ProcessExit {
+        self.managed.exited().await
     }
 
     /// The session was used just now.
@@ -79,15 +159,6 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        self.managed.outlet.set_attached(false);
-        if self.managed.stdin.is_unfinished()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            let managed = Arc::clone(&self.managed);
-            runtime.spawn(async move {
-                // When the process takes no more input there is nothing left to finish.
-                let _ = managed.stdin.finish_message().await;
-            });
-        }
+        self.managed.outlet.detach();
     }
 }

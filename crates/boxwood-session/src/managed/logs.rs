@@ -79,6 +79,11 @@ impl Logs {
         }
     }
 
+    /// Bytes that an earlier daemon read and this one does not have.
+    pub(super) fn missed(&mut self, bytes: u64) {
+        self.dropped += bytes;
+    }
+
     pub(super) fn snapshot(&self) -> ProcessLogs {
         ProcessLogs {
             chunks: self.chunks.iter().cloned().collect(),

@@ -8,29 +8,31 @@ mod follow;
 mod logs;
 mod outlet;
 mod preview;
-mod stdin;
 mod stop;
 mod table;
 
 use std::sync::{Arc, Mutex};
 
-use boxwood_api::{ProcessId, ProcessInfo, ProcessSpec, ProcessStatus, Reason, SessionId};
+use boxwood_api::{
+    ProcessExit, ProcessId, ProcessInfo, ProcessSpec, ProcessStatus, Reason, SessionId,
+};
 use boxwood_backend::ProcessControl;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
 use crate::SessionError;
 use crate::activity::{Activity, lock};
+use crate::facts::Facts;
+use crate::input::Stdin;
 
 pub use attach::{Attachable, Attachment};
-pub(crate) use follow::launch;
+pub(crate) use follow::{Start, adopt, launch};
 pub use logs::{LogChunk, LogStream, ProcessLogs};
 pub(crate) use table::{Claim, ProcessTable};
 
 use logs::Logs;
 use outlet::Outlet;
 use preview::Preview;
-use stdin::Stdin;
 
 /// What a start does when a process of that id is running already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +61,8 @@ pub(crate) struct Managed {
     ended: watch::Sender<Option<Ended>>,
     /// Somebody asked for the end, so the signal that brings it is no riddle.
     asked: watch::Sender<bool>,
+    /// What the next daemon has to know of both.
+    facts: Facts,
     /// One permit: the attachment. Closed when the process is stopped or replaced.
     attachment: Arc<Semaphore>,
     stdin: Stdin,
@@ -79,6 +83,18 @@ impl Managed {
     /// When it ended, for choosing which one to forget first.
     pub(crate) fn ended_at(&self) -> Option<Timestamp> {
         self.ended.borrow().as_ref().map(|ended| ended.at)
+    }
+
+    pub(crate) async fn exited(&self) -> ProcessExit {
+        let mut ended = self.ended.subscribe();
+        // The sender is part of `self`, so the channel cannot close meanwhile.
+        let ended = ended.wait_for(Option::is_some).await;
+        let ended = ended.ok().and_then(|ended| ended.clone());
+        ProcessExit {
+            exit_code: ended.as_ref().and_then(|ended| ended.exit_code),
+            exited_at: ended.as_ref().map_or_else(Timestamp::now, |ended| ended.at),
+            reason: ended.and_then(|ended| ended.reason),
+        }
     }
 
     pub(crate) fn info(&self) -> ProcessInfo {

@@ -5,13 +5,16 @@ use std::time::Duration;
 use boxwood_backend::{ControlError, Scope};
 
 use super::Managed;
+use crate::facts::Fact;
 use crate::leash::{Killed, SIGTERM, kill_tree};
 
 impl Managed {
     /// Closes stdin, asks the tree to end, and kills what is left of it when the program has ended
     /// or the grace is over. Idempotent. Tells whether everything is really gone.
     pub(crate) async fn terminate(&self, grace: Duration) -> Killed {
-        self.asked.send_replace(true);
+        if !self.asked.send_replace(true) && self.is_running() {
+            self.facts.add(&Fact::Asked);
+        }
         self.abandon();
         self.stdin.close().await;
         if self.is_running() {

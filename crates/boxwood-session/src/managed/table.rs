@@ -126,6 +126,13 @@ impl ProcessTable {
         }
     }
 
+    /// Puts a process back that an earlier daemon started.
+    pub(crate) fn adopt(&self, managed: Arc<Managed>) {
+        let mut slots = lock(&self.0);
+        slots.insert(managed.id().clone(), Slot::Live(managed));
+        forget_oldest(&mut slots);
+    }
+
     pub(crate) fn get(&self, id: &ProcessId) -> Option<Arc<Managed>> {
         lock(&self.0).get(id).and_then(Slot::managed).cloned()
     }

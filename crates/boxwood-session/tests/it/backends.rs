@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::{ErrorCode, SpecRequest};
-use boxwood_session::TerminalSize;
 use boxwood_session::{
     Backends, Candidate, Choice, SessionError, Sessions, Settings, ShutdownBoxes, Stdio,
 };
+use boxwood_session::{Resume, TerminalSize};
 use boxwood_test_support::FakeBackend;
 
 use super::{asked, asked_with, eventually, id, in_time};
@@ -337,7 +337,7 @@ async fn what_a_box_can_do_is_its_own_backends() {
     let terminal = || Stdio::Terminal(TerminalSize { rows: 24, cols: 80 });
     for (backend, has_one) in [("one", true), ("two", false)] {
         let asked = asked_with(backend, "true", on(backend));
-        let live = in_time(roof.sessions.stream(asked, terminal())).await;
+        let live = in_time(roof.sessions.stream(asked, terminal(), Resume::Never)).await;
         assert_eq!(live.is_ok(), has_one, "{backend}");
         if let Err(error) = live {
             assert_eq!(error.to_string(), "the two backend has no terminals");

@@ -1,7 +1,7 @@
 //! Commands whose input and output flow while they run.
 
 use boxwood_api::{ErrorCode, ExecStatus, Reason};
-use boxwood_session::{LiveControl, LiveEvent, LiveExec, Stdio, TerminalSize};
+use boxwood_session::{LiveControl, LiveEvent, LiveExec, Resume, Stdio, TerminalSize};
 use tokio::sync::mpsc::Receiver;
 
 use super::{asked, asked_with, eventually, house, id, in_time, is_running, unique_nap};
@@ -55,9 +55,13 @@ fn split(live: LiveExec) -> (LiveControl, Receiver<LiveEvent>) {
 async fn input_goes_in_and_output_comes_out_while_it_runs() {
     let house = house();
     let cmd = "read a; echo got $a; read b; echo also $b >&2; exit 7";
-    let live = in_time(house.sessions.stream(asked("s", cmd), Stdio::Pipes))
-        .await
-        .expect("it starts");
+    let live = in_time(
+        house
+            .sessions
+            .stream(asked("s", cmd), Stdio::Pipes, Resume::Never),
+    )
+    .await
+    .expect("it starts");
     let (mut control, mut events) = split(live);
     in_time(control.write_stdin(b"one\n")).await.expect("taken");
     hear_until(&mut events, "got one\n").await;
@@ -82,11 +86,11 @@ async fn input_goes_in_and_output_comes_out_while_it_runs() {
 #[tokio::test]
 async fn closed_input_is_an_end_of_file() {
     let house = house();
-    let live = in_time(
-        house
-            .sessions
-            .stream(asked("s", "cat; echo eof"), Stdio::Pipes),
-    )
+    let live = in_time(house.sessions.stream(
+        asked("s", "cat; echo eof"),
+        Stdio::Pipes,
+        Resume::Never,
+    ))
     .await
     .expect("it starts");
     let (mut control, mut events) = split(live);
@@ -104,9 +108,13 @@ async fn closed_input_is_an_end_of_file() {
 async fn a_slow_reader_loses_nothing() {
     let house = house();
     let cmd = "head -c 5000000 /dev/zero; echo; echo last";
-    let live = in_time(house.sessions.stream(asked("s", cmd), Stdio::Output))
-        .await
-        .expect("it starts");
+    let live = in_time(
+        house
+            .sessions
+            .stream(asked("s", cmd), Stdio::Output, Resume::Never),
+    )
+    .await
+    .expect("it starts");
     let (_control, mut events) = split(live);
     // Long enough for the command to be held up by the full channel and the full pipe.
     tokio::time::sleep(std::time::Duration::from_millis(800)).await;
@@ -120,9 +128,13 @@ async fn a_dropped_stream_kills_the_tree() {
     let house = house();
     let nap = unique_nap();
     let cmd = format!("(setsid sleep {nap} &); sleep {nap}");
-    let live = in_time(house.sessions.stream(asked("s", &cmd), Stdio::Pipes))
-        .await
-        .expect("it starts");
+    let live = in_time(
+        house
+            .sessions
+            .stream(asked("s", &cmd), Stdio::Pipes, Resume::Never),
+    )
+    .await
+    .expect("it starts");
     eventually("the command", || is_running(&nap)).await;
     drop(live);
     eventually("its end", || !is_running(&nap)).await;
@@ -133,9 +145,13 @@ async fn a_dropped_stream_kills_the_tree() {
 async fn a_dropped_control_only_closes_the_input() {
     let house = house();
     let cmd = "cat; echo after";
-    let live = in_time(house.sessions.stream(asked("s", cmd), Stdio::Pipes))
-        .await
-        .expect("it starts");
+    let live = in_time(
+        house
+            .sessions
+            .stream(asked("s", cmd), Stdio::Pipes, Resume::Never),
+    )
+    .await
+    .expect("it starts");
     let (control, mut events) = split(live);
     drop(control);
     assert_eq!(hear(&mut events).await.stdout, b"after\n");
@@ -146,9 +162,13 @@ async fn signals_reach_the_tree_and_are_no_riddle() {
     let house = house();
     let nap = unique_nap();
     let cmd = format!("echo ready; sleep {nap} & wait");
-    let live = in_time(house.sessions.stream(asked("s", &cmd), Stdio::Output))
-        .await
-        .expect("it starts");
+    let live = in_time(
+        house
+            .sessions
+            .stream(asked("s", &cmd), Stdio::Output, Resume::Never),
+    )
+    .await
+    .expect("it starts");
     let (control, mut events) = split(live);
     hear_until(&mut events, "ready\n").await;
     eventually("the child", || is_running(&nap)).await;
@@ -175,9 +195,13 @@ async fn a_stream_ends_at_its_timeout() {
     let nap = unique_nap();
     let cmd = format!("echo before; sleep {nap}");
     let admission = asked_with("s", &cmd, |request| request.timeout_sec = Some(1));
-    let live = in_time(house.sessions.stream(admission, Stdio::Output))
-        .await
-        .expect("it starts");
+    let live = in_time(
+        house
+            .sessions
+            .stream(admission, Stdio::Output, Resume::Never),
+    )
+    .await
+    .expect("it starts");
     let (_control, mut events) = split(live);
     let heard = hear(&mut events).await;
     assert_eq!(heard.stdout, b"before\n");
@@ -203,11 +227,11 @@ async fn a_terminal_is_one() {
     let house = house();
     let size = TerminalSize { rows: 33, cols: 99 };
     let cmd = "tty >/dev/null && echo terminal; stty size; read x; stty size; echo bye";
-    let live = in_time(
-        house
-            .sessions
-            .stream(asked("s", cmd), Stdio::Terminal(size)),
-    )
+    let live = in_time(house.sessions.stream(
+        asked("s", cmd),
+        Stdio::Terminal(size),
+        Resume::Never,
+    ))
     .await
     .expect("it starts");
     let (mut control, mut events) = split(live);
@@ -226,21 +250,23 @@ async fn a_program_can_be_given_without_a_shell() {
     let argv = ["printf", "%s|", "a b", "$HOME"]
         .map(str::to_owned)
         .to_vec();
-    let live = in_time(
-        house
-            .sessions
-            .stream_argv(asked("s", "x"), argv, Stdio::Output),
-    )
+    let live = in_time(house.sessions.stream_argv(
+        asked("s", "x"),
+        argv,
+        Stdio::Output,
+        Resume::Never,
+    ))
     .await
     .expect("it starts");
     let (_control, mut events) = split(live);
     assert_eq!(hear(&mut events).await.stdout, b"a b|$HOME|");
     let missing = vec!["no-such-program".to_owned()];
-    let live = in_time(
-        house
-            .sessions
-            .stream_argv(asked("s", "x"), missing, Stdio::Output),
-    )
+    let live = in_time(house.sessions.stream_argv(
+        asked("s", "x"),
+        missing,
+        Stdio::Output,
+        Resume::Never,
+    ))
     .await
     .expect("a program that is missing exits 127");
     let (_control, mut events) = split(live);
@@ -254,11 +280,12 @@ async fn a_program_can_be_given_without_a_shell() {
     ));
     assert!(!heard.stderr.is_empty());
     assert!(
-        in_time(
-            house
-                .sessions
-                .stream_argv(asked("s", "x"), Vec::new(), Stdio::Output)
-        )
+        in_time(house.sessions.stream_argv(
+            asked("s", "x"),
+            Vec::new(),
+            Stdio::Output,
+            Resume::Never
+        ))
         .await
         .is_err()
     );

@@ -6,7 +6,7 @@ use std::time::Duration;
 use boxwood_api::{SessionId, SpecRequest};
 use boxwood_policy::{Admission, Origin, PolicyRules, ProfileConfig, admit};
 use boxwood_server::{Config, Flags, config};
-use boxwood_session::{Backends, Sessions, Settings, ShutdownBoxes, Stdio};
+use boxwood_session::{Backends, Resume, Sessions, Settings, ShutdownBoxes, Stdio};
 use boxwood_skills::SkillStore;
 
 use super::print_notices;
@@ -185,7 +185,7 @@ async fn talk(
         Connect::Input => Stdio::Pipes,
         Connect::Terminal => Stdio::Terminal(terminal::size().into()),
     };
-    let live = sessions.stream_argv(admission, argv, stdio).await?;
+    let live = sessions.stream_argv(admission, argv, stdio, Resume::Never).await?;
     let (control, events) = live.split();
     conversation::hold(Control::Here(control), Events::Here(events), how).await
 }

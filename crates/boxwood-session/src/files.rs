@@ -1,0 +1,58 @@
+//! What of a program outlives the daemon, beside its pipes.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::facts::{Fact, Facts};
+use crate::journal::{Journal, wrong};
+
+pub(crate) struct Files {
+    pub(crate) stdin: Journal,
+    pub(crate) stdout: Journal,
+    pub(crate) stderr: Journal,
+    pub(crate) facts: Facts,
+}
+
+impl Files {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            stdin: Journal::new("stdin")?,
+            stdout: Journal::new("stdout")?,
+            stderr: Journal::new("stderr")?,
+            facts: Facts::new()?,
+        })
+    }
+
+    /// In the order in which [`Files::kept`] takes them.
+    pub(crate) fn all(&self) -> Vec<Arc<OwnedFd>> {
+        [&self.stdin, &self.stdout, &self.stderr]
+            .into_iter()
+            .flat_map(Journal::files)
+            .chain([self.facts.file()])
+            .collect()
+    }
+
+    pub(crate) fn kept(files: Vec<OwnedFd>) -> io::Result<(Self, Vec<Fact>)> {
+        let files: [OwnedFd; 7] = files
+            .try_into()
+            .map_err(|_| wrong("a program has another number of files"))?;
+        let [
+            stdin,
+            stdin_out,
+            stdout,
+            stdout_out,
+            stderr,
+            stderr_out,
+            facts,
+        ] = files;
+        let (facts, told) = Facts::from_file(facts)?;
+        let files = Self {
+            stdin: Journal::from_files(stdin, stdin_out)?,
+            stdout: Journal::from_files(stdout, stdout_out)?,
+            stderr: Journal::from_files(stderr, stderr_out)?,
+            facts,
+        };
+        Ok((files, told))
+    }
+}

@@ -1,0 +1,452 @@
+//! A program's standard input, on its way.
+//!
+//! Comes in: messages of whoever may write. Goes out: their bytes to the program, in order, each
+//! exactly once. A message is accepted when it is in the journal as a whole; from then on it reaches the
+//! program even when its sender, or the daemon, is gone. Never here: who may write.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::{future::poll_fn, pin::Pin};
+
+use boxwood_backend::Input;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::watch;
+
+use crate::activity::lock;
+use crate::journal::Journal;
+
+/// Accepted and not yet taken by the program; beyond it the sender waits.
+const AHEAD_BYTES: u64 = 1024 * 1024;
+/// One move to the pipe.
+const MOVE_BYTES: u64 = 64 * 1024;
+
+type Writer = Box<dyn Input>;
+
+/// The program takes no more input.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Door {
+    Open,
+    /// What was accepted still goes in, nothing else does.
+    Finishing,
+    /// At once, whatever is left.
+    Shut,
+    /// Nobody writes to the program any more.
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    door: Door,
+    fed: u64,
+}
+
+struct Shared {
+    journal: Journal,
+    /// One message after the other.
+    accepting: Mutex<()>,
+    progress: watch::Sender<Progress>,
+}
+
+impl Shared {
+    /// The door only ever closes.
+    fn close_to(&self, door: Door) {
+        self.progress.send_if_modified(|progress| {
+            let closes = progress.door < door;
+            if closes {
+                progress.door = door;
+            }
+            closes
+        });
+    }
+
+    fn has_room(&self) -> bool {
+        self.journal.undelivered() < AHEAD_BYTES
+    }
+
+    fn accept_now(&self, bytes: &[u8]) -> Result<u64, Closed> {
+        let _one_at_a_time = lock(&self.accepting);
+        if self.progress.borrow().door != Door::Open {
+            return Err(Closed);
+        }
+        let end = self.journal.append(bytes).map_err(|error| {
+            tracing::error!(%error, "input could not be kept for a program");
+            Closed
+        })?;
+        // Wakes the feeder.
+        self.progress.send_modify(|_| {});
+        Ok(end)
+    }
+}
+
+/// The way in. Dropped, the input is closed at once.
+pub(crate) struct Stdin(Arc<Shared>);
+
+/// Carries what is accepted to the program, for as long as it is polled. Dropped, the program's input
+/// ends.
+pub(crate) struct Feeder {
+    shared: Arc<Shared>,
+    writer: Option<Writer>,
+}
+
+/// Both halves of one program's input. The journal may have bytes that an earlier daemon accepted.
+pub(crate) fn begin(writer: Option<Writer>, journal: Journal) -> (Stdin, Feeder) {
+    let door = match &writer {
+        None => Door::Closed,
+        Some(_) if journal.is_sealed() => Door::Finishing,
+        Some(_) => Door::Open,
+    };
+    let fed = journal.delivered();
+    let shared = Arc::new(Shared {
+        journal,
+        accepting: Mutex::default(),
+        progress: watch::Sender::new(Progress { door, fed }),
+    });
+    let feeder = Feeder {
+        shared: Arc::clone(&shared),
+        writer,
+    };
+    (Stdin(shared), feeder)
+}
+
+impl Stdin {
+    /// Returns when the message is safe, with how many bytes have been accepted by then. Waits while
+    /// too much is ahead of it. Cancel-safe: all of it was accepted, or nothing.
+    pub(crate) async fn accept(&self, bytes: &[u8]) -> Result<u64, Closed> {
+        let mut progress = self.0.progress.subscribe();
+        // The sender is part of `self`, so the channel cannot close meanwhile.
+        let _ = progress
+            .wait_for(|now| now.door != Door::Open || self.0.has_room())
+            .await;
+        self.0.accept_now(bytes)
+    }
+
+    /// Returns when the program has the message too. Dropped half-way, the rest of what was accepted
+    /// goes in all the same.
+    pub(crate) async fn send(&self, bytes: &[u8]) -> Result<u64, Closed> {
+        let end = self.accept(bytes).await?;
+        let mut progress = self.0.progress.subscribe();
+        let seen = progress
+            .wait_for(|now| now.fed >= end || now.door >= Door::Shut)
+            .await;
+        match seen {
+            Ok(now) if now.fed >= end => Ok(end),
+            Ok(_) | Err(_) => Err(Closed),
+        }
+    }
+
+    /// All bytes that were ever accepted.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.0.journal.end()
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.progress.borrow().door == Door::Open
+    }
+
+    /// Accepts nothing more; the input ends after what was accepted, whichever daemon is there then.
+    pub(crate) fn finish(&self) {
+        let _one_at_a_time = lock(&self.0.accepting);
+        if self.is_open() {
+            if let Err(error) = self.0.journal.seal() {
+                tracing::warn!(%error, "the next daemon will not know that an input is over");
+            }
+            self.0.close_to(Door::Finishing);
+        }
+    }
+
+    /// Ends the input at once, also in the middle of a message. Returns when it is over.
+    pub(crate) async fn close(&self) {
+        self.0.close_to(Door::Shut);
+        let mut progress = self.0.progress.subscribe();
+        let _ = progress.wait_for(|now| now.door == Door::Closed).await;
+    }
+
+    fn poll_room(&self, room: &mut Option<Room>, context: &mut Context<'_>) -> Poll<()> {
+        let waiting = room.get_or_insert_with(|| {
+            let shared = Arc::clone(&self.0);
+            Box::pin(async move {
+                let mut progress = shared.progress.subscribe();
+                let _ = progress
+                    .wait_for(|now| now.door != Door::Open || shared.has_room())
+                    .await;
+            })
+        });
+        std::task::ready!(waiting.as_mut().poll(context));
+        *room = None;
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Stdin {
+    fn drop(&mut self) {
+        self.0.close_to(Door::Shut);
+    }
+}
+
+impl Feeder {
+    /// Ends when the input is over.
+    pub(crate) async fn run(mut self) {
+        let Some(mut writer) = self.writer.take() else {
+            return;
+        };
+        let mut progress = self.shared.progress.subscribe();
+        let over = async {
+            let _ = progress.wait_for(|now| now.door >= Door::Shut).await;
+        };
+        tokio::select! {
+            biased;
+            () = over => {}
+            () = feed(&self.shared, &mut writer) => {}
+        }
+        // Before the door is said to be closed.
+        drop(writer);
+    }
+}
+
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        self.writer = None;
+        self.shared.close_to(Door::Closed);
+    }
+}
+
+async fn feed(shared: &Shared, writer: &mut Writer) {
+    let journal = &shared.journal;
+    let mut progress = shared.progress.subscribe();
+    loop {
+        // Also what was handed on by a move that never came to its end.
+        journal.handed_out();
+        let fed = journal.delivered();
+        journal.forget_before(fed);
+        shared.progress.send_if_modified(|now| {
+            let moved = now.fed != fed;
+            now.fed = fed;
+            moved
+        });
+        let door = progress.borrow_and_update().door;
+        let ahead = journal.undelivered().min(MOVE_BYTES);
+        if ahead == 0 {
+            if door != Door::Open {
+                // Flushes what a writer may hold back; dropping it is the end of file.
+                let _ = writer.shutdown().await;
+                return;
+            }
+            if progress.changed().await.is_err() {
+                return;
+            }
+            continue;
+        }
+        // Never more than was accepted: behind it there may be the rest of a torn write.
+        let most = usize::try_from(ahead).unwrap_or(usize::MAX);
+        let moved =
+            poll_fn(|context| Pin::new(&mut **writer).poll_feed(context, journal.reader(), most));
+        if !matches!(moved.await, Ok(1..)) {
+            return;
+        }
+        tokio::task::coop::consume_budget().await;
+    }
+}
+
+type Room = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The same way in for those who write bytes instead of messages. Written means accepted.
+pub(crate) struct Bytes {
+    stdin: Arc<Stdin>,
+    room: Option<Room>,
+    on_drop: OnDrop,
+}
+
+/// What becomes of the input when its writer is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnDrop {
+    /// It ends.
+    Finish,
+    /// It stays open for the next writer.
+    Keep,
+}
+
+impl Bytes {
+    pub(crate) fn new(stdin: Arc<Stdin>, on_drop: OnDrop) -> Self {
+        Self {
+            stdin,
+            room: None,
+            on_drop,
+        }
+    }
+}
+
+impl AsyncWrite for Bytes {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        std::task::ready!(this.stdin.poll_room(&mut this.room, context));
+        let accepted = this.stdin.0.accept_now(bytes);
+        Poll::Ready(match accepted {
+            Ok(_) => Ok(bytes.len()),
+            Err(Closed) => Err(io::ErrorKind::BrokenPipe.into()),
+        })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stdin.finish();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        if self.on_drop == OnDrop::Finish {
+            self.stdin.finish();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use boxwood_backend::Copied;
+    use tokio::io::{AsyncReadExt as _, DuplexStream};
+
+    use super::*;
+
+    fn begun(room: usize) -> (Stdin, Feeder, DuplexStream) {
+        let (writer, reader) = tokio::io::duplex(room);
+        let journal = Journal::new("stdin").expect("a journal");
+        let (stdin, feeder) = begin(Some(Box::new(Copied(writer))), journal);
+        (stdin, feeder, reader)
+    }
+
+    #[tokio::test]
+    async fn a_message_left_half_written_is_finished_before_the_next() {
+        let (stdin, feeder, mut reader) = begun(4);
+        tokio::spawn(feeder.run());
+        {
+            let send = std::pin::pin!(stdin.send(b"0123456789\n"));
+            assert!(futures_util::poll!(send).is_pending());
+        }
+        let mut got = vec![0; 16];
+        let (sent, read) = tokio::join!(stdin.send(b"next\n"), reader.read_exact(&mut got));
+        assert_eq!(sent, Ok(16));
+        read.expect("sixteen bytes");
+        assert_eq!(got, b"0123456789\nnext\n");
+    }
+
+    #[tokio::test]
+    async fn closing_interrupts_a_write_that_waits() {
+        let (stdin, feeder, mut reader) = begun(4);
+        tokio::spawn(feeder.run());
+        let (sent, ()) = tokio::join!(stdin.send(b"0123456789\n"), stdin.close());
+        assert_eq!(sent, Err(Closed));
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).await.expect("an end");
+        assert!(got.len() <= 4);
+        assert_eq!(stdin.send(b"x").await, Err(Closed));
+    }
+
+    #[tokio::test]
+    async fn the_input_ends_after_what_was_accepted() {
+        let (stdin, feeder, mut reader) = begun(4);
+        tokio::spawn(feeder.run());
+        assert_eq!(stdin.accept(b"0123456789").await, Ok(10));
+        stdin.finish();
+        assert_eq!(stdin.accept(b"late").await, Err(Closed));
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).await.expect("an end");
+        assert_eq!(got, b"0123456789");
+    }
+
+    #[tokio::test]
+    async fn a_sender_waits_when_too_much_is_ahead() {
+        let (stdin, feeder, mut reader) = begun(64 * 1024);
+        let most = usize::try_from(AHEAD_BYTES).expect("small");
+        assert!(stdin.accept(&vec![b'x'; most]).await.is_ok());
+        {
+            let accept = std::pin::pin!(stdin.accept(b"more"));
+            assert!(futures_util::poll!(accept).is_pending());
+        }
+        assert_eq!(stdin.accepted(), AHEAD_BYTES, "nothing of it was accepted");
+        tokio::spawn(feeder.run());
+        let mut got = vec![0; most + 4];
+        let (accepted, read) = tokio::join!(stdin.accept(b"more"), reader.read_exact(&mut got));
+        assert_eq!(accepted, Ok(AHEAD_BYTES + 4));
+        read.expect("all of it");
+        assert!(got.ends_with(b"xmore"));
+    }
+
+    /// The daemon is killed while half a message is in the pipe, with the rest of a torn write behind.
+    #[tokio::test]
+    async fn the_next_daemon_hands_on_what_was_accepted_and_nothing_twice() {
+        let (pipe_reader, pipe_writer) = tokio::net::unix::pipe::pipe().map_or_else(
+            |error| panic!("a pipe: {error}"),
+            |(writer, reader)| (reader, writer),
+        );
+        let journal = Journal::new("stdin").expect("a journal");
+        let files = journal
+            .files()
+            .map(|file| file.try_clone().expect("a duplicate"));
+        let message: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+        let (stdin, feeder) = begin(Some(Box::new(Copied(pipe_writer))), journal);
+        assert!(stdin.accept(&message).await.is_ok());
+        let mut feeding = Box::pin(feeder.run());
+        let while_it_is_full = tokio::time::timeout(Duration::from_millis(200), feeding.as_mut());
+        assert!(while_it_is_full.await.is_err(), "the pipe is full");
+        let [writer, reader] = files;
+        rustix::io::pwrite(&writer, b"torn", message.len() as u64).expect("written");
+        let mut next = Journal::from_files(writer, reader).expect("a journal");
+        assert_eq!(next.end(), message.len() as u64);
+        let fed = usize::try_from(next.delivered()).expect("small");
+        assert!(fed > 0 && fed < message.len());
+        // What is in the pipe stays there; the rest comes through another writer.
+        let mut pipe_reader = pipe_reader;
+        let mut got = vec![0; fed];
+        pipe_reader
+            .read_exact(&mut got)
+            .await
+            .expect("the first part");
+        let (writer, mut reader) = tokio::io::duplex(1024);
+        next.seal().expect("closed by its client");
+        next = adopted(next);
+        let (again, feeder) = begin(Some(Box::new(Copied(writer))), next);
+        assert!(!again.is_open());
+        tokio::spawn(feeder.run());
+        reader.read_to_end(&mut got).await.expect("the rest");
+        assert!(got == message);
+    }
+
+    fn adopted(journal: Journal) -> Journal {
+        let [writer, reader] = journal
+            .files()
+            .map(|file| file.try_clone().expect("a duplicate"));
+        Journal::from_files(writer, reader).expect("a journal")
+    }
+
+    #[tokio::test]
+    async fn written_bytes_are_accepted_bytes() {
+        let (stdin, feeder, mut reader) = begun(8);
+        tokio::spawn(feeder.run());
+        let stdin = Arc::new(stdin);
+        let mut bytes = Bytes::new(Arc::clone(&stdin), OnDrop::Keep);
+        bytes.write_all(b"one").await.expect("taken");
+        drop(bytes);
+        assert!(stdin.is_open());
+        let mut bytes = Bytes::new(Arc::clone(&stdin), OnDrop::Finish);
+        bytes.write_all(b" two").await.expect("taken");
+        drop(bytes);
+        assert!(!stdin.is_open());
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).await.expect("an end");
+        assert_eq!(got, b"one two");
+    }
+}
