@@ -24,6 +24,8 @@ const NEXT_INCARNATION: &str = "next_incarnation";
 /// News of a box that is, or was, there whether it is written or not.
 #[derive(Clone, Debug)]
 pub(crate) enum Note {
+    /// Incarnations are given out from this one on.
+    Begun(u64),
     /// Found alive without a row.
     Restored(Row),
     Ready(u64),
@@ -39,7 +41,8 @@ impl Note {
         match self {
             Self::Restored(row) => row.incarnation,
             Self::Ended(end) => end.incarnation,
-            Self::Ready(incarnation)
+            Self::Begun(incarnation)
+            | Self::Ready(incarnation)
             | Self::Spec(incarnation, _)
             | Self::Leased(incarnation, _)
             | Self::Forgotten(incarnation) => *incarnation,
@@ -69,8 +72,9 @@ impl Store {
         let incarnation = note.incarnation();
         if matches!(note, Note::Ended(_) | Note::Forgotten(_)) {
             // Nobody reads what was to be said of it before.
-            self.deferred
-                .retain(|earlier| earlier.incarnation() != incarnation);
+            self.deferred.retain(|earlier| {
+                matches!(earlier, Note::Begun(_)) || earlier.incarnation() != incarnation
+            });
         }
         self.deferred.push(note);
         if let Err(error) = self.write_deferred()
@@ -187,6 +191,7 @@ fn read_row(incarnation: u64, row: &rusqlite::Row<'_>) -> Result<Row, Unreadable
 
 fn apply(transaction: &Transaction<'_>, note: &Note) -> rusqlite::Result<()> {
     match note {
+        Note::Begun(incarnation) => give_out_from(transaction, *incarnation),
         Note::Restored(row) => put(transaction, row),
         Note::Ready(incarnation) => change(
             transaction,
@@ -250,11 +255,15 @@ fn put(transaction: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
             row.created_at.as_millisecond(),
         ],
     )?;
+    give_out_from(transaction, row.incarnation.saturating_add(1))
+}
+
+fn give_out_from(transaction: &Transaction<'_>, incarnation: u64) -> rusqlite::Result<()> {
     change(
         transaction,
         "INSERT INTO meta (name, value) VALUES (?1, ?2)
          ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
-        params![NEXT_INCARNATION, row.incarnation.saturating_add(1)],
+        params![NEXT_INCARNATION, incarnation],
     )
 }
 

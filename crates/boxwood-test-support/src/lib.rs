@@ -6,9 +6,11 @@
 
 mod asked;
 mod fake;
+mod small_disk;
 
 pub use asked::{AskedError, admission, admission_for, admission_under};
 pub use fake::{FakeBackend, FakeBox, FakeHost, FakeImages, Fault, Point};
+pub use small_disk::SmallDisk;
 
 #[cfg(feature = "daemon")]
 pub mod daemon;

@@ -11,7 +11,7 @@ use boxwood_api::SessionId;
 use jiff::Timestamp;
 use rusqlite::{Connection, OpenFlags};
 
-use super::{NEXT_INCARNATION, Store};
+use super::{NEXT_INCARNATION, Note, Store};
 use crate::error::{LedgerError, OpenError, directory_of, is_busy, is_damage, is_full};
 use crate::schema::{self, Found};
 use crate::{End, Opened};
@@ -195,16 +195,24 @@ fn start(path: &Path, connection: Connection, opened: Opened) -> rusqlite::Resul
         |row| row.get(0),
     )?;
     let ends = read_ends(&connection)?;
+    let mut store = Store {
+        path: path.to_owned(),
+        connection,
+        homeless: false,
+        deferred: Vec::new(),
+    };
+    let next_incarnation = written.unwrap_or_else(|| {
+        let first = first_incarnation();
+        // At once: a box that is found alive has an older number, which must not be the last word on
+        // where they went on.
+        store.note(Note::Begun(first));
+        first
+    });
     Ok(Start {
-        store: Store {
-            path: path.to_owned(),
-            connection,
-            homeless: false,
-            deferred: Vec::new(),
-        },
+        store,
         opened,
         ends,
-        next_incarnation: written.unwrap_or_else(first_incarnation),
+        next_incarnation,
     })
 }
 

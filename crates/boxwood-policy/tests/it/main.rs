@@ -10,5 +10,6 @@ mod mounts;
 mod place;
 mod profiles;
 mod properties;
+mod records;
 mod twins;
 mod wish;

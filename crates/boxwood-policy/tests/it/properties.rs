@@ -17,7 +17,7 @@ use crate::wish::opened;
 static DESCRIPTOR: LazyLock<OpenedPath> = LazyLock::new(|| opened("/", "/"));
 
 /// Many facts around one descriptor: policy never uses it.
-fn opened_as(given: &str, real: &str) -> OpenedPath {
+pub(crate) fn opened_as(given: &str, real: &str) -> OpenedPath {
     OpenedPath {
         given: given.to_owned(),
         real_path: PathBuf::from(real),
@@ -25,7 +25,7 @@ fn opened_as(given: &str, real: &str) -> OpenedPath {
     }
 }
 
-fn origins() -> impl Strategy<Value = Origin> {
+pub(crate) fn origins() -> impl Strategy<Value = Origin> {
     prop_oneof![
         Just(Origin::Operator),
         Just(Origin::Client),
@@ -33,7 +33,7 @@ fn origins() -> impl Strategy<Value = Origin> {
     ]
 }
 
-fn modes() -> impl Strategy<Value = MountMode> {
+pub(crate) fn modes() -> impl Strategy<Value = MountMode> {
     prop_oneof![
         Just(MountMode::None),
         Just(MountMode::Ro),
@@ -61,7 +61,7 @@ fn lockable() -> impl Strategy<Value = LockableField> {
 }
 
 prop_compose! {
-    fn numbers()(
+    pub(crate) fn numbers()(
         timeout_sec in option::of(1..5000u64),
         cpus in option::of(0.1..16.0f64),
         memory_mb in option::of(32..10_000u64),
@@ -99,7 +99,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn rules()(own in maxima(), hard in maxima(), locked in vec(lockable(), 0..10), backend in option::of("[a-z]{1,6}")) -> PolicyRules {
+    pub(crate) fn rules()(own in maxima(), hard in maxima(), locked in vec(lockable(), 0..10), backend in option::of("[a-z]{1,6}")) -> PolicyRules {
         let table = ProfileConfig {
             backend,
             max_timeout_sec: own.timeout_sec,
