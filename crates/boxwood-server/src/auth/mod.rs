@@ -8,5 +8,5 @@ mod peer;
 mod tokens;
 
 pub(crate) use browser::{FromElsewhere, check_browser, check_host};
-pub(crate) use peer::{Peer, Transport, Trust};
+pub(crate) use peer::{Peer, Transport, Trust, Who};
 pub use tokens::{NewToken, TokenError, TokenInfo, Tokens};

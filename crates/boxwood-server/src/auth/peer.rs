@@ -10,6 +10,8 @@ use crate::config::PeerNetwork;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) transport: Transport,
+    /// Whose connections are counted together.
+    pub(crate) who: Who,
     /// No token needed.
     pub(crate) trusted: bool,
     /// No token needed on LangBot's own routes.
@@ -23,6 +25,27 @@ pub(crate) enum Transport {
         local: IpAddr,
     },
     Unix,
+}
+
+/// A local user, or a machine elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Who {
+    Uid(u32),
+    Address(IpAddr),
+    Unknown,
+}
+
+impl Who {
+    /// A machine has a whole network of IPv6 addresses to itself; all of them are one peer.
+    fn at(address: IpAddr) -> Self {
+        Self::Address(match address.to_canonical() {
+            IpAddr::V6(v6) => {
+                let network = u128::from(v6) & !u128::from(u64::MAX);
+                IpAddr::V6(network.into())
+            }
+            v4 @ IpAddr::V4(_) => v4,
+        })
+    }
 }
 
 /// The uids that need no token.
@@ -62,17 +85,18 @@ impl Trust {
     pub(crate) fn judge_tcp(&self, peer: SocketAddr, local: SocketAddr) -> Peer {
         let local_ip = local.ip().to_canonical();
         let loopback = peer.ip().to_canonical().is_loopback() && local_ip.is_loopback();
-        let trusted = loopback
-            && match tcp_peer_uid(peer, local) {
-                Ok(owner) => owner.is_some_and(|uid| self.has(uid)),
-                Err(error) => {
-                    tracing::warn!(%peer, %error, "the owner of a local connection could not be found; it needs a token");
-                    false
-                }
-            };
+        let owner = if loopback {
+            tcp_peer_uid(peer, local).unwrap_or_else(|error| {
+                tracing::warn!(%peer, %error, "the owner of a local connection could not be found; it needs a token");
+                None
+            })
+        } else {
+            None
+        };
         Peer {
             transport: Transport::Tcp { local: local_ip },
-            trusted,
+            who: owner.map_or_else(|| Who::at(peer.ip()), Who::Uid),
+            trusted: owner.is_some_and(|uid| self.has(uid)),
             langbot: self
                 .langbot_peers
                 .iter()
@@ -83,6 +107,7 @@ impl Trust {
     pub(crate) fn judge_unix(&self, uid: Option<u32>) -> Peer {
         Peer {
             transport: Transport::Unix,
+            who: uid.map_or(Who::Unknown, Who::Uid),
             trusted: uid.is_some_and(|uid| self.has(uid)),
             langbot: false,
         }
@@ -154,6 +179,20 @@ mod tests {
         ] {
             assert_eq!(trust.judge_unix(uid).trusted, expected, "{uid:?}");
         }
+    }
+
+    #[test]
+    fn connections_are_counted_by_user_here_and_by_machine_elsewhere() {
+        let trust = Trust::new(0, &[]);
+        let who = |peer: &str| {
+            let local = "[2001:db8::9]:5410".parse().expect("address");
+            trust.judge_tcp(peer.parse().expect("address"), local).who
+        };
+        assert_eq!(who("[2001:db8::1:1]:9"), who("[2001:db8::2:2]:10"));
+        assert_ne!(who("[2001:db8::1]:9"), who("[2001:db8:0:1::1]:9"));
+        assert_eq!(who("192.0.2.1:9"), who("[::ffff:192.0.2.1]:10"));
+        assert_ne!(who("192.0.2.1:9"), who("192.0.2.2:9"));
+        assert_eq!(trust.judge_unix(Some(7)).who, Who::Uid(7));
     }
 
     #[test]

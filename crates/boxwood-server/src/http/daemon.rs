@@ -171,7 +171,9 @@ fn liveness(app: &App, word: &'static str) -> Liveness {
 #[utoipa::path(get, path = "/metrics", tag = "daemon",
     responses((status = 200, description = "Prometheus text", body = String, content_type = "text/plain")))]
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let text = app.metrics.render(&app.sessions.status());
+    let text = app
+        .metrics
+        .render(&app.sessions.status(), &app.sessions.load());
     let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(header::CONTENT_TYPE, content_type)], text).into_response()
 }

@@ -106,6 +106,11 @@ impl IntoResponse for ApiError {
                 .headers_mut()
                 .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        if code == ErrorCode::Capacity {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         if let Some(cause) = cause {
             response.extensions_mut().insert(Cause(cause));
         }

@@ -17,6 +17,7 @@ use super::App;
 use super::error::{ApiError, Cause};
 use super::ids::has_valid_escapes;
 use crate::auth::{Peer, Transport, check_browser, check_host};
+use crate::load::{Weight, weigh};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -25,12 +26,20 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The outermost layer: gives each request an id and writes down how it ended.
-pub(crate) async fn account(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(crate) async fn account(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let started = Instant::now();
+    // Whoever reads the body adds to it; it is all given back when the answer is there.
+    let weight = Weight::new(app.sessions.budget());
+    request.extensions_mut().insert(weight.clone());
     let id = request_id(request.headers(), &app.request_ids);
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let mut response = next.run(request).await;
+    let mut response = weigh(next.run(request).await, app.sessions.budget());
+    drop(weight);
     let status = response.status();
     let route = route.as_ref().map_or("unknown", MatchedPath::as_str);
     let elapsed = started.elapsed();

@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 
 use super::App;
 use super::error::{ApiError, ApiResult};
+use crate::load::Weight;
 
 /// A JSON object in the body. No body at all is an empty object.
 pub(crate) struct JsonBody<T>(pub(crate) T);
@@ -27,7 +28,9 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for JsonBody<T> {
 
     async fn from_request(request: Request, app: &Arc<App>) -> ApiResult<Self> {
         is_json(request.headers())?;
-        let bytes = read(request, app.http.max_body_bytes, app.body_timeout()).await?;
+        let weight = Weight::of(&request, app.sessions.budget());
+        let limit = app.http.max_body_bytes;
+        let bytes = read(request, limit, app.body_timeout(), &weight).await?;
         parse(&bytes).map(Self)
     }
 }
@@ -61,7 +64,13 @@ fn is_json(headers: &HeaderMap) -> ApiResult<()> {
     )
 }
 
-async fn read(request: Request, limit: usize, timeout: Duration) -> ApiResult<Bytes> {
+/// `weight` has what was read, and has to live for as long as what comes of it.
+async fn read(
+    request: Request,
+    limit: usize,
+    timeout: Duration,
+    weight: &Weight,
+) -> ApiResult<Bytes> {
     let too_large = || {
         ApiError::new(
             ErrorCode::PayloadTooLarge,
@@ -85,7 +94,10 @@ async fn read(request: Request, limit: usize, timeout: Duration) -> ApiResult<By
         while let Some(piece) = stream.next().await {
             let piece = piece.map_err(|_| ApiError::validation("the body ended early"))?;
             if first.len() + rest.len() + piece.len() > limit {
-                return Ok(None);
+                return Ok(Err(too_large()));
+            }
+            if let Err(busy) = weight.take(piece.len()) {
+                return Ok(Err(busy.into()));
             }
             // Most bodies are one piece, which is then not copied.
             if first.is_empty() {
@@ -95,18 +107,20 @@ async fn read(request: Request, limit: usize, timeout: Duration) -> ApiResult<By
             }
         }
         if rest.is_empty() {
-            return Ok(Some(first));
+            return Ok(Ok(first));
         }
         let mut whole = BytesMut::with_capacity(first.len() + rest.len());
         whole.extend_from_slice(&first);
         whole.extend_from_slice(&rest);
-        Ok(Some(whole.freeze()))
+        Ok(Ok(whole.freeze()))
     };
     match tokio::time::timeout(timeout, reading).await {
-        Ok(Ok(Some(bytes))) => Ok(bytes),
-        Ok(Ok(None)) => {
+        Ok(Ok(Ok(bytes))) => Ok(bytes),
+        // Answered all the same, so the rest has to be listened to.
+        Ok(Ok(Err(refusal))) => {
+            weight.give_back();
             discard(Body::from_stream(stream)).await;
-            Err(too_large())
+            Err(refusal)
         }
         Ok(Err(error)) => Err(error),
         Err(_) => Err(ApiError::new(

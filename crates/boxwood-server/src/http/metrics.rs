@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use axum::http::Method;
 use boxwood_api::Status;
+use boxwood_session::Load;
 
 /// Upper bounds of the exec duration buckets, in milliseconds.
 const BUCKETS_MS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 1_000, 5_000, 30_000, 120_000];
@@ -55,10 +56,12 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn render(&self, status: &Status) -> String {
+    pub(crate) fn render(&self, status: &Status, load: &Load) -> String {
         let mut text = String::new();
         // Writing to a `String` cannot fail.
-        let _ = self.write(&mut text, status);
+        let _ = self
+            .write(&mut text, status)
+            .and_then(|()| write_load(&mut text, load));
         text
     }
 
@@ -151,6 +154,36 @@ impl Metrics {
     }
 }
 
+fn write_load(text: &mut String, load: &Load) -> std::fmt::Result {
+    for (name, help, value) in [
+        (
+            "boxwood_turns",
+            "Captured commands, starts and file operations that are under way.",
+            load.under_way,
+        ),
+        (
+            "boxwood_turns_waiting",
+            "Commands and file operations that wait for their turn.",
+            load.waiting,
+        ),
+        (
+            "boxwood_streamed_commands",
+            "Streamed commands that run.",
+            load.live,
+        ),
+        (
+            "boxwood_bytes_in_flight",
+            "Bytes of requests, output and answers in memory.",
+            load.bytes_in_flight,
+        ),
+    ] {
+        gauge(text, name, help, value as u64)?;
+    }
+    let refused = "boxwood_refused_total";
+    counter(text, refused, "Requests for which there was no room.")?;
+    writeln!(text, "{refused} {}", load.refused)
+}
+
 /// Exact, where a float would have to round.
 fn seconds(micros: u64) -> String {
     format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
@@ -191,17 +224,23 @@ mod tests {
         metrics.request(&Method::GET, "/v1/status", 200);
         metrics.request(&Method::GET, "/v1/status", 200);
         metrics.exec(Duration::from_micros(1_500));
-        let text = metrics.render(&Status {
-            backend: BackendInfo {
-                name: Some("fake".to_owned()),
-                available: true,
+        let text = metrics.render(
+            &Status {
+                backend: BackendInfo {
+                    name: Some("fake".to_owned()),
+                    available: true,
+                },
+                active_sessions: 3,
+                managed_processes: 0,
+                session_ttl_sec: 300,
+                warm_boxes: 2,
+                frozen_sessions: 1,
             },
-            active_sessions: 3,
-            managed_processes: 0,
-            session_ttl_sec: 300,
-            warm_boxes: 2,
-            frozen_sessions: 1,
-        });
+            &Load {
+                waiting: 7,
+                ..Load::default()
+            },
+        );
         for line in [
             "boxwood_backend_available 1",
             "boxwood_sessions 3",

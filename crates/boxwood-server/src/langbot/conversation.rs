@@ -67,7 +67,12 @@ impl Conversation {
             return;
         };
         let seq_id = message.remove("seq_id").unwrap_or(Value::from(-1));
-        let request = read(action, message);
+        // Held until the answer is on its way.
+        let mut held = self.app.sessions.budget().hold();
+        let request = match held.take(weight(&message)) {
+            Ok(()) => read(action, message),
+            Err(busy) => Err(busy.into()),
+        };
         let (app, speaker) = (Arc::clone(&self.app), Arc::clone(&self.speaker));
         let (answers, limit) = (self.answers.clone(), self.limit);
         let under_way = self.app.langbot.begin_request();
@@ -77,7 +82,10 @@ impl Conversation {
                 Ok(request) => answer(&app, &speaker, request).await,
             };
             // When nobody is there to read it, the answer has nowhere to go.
-            let _ = answers.send(reply(&seq_id, outcome, limit)).await;
+            let answer = reply(&seq_id, outcome, limit);
+            held.count(answer.len());
+            let _ = answers.send(answer).await;
+            drop(held);
             drop(under_way);
         });
     }
@@ -92,6 +100,22 @@ impl Drop for Conversation {
     fn drop(&mut self) {
         self.running.detach_all();
     }
+}
+
+/// What a message takes in memory, near enough: its text.
+fn weight(message: &Map<String, Value>) -> usize {
+    fn of(value: &Value) -> usize {
+        match value {
+            Value::String(text) => text.len(),
+            Value::Array(values) => values.iter().map(of).sum(),
+            Value::Object(map) => weight(map),
+            Value::Null | Value::Bool(_) | Value::Number(_) => size_of::<Value>(),
+        }
+    }
+    message
+        .iter()
+        .map(|(key, value)| key.len() + of(value))
+        .sum()
 }
 
 fn read(action: Value, mut message: Map<String, Value>) -> Result<Request, Fault> {

@@ -8,6 +8,7 @@ mod hostile;
 mod images;
 mod lifecycle;
 mod live;
+mod load;
 mod openapi;
 mod processes;
 mod relay;

@@ -106,6 +106,11 @@ impl Held {
         self.bytes += bytes;
     }
 
+    pub fn give_back(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.budget.0.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -113,7 +118,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.budget.0.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.give_back();
     }
 }
 

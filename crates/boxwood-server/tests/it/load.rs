@@ -1,0 +1,329 @@
+//! More than the daemon takes on: refusals are typed and come at once, others are served as before,
+//! and afterwards nothing is left.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::api::{Api, answer, eventually, refused};
+
+/// Far below what a command of the crowds here takes, and far above what a refusal does.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+async fn number(api: &Api, name: &str) -> u64 {
+    let text = api.request(Method::GET, "/metrics").send().await;
+    let text = text.expect("an answer").text().await.expect("text");
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|value| value.parse().ok())
+        .unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+/// Nothing under way, nobody waiting, nothing in memory.
+async fn is_at_rest(api: &Api) {
+    eventually("the daemon is at rest", || async {
+        number(api, "boxwood_turns").await == 0
+            && number(api, "boxwood_turns_waiting").await == 0
+            && number(api, "boxwood_streamed_commands").await == 0
+            && number(api, "boxwood_bytes_in_flight").await == 0
+    })
+    .await;
+}
+
+async fn exec(api: &Api, session: &str, cmd: &str) -> (StatusCode, Value) {
+    let path = format!("/v1/sessions/{session}/exec");
+    api.post(&path, &json!({ "cmd": cmd })).await
+}
+
+#[tokio::test]
+async fn a_crowd_in_one_session_is_bounded_and_leaves_the_others_alone() {
+    let api = Api::start_with(|config| {
+        config.load.at_once = Some(4);
+        config.load.at_once_per_session = Some(4);
+        config.load.waiting_per_session = Some(8);
+    })
+    .await;
+    let api = Arc::new(api);
+    for session in ["crowd", "quiet"] {
+        api.post(&format!("/v1/sessions/{session}"), &json!({}))
+            .await;
+    }
+    let began = Instant::now();
+    let crowd: Vec<_> = (0..40)
+        .map(|_| {
+            let api = Arc::clone(&api);
+            tokio::spawn(async move {
+                let began = Instant::now();
+                let request = api
+                    .request(Method::POST, "/v1/sessions/crowd/exec")
+                    .json(&json!({ "cmd": "sleep 1" }));
+                let response = request.send().await.expect("an answer");
+                let retry = response.headers().contains_key("retry-after");
+                let got = crate::api::json(response).await;
+                (got, retry, began.elapsed())
+            })
+        })
+        .collect();
+    eventually("the crowd waits", || async {
+        number(&api, "boxwood_turns_waiting").await > 0
+    })
+    .await;
+    let (status, body) = exec(&api, "quiet", "echo here").await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(body["stdout"], "here\n");
+    // The crowd alone needs three seconds for those of its that have a place.
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+
+    let (mut served, mut away) = (0, 0);
+    for task in crowd {
+        let (got, retry, took) = task.await.expect("a task");
+        if got.0 == 200 {
+            served += 1;
+        } else {
+            away += 1;
+            refused(&got, 503, "capacity");
+            assert!(retry, "when to come back is part of the refusal");
+            assert!(took < AT_ONCE, "{took:?}");
+            assert!(got.1["error"]["hint"].is_string(), "{}", got.1);
+        }
+    }
+    assert_eq!((served, away), (12, 28), "four at work and eight in line");
+    is_at_rest(&api).await;
+    assert!(number(&api, "boxwood_refused_total").await >= 28);
+    assert_eq!(exec(&api, "crowd", "true").await.0, 200);
+}
+
+#[tokio::test]
+async fn callers_that_leave_the_line_leave_nothing() {
+    let api = Api::start_with(|config| config.load.at_once_per_session = Some(1)).await;
+    api.post("/v1/sessions/s", &json!({})).await;
+    let mut callers = Vec::new();
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(api.daemon.address())
+            .await
+            .expect("a connection");
+        let body = r#"{"cmd":"sleep 20"}"#;
+        let request = format!(
+            "POST /v1/sessions/s/exec HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        callers.push(stream);
+    }
+    eventually("one works and the others wait", || async {
+        number(&api, "boxwood_turns").await == 1
+            && number(&api, "boxwood_turns_waiting").await == 19
+    })
+    .await;
+    drop(callers);
+    is_at_rest(&api).await;
+    let (status, body) = exec(&api, "s", "true").await;
+    assert_eq!(status, 200, "{body}");
+}
+
+#[tokio::test]
+async fn nobody_waits_longer_than_the_operator_says() {
+    let api = Api::start_with(|config| {
+        config.load.at_once_per_session = Some(1);
+        config.load.longest_wait_ms = Some(200);
+    })
+    .await;
+    api.post("/v1/sessions/s", &json!({})).await;
+    let (long, late) = tokio::join!(exec(&api, "s", "sleep 2"), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let began = Instant::now();
+        (exec(&api, "s", "true").await, began.elapsed())
+    });
+    assert_eq!(long.0, 200, "{}", long.1);
+    refused(&late.0, 503, "capacity");
+    assert!(late.1 < AT_ONCE, "{:?}", late.1);
+    is_at_rest(&api).await;
+}
+
+#[tokio::test]
+async fn bodies_beyond_the_budget_are_refused_and_small_ones_are_served() {
+    let api = Api::start_with(|config| config.load.bytes_in_flight_mb = Some(4)).await;
+    for session in ["heavy", "light"] {
+        api.post(&format!("/v1/sessions/{session}"), &json!({}))
+            .await;
+    }
+    let heavy = || {
+        let stdin = "x".repeat(3 * 1024 * 1024);
+        let body = json!({ "cmd": "cat > /dev/null; sleep 6", "stdin": stdin });
+        async { (api.post("/v1/sessions/heavy/exec", &body).await, body) }
+    };
+    let first = async { heavy().await.0 };
+    let others = async {
+        eventually("the first one is in memory", || async {
+            number(&api, "boxwood_bytes_in_flight").await > 3 * 1024 * 1024
+        })
+        .await;
+        let crowd = join_all((0..6).map(|_| async {
+            let began = Instant::now();
+            (heavy().await.0, began.elapsed())
+        }));
+        let light = exec(&api, "light", "echo light");
+        tokio::join!(crowd, light)
+    };
+    let (first, (crowd, light)) = tokio::join!(first, others);
+    assert_eq!(first.0, 200, "what runs goes on: {}", first.1);
+    assert_eq!(light.0, 200, "{}", light.1);
+    for (got, took) in crowd {
+        refused(&got, 503, "capacity");
+        assert!(
+            took < Duration::from_secs(6),
+            "while the first one ran: {took:?}"
+        );
+    }
+    is_at_rest(&api).await;
+    assert_eq!(heavy().await.0.0, 200, "there is room again");
+    is_at_rest(&api).await;
+}
+
+#[tokio::test]
+async fn a_large_answer_counts_until_its_reader_has_it() {
+    // More than the kernel keeps for a socket.
+    const LENGTH: u64 = 12_000_000;
+    let api = Api::start_with(|config| config.session.capture_bytes = 16_000_000).await;
+    api.post("/v1/sessions/s", &json!({})).await;
+    let cmd = format!("head -c {LENGTH} /dev/zero | tr '\\0' x");
+    let body = json!({ "cmd": cmd }).to_string();
+    let request = format!(
+        "POST /v1/sessions/s/exec HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a small buffer");
+    let mut slow = socket
+        .connect(api.daemon.address())
+        .await
+        .expect("a connection");
+    slow.write_all(request.as_bytes()).await.expect("sent");
+    eventually("the answer waits to be read", || async {
+        number(&api, "boxwood_turns").await == 0
+            && number(&api, "boxwood_bytes_in_flight").await > LENGTH
+    })
+    .await;
+    let mut got = Vec::new();
+    slow.read_to_end(&mut got).await.expect("the whole answer");
+    assert!(got.len() as u64 > LENGTH, "{}", got.len());
+    is_at_rest(&api).await;
+}
+
+#[tokio::test]
+async fn streamed_commands_have_a_bound_of_their_own() {
+    let api = Api::start_with(|config| config.load.live_per_session = Some(2)).await;
+    for session in ["a", "b"] {
+        api.post(&format!("/v1/sessions/{session}"), &json!({}))
+            .await;
+    }
+    let stream = |session: &str| {
+        let path = format!("/v1/sessions/{session}/exec/stream");
+        api.request(Method::POST, &path)
+            .json(&json!({ "cmd": "sleep 30", "timeout_sec": 60 }))
+    };
+    let mut open = Vec::new();
+    for session in ["a", "a", "b"] {
+        let response = stream(session).send().await.expect("an answer");
+        assert_eq!(response.status(), 200);
+        open.push(response);
+    }
+    refused(&answer(stream("a")).await, 503, "capacity");
+    // They take no turns while they run.
+    assert_eq!(number(&api, "boxwood_turns").await, 0);
+    assert_eq!(number(&api, "boxwood_streamed_commands").await, 3);
+    assert_eq!(exec(&api, "a", "true").await.0, 200);
+    drop(open);
+    is_at_rest(&api).await;
+}
+
+#[tokio::test]
+async fn managed_processes_of_one_session_have_a_bound() {
+    let api = Api::start_with(|config| config.load.processes_per_session = Some(1)).await;
+    for session in ["a", "b"] {
+        api.post(&format!("/v1/sessions/{session}"), &json!({}))
+            .await;
+    }
+    let start = async |session: &str, id: &str| {
+        let path = format!("/v1/sessions/{session}/managed-process");
+        api.post(&path, &json!({ "command": "cat", "process_id": id }))
+            .await
+    };
+    assert_eq!(start("a", "one").await.0, 201);
+    refused(&start("a", "two").await, 503, "capacity");
+    assert_eq!(start("b", "one").await.0, 201);
+    let stopped = api.delete("/v1/sessions/a/managed-process/one").await;
+    assert_eq!(stopped.0, 200, "{}", stopped.1);
+    assert_eq!(start("a", "two").await.0, 201);
+}
+
+/// For as long as it is open, not only while it is being made.
+#[tokio::test]
+async fn a_websocket_counts_as_a_connection() {
+    let api = Api::start_with(|config| config.http.max_connections = 4).await;
+    // The client's own connection stays open: that is one.
+    api.post("/v1/sessions/s", &json!({})).await;
+    let path = "/v1/sessions/s/managed-process";
+    let started = api.post(path, &json!({ "command": "cat" })).await;
+    assert_eq!(started.0, 201, "{}", started.1);
+    let relay = api.socket("/v1/sessions/s/managed-process/ws").await;
+    let mut idle = Vec::new();
+    for _ in 0..2 {
+        let stream = TcpStream::connect(api.daemon.address()).await;
+        idle.push(stream.expect("a connection"));
+    }
+    let probe = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    eventually("four are all", || async {
+        api.raw(probe).await.starts_with("HTTP/1.1 503")
+    })
+    .await;
+    drop(relay);
+    eventually("its place is free again", || async {
+        api.raw(probe).await.starts_with("HTTP/1.1 200")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_flood_of_connections_is_told_so_and_passes() {
+    let api = Api::start_with(|config| config.http.max_connections = 16).await;
+    api.post("/v1/sessions/s", &json!({})).await;
+    let connecting = (0..80).map(|_| async {
+        let mut stream = TcpStream::connect(api.daemon.address()).await.ok()?;
+        let began = Instant::now();
+        let mut text = String::new();
+        let reading = stream.read_to_string(&mut text);
+        match tokio::time::timeout(Duration::from_secs(3), reading).await {
+            // Within the bound: nobody says a word before there is a request.
+            Err(_) => None,
+            Ok(_) => Some((text, began.elapsed())),
+        }
+    });
+    let mut told = 0;
+    for (text, took) in join_all(connecting).await.into_iter().flatten() {
+        assert!(took < AT_ONCE, "{took:?}");
+        // Beyond what can be told at the same time the connection is just closed.
+        if !text.is_empty() {
+            told += 1;
+            assert!(text.starts_with("HTTP/1.1 503"), "{text}");
+            assert!(text.contains("retry-after: 1"), "{text}");
+            assert!(text.contains("\"capacity\""), "{text}");
+        }
+    }
+    assert!(told >= 40, "{told}");
+    eventually("there is room again", || async {
+        exec(&api, "s", "true").await.0 == 200
+    })
+    .await;
+    assert!(number(&api, "boxwood_connections_refused_total").await >= told);
+}
