@@ -13,7 +13,9 @@ use anyhow::{Context as _, ensure};
 use boxwood_api::{MountMode, Network};
 use libtest_mimic::Trial;
 
-use super::{Bench, Footprint, Host, Offer, Places, Subject, Wish, conclude, failed, runtime};
+use super::{
+    Bench, Footprint, HeldBox, Host, Offer, Places, Subject, Wish, conclude, failed, runtime,
+};
 use crate::Progress;
 
 /// The kernel takes network namespaces apart in its own time, one after the other.
@@ -44,14 +46,19 @@ pub fn run_leaks<S: Subject>(subject: S, counts: LeakCounts) -> ! {
             body(&subject, counts).map_err(|error| failed(&error))
         })
     };
-    conclude(vec![
+    let mut trials = vec![
         test("leaks::idle_backend_leaves_nothing", idle),
         test("leaks::create_exec_delete_cycles_leave_nothing", cycles),
         test("leaks::many_boxes_at_once_leave_nothing", crowd),
         test("leaks::boxes_killed_half_way_leave_nothing", interrupted),
         test("leaks::boxes_never_stopped_leave_nothing", abandoned),
         test("leaks::a_killed_daemon_leaves_nothing", killed_daemon),
-    ])
+    ];
+    let adopts = |host: Host| host.offers(Offer::Adoption);
+    if subject.host().is_ok_and(adopts) {
+        trials.push(test("leaks::adopted_boxes_leave_nothing", adopted));
+    }
+    conclude(trials)
 }
 
 /// Footprint, launch, work, shutdown, footprint.
@@ -151,6 +158,38 @@ fn killed_daemon<S: Subject>(subject: &S, _: LeakCounts) -> anyhow::Result<()> {
     }
     // One that does nothing but begin and end.
     prime(subject, &places)?;
+    killed::reap_orphans()?;
+    before.comes_back(subject, &places)
+}
+
+/// Boxes of a killed daemon, some of which its successor takes over and stops.
+fn adopted<S: Subject>(subject: &S, _: LeakCounts) -> anyhow::Result<()> {
+    Footprint::claim_orphans()?;
+    let places = Places::make()?;
+    prime(subject, &places)?;
+    let before = Sight::take(subject, &places)?;
+    killed::run_and_kill(&places)?;
+    let backend = subject.launch(&places)?;
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(async {
+        let mut boxes = Vec::new();
+        // One without a network and one with, where there is any.
+        for handle in backend.left_running().await.iter().skip(2) {
+            let adopted = backend.adopt(handle).await.context("taking a box over")?;
+            boxes.push(HeldBox::new(adopted.sandbox));
+        }
+        ensure!(boxes.len() == killed::BOXES - 2, "{} boxes", boxes.len());
+        backend.settle().await;
+        for held in &boxes {
+            held.is_well().await?;
+            held.stop().await?;
+        }
+        backend.shutdown().await;
+        Ok(())
+    });
+    drop(backend);
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    outcome?;
     killed::reap_orphans()?;
     before.comes_back(subject, &places)
 }

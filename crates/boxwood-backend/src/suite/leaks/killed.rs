@@ -14,7 +14,7 @@ use crate::suite::{Bench, Places, Subject, runtime};
 /// Where the daemon's state is. Set in the daemon alone.
 const PLACES: &str = "BOXWOOD_SUITE_DAEMON";
 const READY: &str = "the boxes are running";
-const BOXES: usize = 4;
+pub(super) const BOXES: usize = 4;
 /// For everything of a killed daemon to be dead.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -39,6 +39,9 @@ fn serve(subject: &dyn Subject, places: &Places) -> anyhow::Result<()> {
         for number in 0..BOXES {
             let held = bench.start(&wish(bench.host(), number)).await?;
             held.says("(sleep 300 &) >/dev/null 2>&1").await?;
+            held.sandbox()
+                .remember(b"a box of a daemon that will be killed")
+                .await?;
             boxes.push(held);
         }
         println!("{READY}");
@@ -68,9 +71,9 @@ pub(super) fn run_and_kill(places: &Places) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for what the daemons left, as the host's own init would. Boxes die with their daemon; helpers
-/// that cannot (an ordinary user's `pasta` watches a directory) go when a successor clears up. Whoever
-/// lives on after that is an orphan that nobody ends.
+/// Waits for what the daemons left, as the host's own init would. Boxes that outlive their daemon, and
+/// helpers (an ordinary user's `pasta` watches a directory), go when a successor clears up. Whoever lives
+/// on after that is an orphan that nobody ends.
 pub(super) fn reap_orphans() -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
