@@ -1,8 +1,8 @@
 //! Bytes that are in memory on somebody's behalf: bodies being read, output being kept, answers
 //! being sent.
 //!
-//! New work is refused when the budget is used up. Work that runs goes on: what it keeps may go up to
-//! twice the budget, and beyond that its output is cut, which it says.
+//! New work is refused when the budget is used up. Work that runs goes on: what it may keep is bounded
+//! by itself, and so is how much of it there is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -90,20 +90,15 @@ impl Held {
         }
     }
 
-    /// For work that runs: false when there is no room at all any more.
-    pub fn keep(&mut self, bytes: usize) -> bool {
-        let most = self.budget.0.limit.saturating_mul(2);
-        let kept = self.budget.grow(bytes, most);
-        if kept {
-            self.bytes += bytes;
-        }
-        kept
-    }
-
-    /// For what is there already and cannot be helped.
+    /// For work that runs: what it keeps is its own, and only what comes after it is refused.
     pub fn count(&mut self, bytes: usize) {
         self.budget.0.used.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
+    }
+
+    /// So much in all, if it is more than so far.
+    pub fn grow_to(&mut self, bytes: usize) {
+        self.count(bytes.saturating_sub(self.bytes));
     }
 
     pub fn give_back(&mut self) {
@@ -137,12 +132,11 @@ mod tests {
             Err(SessionError::Busy(Busy::Bytes { limit: 100 }))
         ));
         assert!(budget.check().is_ok());
-        assert!(running.keep(60));
+        running.count(60);
         assert!(budget.check().is_err());
-        assert!(running.keep(50));
-        assert!(!running.keep(1), "twice the budget is the end");
-        running.count(5);
-        assert_eq!(budget.used(), 205);
+        running.grow_to(155);
+        running.grow_to(20);
+        assert_eq!(budget.used(), 155);
         assert_eq!(budget.refused(), 2);
         drop((running, new));
         assert_eq!(budget.used(), 0);
@@ -154,7 +148,6 @@ mod tests {
         let mut held = budget.hold();
         assert!(held.take(1).is_ok());
         assert!(held.take(usize::MAX).is_err());
-        assert!(!held.keep(usize::MAX));
         assert_eq!(held.bytes(), 1);
     }
 }
