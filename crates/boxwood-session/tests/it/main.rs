@@ -9,7 +9,9 @@ mod frozen;
 mod live;
 mod mounts;
 mod processes;
+mod recovery;
 mod relay;
+mod resuming;
 mod warm;
 
 use std::sync::Arc;
