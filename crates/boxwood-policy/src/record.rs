@@ -111,6 +111,15 @@ pub enum RecordError {
 }
 
 impl SpecRecord {
+    /// The same box with the mounts that it has by now.
+    #[must_use]
+    pub fn with_mounts(&self, extra_mounts: Vec<MountRecord>) -> Self {
+        Self {
+            extra_mounts,
+            ..self.clone()
+        }
+    }
+
     /// The same box, run by the backend that was chosen for it.
     #[must_use]
     pub fn on_backend(&self, name: &str) -> Self {

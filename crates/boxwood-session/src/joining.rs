@@ -55,6 +55,7 @@ impl Registry {
             return Ok(lease);
         }
         let (spec, brought) = (Arc::clone(spec), Arc::clone(brought));
+        let ledger = self.ledger.clone();
         // A task of its own: a caller that vanishes leaves no mount that nobody knows of.
         let joining = tokio::spawn(async move {
             let session = &lease.session;
@@ -64,6 +65,7 @@ impl Registry {
             if let Err(error) = session.remember().await {
                 tracing::warn!(session = %session.id, %error, "a box was not told of its new mounts");
             }
+            ledger.update_spec(session.incarnation, session.spec_text());
             joined
                 .map_err(|source| {
                     tracing::warn!(session = %session.id, error = %source, "a mount did not join");

@@ -21,6 +21,7 @@ use crate::execs::ExecTable;
 use crate::freeze::Frost;
 use crate::managed::ProcessTable;
 use crate::mounts::Mounts;
+use crate::pace::Pace;
 use crate::reason::Asked;
 use crate::record::SessionRecord;
 
@@ -68,8 +69,11 @@ pub(crate) struct Session {
     pub(crate) activity: Arc<Activity>,
     pub(crate) processes: ProcessTable,
     pub(crate) execs: ExecTable,
+    pub(crate) pace: Pace,
     pub(crate) events: Events,
     spec_record: SpecRecord,
+    /// Held by the one who tells the box what to remember: what was told last is what is true last.
+    remembering: tokio::sync::Mutex<()>,
     created_at: Timestamp,
     adopted_at: Option<Timestamp>,
     let_go: AtomicBool,
@@ -102,8 +106,10 @@ impl Session {
             activity: Arc::new(Activity::new(frost)),
             processes: ProcessTable::default(),
             execs: ExecTable::default(),
+            pace: Pace::default(),
             events,
             spec_record: parts.spec_record,
+            remembering: tokio::sync::Mutex::default(),
             created_at: parts.created_at,
             adopted_at: parts.adopted_at,
             let_go: AtomicBool::new(false),
@@ -132,8 +138,17 @@ impl Session {
         self.let_go.load(Ordering::Acquire)
     }
 
+    /// What the session is made of now, as the ledger keeps it.
+    pub(crate) fn spec_text(&self) -> String {
+        let (mounts, _) = self.mounts.record();
+        let now = self.spec_record.with_mounts(mounts);
+        // It was written before, when the session was made.
+        serde_json::to_string(&now).unwrap_or_default()
+    }
+
     /// Gives the box what the next daemon has to know of it, as it is now.
     pub(crate) async fn remember(&self) -> Result<(), SessionError> {
+        let _alone = self.remembering.lock().await;
         let (mounts, joined) = self.mounts.record();
         let record = SessionRecord {
             incarnation: self.incarnation,
@@ -215,7 +230,7 @@ impl Session {
                 .get(&boxwood_api::ProcessId::default())
                 .cloned(),
             managed_processes,
-            execs: self.execs.infos(),
+            execs: self.execs.running(),
         }
     }
 }

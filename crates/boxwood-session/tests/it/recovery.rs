@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use boxwood_api::{ErrorCode, SessionInfo};
+use boxwood_api::{ErrorCode, MountMode, MountSpec, SessionInfo};
 use boxwood_backend::{Backend as _, Progress, Witness};
 use boxwood_ledger::{Ledger, Opened};
+use boxwood_policy::Origin;
 use boxwood_session::{
     Backends, FileCall, Lost, Recovery, SessionError, Sessions, Settings, ShutdownBoxes,
 };
-use boxwood_test_support::{FakeBackend, FakeHost, Fault, Point, SmallDisk};
+use boxwood_test_support::{FakeBackend, FakeHost, Fault, Point, SmallDisk, admission_for};
 
 use super::{asked, asked_with, eventually, id, in_time};
 
@@ -539,4 +540,53 @@ async fn a_box_that_dies_under_the_next_daemon_is_noticed() {
         why == "its box died"
     })
     .await;
+}
+
+#[tokio::test]
+async fn mounts_that_joined_are_there_for_the_next_daemon() {
+    let shelf = tempfile::tempdir().expect("a directory");
+    let package = |name: &str| {
+        let path = shelf.path().join(name);
+        std::fs::create_dir_all(&path).expect("made");
+        MountSpec {
+            host_path: path.display().to_string(),
+            mount_path: format!("/workspace/.skills/{name}"),
+            mode: MountMode::Ro,
+        }
+    };
+    let by_platform = |mounts: &[MountSpec]| {
+        let mounts = mounts.to_vec();
+        let asking = admission_for(Origin::LangBotPlatform, &[], "s", "", |request| {
+            request.extra_mounts = mounts;
+        });
+        asking.expect("policy allows the test's request").spec
+    };
+    let (one, two) = (package("one"), package("two"));
+    let mut machine = Machine::new();
+    let (daemon, _) = machine.daemon().await;
+    for mounts in [&[one.clone()][..], &[two.clone()][..]] {
+        let made = in_time(daemon.sessions.get_or_create(by_platform(mounts))).await;
+        made.expect("a session");
+    }
+    assert_eq!(daemon.backend.live_mounts(), 1);
+    let rows = daemon.ledger.rows().await.expect("rows");
+    assert!(rows[0].spec.contains(&two.mount_path), "{}", rows[0].spec);
+
+    let (daemon, _) = machine.restart(daemon).await;
+    let both = [one.clone(), two.clone()];
+    let found = daemon.sessions.detail(&id("s")).expect("there").session;
+    assert_eq!(found.extra_mounts, both);
+    // They are known to be the same, so nothing joins again.
+    let again = in_time(daemon.sessions.get_or_create(by_platform(&both))).await;
+    assert_eq!(again.expect("it fits").incarnation, found.incarnation);
+    assert_eq!(daemon.backend.live_mounts(), 0);
+
+    // A directory that somebody put in the place of the old one is another one.
+    let place = PathBuf::from(&two.host_path);
+    std::fs::rename(&place, shelf.path().join("moved")).expect("moved");
+    let (daemon, _) = machine.restart(daemon).await;
+    package("two");
+    let again = in_time(daemon.sessions.get_or_create(by_platform(&both))).await;
+    again.expect("it takes the new one");
+    assert_eq!(daemon.backend.live_mounts(), 1);
 }
