@@ -43,11 +43,13 @@ fn a_spec_that_differs_in_its_name_alone_is_a_twin() {
     assert!(ahead.is_twin_of(&asked) && asked.is_twin_of(&ahead));
 }
 
+type Change = fn(&mut SpecRequest);
+
 #[test]
 fn whatever_makes_another_box_makes_no_twin() {
     let rules = PolicyRules::default();
     let ahead = spec(|_| {}, &rules);
-    let changes: [(&str, fn(&mut SpecRequest)); 11] = [
+    let changes: [(&str, Change); 11] = [
         ("image", |r| r.image = Some("other".to_owned())),
         ("network", |r| r.network = Some(Network::On)),
         ("mount_path", |r| r.mount_path = Some("/project".to_owned())),
