@@ -4,18 +4,12 @@
     reason = "the expansion of `utoipa::path` qualifies the parameter types"
 )]
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::response::Response;
-use boxwood_api::{
-    DeletedFile, ErrorBody, FileEntry, FileList, MkdirRequest, MoveRequest, SessionId,
-};
+use boxwood_api::{DeletedFile, ErrorBody, FileEntry, FileList, MkdirRequest, MoveRequest};
 use boxwood_session::{FileAnswer, FileCall};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::App;
 use super::error::{ApiError, ApiResult};
 use super::ids::{InSession, Params};
 use super::json::{self, JsonBody};
@@ -39,8 +33,7 @@ pub(super) struct ListParams {
         (status = 200, description = "The directory's entries", body = FileList),
         (status = 404, body = ErrorBody, description = "No such session or directory")))]
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    InSession(id): InSession,
+    session: InSession,
     Params(params): Params<ListParams>,
 ) -> ApiResult<Response> {
     let path = inside(params.path)?;
@@ -54,7 +47,7 @@ pub(super) async fn list(
         path: path.clone(),
         limit,
     };
-    match app.file(&id, call).await? {
+    match session.file(call).await? {
         FileAnswer::Entries { entries, truncated } => Ok(json::ok(&FileList {
             path,
             entries,
@@ -81,12 +74,11 @@ pub(super) struct StatParams {
         (status = 200, description = "The entry", body = FileEntry),
         (status = 404, body = ErrorBody, description = "No such session or file")))]
 pub(super) async fn stat(
-    State(app): State<Arc<App>>,
-    InSession(id): InSession,
+    session: InSession,
     Params(params): Params<StatParams>,
 ) -> ApiResult<Response> {
     let path = inside(params.path)?;
-    let entry = entry(&app, &id, path, params.follow.unwrap_or(true)).await?;
+    let entry = entry(&session, path, params.follow.unwrap_or(true)).await?;
     Ok(json::ok(&entry))
 }
 
@@ -98,8 +90,7 @@ pub(super) async fn stat(
         (status = 400, body = ErrorBody, description = "It exists, or something is in the way"),
         (status = 404, body = ErrorBody, description = "No such session or parent")))]
 pub(super) async fn mkdir(
-    State(app): State<Arc<App>>,
-    InSession(id): InSession,
+    session: InSession,
     JsonBody(request): JsonBody<MkdirRequest>,
 ) -> ApiResult<Response> {
     let path = inside(request.path)?;
@@ -107,8 +98,8 @@ pub(super) async fn mkdir(
         path: path.clone(),
         parents: request.parents,
     };
-    app.file(&id, call).await?;
-    let entry = entry(&app, &id, path, true).await?;
+    session.file(call).await?;
+    let entry = entry(&session, path, true).await?;
     Ok(json::created(&entry))
 }
 
@@ -120,8 +111,7 @@ pub(super) async fn mkdir(
         (status = 400, body = ErrorBody, description = "The target exists"),
         (status = 404, body = ErrorBody, description = "No such session or file")))]
 pub(super) async fn rename(
-    State(app): State<Arc<App>>,
-    InSession(id): InSession,
+    session: InSession,
     JsonBody(request): JsonBody<MoveRequest>,
 ) -> ApiResult<Response> {
     let (from, to) = (inside(request.from)?, inside(request.to)?);
@@ -130,8 +120,8 @@ pub(super) async fn rename(
         to: to.clone(),
         overwrite: request.overwrite,
     };
-    app.file(&id, call).await?;
-    let entry = entry(&app, &id, to, false).await?;
+    session.file(call).await?;
+    let entry = entry(&session, to, false).await?;
     Ok(json::ok(&entry))
 }
 
@@ -153,8 +143,7 @@ pub(super) struct RemoveParams {
         (status = 400, body = ErrorBody, description = "A directory that is not empty"),
         (status = 404, body = ErrorBody, description = "No such session or file")))]
 pub(super) async fn remove(
-    State(app): State<Arc<App>>,
-    InSession(id): InSession,
+    session: InSession,
     Params(params): Params<RemoveParams>,
 ) -> ApiResult<Response> {
     let path = inside(params.path)?;
@@ -162,18 +151,13 @@ pub(super) async fn remove(
         path: path.clone(),
         recursive: params.recursive,
     };
-    app.file(&id, call).await?;
+    session.file(call).await?;
     Ok(json::ok(&DeletedFile { deleted: path }))
 }
 
-pub(super) async fn entry(
-    app: &App,
-    id: &SessionId,
-    path: String,
-    follow: bool,
-) -> ApiResult<FileEntry> {
+pub(super) async fn entry(session: &InSession, path: String, follow: bool) -> ApiResult<FileEntry> {
     let call = FileCall::Stat { path, follow };
-    match app.file(id, call).await? {
+    match session.file(call).await? {
         FileAnswer::Entry(entry) => Ok(entry),
         other => Err(unexpected("stat", &other)),
     }

@@ -1,48 +1,144 @@
 //! Ids and queries out of request targets.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use axum::extract::{FromRequestParts, Query, RawPathParams};
+use axum::http::Uri;
 use axum::http::request::Parts;
 use boxwood_api::{ProcessId, SessionId};
+use boxwood_session::{FileAnswer, FileCall, Sessions};
 use serde::de::DeserializeOwned;
 
-use super::error::ApiError;
+use super::error::{ApiError, ApiResult};
+use super::{App, PATIENCE, within};
 
-/// The session in the path.
-pub(crate) struct InSession(pub(crate) SessionId);
+/// The session in the path. Whoever says which incarnation is meant reaches no other.
+pub(crate) struct InSession {
+    pub(crate) id: SessionId,
+    pub(crate) sessions: Sessions,
+}
 
 /// The session and the process in the path; `default` where the path has no process.
-pub(crate) struct InProcess(pub(crate) SessionId, pub(crate) ProcessId);
+pub(crate) struct InProcess {
+    pub(crate) id: SessionId,
+    pub(crate) process: ProcessId,
+    pub(crate) sessions: Sessions,
+}
 
-impl<S: Send + Sync> FromRequestParts<S> for InSession {
-    type Rejection = ApiError;
+/// The session and the command in the path.
+pub(crate) struct InExec {
+    pub(crate) id: SessionId,
+    pub(crate) exec_id: u64,
+    pub(crate) sessions: Sessions,
+}
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        InProcess::from_request_parts(parts, state)
-            .await
-            .map(|InProcess(session, _)| Self(session))
+impl InSession {
+    pub(crate) async fn file(&self, call: FileCall) -> ApiResult<FileAnswer> {
+        within(PATIENCE, self.sessions.file(&self.id, call)).await
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for InProcess {
+impl FromRequestParts<Arc<App>> for InSession {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        // Decoded once, by the router.
-        let params = RawPathParams::from_request_parts(parts, state)
-            .await
-            .map_err(|_| ApiError::validation("the path is not valid UTF-8 once decoded"))?;
-        let find = |wanted: &str| {
-            params
-                .iter()
-                .find(|(name, _)| *name == wanted)
-                .map(|(_, value)| value)
-        };
-        let session = SessionId::new(find("session_id").unwrap_or_default())?;
-        let process = match find("process_id") {
-            Some(process) => ProcessId::new(process)?,
-            None => ProcessId::default(),
-        };
-        Ok(Self(session, process))
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
+        let named = named(parts, app, &["session_id"]).await?;
+        Ok(Self {
+            id: SessionId::new(named[0].as_deref().unwrap_or_default())?,
+            sessions: meant(parts, app)?,
+        })
+    }
+}
+
+impl FromRequestParts<Arc<App>> for InProcess {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
+        let named = named(parts, app, &["session_id", "process_id"]).await?;
+        Ok(Self {
+            id: SessionId::new(named[0].as_deref().unwrap_or_default())?,
+            process: match &named[1] {
+                Some(process) => ProcessId::new(process)?,
+                None => ProcessId::default(),
+            },
+            sessions: meant(parts, app)?,
+        })
+    }
+}
+
+impl FromRequestParts<Arc<App>> for InExec {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
+        let named = named(parts, app, &["session_id", "exec_id"]).await?;
+        let exec_id = named[1].as_deref().unwrap_or_default();
+        Ok(Self {
+            id: SessionId::new(named[0].as_deref().unwrap_or_default())?,
+            exec_id: exec_id
+                .parse()
+                .map_err(|_| ApiError::validation("exec_id must be a number"))?,
+            sessions: meant(parts, app)?,
+        })
+    }
+}
+
+/// The values of these parts of the path, decoded once, by the router.
+async fn named<const N: usize>(
+    parts: &mut Parts,
+    app: &Arc<App>,
+    wanted: &[&str; N],
+) -> ApiResult<[Option<String>; N]> {
+    let params = RawPathParams::from_request_parts(parts, app)
+        .await
+        .map_err(|_| ApiError::validation("the path is not valid UTF-8 once decoded"))?;
+    Ok(wanted.map(|wanted| {
+        params
+            .iter()
+            .find(|(name, _)| *name == wanted)
+            .map(|(_, value)| value.to_owned())
+    }))
+}
+
+/// The one word of a query that every route about a session knows.
+const INCARNATION: &str = "incarnation";
+
+/// The sessions as the caller means them.
+fn meant(parts: &Parts, app: &App) -> ApiResult<Sessions> {
+    let query = parts.uri.query().unwrap_or_default();
+    let mut given = query
+        .split('&')
+        .filter_map(|pair| pair.strip_prefix(INCARNATION)?.strip_prefix('='));
+    match (given.next(), given.next()) {
+        (None, _) => Ok(app.sessions.clone()),
+        (Some(number), None) => match number.parse() {
+            Ok(number) => Ok(app.sessions.expecting(Some(number))),
+            Err(_) => Err(ApiError::validation(format!(
+                "{INCARNATION} must be a number, as the session's own `incarnation` is"
+            ))),
+        },
+        (Some(_), Some(_)) => Err(ApiError::validation(format!(
+            "{INCARNATION} is given twice"
+        ))),
+    }
+}
+
+/// The query without what is not the route's own.
+fn own_query(parts: &Parts) -> Cow<'_, Uri> {
+    let about_session = parts.uri.path().starts_with("/v1/sessions/");
+    match parts.uri.query() {
+        Some(query) if about_session && query.contains(INCARNATION) => {
+            let own: Vec<_> = query
+                .split('&')
+                .filter(|pair| pair.split('=').next() != Some(INCARNATION))
+                .collect();
+            // Parts of a query are a query.
+            match format!("/?{}", own.join("&")).parse() {
+                Ok(own) => Cow::Owned(own),
+                Err(_) => Cow::Borrowed(&parts.uri),
+            }
+        }
+        _ => Cow::Borrowed(&parts.uri),
     }
 }
 
@@ -53,7 +149,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        Query::try_from_uri(&parts.uri)
+        Query::try_from_uri(&own_query(parts))
             .map(|Query(params)| Self(params))
             .map_err(|error| ApiError::validation(format!("the query is wrong: {}", cause(&error))))
     }

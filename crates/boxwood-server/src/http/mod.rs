@@ -6,20 +6,25 @@
 mod daemon;
 mod error;
 mod events;
+mod exec_follow;
 mod exec_stream;
 mod exec_ws;
+mod execs;
 mod files;
 mod guard;
 mod ids;
 mod image_pull;
 mod image_upload;
 mod images;
+mod input;
 mod json;
 mod metrics;
 mod processes;
 mod range;
 mod relay;
+mod relay_bytes;
 mod sessions;
+mod since;
 mod skill_archives;
 mod skill_body;
 mod skill_error;
@@ -38,15 +43,17 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use axum::routing::get;
-use boxwood_api::{ErrorCode, ExecInput, SessionId};
+use boxwood_api::{ErrorCode, ExecInput, RelayControl, RelayNews};
 use boxwood_policy::PolicyRules;
-use boxwood_session::{FileAnswer, FileCall, Sessions};
+use boxwood_session::Sessions;
 use boxwood_skills::SkillStore;
 use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 use tower_http::catch_panic::CatchPanicLayer;
-use utoipa::openapi::OpenApi as Document;
+use utoipa::openapi::path::{ParameterBuilder, ParameterIn, PathItem};
+use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{OpenApi as Document, Required};
 use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -72,6 +79,9 @@ pub(crate) struct App {
     pub(crate) start_patience: Duration,
     /// True once the daemon has been told to stop.
     pub(crate) stopping: watch::Receiver<bool>,
+    /// True once boxes are about to be left to another daemon. Whoever is attached to something in one
+    /// is told to come back: nobody may read from it, or give it input, any more.
+    pub(crate) leaving: watch::Receiver<bool>,
     /// One permit per open WebSocket.
     sockets: Arc<Semaphore>,
     skill_door: Arc<skill_body::Door>,
@@ -87,6 +97,7 @@ impl App {
         rules: PolicyRules,
         langbot: LangBot,
         stopping: watch::Receiver<bool>,
+        leaving: watch::Receiver<bool>,
     ) -> Self {
         Self {
             start_patience: PATIENCE + config.longest_pull(),
@@ -97,6 +108,7 @@ impl App {
             langbot,
             metrics: Metrics::default(),
             stopping,
+            leaving,
             sockets: Arc::new(Semaphore::new(config.http.max_connections)),
             http: config.http.clone(),
             skill_door: Arc::default(),
@@ -109,10 +121,6 @@ impl App {
         self.openapi
             .get_or_init(|| openapi_json().into_bytes().into())
             .clone()
-    }
-
-    async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer, ApiError> {
-        within(PATIENCE, self.sessions.file(id, call)).await
     }
 
     pub(crate) fn ping_every(&self) -> Duration {
@@ -193,6 +201,10 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(sessions::exec))
         .routes(routes!(exec_stream::exec))
         .routes(routes!(exec_ws::exec))
+        .routes(routes!(execs::list))
+        .routes(routes!(execs::detail, execs::kill))
+        .routes(routes!(exec_ws::resume))
+        .routes(routes!(exec_stream::resume))
         .routes(routes!(processes::list))
         .routes(routes!(
             processes::start,
@@ -242,12 +254,48 @@ pub fn openapi_json() -> String {
     // What the router calls a path of many parts, the document cannot say.
     document.paths.paths = std::mem::take(&mut document.paths.paths)
         .into_iter()
-        .map(|(path, item)| (path.replace("{*", "{"), item))
+        .map(|(path, mut item)| {
+            if path.contains("{session_id}") {
+                pin(&mut item);
+            }
+            (path.replace("{*", "{"), item)
+        })
         .collect();
     document.to_json().unwrap_or_else(|error| {
         tracing::error!(%error, "the OpenAPI document could not be written");
         "{}".to_owned()
     })
+}
+
+/// Describes what every route about a session knows, once for all of them.
+fn pin(item: &mut PathItem) {
+    let methods = [
+        &mut item.get,
+        &mut item.put,
+        &mut item.post,
+        &mut item.delete,
+        &mut item.patch,
+    ];
+    for operation in methods.into_iter().flatten() {
+        let incarnation = ParameterBuilder::new()
+            .name("incarnation")
+            .parameter_in(ParameterIn::Query)
+            .required(Required::False)
+            .description(Some(
+                "Only this incarnation of the session; another, or none, is 410 `session_gone`.",
+            ))
+            .schema(Some(
+                ObjectBuilder::new()
+                    .schema_type(Type::Integer)
+                    .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+                    .minimum(Some(0)),
+            ))
+            .build();
+        operation
+            .parameters
+            .get_or_insert_default()
+            .push(incarnation.into());
+    }
 }
 
 #[derive(OpenApi)]
@@ -257,7 +305,7 @@ pub fn openapi_json() -> String {
         description = "Sandboxes for AI agents: sessions, commands, managed processes, files, skills.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
-    components(schemas(ExecInput)),
+    components(schemas(ExecInput, RelayControl, RelayNews)),
     security(("bearer" = []), ("api_key" = []), ()),
     modifiers(&Schemes)
 )]

@@ -1,30 +1,24 @@
 //! Routes about managed processes. Each has a short form for the process called `default`.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::response::Response;
 use boxwood_api::{
     ErrorBody, ProcessInfo, ProcessLogs, ProcessSpec, SessionId, SignalRequest, SignalledProcess,
     StoppedProcess,
 };
-use boxwood_session::{LogStream, Replace};
+use boxwood_session::{LogStream, Replace, Sessions};
 
 use super::error::ApiResult;
 use super::ids::{InProcess, InSession};
 use super::json::{self, JsonBody};
-use super::{App, PATIENCE, within};
+use super::{PATIENCE, within};
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/processes", tag = "processes",
     params(("session_id" = String, Path,)),
     responses(
         (status = 200, description = "The session's managed processes", body = Vec<ProcessInfo>),
         (status = 404, body = ErrorBody, description = "No such session")))]
-pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    InSession(id): InSession,
-) -> ApiResult<Response> {
-    Ok(json::ok(&app.sessions.processes(&id)?))
+pub(super) async fn list(InSession { id, sessions }: InSession) -> ApiResult<Response> {
+    Ok(json::ok(&sessions.processes(&id)?))
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
@@ -36,11 +30,10 @@ pub(super) async fn list(
         (status = 404, body = ErrorBody, description = "No such session"),
         (status = 409, body = ErrorBody, description = "A process of that id runs")))]
 pub(super) async fn start(
-    State(app): State<Arc<App>>,
-    InSession(id): InSession,
+    InSession { id, sessions }: InSession,
     JsonBody(spec): JsonBody<ProcessSpec>,
 ) -> ApiResult<Response> {
-    begin(&app, &id, spec).await
+    begin(&sessions, &id, spec).await
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
@@ -52,19 +45,22 @@ pub(super) async fn start(
         (status = 404, body = ErrorBody, description = "No such session"),
         (status = 409, body = ErrorBody, description = "A process of that id runs")))]
 pub(super) async fn start_named(
-    State(app): State<Arc<App>>,
-    InProcess(id, process): InProcess,
+    InProcess {
+        id,
+        process,
+        sessions,
+    }: InProcess,
     JsonBody(spec): JsonBody<ProcessSpec>,
 ) -> ApiResult<Response> {
     let spec = ProcessSpec {
         process_id: process,
         ..spec
     };
-    begin(&app, &id, spec).await
+    begin(&sessions, &id, spec).await
 }
 
-async fn begin(app: &App, id: &SessionId, spec: ProcessSpec) -> ApiResult<Response> {
-    let starting = app.sessions.start_process(id, spec, Replace::Refuse);
+async fn begin(sessions: &Sessions, id: &SessionId, spec: ProcessSpec) -> ApiResult<Response> {
+    let starting = sessions.start_process(id, spec, Replace::Refuse);
     let info = within(PATIENCE, starting).await?;
     Ok(json::created(&info))
 }
@@ -74,8 +70,8 @@ async fn begin(app: &App, id: &SessionId, spec: ProcessSpec) -> ApiResult<Respon
     responses(
         (status = 200, description = "The process called `default`", body = ProcessInfo),
         (status = 404, body = ErrorBody, description = "No such session or process")))]
-pub(super) async fn detail(app: State<Arc<App>>, ids: InProcess) -> ApiResult<Response> {
-    detail_named(app, ids).await
+pub(super) async fn detail(ids: InProcess) -> ApiResult<Response> {
+    detail_named(ids).await
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
@@ -84,10 +80,13 @@ pub(super) async fn detail(app: State<Arc<App>>, ids: InProcess) -> ApiResult<Re
         (status = 200, description = "The process", body = ProcessInfo),
         (status = 404, body = ErrorBody, description = "No such session or process")))]
 pub(super) async fn detail_named(
-    State(app): State<Arc<App>>,
-    InProcess(id, process): InProcess,
+    InProcess {
+        id,
+        process,
+        sessions,
+    }: InProcess,
 ) -> ApiResult<Response> {
-    Ok(json::ok(&app.sessions.process(&id, &process)?))
+    Ok(json::ok(&sessions.process(&id, &process)?))
 }
 
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
@@ -95,8 +94,8 @@ pub(super) async fn detail_named(
     responses(
         (status = 200, description = "The process called `default` has ended", body = StoppedProcess),
         (status = 404, body = ErrorBody, description = "No such session or process")))]
-pub(super) async fn stop(app: State<Arc<App>>, ids: InProcess) -> ApiResult<Response> {
-    stop_named(app, ids).await
+pub(super) async fn stop(ids: InProcess) -> ApiResult<Response> {
+    stop_named(ids).await
 }
 
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
@@ -105,10 +104,13 @@ pub(super) async fn stop(app: State<Arc<App>>, ids: InProcess) -> ApiResult<Resp
         (status = 200, description = "The process has ended", body = StoppedProcess),
         (status = 404, body = ErrorBody, description = "No such session or process")))]
 pub(super) async fn stop_named(
-    State(app): State<Arc<App>>,
-    InProcess(id, process): InProcess,
+    InProcess {
+        id,
+        process,
+        sessions,
+    }: InProcess,
 ) -> ApiResult<Response> {
-    within(PATIENCE, app.sessions.stop_process(&id, &process)).await?;
+    within(PATIENCE, sessions.stop_process(&id, &process)).await?;
     Ok(json::ok(&StoppedProcess { stopped: process }))
 }
 
@@ -120,11 +122,14 @@ pub(super) async fn stop_named(
         (status = 404, body = ErrorBody, description = "No such session or process"),
         (status = 409, body = ErrorBody, description = "The process has ended")))]
 pub(super) async fn signal(
-    State(app): State<Arc<App>>,
-    InProcess(id, process): InProcess,
+    InProcess {
+        id,
+        process,
+        sessions,
+    }: InProcess,
     JsonBody(request): JsonBody<SignalRequest>,
 ) -> ApiResult<Response> {
-    app.sessions
+    sessions
         .signal_process(&id, &process, request.signal.number())
         .await?;
     Ok(json::ok(&SignalledProcess { signalled: process }))
@@ -136,10 +141,13 @@ pub(super) async fn signal(
         (status = 200, description = "What the process wrote lately", body = ProcessLogs),
         (status = 404, body = ErrorBody, description = "No such session or process")))]
 pub(super) async fn logs(
-    State(app): State<Arc<App>>,
-    InProcess(id, process): InProcess,
+    InProcess {
+        id,
+        process,
+        sessions,
+    }: InProcess,
 ) -> ApiResult<Response> {
-    let logs = app.sessions.logs(&id, &process)?;
+    let logs = sessions.logs(&id, &process)?;
     Ok(json::ok(&ProcessLogs {
         stdout: logs.text(LogStream::Stdout),
         stderr: logs.text(LogStream::Stderr),

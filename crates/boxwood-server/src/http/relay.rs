@@ -2,60 +2,87 @@
 //!
 //! Comes in: an upgraded socket and a process that can be attached to. Goes out: lines both ways
 //! until one of them ends. Never here: which process, and whether the caller may.
+#![expect(
+    unused_qualifications,
+    reason = "the expansion of `utoipa::path` qualifies the parameter types"
+)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
-use axum::http::HeaderMap;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use boxwood_api::ErrorBody;
-use boxwood_session::{Attachable, Attachment};
+use boxwood_api::{ErrorBody, RelayNews};
+use boxwood_session::{Attachable, Attachment, SessionError, Since};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
+use serde::Deserialize;
 use tokio::sync::watch;
+use utoipa::IntoParams;
 
 use super::App;
 use super::error::ApiResult;
 use super::ids::InProcess;
 use super::socket::{self, Goodbye, Heartbeat};
+use super::{relay_bytes, since};
 use crate::langbot::{self, Standing, today_relay};
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/ws", tag = "processes",
-    params(("session_id" = String, Path,)),
+    params(("session_id" = String, Path,), From),
     responses(
         (status = 101, description = "The relay of the process called `default`"),
-        (status = 400, body = ErrorBody, description = "Not an upgrade to WebSocket"),
+        (status = 400, body = ErrorBody, description = "Not an upgrade to WebSocket, or `since` makes no sense"),
         (status = 404, body = ErrorBody, description = "No such session or process"),
-        (status = 409, body = ErrorBody, description = "The process has ended")))]
+        (status = 409, body = ErrorBody, description = "The process has ended"),
+        (status = 410, body = ErrorBody, description = "The output is no longer kept: `replay_gone`")))]
 pub(super) async fn attach(
     app: State<Arc<App>>,
     ids: InProcess,
+    uri: Uri,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> ApiResult<Response> {
-    attach_named(app, ids, headers, upgrade).await
+    attach_named(app, ids, uri, headers, upgrade).await
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}/ws", tag = "processes",
-    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
+    params(("session_id" = String, Path,), ("process_id" = String, Path,), From),
     responses(
-        (status = 101, description = "The relay"),
-        (status = 400, body = ErrorBody, description = "Not an upgrade to WebSocket"),
+        (status = 101, description = "The relay: text frames of one line each; with `since` frames are \
+            `RelayNews`, `RelayControl` and bytes", body = RelayNews),
+        (status = 400, body = ErrorBody, description = "Not an upgrade to WebSocket, or `since` makes no sense"),
         (status = 404, body = ErrorBody, description = "No such session or process"),
-        (status = 409, body = ErrorBody, description = "The process has ended")))]
+        (status = 409, body = ErrorBody, description = "The process has ended"),
+        (status = 410, body = ErrorBody, description = "The output is no longer kept: `replay_gone`")))]
 pub(super) async fn attach_named(
     State(app): State<Arc<App>>,
-    InProcess(id, process): InProcess,
+    InProcess {
+        id,
+        process,
+        sessions,
+    }: InProcess,
+    uri: Uri,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> ApiResult<Response> {
-    let (attachable, terms) = match today_relay::judge(&app, &headers, &id, &process).await {
-        None => match app.sessions.check_attachable(&id, &process) {
-            Ok(attachable) => (attachable, Terms::Plain),
+    let langbots = today_relay::judge(&app, &headers, &id, &process).await;
+    if langbots.is_none()
+        && let Some(since) = asked(&uri)?
+    {
+        let attachable = sessions.check_attachable_at(&id, &process, since)?;
+        let (upgrade, permit) = socket::accept(&app, upgrade)?;
+        return Ok(upgrade.on_upgrade(async move |socket| {
+            relay_bytes::relay(socket, attachable, since, &app).await;
+            drop(permit);
+        }));
+    }
+    let (attachable, terms) = match langbots {
+        None => match sessions.check_attachable(&id, &process) {
+            Ok(attachable) => (attachable, Terms::Plain(app.leaving.clone())),
             Err(error) if langbot::asks_for_mcp(&headers) => return Ok(langbot::refused(error)),
             Err(error) => return Err(error.into()),
         },
@@ -73,9 +100,27 @@ pub(super) async fn attach_named(
     }))
 }
 
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct From {
+    /// Where the output shall begin: an offset into all that the process ever wrote, or `now` for what
+    /// nobody has taken yet. With it the relay carries bytes and can be resumed.
+    #[param(value_type = Option<String>)]
+    since: Option<String>,
+}
+
+/// Anything else in the query has never been looked at.
+fn asked(uri: &Uri) -> ApiResult<Option<Since>> {
+    let Ok(Query(From { since: Some(text) })) = Query::try_from_uri(uri) else {
+        return Ok(None);
+    };
+    since::read("since", &text).map(Some)
+}
+
 /// On what terms a client is attached.
 enum Terms {
-    Plain,
+    /// Until the boxes are left to another daemon.
+    Plain(watch::Receiver<bool>),
     /// Lines keep their ends, and the relay is over with the placement it was for, or when the daemon
     /// is told to stop.
     Today(Standing, watch::Receiver<bool>),
@@ -94,7 +139,10 @@ impl Terms {
     /// Resolves when the client has to go, with what it is told.
     async fn over(&self) -> Goodbye {
         match self {
-            Self::Plain => std::future::pending().await,
+            Self::Plain(leaving) => {
+                socket::left(leaving).await;
+                Goodbye::Leaving
+            }
             Self::Today(standing, stopping) => {
                 let mut stopping = stopping.clone();
                 tokio::select! {
@@ -114,15 +162,17 @@ async fn relay(socket: WebSocket, attachable: Attachable, every: Duration, terms
     let (mut sink, mut stream) = socket.split();
     let mut heartbeat = Heartbeat::new(every);
     let mut ahead = VecDeque::new();
-    let waiting = wait_for_turn(
-        &mut sink,
-        &mut stream,
-        &mut heartbeat,
-        &mut ahead,
-        attachable,
-    );
+    let turn = Box::pin(attachable.attach());
+    let waiting = wait_for_turn(&mut sink, &mut stream, &mut heartbeat, &mut ahead, turn);
     let turn = tokio::select! {
-        attachment = waiting => attachment.ok_or(Goodbye::Done),
+        attachment = waiting => match attachment {
+            Some(Ok(attachment)) => Ok(attachment),
+            Some(Err(error)) => {
+                tracing::debug!(%error, "a waiting client was sent away");
+                Err(Goodbye::Done)
+            }
+            None => Err(Goodbye::Done),
+        },
         goodbye = terms.over() => Err(goodbye),
     };
     let attachment = match turn {
@@ -134,7 +184,7 @@ async fn relay(socket: WebSocket, attachable: Attachable, every: Duration, terms
     };
     let heard = heartbeat.heard();
     let inward = async {
-        for line in ahead {
+        for line in ahead.into_iter().filter_map(line) {
             let sent = heard.while_deaf(attachment.send(line.as_bytes())).await;
             if sent.is_err() {
                 // No more input; the rest of its output still goes out.
@@ -143,16 +193,14 @@ async fn relay(socket: WebSocket, attachable: Attachable, every: Duration, terms
         }
         while let Some(Ok(message)) = stream.next().await {
             heard.now();
-            match message {
-                Message::Text(text) => {
-                    let line = as_line(text.as_str());
-                    let sent = heard.while_deaf(attachment.send(line.as_bytes())).await;
-                    if sent.is_err() {
-                        tracing::debug!("a line came for a process that takes no more input");
-                    }
+            if matches!(message, Message::Close(_)) {
+                break;
+            }
+            if let Some(line) = line(message) {
+                let sent = heard.while_deaf(attachment.send(line.as_bytes())).await;
+                if sent.is_err() {
+                    tracing::debug!("a line came for a process that takes no more input");
                 }
-                Message::Close(_) => break,
-                Message::Binary(_) | Message::Ping(_) | Message::Pong(_) => {}
             }
         }
     };
@@ -205,36 +253,30 @@ impl Drop for Undelivered<'_> {
     }
 }
 
-/// `None` when the client went away first, or the process was stopped or replaced.
-async fn wait_for_turn(
+/// `None` when the client went away first. What it sends meanwhile is kept, up to a bound.
+pub(super) async fn wait_for_turn(
     sink: &mut SplitSink<WebSocket, Message>,
     stream: &mut SplitStream<WebSocket>,
     heartbeat: &mut Heartbeat,
-    ahead: &mut VecDeque<String>,
-    attachable: Attachable,
-) -> Option<Attachment> {
-    let mut turn = std::pin::pin!(attachable.attach());
+    ahead: &mut VecDeque<Message>,
+    mut turn: impl Future<Output = Result<Attachment, SessionError>> + Unpin,
+) -> Option<Result<Attachment, SessionError>> {
     let heard = heartbeat.heard();
     let mut kept = 0;
     loop {
         tokio::select! {
             biased;
-            attachment = &mut turn => {
-                return attachment
-                    .inspect_err(|error| tracing::debug!(%error, "a waiting client was sent away"))
-                    .ok();
-            }
+            attachment = &mut turn => return Some(attachment),
             message = stream.next(), if kept < AHEAD_BYTES => {
                 heard.now();
-                match message?.ok()? {
-                    Message::Text(text) => {
-                        let line = as_line(text.as_str());
-                        kept += line.len();
-                        ahead.push_back(line);
-                    }
+                let message = message?.ok()?;
+                match &message {
+                    Message::Text(text) => kept += text.len() + 1,
+                    Message::Binary(bytes) => kept += bytes.len() + 1,
                     Message::Close(_) => return None,
-                    Message::Binary(_) | Message::Ping(_) | Message::Pong(_) => {}
+                    Message::Ping(_) | Message::Pong(_) => continue,
                 }
+                ahead.push_back(message);
             }
             () = heartbeat.tick() => {
                 sink.send(Message::Ping(bytes::Bytes::new())).await.ok()?;
@@ -245,9 +287,13 @@ async fn wait_for_turn(
     }
 }
 
-fn as_line(text: &str) -> String {
+/// The line in a frame, with its end. Frames of bytes are none.
+fn line(message: Message) -> Option<String> {
+    let Message::Text(text) = message else {
+        return None;
+    };
     let mut line = String::with_capacity(text.len() + 1);
-    line.push_str(text);
+    line.push_str(&text);
     line.push('\n');
-    line
+    Some(line)
 }

@@ -32,15 +32,11 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Response {
         (status = 503, body = ErrorBody, description = "No box can be started")))]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
-    InSession(id): InSession,
+    InSession { id, sessions }: InSession,
     JsonBody(request): JsonBody<SpecRequest>,
 ) -> ApiResult<Response> {
     let admission = judge(&app, id, request).await?;
-    let session = within(
-        app.start_patience,
-        app.sessions.get_or_create(admission.spec),
-    )
-    .await?;
+    let session = within(app.start_patience, sessions.get_or_create(admission.spec)).await?;
     Ok(json::created(&session))
 }
 
@@ -49,11 +45,8 @@ pub(super) async fn create(
     responses(
         (status = 200, description = "The session with its processes", body = SessionDetail),
         (status = 404, body = ErrorBody, description = "No such session")))]
-pub(super) async fn detail(
-    State(app): State<Arc<App>>,
-    InSession(id): InSession,
-) -> ApiResult<Response> {
-    Ok(json::ok(&app.sessions.detail(&id)?))
+pub(super) async fn detail(InSession { id, sessions }: InSession) -> ApiResult<Response> {
+    Ok(json::ok(&sessions.detail(&id)?))
 }
 
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}", tag = "sessions",
@@ -61,11 +54,8 @@ pub(super) async fn detail(
     responses(
         (status = 200, description = "The session is gone", body = DeletedSession),
         (status = 404, body = ErrorBody, description = "No such session")))]
-pub(super) async fn delete(
-    State(app): State<Arc<App>>,
-    InSession(id): InSession,
-) -> ApiResult<Response> {
-    within(PATIENCE, app.sessions.delete(&id, "requested")).await?;
+pub(super) async fn delete(InSession { id, sessions }: InSession) -> ApiResult<Response> {
+    within(PATIENCE, sessions.delete(&id, "requested")).await?;
     Ok(json::ok(&DeletedSession { deleted: id }))
 }
 
@@ -80,13 +70,13 @@ pub(super) async fn delete(
         (status = 503, body = ErrorBody, description = "No box can be started")))]
 pub(super) async fn exec(
     State(app): State<Arc<App>>,
-    InSession(id): InSession,
+    InSession { id, sessions }: InSession,
     JsonBody(request): JsonBody<SpecRequest>,
 ) -> ApiResult<Response> {
     let started = Instant::now();
     let admission = judge_command(&app, id, request).await?;
     let limit = admission.exec.timeout() + app.start_patience;
-    let result = within(limit, app.sessions.exec(admission)).await?;
+    let result = within(limit, sessions.exec(admission)).await?;
     app.metrics.exec(started.elapsed());
     Ok(json::ok(&result))
 }

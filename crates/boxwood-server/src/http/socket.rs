@@ -9,7 +9,7 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_
 use boxwood_api::ErrorCode;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::App;
@@ -20,6 +20,8 @@ const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// What one read takes at most. The whole of it is zeroed before every look at the socket, also one
 /// that finds nothing: with the usual 128 KiB that is the dearest thing we do for a short line.
 const READ_BYTES: usize = 8 * 1024;
+
+const SUCCEEDED: u16 = 4409;
 
 /// For the other side to answer our goodbye.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -46,21 +48,30 @@ pub(crate) fn accept(
     Ok((upgrade, permit))
 }
 
-/// Ends a socket with code 1000 and no words. Reads on until the other side agrees, because a
-/// socket closed with unread data takes the last frames down with it.
-pub(crate) async fn close(sink: SplitSink<WebSocket, Message>, stream: SplitStream<WebSocket>) {
-    close_with(sink, stream, Goodbye::Done).await;
-}
-
 /// What the other side is told at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goodbye {
+    /// Code 1000 and no words.
     Done,
     /// In the words that LangBot's clients know.
     ShuttingDown,
+    /// Another daemon will go on with it.
+    Leaving,
+    /// Another client has its place now. Of the numbers that applications may choose themselves.
+    Succeeded,
 }
 
-/// The same with other words.
+/// Resolves when boxes are about to be left to another daemon.
+pub(crate) async fn left(leaving: &watch::Receiver<bool>) {
+    let mut leaving = leaving.clone();
+    if leaving.wait_for(|leaving| *leaving).await.is_err() {
+        // Nobody is there to say so any more, and nothing else follows from that.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Ends a socket with a code and its words. Reads on until the other side agrees, because a socket
+/// closed with unread data takes the last frames down with it.
 pub(crate) async fn close_with(
     mut sink: SplitSink<WebSocket, Message>,
     mut stream: SplitStream<WebSocket>,
@@ -69,6 +80,8 @@ pub(crate) async fn close_with(
     let (code, reason) = match goodbye {
         Goodbye::Done => (close_code::NORMAL, ""),
         Goodbye::ShuttingDown => (close_code::AWAY, "Box runtime shutting down"),
+        Goodbye::Leaving => (close_code::AWAY, "the daemon is about to end; come back"),
+        Goodbye::Succeeded => (SUCCEEDED, "another client follows it now"),
     };
     let goodbye = async {
         let frame = CloseFrame {

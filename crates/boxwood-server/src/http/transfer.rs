@@ -31,9 +31,13 @@ use super::files::{entry, inside, unexpected};
 use super::ids::{InSession, Params};
 use super::json;
 use super::range::{Wanted, wanted};
+use crate::load::Weight;
 
 /// One read of a file, and so the most of it that is in memory at a time.
 const PIECE: u64 = 256 * 1024;
+
+/// What an upload has in memory between the socket and the file.
+const IN_TRANSIT: usize = 512 * 1024;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -52,8 +56,7 @@ pub(super) struct DownloadParams {
         (status = 404, body = ErrorBody, description = "No such session or file"),
         (status = 416, body = ErrorBody, description = "The file has no such bytes")))]
 pub(super) async fn download(
-    State(app): State<Arc<App>>,
-    InSession(id): InSession,
+    session: InSession,
     Params(params): Params<DownloadParams>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
@@ -61,7 +64,7 @@ pub(super) async fn download(
         path: inside(params.path)?,
         how: OpenFor::Read,
     };
-    let (file, entry) = match app.file(&id, call).await? {
+    let (file, entry) = match session.file(call).await? {
         FileAnswer::Opened { file, entry } => (file, entry),
         other => return Err(unexpected("open", &other)),
     };
@@ -164,36 +167,37 @@ pub(super) struct UploadParams {
         (status = 503, body = ErrorBody, description = "No room left in the box")))]
 pub(super) async fn upload(
     State(app): State<Arc<App>>,
-    InSession(id): InSession,
+    session: InSession,
     Params(params): Params<UploadParams>,
     request: Request,
 ) -> ApiResult<Response> {
     let path = inside(params.path)?;
     let (directory, name) = split(&path)?;
+    Weight::of(&request, app.sessions.budget()).take(IN_TRANSIT)?;
     let mode = params.mode.as_deref().map(octal).transpose()?;
     if params.parents {
         let call = FileCall::Mkdir {
             path: directory.to_owned(),
             parents: true,
         };
-        app.file(&id, call).await?;
+        session.file(call).await?;
     }
     let mode = match mode {
         Some(mode) => mode,
-        None => mode_in_place(&app, &id, &path).await,
+        None => mode_in_place(&session, &path).await,
     };
     let temporary = temporary_name(directory, name)?;
     let call = FileCall::Open {
         path: temporary.clone(),
         how: OpenFor::CreateNew { mode },
     };
-    let file = match app.file(&id, call).await? {
+    let file = match session.file(call).await? {
         FileAnswer::Opened { file, .. } => file,
         other => return Err(unexpected("open", &other)),
     };
     let mut cleanup = Cleanup {
-        sessions: app.sessions.clone(),
-        id: id.clone(),
+        sessions: session.sessions.clone(),
+        id: session.id.clone(),
         temporary: Some(temporary.clone()),
     };
     receive(request.into_body(), file, app.body_timeout()).await?;
@@ -202,9 +206,9 @@ pub(super) async fn upload(
         to: path.clone(),
         overwrite: true,
     };
-    app.file(&id, call).await?;
+    session.file(call).await?;
     cleanup.temporary = None;
-    let entry = entry(&app, &id, path, false).await?;
+    let entry = entry(&session, path, false).await?;
     Ok(json::created(&entry))
 }
 
@@ -277,8 +281,8 @@ fn split(path: &str) -> ApiResult<(&str, &str)> {
 }
 
 /// A replaced file keeps its permissions, as it would if it were written over.
-async fn mode_in_place(app: &App, id: &SessionId, path: &str) -> u32 {
-    match entry(app, id, path.to_owned(), true).await {
+async fn mode_in_place(session: &InSession, path: &str) -> u32 {
+    match entry(session, path.to_owned(), true).await {
         Ok(entry) if entry.kind == boxwood_api::FileKind::File => entry.mode & 0o777,
         _ => 0o644,
     }

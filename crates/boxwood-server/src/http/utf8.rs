@@ -17,6 +17,11 @@ impl Utf8Pieces {
         (!all.is_empty()).then(|| String::from_utf8_lossy(&all).into_owned())
     }
 
+    /// How many bytes of an unfinished character have come.
+    pub(super) fn begun(&self) -> usize {
+        self.begun.len()
+    }
+
     /// What was begun and never finished, when the stream ends.
     pub(super) fn finish(&mut self) -> Option<String> {
         let rest = std::mem::take(&mut self.begun);

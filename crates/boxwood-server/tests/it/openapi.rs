@@ -28,6 +28,7 @@ async fn every_described_route_exists_and_no_other_method_does() {
         let target = path
             .replace("{session_id}", "none")
             .replace("{process_id}", "none")
+            .replace("{exec_id}", "1")
             .replace("{name}", "none")
             .replace("{path}", "none");
         for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
@@ -96,6 +97,11 @@ async fn every_promised_route_is_described() {
         ("POST", format!("{session}/exec")),
         ("POST", format!("{session}/exec/stream")),
         ("GET", format!("{session}/exec/ws")),
+        ("GET", format!("{session}/execs")),
+        ("GET", format!("{session}/execs/{{exec_id}}")),
+        ("DELETE", format!("{session}/execs/{{exec_id}}")),
+        ("GET", format!("{session}/execs/{{exec_id}}/ws")),
+        ("GET", format!("{session}/execs/{{exec_id}}/stream")),
         ("GET", format!("{session}/processes")),
         ("POST", format!("{session}/managed-process")),
         ("GET", format!("{session}/managed-process")),
