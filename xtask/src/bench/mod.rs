@@ -21,6 +21,7 @@ mod sample;
 mod seed;
 mod table;
 mod turns;
+mod warm;
 mod websocket;
 
 use std::fs;
@@ -46,7 +47,7 @@ pub(crate) struct Args {
     /// Measure this `boxwood` instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Measure these only: exec, apart, create, idle, many, relay, daemon; backends, or of these
+    /// Measure these only: exec, apart, create, warm, idle, frozen, many, relay, daemon; backends, or of these
     /// backends-exec, backends-create; load, or of these load-output, load-forks, load-connections,
     /// load-crowd, load-adoption; langbot, or of these langbot-ping, langbot-exec,
     /// langbot-create, langbot-relay, langbot-at-once
@@ -76,7 +77,9 @@ impl Effort {
     }
 }
 
-const ROWS: [&str; 7] = ["exec", "apart", "create", "idle", "many", "relay", "daemon"];
+const ROWS: [&str; 9] = [
+    "exec", "apart", "create", "warm", "idle", "frozen", "many", "relay", "daemon",
+];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let known: Vec<_> = ROWS
@@ -144,7 +147,9 @@ fn measure(binary: &Path, effort: Effort, only: &[String]) -> Result<Vec<Row>> {
             "create" => create::against_bwrap(&daemon, effort),
             "relay" => relay::against_pipe(&daemon, effort),
             // These need a daemon that has done nothing yet.
+            "warm" => warm::create_against_bwrap(binary, effort),
             "idle" => idle::box_against_bwrap(binary),
+            "frozen" => warm::frozen_against_awake(binary),
             "many" => idle::thousand_boxes(binary),
             _ => idle::daemon_against_seed(binary),
         });
