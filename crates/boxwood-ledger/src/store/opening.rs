@@ -152,8 +152,8 @@ fn attempt(path: &Path) -> Result<Attempt, OpenError> {
 fn create_private(path: &Path) -> rusqlite::Result<()> {
     let made = fs::OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(false)
+        // One that is there is not opened: to close it would give up this process's locks on it.
+        .create_new(true)
         .mode(0o600)
         .open(path);
     match made {

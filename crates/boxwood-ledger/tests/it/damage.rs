@@ -3,7 +3,7 @@ use std::path::Path;
 
 use boxwood_ledger::Opened;
 
-use crate::{incarnations, known, open, row};
+use crate::{as_left_by_a_killed_daemon, incarnations, known, open, row};
 
 async fn sound(path: &Path) {
     let (ledger, _) = open(path).await;
@@ -133,4 +133,21 @@ async fn a_row_that_cannot_be_read_costs_no_other() {
     changed.expect("changed");
     drop(connection);
     assert_eq!(incarnations(&known(&path).await).await, [1, 3]);
+}
+
+#[tokio::test]
+async fn what_is_left_beside_a_removed_ledger_is_no_harm() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("ledger.db");
+    let (ledger, _) = open(&path).await;
+    ledger.insert(row(1, "s")).await.expect("there is room");
+    let left = as_left_by_a_killed_daemon(&path, place.path());
+    fs::remove_file(&left).expect("removed");
+    let log = format!("{}-wal", left.display());
+    assert!(fs::exists(log).expect("a look"), "the log is left");
+    let (next, opened) = open(&left).await;
+    assert!(!matches!(opened, Opened::InMemory { .. }), "{opened:?}");
+    next.insert(row(2, "t")).await.expect("it can be used");
+    next.close().await;
+    assert!(incarnations(&known(&left).await).await.contains(&2));
 }
