@@ -25,6 +25,7 @@ use crate::places::{PlaceError, StateLock};
 use crate::recovery::{Recovery, recover};
 use crate::sockets::{Socket, SocketError, remove_file};
 use crate::start::Start;
+use crate::systemd::Notify;
 use crate::takeover::{Door, Successor, TakeoverError};
 use crate::warm;
 use crate::wiring::LaunchError;
@@ -96,6 +97,17 @@ pub struct Ready {
     /// The pid of the daemon that this one followed.
     pub followed: Option<u32>,
     pub recovery: Recovery,
+}
+
+impl Ready {
+    /// For whoever looks after services.
+    fn status(&self) -> String {
+        let mut text = format!("serving on http://{}", self.address);
+        if !self.recovery.is_empty() {
+            text = format!("{text}; {}", self.recovery);
+        }
+        text
+    }
 }
 
 /// Runs the daemon until SIGTERM or SIGINT, or until another one takes over. `on_ready` is called
@@ -202,6 +214,15 @@ async fn run(
         .for_each(remove_file);
     drop(sockets.left);
 
+    let langbot = LangBot::new(&config)?;
+    let drain = Duration::from_secs(config.http.drain_sec);
+    let door = match parent {
+        Parent::Elsewhere => open_door(&config, &sockets.used, drain),
+        Parent::OnStdio => None,
+    };
+    let listeners = listeners(sockets.used)?;
+
+    // From here on nothing ends this daemon but its end: boxes that it adopted would go with it.
     let (stopping, is_stopping) = watch::channel(false);
     let (leaving, is_leaving) = watch::channel(false);
     notify.status("looking for boxes of an earlier daemon");
@@ -217,7 +238,7 @@ async fn run(
         &config,
         sessions.clone(),
         rules,
-        LangBot::new(&config)?,
+        langbot,
         is_stopping,
         is_leaving,
     ));
@@ -233,12 +254,6 @@ async fn run(
         trust,
         &config.load,
     );
-    let drain = Duration::from_secs(config.http.drain_sec);
-    let door = match parent {
-        Parent::Elsewhere => open_door(&config, &sockets.used, drain),
-        Parent::OnStdio => None,
-    };
-    let listeners = listeners(sockets.used)?;
     let ready = Ready {
         address,
         backend: sessions.backends().info(),
@@ -246,7 +261,7 @@ async fn run(
         recovery,
     };
     on_ready(&ready);
-    notify.ready(&format!("serving on http://{address}; {}", ready.recovery));
+    notify.ready(&ready.status());
     tracing::info!(%address, backend = ready.backend.name, available = ready.backend.available, "ready");
 
     let parent_left = async {
@@ -267,42 +282,57 @@ async fn run(
         () = stop.next() => Ending::Told,
         successor = handed_over => Ending::Followed(successor),
     };
+    ending.tell(&notify);
     match ending {
-        Ending::Told => {
-            tracing::info!("stopping: no new connections, waiting for running requests");
-            notify.stopping("waiting for running requests");
-            drop(listeners);
-        }
-        Ending::Followed(successor) => {
-            tracing::info!(
-                pid = successor.pid,
-                "another daemon takes over: waiting for running requests"
-            );
-            if let Some(pid) = successor.pid {
-                notify.followed_by(pid);
-            }
-            listeners.into_iter().for_each(Listener::hand_on);
-        }
+        Ending::Told => drop(listeners),
+        Ending::Followed(_) => listeners.into_iter().for_each(Listener::hand_on),
     }
     drop(door);
-    stopping.send_replace(true);
-    let answered = async { tokio::join!(connections.drained(drain), app.langbot.idle(drain)) };
-    tokio::select! {
-        _ = answered => {}
-        () = stop.next() => tracing::warn!("told to stop again: not waiting for running requests"),
-    }
-    let boxes = ending.boxes(config.shutdown.boxes);
-    if boxes != ShutdownBoxes::Stop {
-        leaving.send_replace(true);
-        app.sockets_closed(GOODBYE).await;
-    }
-    tokio::select! {
-        () = sessions.shutdown(boxes) => {}
-        () = stop.next() => tracing::warn!("told to stop again: leaving boxes to the next start"),
-    }
-    app.sockets_closed(GOODBYE).await;
-    tracing::info!("stopped");
+    let serving = Serving {
+        app,
+        connections,
+        stopping,
+        leaving,
+        drain,
+    };
+    serving.end(ending.boxes(config.shutdown.boxes), stop).await;
     Ok(())
+}
+
+/// A daemon that accepts no more connections.
+struct Serving {
+    app: Arc<App>,
+    connections: Connections,
+    stopping: watch::Sender<bool>,
+    leaving: watch::Sender<bool>,
+    drain: Duration,
+}
+
+impl Serving {
+    async fn end(self, boxes: ShutdownBoxes, mut stop: impl Stop) {
+        let app = &self.app;
+        self.stopping.send_replace(true);
+        let answered = async {
+            tokio::join!(
+                self.connections.drained(self.drain),
+                app.langbot.idle(self.drain)
+            )
+        };
+        tokio::select! {
+            _ = answered => {}
+            () = stop.next() => tracing::warn!("told to stop again: not waiting for running requests"),
+        }
+        if boxes != ShutdownBoxes::Stop {
+            self.leaving.send_replace(true);
+            app.sockets_closed(GOODBYE).await;
+        }
+        tokio::select! {
+            () = app.sessions.shutdown(boxes) => {}
+            () = stop.next() => tracing::warn!("told to stop again: leaving boxes to the next start"),
+        }
+        app.sockets_closed(GOODBYE).await;
+        tracing::info!("stopped");
+    }
 }
 
 /// Why a daemon ends.
@@ -314,6 +344,24 @@ enum Ending {
 }
 
 impl Ending {
+    fn tell(self, notify: &Notify) {
+        match self {
+            Self::Told => {
+                tracing::info!("stopping: no new connections, waiting for running requests");
+                notify.stopping("waiting for running requests");
+            }
+            Self::Followed(Successor { pid }) => {
+                tracing::info!(
+                    pid,
+                    "another daemon takes over: waiting for running requests"
+                );
+                if let Some(pid) = pid {
+                    notify.followed_by(pid);
+                }
+            }
+        }
+    }
+
     fn boxes(self, told: ShutdownBoxes) -> ShutdownBoxes {
         match self {
             Self::Told => told,

@@ -41,7 +41,13 @@ impl Start {
         rules(config)?;
         wiring::check(config)?;
         let offer = match takeover::ask(&config.state_dir)? {
-            Asked::Nobody(lock) => return Self::with_lock(config, lock, manager),
+            Asked::Nobody(lock) => {
+                tracing::info!(
+                    state_dir = %config.state_dir.display(),
+                    "there is no daemon to take over from; starting as always"
+                );
+                return Self::with_lock(config, lock, manager);
+            }
             Asked::Offered(offer) => offer,
         };
         let notify = Notify::new(manager.notify_socket.as_deref());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use boxwood_api::ErrorCode;
 use boxwood_server::config::{LogConfig, LogFormat, ServiceManager};
-use boxwood_server::{Config, Flags, Ready, Start, config};
+use boxwood_server::{Flags, Ready, Start, config};
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 
@@ -137,7 +137,11 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<()> {
         ..Flags::default()
     })?;
     start_log(&config.log)?;
-    let start = start(args, &config, manager)?;
+    let start = if args.takeover {
+        Start::following(&config, manager)?
+    } else {
+        Start::alone(&config, manager)?
+    };
     // Given back when nothing of this daemon is left, threads included: the next one waits for it.
     let _claim = start.claim();
     let backends = backend::launch(&config, boxwood_server::PoolUse::Ahead)?;
@@ -153,20 +157,6 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<()> {
     };
     runtime.shutdown_timeout(LAST_THREADS);
     Ok(served?)
-}
-
-fn start(args: &Args, config: &Config, manager: ServiceManager) -> Outcome<Start> {
-    if !args.takeover {
-        return Ok(Start::alone(config, manager)?);
-    }
-    let start = Start::following(config, manager)?;
-    if start.followed().is_none() {
-        tracing::info!(
-            state_dir = %config.state_dir.display(),
-            "there is no daemon to take over from; starting as always"
-        );
-    }
-    Ok(start)
 }
 
 /// The lines scripts wait for. Nobody reading them is no reason to stop.

@@ -1,33 +1,22 @@
-//! What is left of a daemon that was killed: nothing that lives, and nothing the next one keeps.
+//! What is left of a daemon that was killed and whose boxes do not outlive it: nothing that lives, and
+//! nothing the next one keeps.
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use crate::daemon::Daemon;
-
-const WITHIN: Duration = Duration::from_secs(20);
+use crate::host::{pids, token, wait_until, waiting};
 
 #[test]
-fn boxes_die_with_a_killed_daemon_and_the_next_one_clears_up() {
-    let mut first = Daemon::start();
-    let token = format!("boxwood-aftermath-{}", std::process::id());
-    first
-        .run(&[
-            "start",
-            "s",
-            "--",
-            "sh",
-            "-c",
-            &format!("while :; do sleep 1; : {token}; done"),
-        ])
-        .ok();
-    assert!(
-        runs(&token),
-        "the process should be running before the kill"
-    );
+fn boxes_without_a_grace_die_with_a_killed_daemon_and_the_next_one_clears_up() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut first = Daemon::start_with(directory, &[("BOXWOOD_RECOVERY__GRACE_SEC", "0")]);
+    let token = token("aftermath");
+    let program = waiting(&token);
+    first.run(&["start", "s", "--", "sh", "-c", &program]).ok();
+    wait_until("the process to run", || !pids(&token).is_empty());
     let directory = first.kill();
-    wait_until("its processes to end", || !runs(&token));
+    wait_until("its processes to end", || pids(&token).is_empty());
 
     let second = Daemon::start_in(directory);
     second.run(&["exec", "t", "--", "true"]).ok();
@@ -38,18 +27,6 @@ fn boxes_die_with_a_killed_daemon_and_the_next_one_clears_up() {
             .all(|name| name.starts_with(&format!("b{}-", second.pid()))),
         "groups of the dead daemon are left: {groups:?}"
     );
-}
-
-fn runs(token: &str) -> bool {
-    let processes = fs::read_dir("/proc").expect("proc").flatten();
-    processes
-        .filter(|process| process.file_name().to_string_lossy().parse::<u32>().is_ok())
-        .filter_map(|process| fs::read(process.path().join("cmdline")).ok())
-        // The client's own command line names the session; the box's shell does not.
-        .any(|line| {
-            let line = String::from_utf8_lossy(&line);
-            line.contains(token) && !line.contains("start\0")
-        })
 }
 
 /// The cgroups of every box of this daemon's instance.
@@ -73,12 +50,4 @@ fn groups_of(daemon: &Daemon) -> Vec<String> {
         }
     }
     names
-}
-
-fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < WITHIN, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

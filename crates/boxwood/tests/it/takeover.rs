@@ -1,12 +1,12 @@
 //! One daemon follows another while clients are at it.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -86,7 +86,7 @@ struct Attached {
     child: Child,
     over: Arc<AtomicBool>,
     writer: JoinHandle<usize>,
-    reader: JoinHandle<Vec<String>>,
+    heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Attached {
@@ -108,19 +108,20 @@ impl Attached {
                 count += 1;
                 std::thread::sleep(Duration::from_millis(5));
             }
-            // To the end of its input, and so to the end of the process.
-            drop(stdin);
             count
         });
-        let reader = std::thread::spawn(move || {
-            let lines = stdout.lines();
-            lines.map(|line| line.expect("text")).collect()
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hears = Arc::clone(&heard);
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                hears.lock().expect("a list").push(line);
+            }
         });
         Self {
             child,
             over,
             writer,
-            reader,
+            heard,
         }
     }
 
@@ -128,13 +129,14 @@ impl Attached {
     fn end(mut self) {
         self.over.store(true, Ordering::Relaxed);
         let sent = self.writer.join().expect("written");
-        let heard = self.reader.join().expect("read");
+        let count = || self.heard.lock().expect("a list").len();
+        wait_until("every line to come back", || count() >= sent);
+        self.child.kill().expect("killed");
         self.child.wait().expect("ended");
+        let heard = self.heard.lock().expect("a list").clone();
         let expected: Vec<_> = (0..sent).map(|count| format!("got {count}")).collect();
-        let differs = expected
-            .iter()
-            .zip(&heard)
-            .find(|(one, other)| one != other);
+        let mut both = expected.iter().zip(&heard);
+        let differs = both.find(|(one, other)| one != other);
         assert_eq!(differs, None, "of {sent} sent and {} heard", heard.len());
         assert_eq!(heard.len(), sent);
     }
