@@ -1,0 +1,206 @@
+//! One daemon on the host: a runtime of its own, whose end is the end of everything in it.
+//!
+//! Time stands still unless a test moves it. Tokio moves a paused clock by itself when nothing is left to
+//! do, but not while a blocking task runs, so one does for as long as the daemon lives. The same task is
+//! the watchdog: the clock of the test cannot tell that something hangs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use boxwood_ledger::{Ledger, OpenError};
+use boxwood_session::{Backends, Sessions, Settings, ShutdownBoxes};
+use boxwood_test_support::{FakeBackend, FakeHost, Fault};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use crate::plan::Cut;
+
+/// Nothing that a daemon does here takes longer, unless it hangs.
+const HANG: Duration = Duration::from_secs(20);
+/// Between two turns, for what other threads do meanwhile.
+const TURN: Duration = Duration::from_micros(30);
+pub(crate) const TTL: Duration = Duration::from_secs(300);
+
+/// Killed before it was ready.
+#[derive(Debug)]
+pub(crate) struct Killed;
+
+pub(crate) struct Daemon {
+    pub(crate) sessions: Sessions,
+    pub(crate) ledger: Ledger,
+    pub(crate) backend: Arc<FakeBackend>,
+    host: Arc<FakeHost>,
+    frame: Frame,
+}
+
+/// A runtime whose clock stands still.
+struct Frame {
+    runtime: Option<Runtime>,
+    hang: oneshot::Receiver<()>,
+    _until_dropped: SyncSender<()>,
+}
+
+impl Frame {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        let (sender, dropped) = sync_channel(1);
+        let (bark, hang) = oneshot::channel();
+        runtime.spawn_blocking(move || watch(&dropped, bark));
+        Self {
+            runtime: Some(runtime),
+            hang,
+            _until_dropped: sender,
+        }
+    }
+
+    fn run<T>(&mut self, what: &str, work: impl Future<Output = T>) -> T {
+        let hang = &mut self.hang;
+        let runtime = self.runtime.as_ref().expect("until it is dropped");
+        runtime.block_on(async move {
+            tokio::select! {
+                outcome = work => outcome,
+                _ = hang => panic!("it hangs: {what}"),
+            }
+        })
+    }
+}
+
+fn watch(dropped: &Receiver<()>, bark: oneshot::Sender<()>) {
+    if dropped.recv_timeout(HANG) == Err(RecvTimeoutError::Timeout) {
+        // The runtime may be gone.
+        let _ = bark.send(());
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Blocking work of a killed daemon is none of ours to wait for.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Daemon {
+    pub(crate) fn warm_up() {
+        drop(Frame::new());
+    }
+
+    /// Takes over whatever is on the host. `cut` kills it meanwhile, if it gets that far.
+    pub(crate) fn start(
+        host: &Arc<FakeHost>,
+        directory: &Path,
+        cut: Option<Cut>,
+    ) -> Result<Self, Killed> {
+        let mut frame = Frame::new();
+        let backend = host.backend();
+        let path = ledger_path(directory);
+        let starting = {
+            let backend = Arc::clone(&backend);
+            async move {
+                let ledger = open(&path).await;
+                let settings = Settings {
+                    session_ttl: TTL,
+                    ..Settings::default()
+                };
+                let backends = Backends::only(backend);
+                let recovering = Sessions::recover(backends, settings, ledger.clone());
+                let (sessions, _) = recovering.await;
+                (sessions, ledger)
+            }
+        };
+        let started = match cut {
+            None => Some(frame.run("starting", starting)),
+            Some(cut) => frame.run("starting", cut_short(starting, cut, host, &backend)),
+        };
+        match started {
+            Some((sessions, ledger)) => Ok(Self {
+                sessions,
+                ledger,
+                backend,
+                host: Arc::clone(host),
+                frame,
+            }),
+            None => Err(Killed),
+        }
+    }
+
+    pub(crate) fn run<T>(&mut self, what: &str, work: impl Future<Output = T>) -> T {
+        self.frame.run(what, work)
+    }
+
+    /// Does the work until the daemon is killed; what comes back is the work's outcome, if somebody
+    /// heard of it.
+    pub(crate) fn kill<T: Send + 'static>(
+        mut self,
+        what: &str,
+        work: impl Future<Output = T> + Send + 'static,
+        cut: Cut,
+    ) -> Option<T> {
+        let killing = cut_short(work, cut, &self.host, &self.backend);
+        let outcome = self.frame.run(what, killing);
+        self.host.crash();
+        self.host.mend();
+        outcome
+    }
+
+    /// Ends as on a signal.
+    pub(crate) fn end(mut self, boxes: ShutdownBoxes) {
+        let (sessions, ledger) = (self.sessions.clone(), self.ledger.clone());
+        self.run("ending", async move {
+            sessions.shutdown(boxes).await;
+            ledger.close().await;
+        });
+    }
+}
+
+/// Kills the daemon at the cut. The work goes on as a task until then, like every other.
+async fn cut_short<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+    cut: Cut,
+    host: &FakeHost,
+    backend: &FakeBackend,
+) -> Option<T> {
+    let mut work = tokio::spawn(work);
+    match cut {
+        Cut::Turns(turns) => {
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+                std::thread::sleep(TURN);
+                if work.is_finished() {
+                    return work.await.ok();
+                }
+            }
+            host.crash();
+            None
+        }
+        Cut::At(point) => {
+            host.fault(point, Fault::Crashes);
+            tokio::select! {
+                outcome = &mut work => outcome.ok(),
+                () = backend.killed() => None,
+            }
+        }
+    }
+}
+
+pub(crate) fn ledger_path(directory: &Path) -> PathBuf {
+    directory.join("ledger.db")
+}
+
+/// A killed process lets go of its files at once; a thread of ours takes a moment.
+async fn open(path: &Path) -> Ledger {
+    loop {
+        match Ledger::open(path).await {
+            Ok((ledger, _)) => return ledger,
+            Err(OpenError::InUse { .. }) => std::thread::sleep(Duration::from_micros(100)),
+            Err(error) => panic!("the ledger does not open: {error}"),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What there should be.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::plan::Op;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    Ended(Option<i32>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) state: State,
+    /// Tells one process from the next under the same name.
+    pub(crate) started_at: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    pub(crate) incarnation: u64,
+    pub(crate) kind: u8,
+    pub(crate) processes: BTreeMap<u8, Process>,
+}
+
+pub(crate) type Sessions = BTreeMap<u8, Session>;
+
+/// A session that was, and how it ended, where the test knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Past {
+    pub(crate) session: u8,
+    pub(crate) incarnation: u64,
+    pub(crate) why: Option<&'static str>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) sessions: Sessions,
+    pub(crate) past: Vec<Past>,
+    /// The highest incarnation that anybody has seen.
+    pub(crate) highest: u64,
+    /// How much each process was told, and so has said.
+    pub(crate) told: BTreeMap<(u8, u8), u64>,
+}
+
+pub(crate) const DELETED: &str = "the test deletes it";
+pub(crate) const DIED: &str = "died";
+
+impl Model {
+    pub(crate) fn is_running(&self, session: u8, process: u8) -> bool {
+        self.process(session, process)
+            .is_some_and(|found| found.state == State::Running)
+    }
+
+    pub(crate) fn has_died(&self, session: u8) -> bool {
+        let mut past = self.past.iter().rev();
+        let last = past.find(|past| past.session == session);
+        last.is_some_and(|past| past.why == Some(DIED))
+    }
+
+    pub(crate) fn process(&self, session: u8, process: u8) -> Option<&Process> {
+        self.sessions.get(&session)?.processes.get(&process)
+    }
+
+    pub(crate) fn told(&self, session: u8, process: u8) -> u64 {
+        self.told.get(&(session, process)).copied().unwrap_or(0)
+    }
+
+    /// A session is there that was not.
+    pub(crate) fn made(&mut self, session: u8, kind: u8, incarnation: u64) -> Result<(), String> {
+        if incarnation <= self.highest {
+            return Err(format!(
+                "session {session} got incarnation {incarnation}, and {} was there before",
+                self.highest
+            ));
+        }
+        self.highest = incarnation;
+        self.sessions.insert(
+            session,
+            Session {
+                incarnation,
+                kind,
+                processes: BTreeMap::new(),
+            },
+        );
+        Ok(())
+    }
+
+    pub(crate) fn gone(&mut self, session: u8, why: Option<&'static str>) {
+        if let Some(found) = self.sessions.remove(&session) {
+            self.past.push(Past {
+                session,
+                incarnation: found.incarnation,
+                why,
+            });
+            self.told.retain(|(of, _), _| *of != session);
+        }
+    }
+
+    pub(crate) fn started(&mut self, session: u8, process: u8, started_at: Timestamp) {
+        if let Some(found) = self.sessions.get_mut(&session) {
+            let state = State::Running;
+            found
+                .processes
+                .insert(process, Process { state, started_at });
+            self.told.remove(&(session, process));
+        }
+    }
+
+    pub(crate) fn ended(&mut self, session: u8, process: u8, code: i32) {
+        let found = self.sessions.get_mut(&session);
+        if let Some(found) = found.and_then(|found| found.processes.get_mut(&process)) {
+            found.state = State::Ended(Some(code));
+        }
+    }
+
+    pub(crate) fn stopped(&mut self, session: u8, process: u8) {
+        if let Some(found) = self.sessions.get_mut(&session) {
+            found.processes.remove(&process);
+            self.told.remove(&(session, process));
+        }
+    }
+
+    pub(crate) fn expire(&mut self) {
+        let idle = |session: &Session| {
+            let mut processes = session.processes.values();
+            !processes.any(|process| process.state == State::Running)
+        };
+        let idle: Vec<_> = self.sessions.iter().filter(|(_, it)| idle(it)).collect();
+        let idle: Vec<_> = idle.into_iter().map(|(session, _)| *session).collect();
+        for session in idle {
+            self.gone(session, Some("idle for too long"));
+        }
+    }
+
+    /// The daemon was killed while it did this, and nobody heard how far it got. Whatever is there now
+    /// must be there because of it, or have been there before.
+    pub(crate) fn settle(&mut self, during: &Op, seen: &Sessions) -> Result<(), String> {
+        match during {
+            Op::Expire => {
+                let sessions: Vec<_> = self.sessions.keys().copied().collect();
+                let mut after = self.clone();
+                after.expire();
+                for session in sessions {
+                    if !after.sessions.contains_key(&session) && !seen.contains_key(&session) {
+                        self.gone(session, None);
+                    }
+                }
+            }
+            Op::Create { session, kind } | Op::Exec { session, kind, .. } => {
+                if let (None, Some(found)) = (self.sessions.get(session), seen.get(session)) {
+                    self.made(*session, *kind, found.incarnation)?;
+                }
+            }
+            Op::Delete { session } => match seen.get(session) {
+                None => self.gone(*session, None),
+                Some(found) => {
+                    let processes: Vec<_> = match self.sessions.get(session) {
+                        Some(was) => was.processes.keys().copied().collect(),
+                        None => Vec::new(),
+                    };
+                    for process in processes {
+                        self.maybe_ended(*session, process, found);
+                    }
+                }
+            },
+            Op::Start {
+                session, process, ..
+            } => {
+                if let Some(found) = seen.get(session) {
+                    self.maybe_ended(*session, *process, found);
+                    let was = self.process(*session, *process);
+                    if let Some(now) = found.processes.get(process)
+                        && was.is_none_or(|was| was.started_at != now.started_at)
+                        && self.sessions.contains_key(session)
+                    {
+                        self.started(*session, *process, now.started_at);
+                    }
+                }
+            }
+            Op::Stop { session, process } => {
+                if let Some(found) = seen.get(session) {
+                    self.maybe_ended(*session, *process, found);
+                }
+            }
+            Op::Dies { session } => {
+                if !seen.contains_key(session) {
+                    self.gone(*session, None);
+                }
+            }
+            Op::Send { .. } | Op::Read { .. } | Op::Stale { .. } | Op::Ends { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Something was about to end it, and may have forgotten it.
+    fn maybe_ended(&mut self, session: u8, process: u8, found: &Session) {
+        match found.processes.get(&process) {
+            None => self.stopped(session, process),
+            Some(now) => {
+                let was = self.sessions.get_mut(&session);
+                if let Some(was) = was.and_then(|was| was.processes.get_mut(&process))
+                    && was.started_at == now.started_at
+                    && was.state == State::Running
+                {
+                    was.state = now.state.clone();
+                }
+            }
+        }
+    }
+}

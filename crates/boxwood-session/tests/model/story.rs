@@ -1,0 +1,362 @@
+//! One plan, carried out.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use boxwood_api::ExecState;
+use boxwood_session::{SessionError, ShutdownBoxes, Since};
+use boxwood_test_support::FakeHost;
+
+use crate::act::{act, asked, end_process, id, kill_box, process_id};
+use crate::daemon::{Daemon, Killed, ledger_path};
+use crate::look;
+use crate::model::{DIED, Model};
+use crate::plan::{Cut, Meanwhile, Op, Step};
+
+pub(crate) type Outcome = Result<(), String>;
+
+pub(crate) struct Story<'a> {
+    pub(crate) host: Arc<FakeHost>,
+    pub(crate) directory: &'a Path,
+    /// `None` between two daemons.
+    pub(crate) daemon: Option<Daemon>,
+    pub(crate) model: Model,
+}
+
+pub(crate) fn run(steps: &[Step]) -> Outcome {
+    // In memory: what a disk does is the ledger's own affair.
+    let directory = tempfile::tempdir_in("/dev/shm").map_err(|error| error.to_string())?;
+    // The first runtime of a process opens what the others share.
+    Daemon::warm_up();
+    let before = look::descriptors();
+    {
+        let host = FakeHost::new();
+        let mut story = Story {
+            daemon: Daemon::start(&host, directory.path(), None).ok(),
+            host,
+            directory: directory.path(),
+            model: Model::default(),
+        };
+        for (number, step) in steps.iter().enumerate() {
+            let done = story.step(step).and_then(|()| story.compare());
+            done.map_err(|error| format!("step {number} ({step:?}): {error}"))?;
+        }
+        story.finish()?;
+    }
+    let until = Instant::now() + Duration::from_secs(5);
+    while look::descriptors() > before {
+        if Instant::now() > until {
+            return Err(format!(
+                "{} descriptors, before {before}",
+                look::descriptors()
+            ));
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
+}
+
+impl Story<'_> {
+    fn daemon(&mut self) -> Result<&mut Daemon, String> {
+        self.daemon.as_mut().ok_or_else(|| "no daemon".to_owned())
+    }
+
+    fn compare(&mut self) -> Outcome {
+        let daemon = self.daemon.as_mut().ok_or("no daemon")?;
+        look::compare(daemon, &self.host, &self.model)
+    }
+
+    fn step(&mut self, step: &Step) -> Outcome {
+        match step {
+            Step::Calm(op) => {
+                if self.happens(op) {
+                    return Ok(());
+                }
+                let acting = act(self.daemon()?.sessions.clone(), &self.model, op.clone());
+                let said = self.daemon()?.run("acting", acting);
+                self.heard(op, said)
+            }
+            Step::Killed {
+                during,
+                cut,
+                meanwhile,
+                again,
+            } => self.killed(during.as_ref(), *cut, meanwhile, *again),
+            Step::KilledWithExec {
+                session,
+                cut,
+                code,
+                early,
+            } => self.killed_with_exec(*session, *cut, *code, *early),
+            Step::HandedOver => {
+                self.daemon
+                    .take()
+                    .ok_or("no daemon")?
+                    .end(ShutdownBoxes::Keep);
+                self.next_daemon(None)
+            }
+        }
+    }
+
+    /// Whether it is something that nobody asks the daemon for; then it is done.
+    fn happens(&mut self, op: &Op) -> bool {
+        match op {
+            Op::Ends {
+                session,
+                process,
+                code,
+            } => {
+                if end_process(&self.host, *session, *process, *code) {
+                    self.model.ended(*session, *process, i32::from(*code));
+                }
+                true
+            }
+            Op::Dies { session } => {
+                if kill_box(&self.host, *session) {
+                    self.model.gone(*session, Some(DIED));
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn killed(
+        &mut self,
+        during: Option<&Op>,
+        cut: Cut,
+        meanwhile: &[Meanwhile],
+        again: Option<Cut>,
+    ) -> Outcome {
+        let daemon = self.daemon.take().ok_or("no daemon")?;
+        let mut unheard = None;
+        match during {
+            Some(op) if self.happens(op) => {
+                daemon.kill("dying", async {}, cut);
+            }
+            Some(op) => {
+                let acting = act(daemon.sessions.clone(), &self.model, op.clone());
+                match daemon.kill("acting", acting, cut) {
+                    // Nobody tells the clock that everything has gone.
+                    Some(_) if matches!(op, Op::Expire) => unheard = Some(op),
+                    Some(said) => self.heard(op, said)?,
+                    None => unheard = Some(op),
+                }
+            }
+            None => {
+                daemon.kill("dying", async {}, cut);
+            }
+        }
+        // What happened on the host is certain, whatever the daemon had been doing.
+        let mut died = Vec::new();
+        let mut ended = Vec::new();
+        for event in meanwhile {
+            match event {
+                Meanwhile::Ends {
+                    session,
+                    process,
+                    code,
+                } => {
+                    if end_process(&self.host, *session, *process, *code) {
+                        ended.push((*session, *process, *code));
+                    }
+                }
+                Meanwhile::Dies { session } => {
+                    if kill_box(&self.host, *session) {
+                        died.push(*session);
+                    }
+                }
+                Meanwhile::LedgerLost => self.lose_ledger(),
+                Meanwhile::LedgerDamaged => self.damage_ledger(),
+            }
+        }
+        if let Some(cut) = again {
+            match Daemon::start(&self.host, self.directory, Some(cut)) {
+                Ok(daemon) => {
+                    daemon.kill("dying", async {}, Cut::Turns(0));
+                }
+                Err(Killed) => {
+                    self.host.crash();
+                    self.host.mend();
+                }
+            }
+        }
+        for session in &died {
+            self.model.gone(*session, None);
+        }
+        self.next_daemon(unheard)?;
+        let seen = look::sessions(self.daemon()?);
+        if let Some(session) = died.iter().find(|session| seen.contains_key(*session)) {
+            return Err(format!("session {session} is there, and its box had died"));
+        }
+        for (session, process, code) in ended {
+            if self.model.is_running(session, process) {
+                self.model.ended(session, process, i32::from(code));
+            }
+        }
+        Ok(())
+    }
+
+    fn next_daemon(&mut self, unheard: Option<&Op>) -> Outcome {
+        let daemon = Daemon::start(&self.host, self.directory, None);
+        self.daemon = Some(daemon.map_err(|Killed| "killed by nobody")?);
+        if let Some(op) = unheard {
+            let seen = look::sessions(self.daemon()?);
+            self.model.settle(op, &seen)?;
+            if let Op::Send {
+                session,
+                process,
+                bytes,
+            } = op
+            {
+                self.settle_input(*session, *process, *bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How much of the input was accepted is for the process's own count to say.
+    fn settle_input(&mut self, session: u8, process: u8, bytes: u16) -> Outcome {
+        if !self.model.is_running(session, process) {
+            return Ok(());
+        }
+        let told = self.model.told(session, process);
+        let sessions = self.daemon()?.sessions.clone();
+        let asking = async move {
+            let (id, process) = (id(session), process_id(process));
+            let found = sessions.check_attachable_at(&id, &process, Since::Now)?;
+            let attachment = found.attach_at(Since::Now).await?;
+            Ok::<_, SessionError>(attachment.stdin_accepted())
+        };
+        let accepted = self.daemon()?.run("asking for its input", asking);
+        let accepted = match accepted {
+            Ok(accepted) => accepted,
+            // It ended meanwhile, which the comparison will see.
+            Err(SessionError::ProcessNotRunning { .. }) => return Ok(()),
+            Err(error) => return Err(format!("a running process is not attachable: {error}")),
+        };
+        if accepted < told || accepted > told + u64::from(bytes) {
+            return Err(format!(
+                "{accepted} bytes of input, after {told} and {bytes}"
+            ));
+        }
+        self.model.told.insert((session, process), accepted);
+        Ok(())
+    }
+
+    fn killed_with_exec(&mut self, session: u8, cut: u8, code: u8, early: bool) -> Outcome {
+        let daemon = self.daemon.take().ok_or("no daemon")?;
+        let kind = self.model.sessions.get(&session).map_or(0, |it| it.kind);
+        let sessions = daemon.sessions.clone();
+        let admission = asked(session, kind, "@ name x; say hello; stay");
+        let running = async move { sessions.exec(admission).await };
+        if let Some(ended) = daemon.kill("executing", running, Cut::Turns(cut)) {
+            return Err(format!("a command that stays has ended: {ended:?}"));
+        }
+        let end = |host: &FakeHost| {
+            let found = host.box_of(&id(session));
+            found.is_some_and(|found| found.end_program("x", i32::from(code)))
+        };
+        let ended_early = early && end(&self.host);
+        let during = Op::Exec {
+            session,
+            kind,
+            code,
+        };
+        self.next_daemon(Some(&during))?;
+        let ran = ended_early || end(&self.host);
+        if !self.model.sessions.contains_key(&session) {
+            return if ran {
+                Err("a command ran in a session that is not there".to_owned())
+            } else {
+                Ok(())
+            };
+        }
+        self.exec_is_told(session, code, ran)
+    }
+
+    fn exec_is_told(&mut self, session: u8, code: u8, ran: bool) -> Outcome {
+        let until = Instant::now() + Duration::from_secs(5);
+        loop {
+            let sessions = self.daemon()?.sessions.clone();
+            let execs = sessions
+                .execs(&id(session))
+                .map_err(|error| error.to_string())?;
+            let found = execs.iter().filter(|exec| exec.command.contains("name x"));
+            let found = found.max_by_key(|exec| exec.started_at);
+            let Some(found) = found else {
+                return if ran {
+                    Err("nobody knows of the command that ran".to_owned())
+                } else {
+                    Ok(())
+                };
+            };
+            if !ran {
+                return Err("a command is known that never ran".to_owned());
+            }
+            if found.state == ExecState::Ended {
+                let detail = sessions.exec_detail(&id(session), found.exec_id);
+                let detail = detail.map_err(|error| error.to_string())?;
+                let result = detail.result.ok_or("an ended command has no result")?;
+                // What the killed daemon had read of it is gone, and that is said.
+                let whole = result.stdout == "hello\n";
+                let told = whole || (result.stdout.is_empty() && !result.notices.is_empty());
+                if result.exit_code != Some(i32::from(code)) || !told {
+                    return Err(format!(
+                        "the command ended with {code}, and is told as {result:?}"
+                    ));
+                }
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(format!("the command has ended, and is told as {found:?}"));
+            }
+            self.daemon()?.run("waiting for a command", async {
+                tokio::task::yield_now().await;
+                std::thread::sleep(Duration::from_micros(200));
+            });
+        }
+    }
+
+    fn lose_ledger(&mut self) {
+        for ending in ["", "-wal", "-shm"] {
+            let mut path = ledger_path(self.directory).into_os_string();
+            path.push(ending);
+            // It need not be there.
+            let _ = fs::remove_file(path);
+        }
+        self.forget_reasons();
+    }
+
+    fn damage_ledger(&mut self) {
+        self.lose_ledger();
+        // A killed daemon's thread may still be at it; what it leaves is damaged all the same.
+        let written = fs::write(ledger_path(self.directory), [b'?'; 8192]);
+        written.expect("the ledger is writable");
+    }
+
+    /// The ledger was the only one to know.
+    fn forget_reasons(&mut self) {
+        for past in &mut self.model.past {
+            past.why = None;
+        }
+    }
+
+    fn finish(mut self) -> Outcome {
+        let mut daemon = self.daemon.take().ok_or("no daemon")?;
+        let sessions = daemon.sessions.clone();
+        let ids: Vec<_> = self.model.sessions.keys().copied().collect();
+        daemon.run("deleting everything", async move {
+            for session in ids {
+                // What has died is gone already.
+                let _ = sessions.delete(&id(session), "the end").await;
+            }
+        });
+        self.model.sessions.clear();
+        look::compare(&mut daemon, &self.host, &self.model)?;
+        daemon.end(ShutdownBoxes::Stop);
+        Ok(())
+    }
+}
