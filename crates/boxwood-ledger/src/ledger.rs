@@ -84,9 +84,13 @@ impl Ledger {
         self.note(Note::Restored(row));
     }
 
-    /// Somebody is about to be told of the box.
-    pub fn ready(&self, incarnation: u64) {
-        self.note(Note::Ready(incarnation));
+    /// Somebody is about to be told of the box, and waits for this: should it die with the daemon,
+    /// the next one can say so. Never an error: what cannot be written now is written later.
+    pub async fn ready(&self, incarnation: u64) {
+        // A thread that is gone has said why.
+        let _ = self
+            .ask(move |store| store.note(Note::Ready(incarnation)))
+            .await;
     }
 
     pub fn update_spec(&self, incarnation: u64, spec: String) {

@@ -202,7 +202,7 @@ impl Birth {
                 .map_err(|source| SessionError::unrecorded(&self.session, source))?;
         }
         session.remember().await?;
-        self.ledger.ready(self.incarnation);
+        self.ledger.ready(self.incarnation).await;
         Ok(())
     }
 }

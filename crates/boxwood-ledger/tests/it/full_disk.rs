@@ -52,7 +52,7 @@ fn without_room_nothing_new_is_written_and_no_end_is_forgotten() {
 
         // What lives goes on, and what ends is known at once.
         ledger.end(&id("s"), 1, "deleted").await;
-        ledger.ready(2);
+        ledger.ready(2).await;
         ledger.end(&id("s"), 3, "its box died").await;
         let end = ledger.end_of(&id("s"), 3).expect("known");
         assert_eq!(end.why, "its box died");

@@ -63,7 +63,7 @@ async fn run(steps: Vec<Step>) {
             }
             Step::Ready(which) => {
                 if let Some(incarnation) = nth(which, &rows) {
-                    ledger.ready(incarnation);
+                    ledger.ready(incarnation).await;
                     rows.entry(incarnation)
                         .and_modify(|row| row.state = State::Ready);
                 }

@@ -12,7 +12,7 @@ async fn what_was_written_is_there_after_a_close() {
     ledger.insert(row(first, "one")).await.expect("written");
     let second = ledger.next_incarnation();
     ledger.insert(row(second, "two")).await.expect("written");
-    ledger.ready(second);
+    ledger.ready(second).await;
     ledger.end(&id("one"), first, "deleted").await;
     ledger.close().await;
 

@@ -7,6 +7,7 @@ mod drift;
 mod endings;
 mod frozen;
 mod live;
+mod machine;
 mod mounts;
 mod processes;
 mod recovery;

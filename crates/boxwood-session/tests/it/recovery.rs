@@ -3,112 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use boxwood_api::{ErrorCode, MountMode, MountSpec, SessionInfo};
+use boxwood_api::{ErrorCode, MountMode, MountSpec};
 use boxwood_backend::{Backend as _, Progress, Witness};
 use boxwood_ledger::{Ledger, Opened};
 use boxwood_policy::Origin;
 use boxwood_session::{
     Backends, FileCall, Lost, Recovery, SessionError, Sessions, Settings, ShutdownBoxes,
 };
-use boxwood_test_support::{FakeBackend, FakeHost, Fault, Point, SmallDisk, admission_for};
+use boxwood_test_support::{FakeBackend, Fault, Point, SmallDisk, admission_for};
 
+use super::machine::Machine;
 use super::{asked, asked_with, eventually, id, in_time};
-
-/// One machine and its state directory, over the lives of several daemons.
-struct Machine {
-    host: Arc<FakeHost>,
-    state: tempfile::TempDir,
-    path: PathBuf,
-    lives: u32,
-}
-
-struct Daemon {
-    backend: Arc<FakeBackend>,
-    sessions: Sessions,
-    ledger: Ledger,
-}
-
-impl Machine {
-    fn new() -> Self {
-        let state = tempfile::tempdir().expect("a directory");
-        Self {
-            host: FakeHost::new(),
-            path: state.path().join("ledger.db"),
-            state,
-            lives: 0,
-        }
-    }
-
-    async fn daemon(&mut self) -> (Daemon, Recovery) {
-        let (ledger, _) = in_time(Ledger::open(&self.path)).await.expect("a ledger");
-        let backend = self.host.backend();
-        let backends = Backends::only(Arc::clone(&backend) as _);
-        let recovering = Sessions::recover(backends, Settings::default(), ledger.clone());
-        let (sessions, recovery) = in_time(recovering).await;
-        let daemon = Daemon {
-            backend,
-            sessions,
-            ledger,
-        };
-        (daemon, recovery)
-    }
-
-    /// With -9. What hangs in this process has the ledger open for ever, so the next daemon is given
-    /// the files as they are at this moment.
-    fn kill(&mut self, daemon: Daemon) {
-        self.host.crash();
-        drop(daemon);
-        self.lives += 1;
-        let next = self.state.path().join(format!("ledger-{}.db", self.lives));
-        for suffix in ["", "-wal"] {
-            let from = format!("{}{suffix}", self.path.display());
-            let to = format!("{}{suffix}", next.display());
-            if std::fs::exists(&from).expect("a look") {
-                std::fs::copy(from, to).expect("copied");
-            }
-        }
-        self.path = next;
-    }
-
-    async fn restart(&mut self, daemon: Daemon) -> (Daemon, Recovery) {
-        self.kill(daemon);
-        self.daemon().await
-    }
-}
-
-impl Daemon {
-    async fn made(&self, session: &str) -> SessionInfo {
-        in_time(self.sessions.get_or_create(asked(session, "").spec))
-            .await
-            .expect("a session")
-    }
-
-    async fn says(&self, session: &str, cmd: &str) -> String {
-        let result = in_time(self.sessions.exec(asked(session, cmd))).await;
-        result.expect("it runs").stdout
-    }
-
-    /// Sessions, rows and boxes are the same ones.
-    async fn assert_all_agree(&self, host: &FakeHost) {
-        let infos = self.sessions.list();
-        let mut told: Vec<_> = infos
-            .iter()
-            .map(|info| (info.incarnation, info.backend_session_id.clone()))
-            .collect();
-        told.sort();
-        let rows = self.ledger.rows().await.expect("rows");
-        let written: Vec<_> = rows
-            .into_iter()
-            .map(|row| (row.incarnation, row.name))
-            .collect();
-        assert_eq!(written, told, "the ledger has what is told");
-        let mut running: Vec<_> = host.boxes().iter().map(|it| it.id().to_owned()).collect();
-        running.sort();
-        let mut named: Vec<_> = told.into_iter().map(|(_, name)| name).collect();
-        named.sort();
-        assert_eq!(running, named, "what runs is what is told");
-    }
-}
 
 fn gone_because(outcome: Result<(), SessionError>) -> String {
     match outcome {
