@@ -18,11 +18,11 @@ use crate::printable::printable;
 use crate::reason;
 use crate::terminal::{self, RawMode, Resizes};
 
-/// Daemons wait for 40 s.
-const STILL_HERE_EVERY: Duration = Duration::from_secs(15);
-
 /// For the end of a killed command to be heard of. Beyond it the person is not kept waiting.
 const AFTER_KILL: Duration = Duration::from_secs(5);
+
+/// For a daemon to hear that the person has gone.
+const TO_STOP: Duration = Duration::from_secs(2);
 
 /// HUP and TERM: the window was closed or the session ends. In raw mode Ctrl-C is only a byte.
 const ENDS_A_TERMINAL: [i32; 2] = [1, 15];
@@ -54,7 +54,7 @@ impl Connect {
     }
 }
 
-pub(crate) async fn hold(control: Control, events: Events, how: Connect) -> Outcome<u8> {
+pub(crate) async fn hold(mut control: Control, events: Events, how: Connect) -> Outcome<u8> {
     let interrupts =
         Interrupts::watch().map_err(|error| Failure::local("signals cannot be watched", error))?;
     let raw = match how {
@@ -66,8 +66,13 @@ pub(crate) async fn hold(control: Control, events: Events, how: Connect) -> Outc
     };
     let exit = tokio::select! {
         exit = show(events) => exit,
-        failure = talk(control, interrupts, how) => Err(failure),
+        failure = talk(&mut control, interrupts, how) => Err(failure),
     };
+    if exit.is_err() {
+        // A command that can be resumed would wait for us. One that the daemon does not hear of any
+        // more ends by itself after a while.
+        let _ = tokio::time::timeout(TO_STOP, control.stop()).await;
+    }
     // Before anything is printed: in raw mode a newline alone does not go back to the left.
     drop(raw);
     Ok(conclude(&exit?))
@@ -93,19 +98,14 @@ async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Outcome<
 
 /// Everything towards the command. Ends only with a failure: the command's end is told by its
 /// output's side.
-async fn talk(mut control: Control, mut interrupts: Interrupts, how: Connect) -> Failure {
+async fn talk(control: &mut Control, mut interrupts: Interrupts, how: Connect) -> Failure {
     let mut keyboard = (how != Connect::Output).then(Keyboard::start);
     let mut resizes = match how {
         Connect::Terminal => Resizes::watch().ok(),
         Connect::Output | Connect::Input => None,
     };
-    let mut alive = tokio::time::interval(STILL_HERE_EVERY);
     loop {
         tokio::select! {
-            _ = alive.tick() => {
-                // A connection that is lost is told by the output's side.
-                let _ = control.still_here().await;
-            }
             number = interrupts.next() => {
                 // A command that has just ended cannot be signalled, and its end is on its way.
                 let _ = control.signal(number).await;

@@ -71,12 +71,12 @@ impl Control {
 }
 
 impl Control {
-    /// For a daemon that would take silence for death while our own stdout is blocked.
-    pub(crate) async fn still_here(&mut self) -> Outcome<()> {
+    /// Ends a command that nobody will hear of again. A command of ours ends with its events.
+    pub(crate) async fn stop(&mut self) {
         match self {
-            Self::There(sender) => Ok(sender.still_here().await?),
+            Self::There(sender) => sender.stop().await,
             #[cfg(target_os = "linux")]
-            Self::Here(_) => Ok(()),
+            Self::Here(_) => {}
         }
     }
 }

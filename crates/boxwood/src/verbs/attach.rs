@@ -1,9 +1,10 @@
-//! `boxwood attach`: speak to a managed process, line by line.
+//! `boxwood attach`: speak to a managed process.
 
 use std::io::Write as _;
 
 use boxwood_api::{ProcessId, SessionId};
-use boxwood_client::Client;
+use boxwood_client::{AttachedEvent, AttachedReceiver, AttachedSender, Client, Since};
+use bytes::Bytes;
 
 use super::{process_id, session_id};
 use crate::failure::{Failure, Outcome};
@@ -15,13 +16,15 @@ Examples:
   boxwood attach tools fs
   echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}' | boxwood attach tools fs
   boxwood attach --no-stdin tools fs        Watch only
+  boxwood attach --since 0 tools fs         From its first byte, if that is still kept
 
 Ctrl-C lets go; the process lives on. The end of your input does not let go: output goes on. One
-process has one attachment at a time: a second one waits until the first ends.";
+process has one attachment at a time: a second one waits until the first ends. When the daemon is
+restarted the attachment goes on by itself; nothing is lost or comes twice.";
 
 /// Connect to the stdin and stdout of a managed process
 ///
-/// Lines you type go to the process; lines it writes come back, beginning with those nobody has read
+/// What you type goes to the process; what it writes comes back, beginning with what nobody has read
 /// yet. Its stderr is in `boxwood logs`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -37,83 +40,89 @@ pub(crate) struct Args {
     /// Do not read our stdin
     #[arg(long)]
     no_stdin: bool,
+
+    /// Begin after so many bytes of all it wrote, or with what nobody has read
+    #[arg(long, value_name = "OFFSET", default_value = "now", value_parser = since)]
+    since: Since,
+}
+
+fn since(text: &str) -> Result<Since, String> {
+    match text {
+        "now" => Ok(Since::Now),
+        _ => text
+            .parse()
+            .map(Since::Offset)
+            .map_err(|_| "not `now` and not a number of bytes".to_owned()),
+    }
 }
 
 pub(crate) async fn main(args: &Args, client: &Client) -> Outcome<()> {
-    let mut relay = client.attach(&args.session, &args.process).await?;
-    let mut interrupts =
+    let mut attached = client
+        .attach_from(&args.session, &args.process, args.since)
+        .await?;
+    let interrupts =
         Interrupts::watch().map_err(|error| Failure::local("signals cannot be watched", error))?;
-    let mut keyboard = (!args.no_stdin).then(Keyboard::start);
-    let mut pending = Vec::new();
-    loop {
-        tokio::select! {
-            line = relay.next_line() => match line? {
-                Some(line) => {
-                    let mut stdout = std::io::stdout().lock();
-                    writeln!(stdout, "{line}")?;
-                    stdout.flush()?;
-                }
-                None => return Ok(()),
-            },
-            chunk = next_chunk(&mut keyboard) => {
-                match chunk {
-                    Some(bytes) => pending.extend_from_slice(&bytes),
-                    // A last line without its end counts too.
-                    None if !pending.is_empty() => pending.push(b'\n'),
-                    None => {}
-                }
-                for line in take_lines(&mut pending) {
-                    relay.send_line(&line).await?;
-                }
-            }
-            _ = interrupts.next() => {
-                relay.detach().await?;
-                return Ok(());
-            }
+    let outcome = tokio::select! {
+        outcome = show(&mut attached.receiver) => return outcome,
+        outcome = pass_on(&mut attached.sender, interrupts, !args.no_stdin) => outcome,
+    };
+    attached.sender.detach().await;
+    outcome
+}
+
+/// Output, until the process ends.
+async fn show(receiver: &mut AttachedReceiver) -> Outcome<()> {
+    while let AttachedEvent::Stdout(bytes) = receiver.next().await? {
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(&bytes)?;
+        stdout.flush()?;
+    }
+    Ok(())
+}
+
+/// Input, until the person has enough.
+async fn pass_on(
+    sender: &mut AttachedSender,
+    mut interrupts: Interrupts,
+    stdin: bool,
+) -> Outcome<()> {
+    let typing = async {
+        if !stdin {
+            return Ok(());
         }
-    }
-}
-
-async fn next_chunk(keyboard: &mut Option<Keyboard>) -> Option<bytes::Bytes> {
-    let Some(open) = keyboard else {
-        return std::future::pending().await;
+        let mut keyboard = Keyboard::start();
+        let mut ended = true;
+        while let Some(bytes) = keyboard.next().await {
+            ended = bytes.ends_with(b"\n");
+            sender.stdin(bytes).await?;
+        }
+        // A last line without its end counts too.
+        if !ended {
+            sender.stdin(Bytes::from_static(b"\n")).await?;
+        }
+        Ok::<_, Failure>(())
     };
-    let chunk = open.next().await;
-    if chunk.is_none() {
-        *keyboard = None;
-    }
-    chunk
-}
-
-/// Takes the whole lines out, without their ends. The relay's frames are text, so bytes that are not
-/// UTF-8 are replaced.
-fn take_lines(pending: &mut Vec<u8>) -> Vec<String> {
-    let Some(last) = pending.iter().rposition(|byte| *byte == b'\n') else {
-        return Vec::new();
+    let listening = async {
+        typing.await?;
+        std::future::pending().await
     };
-    let whole: Vec<u8> = pending.drain(..=last).collect();
-    whole[..last]
-        .split(|byte| *byte == b'\n')
-        .map(|line| String::from_utf8_lossy(line).into_owned())
-        .collect()
+    tokio::select! {
+        outcome = listening => outcome,
+        _ = interrupts.next() => Ok(()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[track_caller]
-    fn check(text: &str, lines: &[&str], rest: &str) {
-        let mut pending = text.as_bytes().to_vec();
-        assert_eq!(take_lines(&mut pending), lines);
-        assert_eq!(pending, rest.as_bytes());
-    }
-
     #[test]
-    fn only_whole_lines_are_sent() {
-        check("a", &[], "a");
-        check("a\n", &["a"], "");
-        check("a\n\nb\nc", &["a", "", "b"], "c");
-        check("\n", &[""], "");
+    fn a_beginning_is_an_offset_or_now() {
+        assert_eq!(since("now"), Ok(Since::Now));
+        assert_eq!(since("0"), Ok(Since::Offset(0)));
+        assert_eq!(since("18446744073709551615"), Ok(Since::Offset(u64::MAX)));
+        for wrong in ["", "-1", "later", "1.5", "18446744073709551616"] {
+            assert!(since(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -1,6 +1,8 @@
-//! `boxwood inspect`: everything about one session or process.
+//! `boxwood inspect`: everything about one session, process or command.
 
-use boxwood_api::{MountMode, ProcessId, ProcessInfo, SessionDetail, SessionId, SessionInfo};
+use boxwood_api::{
+    ExecDetail, MountMode, ProcessId, ProcessInfo, SessionDetail, SessionId, SessionInfo,
+};
 use boxwood_client::Client;
 
 use super::{ago, process_id, session_id, wire_word};
@@ -12,9 +14,10 @@ const EXAMPLES: &str = "\
 Examples:
   boxwood inspect build
   boxwood inspect tools web                     One managed process
+  boxwood inspect --exec 1718 build             One command, with its result once it has ended
   boxwood inspect build -o json | jq .isolation";
 
-/// Show everything about a session or a managed process
+/// Show everything about a session, a managed process or a command
 ///
 /// Limits, mounts, and the isolation label: what really keeps the box apart, what this machine could
 /// not give, and why.
@@ -28,10 +31,17 @@ pub(crate) struct Args {
     /// Name of a managed process
     #[arg(value_parser = process_id)]
     process: Option<ProcessId>,
+
+    /// Number of a command, as `boxwood ps --execs` shows it
+    #[arg(long, value_name = "ID", conflicts_with = "process")]
+    exec: Option<u64>,
 }
 
 pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcome<()> {
-    if let Some(id) = &args.process {
+    if let Some(exec_id) = args.exec {
+        let detail = client.exec_detail(&args.session, exec_id).await?;
+        output.table_or(&detail, || of_exec(&detail))
+    } else if let Some(id) = &args.process {
         let process = client.process(&args.session, id).await?;
         output.table_or(&process, || of_process(&process))
     } else {
@@ -74,6 +84,12 @@ fn of_session(detail: &SessionDetail) -> Table {
         "used",
         format!("{} ({})", session.last_used_at, ago(session.last_used_at)),
     );
+    if let Some(adopted_at) = session.adopted_at {
+        table.fact("taken over", format!("{adopted_at} ({})", ago(adopted_at)));
+    }
+    if session.frozen {
+        table.fact("frozen", "yes, until the next call");
+    }
     table.fact("workspace", workspace(detail));
     for mount in &session.extra_mounts {
         table.fact(
@@ -90,6 +106,12 @@ fn of_session(detail: &SessionDetail) -> Table {
         table.fact(
             "process",
             format!("{}: {}", process.process_id, super::ps::command(process)),
+        );
+    }
+    for exec in &detail.execs {
+        table.fact(
+            "command",
+            format!("{}: {}", super::ps::exec_name(exec), exec.command),
         );
     }
     for mechanism in &session.isolation.in_force {
@@ -117,6 +139,38 @@ fn workspace(detail: &SessionDetail) -> String {
         }
         _ => format!("{} (private)", session.mount_path),
     }
+}
+
+fn of_exec(detail: &ExecDetail) -> Table {
+    let exec = &detail.info;
+    let mut table = Table::of_facts();
+    table.fact("session", exec.session_id.as_str());
+    table.fact("command", &exec.command);
+    table.fact("number", exec.exec_id.to_string());
+    table.row([
+        Cell::toned("status", Tone::Faint),
+        super::ps::exec_status(exec),
+    ]);
+    table.fact("attached", if exec.attached { "yes" } else { "no" });
+    table.fact("resumable", if exec.resumable { "yes" } else { "no" });
+    table.fact(
+        "started",
+        format!("{} ({})", exec.started_at, ago(exec.started_at)),
+    );
+    let written = format!(
+        "{} bytes of stdout, {} of stderr",
+        exec.stdout_bytes, exec.stderr_bytes
+    );
+    table.fact("written", written);
+    if let Some(result) = &detail.result {
+        for line in result.stdout.lines() {
+            table.fact("stdout", line);
+        }
+        for line in result.stderr.lines() {
+            table.fact("stderr", line);
+        }
+    }
+    table
 }
 
 fn of_process(process: &ProcessInfo) -> Table {

@@ -1,4 +1,4 @@
-//! `boxwood kill`: a signal for a managed process.
+//! `boxwood kill`: a signal for a managed process, or the end of a command.
 
 use boxwood_api::{ProcessId, SessionId, Signal};
 use boxwood_client::Client;
@@ -10,11 +10,12 @@ use crate::output::Output;
 const EXAMPLES: &str = "\
 Examples:
   boxwood kill tools web                        KILL
-  boxwood kill -s HUP tools web                 Reload, for programs that do";
+  boxwood kill -s HUP tools web                 Reload, for programs that do
+  boxwood kill --exec 1718 build                A command, as `boxwood ps build` shows it";
 
-/// Send a signal to a managed process
+/// Send a signal to a managed process, or kill a command
 ///
-/// To end one in good order use `boxwood stop`.
+/// To end a managed process in good order use `boxwood stop`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -29,6 +30,10 @@ pub(crate) struct Args {
     /// Name of the process
     #[arg(default_value = "default", value_parser = process_id)]
     process: ProcessId,
+
+    /// Kill the command of this number, with everything it started
+    #[arg(long, value_name = "ID", conflicts_with_all = ["process", "signal"])]
+    exec: Option<u64>,
 }
 
 fn signal(text: &str) -> Result<Signal, String> {
@@ -36,6 +41,13 @@ fn signal(text: &str) -> Result<Signal, String> {
 }
 
 pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcome<()> {
+    if let Some(exec_id) = args.exec {
+        client.kill_exec(&args.session, exec_id).await?;
+        if output.is_json() {
+            Output::json(&client.exec_detail(&args.session, exec_id).await?)?;
+        }
+        return Ok(());
+    }
     client
         .signal_process(&args.session, &args.process, args.signal)
         .await?;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use boxwood_api::{ProcessId, ProcessLogs, ProcessStatus, SessionId};
-use boxwood_client::Client;
+use boxwood_client::{Client, ClientError};
 
 use super::{process_id, session_id};
 use crate::failure::Outcome;
@@ -46,8 +46,14 @@ pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
     };
     loop {
         // Asked first: what was written up to the exit is then surely in the logs.
-        let status = client.process(&args.session, &args.process).await?.status;
-        let logs = client.process_logs(&args.session, &args.process).await?;
+        let status = ask(client, args, || {
+            client.process(&args.session, &args.process)
+        });
+        let status = status.await?.status;
+        let logs = ask(client, args, || {
+            client.process_logs(&args.session, &args.process)
+        });
+        let logs = logs.await?;
         if output.is_json() && !args.follow {
             return Output::json(&logs);
         }
@@ -65,6 +71,19 @@ pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
         }
         shown = logs;
         tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Whoever follows waits for a daemon that is restarted.
+async fn ask<T, F: Future<Output = Result<T, ClientError>>>(
+    client: &Client,
+    args: &Args,
+    question: impl Fn() -> F,
+) -> Result<T, ClientError> {
+    if args.follow {
+        client.patiently(question).await
+    } else {
+        question().await
     }
 }
 

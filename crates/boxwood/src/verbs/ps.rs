@@ -1,6 +1,6 @@
-//! `boxwood ps`: managed processes of a session, or the sessions.
+//! `boxwood ps`: what runs in a session, or the sessions.
 
-use boxwood_api::{ProcessInfo, ProcessStatus, SessionId};
+use boxwood_api::{ExecInfo, ExecState, ProcessInfo, ProcessStatus, Reason, SessionId};
 use boxwood_client::Client;
 
 use super::{ago, session_id};
@@ -13,9 +13,12 @@ use crate::table::{Cell, Table, Tone};
 const EXAMPLES: &str = "\
 Examples:
   boxwood ps                    The sessions, like `boxwood ls`
-  boxwood ps tools              The managed processes of the session `tools`";
+  boxwood ps tools              Managed processes and running commands of the session `tools`
+  boxwood ps --execs tools      Its commands, also those that ended not long ago
+  boxwood ps tools -o json      Its managed processes
+  boxwood ps --execs tools -o json";
 
-/// List the managed processes of a session
+/// List what runs in a session
 ///
 /// Without a session it lists the sessions.
 #[derive(Debug, clap::Args)]
@@ -24,12 +27,25 @@ pub(crate) struct Args {
     /// Name of the session
     #[arg(value_parser = session_id)]
     session: Option<SessionId>,
+
+    /// Its commands only, also those that ended not long ago
+    #[arg(long, requires = "session")]
+    execs: bool,
 }
 
 pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcome<()> {
     if let Some(session) = &args.session {
+        if args.execs {
+            let execs = client.execs(session).await?;
+            return output.table_or(&execs, || table(&[], &execs));
+        }
         let processes = client.processes(session).await?;
-        output.table_or(&processes, || table(&processes))
+        if output.is_json() {
+            return Output::json(&processes);
+        }
+        let mut execs = client.execs(session).await?;
+        execs.retain(|exec| exec.state == ExecState::Running);
+        output.table(&table(&processes, &execs))
     } else {
         let mut sessions = client.sessions().await?;
         sessions.sort_by_key(|session| session.created_at);
@@ -37,7 +53,7 @@ pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
     }
 }
 
-pub(crate) fn table(processes: &[ProcessInfo]) -> Table {
+fn table(processes: &[ProcessInfo], execs: &[ExecInfo]) -> Table {
     let mut table = Table::new(&["PROCESS", "STATUS", "ATTACHED", "STARTED", "COMMAND"]);
     for process in processes {
         table.row([
@@ -48,7 +64,28 @@ pub(crate) fn table(processes: &[ProcessInfo]) -> Table {
             command(process).into(),
         ]);
     }
+    for exec in execs {
+        table.row([
+            exec_name(exec).into(),
+            exec_status(exec),
+            if exec.attached { "yes" } else { "no" }.into(),
+            ago(exec.started_at).into(),
+            exec.command.as_str().into(),
+        ]);
+    }
     table
+}
+
+/// A command has a number where a managed process has a name.
+pub(crate) fn exec_name(exec: &ExecInfo) -> String {
+    format!("exec {}", exec.exec_id)
+}
+
+pub(crate) fn exec_status(exec: &ExecInfo) -> Cell {
+    match &exec.exit {
+        None => Cell::toned("running", Tone::Good),
+        Some(exit) => ended(exit.exit_code, exit.reason.as_ref()),
+    }
 }
 
 pub(crate) fn command(process: &ProcessInfo) -> String {
@@ -60,20 +97,20 @@ pub(crate) fn command(process: &ProcessInfo) -> String {
 pub(crate) fn status(process: &ProcessInfo) -> Cell {
     match process.status {
         ProcessStatus::Running => Cell::toned("running", Tone::Good),
-        ProcessStatus::Exited => {
-            let code = process
-                .exit_code
-                .map_or_else(|| "?".to_owned(), |code| code.to_string());
-            let text = match &process.reason {
-                Some(reason) => format!("exited {code} ({})", reason::short(reason)),
-                None => format!("exited {code}"),
-            };
-            let tone = if process.exit_code == Some(0) {
-                Tone::Plain
-            } else {
-                Tone::Bad
-            };
-            Cell::toned(text, tone)
-        }
+        ProcessStatus::Exited => ended(process.exit_code, process.reason.as_ref()),
     }
+}
+
+fn ended(exit_code: Option<i32>, reason: Option<&Reason>) -> Cell {
+    let code = exit_code.map_or_else(|| "?".to_owned(), |code| code.to_string());
+    let text = match reason {
+        Some(reason) => format!("exited {code} ({})", reason::short(reason)),
+        None => format!("exited {code}"),
+    };
+    let tone = if exit_code == Some(0) {
+        Tone::Plain
+    } else {
+        Tone::Bad
+    };
+    Cell::toned(text, tone)
 }
