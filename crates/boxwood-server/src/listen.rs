@@ -87,9 +87,7 @@ impl Connections {
     async fn accept_tcp(&self, listener: &TcpListener) {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => {
-                    tokio::spawn(serve_tcp(Arc::clone(&self.shared), stream));
-                }
+                Ok((stream, _)) => self.spawn(|shared| serve_tcp(shared, stream)),
                 Err(error) if Reserve::is_for(&error) => {
                     // Dropped with what it was sent: there is no descriptor to wait with.
                     let turn_away = || match listener.accept().now_or_never() {
@@ -106,9 +104,7 @@ impl Connections {
     async fn accept_unix(&self, listener: &UnixListener) {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => {
-                    tokio::spawn(serve_unix(Arc::clone(&self.shared), stream));
-                }
+                Ok((stream, _)) => self.spawn(|shared| serve_unix(shared, stream)),
                 Err(error) if Reserve::is_for(&error) => {
                     let turn_away = || match listener.accept().now_or_never() {
                         Some(Ok((stream, _))) => stream.try_write(FULL).is_ok(),
@@ -119,6 +115,22 @@ impl Connections {
                 Err(error) => pause(&error).await,
             }
         }
+    }
+
+    /// Counted from this moment on: whoever was accepted is waited for, also before its task first
+    /// runs.
+    fn spawn<F>(&self, serve: impl FnOnce(Arc<Shared>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Ok(served) = Arc::clone(&self.shared.served).try_acquire_owned() else {
+            return;
+        };
+        let serving = serve(Arc::clone(&self.shared));
+        tokio::spawn(async move {
+            serving.await;
+            drop(served);
+        });
     }
 
     /// Resolves when every connection has ended, or the time is over.
@@ -204,9 +216,6 @@ async fn serve_peer(
         return shared.refuse(stream, peer).await;
     };
     let stream = Seated::new(stream, entered);
-    let Ok(_served) = Arc::clone(&shared.served).try_acquire_owned() else {
-        return;
-    };
     shared.app.metrics.connection_opened();
     let router = shared.router.clone();
     let begun = Arc::new(Notify::new());

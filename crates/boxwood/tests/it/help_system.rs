@@ -45,8 +45,8 @@ fn serve() {
           --takeover
               Take over from the daemon that runs on the same state directory
 
-              It hands over its sockets, lets running requests end, leaves its boxes as they are and ends.
-              Nobody is refused meanwhile. Without such a daemon this one starts as always.
+              It hands over its sockets, lets running requests end, leaves its boxes as they are and
+              ends. Nobody is refused meanwhile. Without such a daemon this one starts as always.
 
           --on-shutdown <MODE>
               What a daemon that is told to stop does with boxes: stop, keep or stop_ephemeral [default:
