@@ -53,7 +53,6 @@ impl Machine {
     /// the files as they are at this moment.
     pub(crate) fn kill(&mut self, daemon: Daemon) {
         self.host.crash();
-        drop(daemon);
         self.lives += 1;
         let next = self.state.path().join(format!("ledger-{}.db", self.lives));
         for suffix in ["", "-wal"] {
@@ -63,6 +62,8 @@ impl Machine {
                 std::fs::copy(from, to).expect("copied");
             }
         }
+        // Not before: to close the ledger is more than a killed daemon does.
+        drop(daemon);
         self.path = next;
     }
 
