@@ -14,6 +14,7 @@ use jiff::Timestamp;
 
 use crate::facts::Fact;
 use crate::files::Files;
+use crate::journal::wrong;
 use crate::leash::{Killed, Leash};
 use crate::live::Resume;
 use crate::managed::{self, Managed, Start};
@@ -42,6 +43,9 @@ pub(crate) fn adopt(registry: &Arc<Registry>, session: &Arc<Session>, kept: Vec<
         adoption.kill_unknown(adoption.managed(started_at, spec, program));
     }
 }
+
+/// Numbers of commands are exact in JavaScript.
+const LARGEST_ID: u64 = 1 << 52;
 
 type Outcome = Result<(), (io::Error, Process)>;
 
@@ -102,6 +106,10 @@ impl Adoption<'_> {
 
     fn exec(&self, note: ExecNote, program: KeptProcess) -> Outcome {
         let (registry, session) = (self.registry, self.session);
+        if note.exec_id > LARGEST_ID {
+            // From here on there would be no numbers left.
+            return Err((wrong("a command has an impossible number"), program.process));
+        }
         registry
             .exec_ids
             .fetch_max(note.exec_id + 1, Ordering::Relaxed);
@@ -119,7 +127,7 @@ impl Adoption<'_> {
                     process: program.process,
                     files: program.files,
                 };
-                exec::adopt(adopted, registry.settings.capture_bytes, unkillable)
+                exec::adopt(adopted, &registry.room(), unkillable)
             }
             KindNote::Live { stdio, resumable } => {
                 record.sit(registry.gate.adopted_live(session.incarnation));

@@ -19,13 +19,27 @@ pub(crate) struct Capture {
 impl Capture {
     /// `limit` bytes in all, half of them for the head.
     pub(crate) fn new(limit: usize) -> Self {
-        let head_limit = limit.div_ceil(2);
+        let (head_limit, tail_limit) = Self::halves(limit);
         Self {
             head: Vec::new(),
             tail: VecDeque::new(),
             head_limit,
-            tail_limit: limit - head_limit,
+            tail_limit,
             total: 0,
+        }
+    }
+
+    /// How much of it is kept of the beginning, and how much of the end.
+    pub(crate) fn halves(limit: usize) -> (usize, usize) {
+        let head = limit.div_ceil(2);
+        (head, limit - head)
+    }
+
+    /// So many bytes came that are not kept anywhere. The beginning is full by then.
+    pub(crate) fn skip(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.total += bytes;
+            self.tail.clear();
         }
     }
 

@@ -13,72 +13,25 @@ use tokio::io::AsyncReadExt as _;
 use tokio::time::Instant;
 
 use crate::journal::Journal;
+use crate::pace::{Pace, Paced};
 
 pub(crate) type Reader = Box<dyn Output>;
 
 /// What one read takes at most. Large enough that a flood is not a flood of system calls.
 const READ_BYTES: usize = 64 * 1024;
-/// The first read of a stream is small: most commands say little, and many say nothing.
-const FIRST_READ_BYTES: usize = 4 * 1024;
+/// What one read of a stream takes that nobody wants.
+const NOWHERE_BYTES: usize = 4 * 1024;
 
-/// One stream being read. `bytes` is what the last [`Tap::fill`] brought.
-pub(crate) struct Tap {
-    reader: Option<Reader>,
-    bytes: Vec<u8>,
-}
-
-impl Tap {
-    pub(crate) fn new(reader: Option<Reader>) -> Self {
-        Self {
-            reader,
-            bytes: Vec::new(),
-        }
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        self.reader.is_some()
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Replaces `bytes` by the next ones; empty at the end of the stream, which is then closed.
-    /// Cancel-safe: a read that was not finished took nothing.
-    pub(crate) async fn fill(&mut self) {
-        let Some(reader) = &mut self.reader else {
-            // Callers ask `is_open` first; a closed stream never brings anything again.
-            return std::future::pending().await;
-        };
-        let wanted = if self.bytes.len() == self.bytes.capacity() && !self.bytes.is_empty() {
-            READ_BYTES
-        } else {
-            self.bytes.capacity().max(FIRST_READ_BYTES)
-        };
-        self.bytes.clear();
-        self.bytes.reserve(wanted);
-        // A terminal whose last user is gone reports an error instead of an end.
-        let ended = matches!(reader.read_buf(&mut self.bytes).await, Ok(0) | Err(_));
-        if ended {
-            self.bytes.clear();
-            self.reader = None;
-        }
-    }
-
-    /// Lets go of the stream without breaking it: somebody in the box may still write to it, and
-    /// must not die of a closed pipe for that. What it writes goes nowhere.
-    pub(crate) fn discard_rest(self) {
-        discard(self.reader);
-    }
-}
-
-fn discard(reader: Option<Reader>) {
+fn discard(reader: Option<Reader>, mut pace: Paced) {
     let Some(mut reader) = reader else {
         return;
     };
     tokio::spawn(async move {
-        let mut nowhere = vec![0; FIRST_READ_BYTES];
-        while matches!(reader.read(&mut nowhere).await, Ok(1..)) {}
+        let mut nowhere = vec![0; NOWHERE_BYTES];
+        while let Ok(count @ 1..) = reader.read(&mut nowhere).await {
+            pace.read(count);
+            pace.turn().await;
+        }
     });
 }
 
@@ -86,11 +39,16 @@ fn discard(reader: Option<Reader>) {
 pub(crate) struct Intake {
     reader: Option<Reader>,
     journal: Arc<Journal>,
+    pace: Paced,
 }
 
 impl Intake {
-    pub(crate) fn new(reader: Option<Reader>, journal: Arc<Journal>) -> Self {
-        Self { reader, journal }
+    pub(crate) fn new(reader: Option<Reader>, journal: Arc<Journal>, pace: &Pace) -> Self {
+        Self {
+            reader,
+            journal,
+            pace: pace.stream(),
+        }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -110,6 +68,7 @@ impl Intake {
         };
         // A flood is always ready; others have to get their turn.
         tokio::task::coop::consume_budget().await;
+        self.pace.turn().await;
         let (journal, before) = (&self.journal, self.journal.end());
         let most = most.clamp(1, READ_BYTES);
         let moved =
@@ -120,19 +79,16 @@ impl Intake {
         if !matches!(moved, Ok(1..)) {
             self.reader = None;
         }
-        usize::try_from(journal.end().saturating_sub(before)).unwrap_or(usize::MAX)
+        let came = usize::try_from(journal.end().saturating_sub(before)).unwrap_or(usize::MAX);
+        self.pace.read(came);
+        came
     }
 
-    /// As [`Tap::discard_rest`].
+    /// Lets go of the stream without breaking it: somebody in the box may still write to it, and
+    /// must not die of a closed pipe for that. What it writes goes nowhere.
     pub(crate) fn discard_rest(self) {
-        discard(self.reader);
+        discard(self.reader, self.pace);
     }
-}
-
-/// Both output streams of a process.
-pub(crate) struct Taps {
-    pub(crate) stdout: Tap,
-    pub(crate) stderr: Tap,
 }
 
 /// Which stream brought something.
@@ -149,32 +105,23 @@ pub(crate) fn outputs(process: &mut Process) -> (Reader, Option<Reader>) {
     (stdout, process.stderr.take())
 }
 
-impl Taps {
-    pub(crate) fn of(process: &mut Process) -> Self {
-        let (stdout, stderr) = outputs(process);
-        Self {
-            stdout: Tap::new(Some(stdout)),
-            stderr: Tap::new(stderr),
-        }
-    }
+/// Both output streams of a process.
+pub(crate) struct Intakes {
+    pub(crate) stdout: Intake,
+    pub(crate) stderr: Intake,
+}
 
+impl Intakes {
     pub(crate) fn is_open(&self) -> bool {
         self.stdout.is_open() || self.stderr.is_open()
     }
 
-    /// Waits for the next bytes (or the end) of either stream. Cancel-safe.
-    pub(crate) async fn fill(&mut self) -> Which {
+    /// Moves the next bytes of either stream in, however many are waiting already. Cancel-safe.
+    pub(crate) async fn fill(&mut self) -> usize {
         tokio::select! {
-            () = self.stdout.fill(), if self.stdout.is_open() => Which::Stdout,
-            () = self.stderr.fill(), if self.stderr.is_open() => Which::Stderr,
+            moved = self.stdout.fill(usize::MAX), if self.stdout.is_open() => moved,
+            moved = self.stderr.fill(usize::MAX), if self.stderr.is_open() => moved,
             else => std::future::pending().await,
-        }
-    }
-
-    pub(crate) fn bytes(&self, which: Which) -> &[u8] {
-        match which {
-            Which::Stdout => self.stdout.bytes(),
-            Which::Stderr => self.stderr.bytes(),
         }
     }
 

@@ -20,13 +20,14 @@ use jiff::Timestamp;
 use tokio::time::{Sleep, sleep};
 
 use crate::SessionError;
-use crate::capture::Capture;
-use crate::drain::{LastWords, Taps, Which};
+use crate::admission::{Budget, Held};
+use crate::captured::Streams;
+use crate::drain::{Intake, Intakes, LastWords, outputs};
 use crate::execs::{Listed, Running};
 use crate::input;
-use crate::journal::{Journal, wrong};
 use crate::leash::{Killed, Leash, kill_tree};
 use crate::notes::{BootTime, ExecNote, KindNote, Note, shown};
+use crate::pace::Pace;
 use crate::reason::{Asked, reason};
 use crate::session::{ExecEnd, ExecRecord};
 use crate::spawning::spawn;
@@ -84,18 +85,16 @@ pub(crate) fn not_kept(record: &ExecRecord, source: io::Error) -> SessionError {
     SessionError::spawn(&record.session().id, source)
 }
 
-/// A command's whole input: all of it is accepted before the command begins.
-fn given_input(text: &str) -> io::Result<Journal> {
-    let journal = Journal::new("stdin")?;
-    journal.append(text.as_bytes())?;
-    journal.seal()?;
-    Ok(journal)
+/// What a command's output may take, and what it counts against.
+pub(crate) struct Room {
+    pub(crate) capture_bytes: usize,
+    pub(crate) budget: Budget,
 }
 
 pub(crate) async fn run(
     record: ExecRecord,
     exec: &AdmittedExec,
-    capture_bytes: usize,
+    room: &Room,
 ) -> Result<Done, SessionError> {
     let stdio = if exec.stdin().is_some() {
         Stdio::Pipes
@@ -104,32 +103,29 @@ pub(crate) async fn run(
     };
     let mut deadline = std::pin::pin!(sleep(exec.timeout()));
     let session = Arc::clone(record.session());
-    let mut output = Output::new(capture_bytes);
     let note = note(record.exec_id, exec, exec.cmd(), KindNote::Captured);
-    let input = exec.stdin().map(given_input).transpose();
-    let input = input.map_err(|error| not_kept(&record, error))?;
-    let keep = keep(&note, input.as_ref()).map_err(|error| not_kept(&record, error))?;
+    let kept = Streams::new(exec.stdin(), room.capture_bytes)
+        .and_then(|streams| Ok((keep(&note, &streams)?, streams)));
+    let (keep, mut streams) = kept.map_err(|error| not_kept(&record, error))?;
     let wanted = request(exec, &session.spec, shell(exec), stdio, keep);
     let asked = Wanted::of(exec);
     // The clock runs from here: a box too busy to start the command is also a timeout.
     let spawned = tokio::select! {
         spawned = spawn(&session, wanted) => spawned,
         () = &mut deadline => {
-            return Ok(finish(record, asked, output, timed_out(), false));
+            return Ok(finish(record, asked, &streams, timed_out(), false));
         }
     };
     let mut process = match spawned {
         Ok(process) => process,
         Err(SpawnError::PidsLimit) => {
-            output
-                .stderr
-                .push(format!("{}\n", SpawnError::PidsLimit).as_bytes());
+            streams.stderr.say(&format!("{}\n", SpawnError::PidsLimit));
             let end = ExecEnd {
                 status: ExecStatus::Completed,
                 exit_code: Some(CANNOT_RUN),
                 reason: Some(Reason::PidsLimit),
             };
-            return Ok(finish(record, asked, output, end, false));
+            return Ok(finish(record, asked, &streams, end, false));
         }
         Err(error) => return Err(SessionError::spawn(&session.id, error)),
     };
@@ -137,21 +133,30 @@ pub(crate) async fn run(
         session.id.clone(),
         note,
         Arc::clone(&process.control),
+        [streams.stdout.journal(), streams.stderr.journal()],
         false,
     );
     let listed = session.execs.list(running);
     let leash = Leash::new(Arc::clone(&process.control), session.execs.parting());
-    let following = follow(&mut process, input, &listed, deadline, &mut output);
+    let mut held = room.budget.hold();
+    let following = follow(
+        &mut process,
+        &mut streams,
+        &listed,
+        deadline,
+        &session.pace,
+        &mut held,
+    );
     let ended = session.execs.parting().until(following).await;
     leash.let_go();
     let (end, unkillable) = ended.told(&record, &listed);
-    Ok(finish(record, asked, output, end, unkillable))
+    Ok(finish(record, asked, &streams, end, unkillable))
 }
 
-fn keep(note: &ExecNote, input: Option<&Journal>) -> io::Result<Keep> {
+fn keep(note: &ExecNote, streams: &Streams) -> io::Result<Keep> {
     Ok(Keep {
         note: Note::Exec(note.clone()).bytes()?,
-        files: input.map_or_else(Vec::new, |input| input.files().into()),
+        files: streams.files(),
     })
 }
 
@@ -164,14 +169,11 @@ pub(crate) struct Adopted {
     pub(crate) files: Vec<OwnedFd>,
 }
 
-const MISSED: &str =
-    "the daemon was restarted while the command ran; output it had read before is missing";
-
 /// Follows it to its end, in a task, and keeps the result. `unkillable` is called when its box has to
 /// go. An error leaves it as it is.
 pub(crate) fn adopt(
     adopted: Adopted,
-    capture_bytes: usize,
+    room: &Room,
     unkillable: impl FnOnce() + Send + 'static,
 ) -> Result<(), (io::Error, Process)> {
     let Adopted {
@@ -180,46 +182,46 @@ pub(crate) fn adopt(
         mut process,
         files,
     } = adopted;
-    let input = match given_again(files) {
-        Ok(input) => input,
+    let mut held = room.budget.hold();
+    let mut streams = match Streams::kept(files, room.capture_bytes) {
+        Ok(streams) => streams,
         Err(error) => return Err((error, process)),
     };
     let session = Arc::clone(record.session());
     let left = note.deadline.since(BootTime::now());
     let asked = Wanted {
         timeout: note.deadline.since(note.began),
-        notices: note
-            .notices
-            .iter()
-            .cloned()
-            .chain([MISSED.to_owned()])
-            .collect(),
+        notices: note.notices.clone(),
     };
-    let running = Running::new(session.id.clone(), note, Arc::clone(&process.control), true);
+    let running = Running::new(
+        session.id.clone(),
+        note,
+        Arc::clone(&process.control),
+        [streams.stdout.journal(), streams.stderr.journal()],
+        true,
+    );
     let listed = session.execs.list(running);
     let parting = session.execs.parting();
     tokio::spawn(async move {
-        let mut output = Output::new(capture_bytes);
         let deadline = std::pin::pin!(sleep(left));
-        let following = follow(&mut process, input, &listed, deadline, &mut output);
+        let pace = &record.session().pace;
+        let following = follow(
+            &mut process,
+            &mut streams,
+            &listed,
+            deadline,
+            pace,
+            &mut held,
+        );
         let ended = parting.until(following).await;
         let (end, alive) = ended.told(&record, &listed);
-        let done = finish(record, asked, output, end, alive);
+        let done = finish(record, asked, &streams, end, alive);
         if done.unkillable {
             unkillable();
         }
         listed.remember_result(done.result);
     });
     Ok(())
-}
-
-fn given_again(files: Vec<OwnedFd>) -> io::Result<Option<Journal>> {
-    let mut files = files.into_iter();
-    match (files.next(), files.next(), files.next()) {
-        (None, ..) => Ok(None),
-        (Some(writer), Some(reader), None) => Journal::from_files(writer, reader).map(Some),
-        _ => Err(wrong("a command has another number of files")),
-    }
 }
 
 impl Ended {
@@ -269,27 +271,6 @@ pub(crate) fn timed_out() -> ExecEnd {
     }
 }
 
-struct Output {
-    stdout: Capture,
-    stderr: Capture,
-}
-
-impl Output {
-    fn new(limit: usize) -> Self {
-        Self {
-            stdout: Capture::new(limit),
-            stderr: Capture::new(limit),
-        }
-    }
-
-    fn push(&mut self, which: Which, bytes: &[u8]) {
-        match which {
-            Which::Stdout => self.stdout.push(bytes),
-            Which::Stderr => self.stderr.push(bytes),
-        }
-    }
-}
-
 enum Ended {
     Exited(Exit),
     TimedOut(Killed),
@@ -298,15 +279,19 @@ enum Ended {
 /// Feeds and reads the process until it has ended and said its last words.
 async fn follow(
     process: &mut Process,
-    input: Option<Journal>,
+    streams: &mut Streams,
     listed: &Listed,
     mut deadline: Pin<&mut Sleep>,
-    output: &mut Output,
+    pace: &Pace,
+    held: &mut Held,
 ) -> Ended {
-    let running = listed.running();
-    let control = &running.control;
-    let mut taps = Taps::of(process);
-    let writer = process.stdin.take();
+    let control = &listed.running().control;
+    let (stdout, stderr) = outputs(process);
+    let mut intakes = Intakes {
+        stdout: Intake::new(Some(stdout), Arc::clone(streams.stdout.journal()), pace),
+        stderr: Intake::new(stderr, Arc::clone(streams.stderr.journal()), pace),
+    };
+    let (writer, input) = (process.stdin.take(), streams.stdin.take());
     let mut fed = input.is_none();
     // A command that does not want its input is its own business.
     let mut feeding = std::pin::pin!(async {
@@ -319,11 +304,7 @@ async fn follow(
     let exited = loop {
         tokio::select! {
             exit = &mut wait => break Some(exit),
-            which = taps.fill(), if taps.is_open() => {
-                let bytes = taps.bytes(which);
-                running.heard(which, bytes.len());
-                output.push(which, bytes);
-            }
+            _ = intakes.fill(), if intakes.is_open() => held.grow_to(streams.trim()),
             () = &mut feeding, if !fed => fed = true,
             // An end in the same instant is an end, not a timeout.
             () = &mut deadline => break (&mut wait).now_or_never(),
@@ -334,32 +315,30 @@ async fn follow(
         None => Ended::TimedOut(kill_tree(&**control).await),
     };
     let mut last_words = LastWords::begin();
-    while taps.is_open() {
+    while intakes.is_open() {
         tokio::select! {
-            which = taps.fill() => {
-                let bytes = taps.bytes(which);
-                last_words.heard(bytes.len());
-                running.heard(which, bytes.len());
-                output.push(which, bytes);
+            moved = intakes.fill() => {
+                last_words.heard(moved);
+                held.grow_to(streams.trim());
             }
             () = last_words.over() => break,
         }
     }
-    taps.discard_rest();
+    intakes.discard_rest();
     ended
 }
 
 fn finish(
     record: ExecRecord,
     asked: Wanted,
-    output: Output,
+    streams: &Streams,
     end: ExecEnd,
     unkillable: bool,
 ) -> Done {
     let session = Arc::clone(record.session());
     let duration_ms = record.finish(&end);
-    let (stdout, stdout_capture) = output.stdout.finish();
-    let (mut stderr, stderr_capture) = output.stderr.finish();
+    let (stdout, stdout_capture) = streams.stdout.finish();
+    let (mut stderr, stderr_capture) = streams.stderr.finish();
     if end.status == ExecStatus::TimedOut && stderr.is_empty() {
         // Our words, not the command's: the capture goes on saying that it wrote nothing.
         stderr = format!(

@@ -5,7 +5,7 @@
 //! earlier daemon. Never here: running them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::SessionError;
 use crate::activity::lock;
-use crate::drain::Which;
+use crate::journal::Journal;
 use crate::leash::SIGKILL;
 use crate::live::Live;
 use crate::notes::{ExecNote, KindNote};
@@ -60,8 +60,8 @@ pub(crate) struct Running {
     /// A caller sent a signal, so death by one is no riddle.
     pub(crate) signalled: Arc<AtomicBool>,
     pub(crate) live: Option<Arc<Live>>,
-    stdout_bytes: AtomicU64,
-    stderr_bytes: AtomicU64,
+    stdout: Arc<Journal>,
+    stderr: Arc<Journal>,
     over: watch::Sender<bool>,
 }
 
@@ -70,8 +70,10 @@ impl Running {
         session: SessionId,
         note: ExecNote,
         control: Arc<dyn ProcessControl>,
+        outputs: [&Arc<Journal>; 2],
         adopted: bool,
     ) -> Self {
+        let [stdout, stderr] = outputs.map(Arc::clone);
         Self {
             session,
             note,
@@ -79,8 +81,8 @@ impl Running {
             control,
             signalled: Arc::default(),
             live: None,
-            stdout_bytes: AtomicU64::new(0),
-            stderr_bytes: AtomicU64::new(0),
+            stdout,
+            stderr,
             over: watch::Sender::new(false),
         }
     }
@@ -93,28 +95,13 @@ impl Running {
                 session,
                 live.note.clone(),
                 Arc::clone(&live.control),
+                live.outputs(),
                 live.adopted,
             )
         }
     }
 
-    /// For a captured command: so many bytes came.
-    pub(crate) fn heard(&self, which: Which, bytes: usize) {
-        let count = match which {
-            Which::Stdout => &self.stdout_bytes,
-            Which::Stderr => &self.stderr_bytes,
-        };
-        count.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
     pub(crate) fn info(&self) -> ExecInfo {
-        let (stdout_bytes, stderr_bytes) = match &self.live {
-            Some(live) => live.written(),
-            None => (
-                self.stdout_bytes.load(Ordering::Relaxed),
-                self.stderr_bytes.load(Ordering::Relaxed),
-            ),
-        };
         let kind = match self.note.kind {
             KindNote::Captured => ExecKind::Captured,
             KindNote::Live { .. } => ExecKind::Live,
@@ -132,8 +119,8 @@ impl Running {
                 None => !self.adopted,
             },
             adopted: self.adopted,
-            stdout_bytes,
-            stderr_bytes,
+            stdout_bytes: self.stdout.end(),
+            stderr_bytes: self.stderr.end(),
             exit: None,
         }
     }
@@ -288,6 +275,15 @@ impl ExecTable {
         execs.get(&id).cloned()
     }
 
+    pub(crate) fn running(&self) -> Vec<ExecInfo> {
+        let execs = lock(&self.0.execs);
+        let running = execs.values().filter_map(|entry| match entry {
+            Entry::Running(running) => Some(running.info()),
+            Entry::Ended(_) => None,
+        });
+        running.collect()
+    }
+
     pub(crate) fn infos(&self) -> Vec<ExecInfo> {
         let mut execs = lock(&self.0.execs);
         forget(&mut execs);
@@ -369,7 +365,15 @@ mod tests {
             notices: Vec::new(),
         };
         let session = SessionId::new("s").expect("a legal id");
-        table.list(Running::new(session, note, Arc::new(NoControl), true))
+        let journal = Arc::new(Journal::once("test").expect("a journal"));
+        let outputs = [&journal, &journal];
+        table.list(Running::new(
+            session,
+            note,
+            Arc::new(NoControl),
+            outputs,
+            true,
+        ))
     }
 
     fn result(stdout_bytes: usize) -> ExecResult {

@@ -31,6 +31,8 @@ pub(crate) struct Journal {
     end: AtomicU64,
     delivered: AtomicU64,
     start: AtomicU64,
+    /// Where a hole in the middle ends.
+    hole: AtomicU64,
 }
 
 impl Journal {
@@ -44,6 +46,7 @@ impl Journal {
             end: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             start: AtomicU64::new(0),
+            hole: AtomicU64::new(0),
         })
     }
 
@@ -68,7 +71,40 @@ impl Journal {
             end: AtomicU64::new(end),
             delivered: AtomicU64::new(delivered),
             start: AtomicU64::new(start),
+            hole: AtomicU64::new(0),
         })
+    }
+
+    /// One that nobody reads before it is full, so that how much was handed out needs no position.
+    pub(crate) fn once(name: &str) -> io::Result<Self> {
+        let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
+        Self::of_once(file)
+    }
+
+    /// The same, filled by an earlier daemon.
+    pub(crate) fn from_file(file: OwnedFd) -> io::Result<Self> {
+        if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+            return Err(wrong("a journal is not a file"));
+        }
+        Self::of_once(file)
+    }
+
+    fn of_once(file: OwnedFd) -> io::Result<Self> {
+        let end = tell(&file)?;
+        let file = Arc::new(file);
+        Ok(Self {
+            writer: Arc::clone(&file),
+            reader: file,
+            end: AtomicU64::new(end),
+            delivered: AtomicU64::new(0),
+            start: AtomicU64::new(0),
+            hole: AtomicU64::new(0),
+        })
+    }
+
+    /// The only description of one that is read once.
+    pub(crate) fn file(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.writer)
     }
 
     /// Both descriptions, writer first, as [`Journal::from_files`] takes them.
@@ -190,11 +226,30 @@ impl Journal {
         if wanted <= start {
             return;
         }
+        if self.punch(start, wanted) {
+            self.start.store(wanted, Ordering::Release);
+        }
+    }
+
+    /// Gives back what is in the middle. It reads as zeros from then on; whoever asks knows.
+    pub(crate) fn forget_between(&self, from: u64, until: u64) {
+        let from = from.div_ceil(STEP_BYTES) * STEP_BYTES;
+        let from = from.max(self.hole.load(Ordering::Acquire));
+        let until = until.min(self.end()) / STEP_BYTES * STEP_BYTES;
+        if from < until && self.punch(from, until) {
+            self.hole.store(until, Ordering::Release);
+        }
+    }
+
+    fn punch(&self, from: u64, until: u64) -> bool {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&*self.writer, flags, start, wanted - start) {
-            Ok(()) => self.start.store(wanted, Ordering::Release),
+        match fallocate(&*self.writer, flags, from, until - from) {
+            Ok(()) => true,
             // Kept a while longer; the next step tries again.
-            Err(error) => tracing::warn!(%error, "old output could not be given back"),
+            Err(error) => {
+                tracing::warn!(%error, "old output could not be given back");
+                false
+            }
         }
     }
 

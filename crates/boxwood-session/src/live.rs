@@ -129,9 +129,8 @@ impl Live {
         self.attached.load(Ordering::Acquire)
     }
 
-    /// Bytes of both streams.
-    pub(crate) fn written(&self) -> (u64, u64) {
-        (self.stdout.end(), self.stderr.end())
+    pub(crate) fn outputs(&self) -> [&Arc<Journal>; 2] {
+        [&self.stdout, &self.stderr]
     }
 
     pub(crate) fn kept_bytes(&self) -> u64 {

@@ -27,8 +27,10 @@ pub(crate) struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
+        let now = Instant::now();
         Self {
-            paid_until: Arc::new(Mutex::new(Instant::now())),
+            // A session begins with what a pause would have earned it.
+            paid_until: Arc::new(Mutex::new(now.checked_sub(time_of(BURST)).unwrap_or(now))),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::admission::Gate;
 use crate::backends::Backends;
 use crate::compat::first_difference;
 use crate::events::Events;
+use crate::exec::Room;
 use crate::execs;
 use crate::mounts::Brought;
 use crate::session::{Handle, Lease, Session};
@@ -63,6 +64,14 @@ impl Registry {
             ledger,
             slots: Mutex::default(),
             shutting_down: AtomicBool::new(false),
+        }
+    }
+
+    /// For one captured command.
+    pub(crate) fn room(&self) -> Room {
+        Room {
+            capture_bytes: self.settings.capture_bytes,
+            budget: self.gate.budget.clone(),
         }
     }
 

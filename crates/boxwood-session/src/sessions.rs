@@ -135,8 +135,7 @@ impl Sessions {
         loop {
             let (record, _turn) = self.begin_exec(&spec).await?;
             let session = Arc::clone(record.session());
-            let capture_bytes = self.registry.settings.capture_bytes;
-            match exec::run(record, &exec, capture_bytes).await {
+            match exec::run(record, &exec, &self.registry.room()).await {
                 Ok(done) => {
                     if done.unkillable {
                         self.close_unkillable(&session);
@@ -164,8 +163,7 @@ impl Sessions {
         let _turn = self.registry.gate.turn(session.incarnation).await?;
         let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
         let record = ExecRecord::begin(exec_id, lease);
-        let capture_bytes = self.registry.settings.capture_bytes;
-        let done = exec::run(record, &exec, capture_bytes).await?;
+        let done = exec::run(record, &exec, &self.registry.room()).await?;
         if done.unkillable {
             self.close_unkillable(&session);
         }

@@ -71,6 +71,8 @@ pub(super) struct Strand {
     which: Which,
     journal: Arc<Journal>,
     window: Window,
+    /// The command has ended: what there is stays as it is, whoever reads it.
+    over: bool,
 }
 
 impl Strand {
@@ -79,6 +81,7 @@ impl Strand {
             which,
             journal,
             window: Window::new(limits),
+            over: false,
         }
     }
 
@@ -133,6 +136,9 @@ impl Strand {
     }
 
     pub(super) fn forget(&self, reader: &Reader) {
+        if self.over {
+            return;
+        }
         let start = self.window.start(self.journal.delivered());
         let wanted = reader
             .acks
@@ -185,6 +191,8 @@ impl Strands {
 
     /// Hands on everything that is left, and then how it ended.
     pub(super) async fn deliver_rest(mut self, mut reader: Reader, exited: LiveEvent) {
+        self.stdout.over = true;
+        self.stderr.over = true;
         while !(self.stdout.is_done(&reader) && self.stderr.is_done(&reader)) {
             if self.has_more(&reader) {
                 if !self.deliver(&mut reader).await {

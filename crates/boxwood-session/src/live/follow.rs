@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::delivery::{Reader, Strands};
 use super::{Live, Resume};
-use crate::drain::{Intake, LastWords};
+use crate::drain::{Intakes, LastWords};
 use crate::exec::timed_out;
 use crate::execs::Listed;
 use crate::facts::{EndFact, Fact};
@@ -33,8 +33,7 @@ pub(super) struct Task {
     pub(super) listed: Listed,
     /// The backend's name.
     pub(super) backend: String,
-    pub(super) stdout: Intake,
-    pub(super) stderr: Intake,
+    pub(super) intakes: Intakes,
     /// `None`: nobody has come back for it yet.
     pub(super) reader: Option<Reader>,
     pub(super) known: Known,
@@ -86,7 +85,7 @@ impl Task {
                 }
             }
         };
-        last_words(&mut self.stdout, &mut self.stderr).await;
+        last_words(&mut self.intakes).await;
         self.live.facts.add(&Fact::Ended(EndFact {
             at: Timestamp::now(),
             status: exit.status,
@@ -94,8 +93,7 @@ impl Task {
             reason: exit.reason.clone(),
             duration_ms: exit.duration_ms,
         }));
-        self.stdout.discard_rest();
-        self.stderr.discard_rest();
+        self.intakes.discard_rest();
         // Nobody sets it twice.
         let _ = self.live.end.set(exit.clone());
         let live = self.live;
@@ -120,6 +118,7 @@ impl Task {
         let mut come_back = self.known.abandoned.then(Instant::now);
         loop {
             let (stdout_room, stderr_room) = (strands.stdout.room(), strands.stderr.room());
+            let Intakes { stdout, stderr } = &mut self.intakes;
             tokio::select! {
                 exit = &mut wait => return Ended::Exited(exit),
                 () = &mut deadline => {
@@ -147,8 +146,8 @@ impl Task {
                     live.facts.add(&Fact::Abandoned);
                     return Ended::Abandoned(kill_tree(&*live.control).await);
                 }
-                _ = self.stdout.fill(stdout_room), if stdout_room > 0 && self.stdout.is_open() => {}
-                _ = self.stderr.fill(stderr_room), if stderr_room > 0 && self.stderr.is_open() => {}
+                _ = stdout.fill(stdout_room), if stdout_room > 0 && stdout.is_open() => {}
+                _ = stderr.fill(stderr_room), if stderr_room > 0 && stderr.is_open() => {}
             }
         }
     }
@@ -212,14 +211,12 @@ async fn serve(strands: &mut Strands, reader: Option<&mut Reader>) -> bool {
 }
 
 /// Takes in what the command itself wrote, however slow its reader is: no pipe holds much.
-async fn last_words(stdout: &mut Intake, stderr: &mut Intake) {
+async fn last_words(intakes: &mut Intakes) {
     let mut last_words = LastWords::begin();
-    while stdout.is_open() || stderr.is_open() {
-        let moved = tokio::select! {
-            moved = stdout.fill(usize::MAX), if stdout.is_open() => moved,
-            moved = stderr.fill(usize::MAX), if stderr.is_open() => moved,
+    while intakes.is_open() {
+        tokio::select! {
+            moved = intakes.fill() => last_words.heard(moved),
             () = last_words.over() => break,
-        };
-        last_words.heard(moved);
+        }
     }
 }

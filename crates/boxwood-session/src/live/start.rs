@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::follow::{Known, Task};
 use super::{Door, Live, LiveExec, Resume};
 use crate::SessionError;
-use crate::drain::{Intake, outputs};
+use crate::drain::{Intake, Intakes, outputs};
 use crate::exec::{not_kept, note, request};
 use crate::execs::Running;
 use crate::files::Files;
@@ -120,8 +120,10 @@ impl Parts {
             listed: session.execs.list(running),
             backend: session.backend.name().to_owned(),
             record: self.record,
-            stdout: Intake::new(Some(stdout), Arc::clone(&live.stdout)),
-            stderr: Intake::new(stderr, Arc::clone(&live.stderr)),
+            intakes: Intakes {
+                stdout: Intake::new(Some(stdout), Arc::clone(&live.stdout), &session.pace),
+                stderr: Intake::new(stderr, Arc::clone(&live.stderr), &session.pace),
+            },
             reader: None,
             known,
             live,

@@ -93,8 +93,8 @@ fn care_for(session: &Arc<Session>, start: Start, facts: &[Fact]) -> Arc<Managed
     let following = follow(
         Arc::clone(&managed),
         Arc::clone(session),
-        Intake::new(Some(stdout), stdout_journal),
-        Intake::new(stderr, stderr_journal),
+        Intake::new(Some(stdout), stdout_journal, &session.pace),
+        Intake::new(stderr, stderr_journal, &session.pace),
         seat,
     );
     tokio::spawn(async move { parting.until(following).await });
