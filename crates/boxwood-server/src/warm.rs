@@ -11,7 +11,7 @@ use boxwood_policy::{Facts, Origin, PolicyRules, Profile, admit};
 use boxwood_session::WarmWish;
 
 /// What a caller gets who names the profile and nothing else.
-pub fn wishes(rules: &PolicyRules) -> Vec<WarmWish> {
+pub(crate) fn wishes(rules: &PolicyRules) -> Vec<WarmWish> {
     let warm = rules.profiles.iter().filter(|profile| profile.warm > 0);
     warm.filter_map(|profile| {
         wish(profile, rules)
@@ -38,7 +38,7 @@ fn wish(profile: &Profile, rules: &PolicyRules) -> Result<WarmWish, String> {
 }
 
 /// How soon the boxes of single profiles are frozen, where the profile says so.
-pub fn freeze_after(rules: &PolicyRules) -> BTreeMap<String, Duration> {
+pub(crate) fn freeze_after(rules: &PolicyRules) -> BTreeMap<String, Duration> {
     let own = |profile: &Profile| {
         let seconds = profile.freeze_after_sec?;
         Some((profile.name.clone(), Duration::from_secs(seconds)))
