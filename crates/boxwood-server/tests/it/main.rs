@@ -3,6 +3,7 @@
 mod api;
 mod auth;
 mod backends;
+mod execs;
 mod files;
 mod hostile;
 mod images;
@@ -12,6 +13,7 @@ mod load;
 mod openapi;
 mod processes;
 mod relay;
+mod resuming;
 mod seed;
 mod sessions;
 mod skill_archives;
