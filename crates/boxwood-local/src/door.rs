@@ -202,8 +202,14 @@ mod tests {
         let place = directory(&run.path().join("x".repeat(150)), "instance");
         let (one, _socket) = Door::build(&place, "native", "b1-0-0").expect("a door");
         let (other, _other) = Door::build(&place, "docker", "c-b-1").expect("a door");
-        assert_eq!(of_backend(&place, "native"), [one.handle.clone()]);
-        assert_eq!(of_backend(&place, "docker"), [other.handle.clone()]);
+        assert_eq!(
+            of_backend(&place, "native"),
+            std::slice::from_ref(&one.handle)
+        );
+        assert_eq!(
+            of_backend(&place, "docker"),
+            std::slice::from_ref(&other.handle)
+        );
         // Nobody listens.
         assert!(knock(&one.handle.socket).is_err());
         other.let_go();

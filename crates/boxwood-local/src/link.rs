@@ -91,7 +91,10 @@ pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 /// Ends a command that init was asked for when nobody waits for it any more. From the moment it has
 /// the box's uid the box can stop it, and init waits until it is another program or dead: without
 /// this, one `SIGSTOP` at the right time would hold init for good.
-pub(crate) struct Unheard(pub(crate) Option<(Arc<Mutex<Option<ExecGroup>>>, Arc<Link>)>);
+pub(crate) struct Unheard(pub(crate) Option<(SharedGroup, Arc<Link>)>);
+
+/// A program's cgroup, until somebody takes it to give it back.
+pub(crate) type SharedGroup = Arc<Mutex<Option<ExecGroup>>>;
 
 impl Drop for Unheard {
     fn drop(&mut self) {

@@ -4,7 +4,9 @@
 //! `/etc/subuid` gives to others. An ordinary user has one uid, and with `newuidmap` a range of
 //! subordinate ones beside it.
 
-use std::collections::BTreeSet;
+mod map;
+mod slots;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,10 +18,9 @@ use boxwood_init::Identity;
 use boxwood_policy::BoxUser;
 use serde::{Deserialize, Serialize};
 
-const FIRST_ID: u32 = 524_288;
-const RANGE: u32 = 65_536;
-/// As many boxes as have room below the top of the id space.
-const SLOTS: u32 = (u32::MAX - FIRST_ID) / RANGE;
+use map::Map;
+use slots::{FIRST_ID, RANGE, Slots};
+
 const BOX_UID: u32 = 1000;
 /// Init's uid where commands are uid 0: nobody else's.
 const OTHER_INIT_UID: u32 = 65_533;
@@ -48,15 +49,6 @@ pub enum Mapping {
 pub struct Tools {
     newuidmap: PathBuf,
     newgidmap: PathBuf,
-}
-
-#[derive(Default)]
-pub struct Slots {
-    used: BTreeSet<u32>,
-    /// Those of boxes that an earlier daemon made, until they are adopted or gone.
-    left: BTreeSet<u32>,
-    /// Ranges that `/etc/subuid` and `/etc/subgid` give to somebody.
-    taken: Vec<(u32, u32)>,
 }
 
 /// The ids of one box. Giving it back frees its range.
@@ -300,15 +292,13 @@ impl Mapping {
     /// Keeps new boxes clear of the ids that processes of earlier ones have.
     pub(crate) fn spare_the_living(&self) {
         let Self::Root { slots } = self else { return };
-        let living = living_uids();
-        let slot = |uid: u32| Some(uid.checked_sub(FIRST_ID)? / RANGE);
-        lock(slots).left = living.into_iter().filter_map(slot).collect();
+        lock(slots).spare_the_living();
     }
 
     /// What was left and not claimed is gone.
     pub(crate) fn forget_the_left(&self) {
         if let Self::Root { slots } = self {
-            lock(slots).left.clear();
+            lock(slots).forget_the_left();
         }
     }
 
@@ -361,19 +351,6 @@ fn lock(slots: &Mutex<Slots>) -> std::sync::MutexGuard<'_, Slots> {
     slots.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The real uid of every process of this host, each once.
-fn living_uids() -> BTreeSet<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let uid = |entry: fs::DirEntry| {
-        let name = entry.file_name();
-        name.to_str()?.parse::<u32>().ok()?;
-        let status = fs::read_to_string(entry.path().join("status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-        line.split_whitespace().next()?.parse().ok()
-    };
-    entries.filter_map(uid).collect()
-}
-
 /// Who is who in a box. Init is nobody's uid where 0 is the commands', or the host's.
 fn identity(user: BoxUser, hosts_own: bool) -> Identity {
     let command = match user {
@@ -389,37 +366,6 @@ fn identity(user: BoxUser, hosts_own: bool) -> Identity {
         command_uid: command,
         command_gid: command,
         single_uid: false,
-    }
-}
-
-/// A user namespace's map of ids, as the kernel shows it.
-struct Map(Vec<(u32, u32, u32)>);
-
-impl Map {
-    fn read(path: &str) -> io::Result<Self> {
-        let text = fs::read_to_string(path)?;
-        let line = |line: &str| {
-            let mut numbers = line.split_whitespace().map(str::parse);
-            match (numbers.next(), numbers.next(), numbers.next()) {
-                (Some(Ok(inside)), Some(Ok(outside)), Some(Ok(count))) => {
-                    Ok((inside, outside, count))
-                }
-                _ => Err(io::ErrorKind::InvalidData.into()),
-            }
-        };
-        text.lines().map(line).collect::<io::Result<_>>().map(Self)
-    }
-
-    fn outside(&self, id: u32) -> Option<u32> {
-        let found = |&(inside, outside, count): &(u32, u32, u32)| {
-            let offset = id.checked_sub(inside).filter(|offset| *offset < count)?;
-            outside.checked_add(offset)
-        };
-        self.0.iter().find_map(found)
-    }
-
-    fn is_hosts_own(&self) -> bool {
-        self.outside(0) == Some(0)
     }
 }
 
@@ -458,31 +404,6 @@ fn run_tool(tool: &Path, pid: i32, triples: &[String]) -> io::Result<()> {
         tool.display(),
         said.trim()
     )))
-}
-
-impl Slots {
-    fn take(&mut self) -> io::Result<u32> {
-        let free = (0..SLOTS).find(|slot| {
-            let first = FIRST_ID + slot * RANGE;
-            let clash = |&(start, count): &(u32, u32)| {
-                start < first.saturating_add(RANGE) && first < start.saturating_add(count)
-            };
-            !self.used.contains(slot) && !self.left.contains(slot) && !self.taken.iter().any(clash)
-        });
-        let slot =
-            free.ok_or_else(|| io::Error::other("no range of uids is left for another box"))?;
-        self.used.insert(slot);
-        Ok(slot)
-    }
-
-    /// Takes the very slot of a box that was found again.
-    fn claim(&mut self, slot: u32) -> io::Result<()> {
-        if slot >= SLOTS || !self.used.insert(slot) {
-            return Err(io::Error::other("another box has its uids"));
-        }
-        self.left.remove(&slot);
-        Ok(())
-    }
 }
 
 /// The ids of a box as they are written down.
@@ -533,22 +454,6 @@ fn find(tool: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_keep_clear_of_other_peoples() {
-        let mut slots = Slots {
-            taken: vec![(FIRST_ID + 10, RANGE)],
-            left: BTreeSet::from([4]),
-            ..Slots::default()
-        };
-        assert_eq!(slots.take().expect("a slot"), 2);
-        assert_eq!(slots.take().expect("a slot"), 3);
-        slots.used.remove(&2);
-        assert_eq!(slots.take().expect("a slot"), 2);
-        // One of a box that may yet be adopted is passed over, and can be claimed once.
-        assert_eq!(slots.take().expect("a slot"), 5);
-        assert!(slots.claim(4).is_ok() && slots.claim(4).is_err());
-    }
 
     #[test]
     fn a_rootless_box_maps_the_caller_to_its_commands() {

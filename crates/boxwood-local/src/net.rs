@@ -12,6 +12,7 @@
 
 mod error;
 mod forwarding;
+mod heritage;
 mod pasta;
 mod pool;
 mod resolvers;
@@ -32,6 +33,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 pub use error::NetError;
+pub(crate) use heritage::LeaseRecord;
 pub(crate) use pasta::Pasta;
 pub(crate) use pasta::{PastaLease, PastaRecord};
 pub use rules::caution;
@@ -135,59 +137,6 @@ impl Networks {
         })
     }
 
-    /// Takes over the network of a box that an earlier daemon of this instance made. While the pool is
-    /// this box's, new ones get their addresses from there, whatever is configured by now.
-    pub(crate) fn claim(&self, record: &LeaseRecord) -> Result<NetLease, NetError> {
-        let shared = &self.shared;
-        let mut state = shared.lock();
-        let _host = HostLock::take()?;
-        let mut pool = match state.pool.take() {
-            Some(pool) => pool,
-            None => Pool::resume(record.pool),
-        };
-        let claimed = pool.claim(record.pool, record.index);
-        state.pool = Some(pool);
-        let inside = match claimed {
-            Some(address) if address.inside == record.inside.address => record.inside.clone(),
-            _ => {
-                return Err(NetError::NotClaimed {
-                    address: record.inside.address,
-                });
-            }
-        };
-        if let Err(error) = shared.stand_by(&mut state, record.pool) {
-            state.free(record.index);
-            return Err(error);
-        }
-        state.leases += 1;
-        Ok(NetLease {
-            shared: Arc::clone(shared),
-            pool: record.pool,
-            index: record.index,
-            inside,
-            released: false,
-        })
-    }
-
-    /// Removes what an earlier daemon of this instance left and nobody has a lease for.
-    pub(crate) fn settle(&self) -> Result<(), NetError> {
-        let shared = &self.shared;
-        let mut state = shared.lock();
-        let host = HostLock::take()?;
-        let links = netlink::links_with_prefix(&shared.tag.links())
-            .map_err(|source| NetError::HostNetwork { source })?;
-        for link in links {
-            if !state.has(&shared.tag, &link.name) {
-                delete_link(&link.name)?;
-            }
-        }
-        state.inherited = false;
-        match state.leases {
-            0 => shared.tear_down(&mut state, &host),
-            _ => Ok(()),
-        }
-    }
-
     /// Removes what a dead instance left that nobody takes over.
     pub(crate) fn sweep(instance: &str) -> Result<(), NetError> {
         let tag = Tag::new(instance);
@@ -268,27 +217,6 @@ impl Shared {
         Ok(forwarding::mtu(&uplinks, routes))
     }
 
-    /// Sees that the rules stand for a box that is running already. Where they cannot be put up anew
-    /// (the host may be without a network itself just now) those of the earlier daemon must be there.
-    fn stand_by(&self, state: &mut State, range: Subnet) -> Result<(), NetError> {
-        if state.installed.is_some() {
-            return Ok(());
-        }
-        let mut opened = || {
-            let routes = netlink::routes().map_err(|source| NetError::HostNetwork { source })?;
-            let resolvers = Resolvers::of_host(&self.settings.dns, &routes)?;
-            self.open_the_way(state, range, &routes, &resolvers)
-        };
-        match opened() {
-            Ok(_) => Ok(()),
-            Err(error) if rules::are_installed(&self.tag)? => {
-                tracing::warn!(%error, "the network of a running box could not be renewed");
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
     fn tear_down(&self, state: &mut State, _host: &HostLock) -> Result<(), NetError> {
         if state.inherited {
             return Ok(());
@@ -305,37 +233,6 @@ impl State {
         if let Some(pool) = &mut self.pool {
             pool.free(index);
         }
-    }
-
-    fn has(&self, tag: &Tag, link: &str) -> bool {
-        let index = link.strip_prefix(&tag.links());
-        let index = index.and_then(|index| u32::from_str_radix(index, 16).ok());
-        let pool = self.pool.as_ref();
-        index.is_some_and(|index| pool.is_some_and(|pool| pool.has(index)))
-    }
-}
-
-/// A box's network as it is written down.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LeaseRecord {
-    #[serde(with = "as_text")]
-    pool: Subnet,
-    index: u32,
-    inside: InsideNetwork,
-}
-
-/// Networks are written as people write them.
-mod as_text {
-    use boxwood_sys::netlink::Subnet;
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(subnet: &Subnet, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(subnet)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Subnet, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -331,20 +331,17 @@ fn resume(mut shown: Shown, link: &Arc<Link>, remains: &Arc<Remains>) -> io::Res
     let group = Arc::new(Mutex::new(group));
     let before = shown.note.before();
     let (tell_exit, exit) = watch::channel(None);
-    match shown.ended.take() {
-        Some(ended) => {
-            let after = of.map(Group::counters).unwrap_or_default();
-            tell_exit.send_replace(Some(process::exit(ended, before, after)));
-        }
-        None => {
-            let waiting = Waiting {
-                spawned: None,
-                exit: tell_exit,
-                before,
-                group: Arc::clone(&group),
-            };
-            link.waiting().insert(shown.id, waiting);
-        }
+    if let Some(ended) = shown.ended.take() {
+        let after = of.map(Group::counters).unwrap_or_default();
+        tell_exit.send_replace(Some(process::exit(ended, before, after)));
+    } else {
+        let waiting = Waiting {
+            spawned: None,
+            exit: tell_exit,
+            before,
+            group: Arc::clone(&group),
+        };
+        link.waiting().insert(shown.id, waiting);
     }
     let places = shown.note.places;
     let files = shown.take_files()?;
