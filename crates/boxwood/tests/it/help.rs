@@ -16,13 +16,13 @@ fn the_whole() {
       sh          Open a shell in a session
       create      Create a session
       ls          List sessions [alias: list]
-      ps          List the managed processes of a session
-      inspect     Show everything about a session or a managed process
+      ps          List what runs in a session
+      inspect     Show everything about a session, a managed process or a command
       cp          Copy files between this machine and a session
       start       Start a managed process in a session
       attach      Connect to the stdin and stdout of a managed process
       logs        Show what a managed process wrote lately
-      kill        Send a signal to a managed process
+      kill        Send a signal to a managed process, or kill a command
       stop        Stop managed processes
       rm          Remove sessions
       events      Watch what happens

@@ -240,7 +240,8 @@ fn exec() {
       boxwood exec build -o json -- ls            The result as one JSON object
 
     The words after -- are the program and its arguments; no shell looks at them. Ctrl-C goes to the
-    command; a third one kills it. When the connection is lost the command is stopped.
+    command; a third one kills it. When the daemon is restarted the command goes on, and so does its
+    output. When the connection is lost for good the command is stopped.
 
     Exit codes: the command's own, 128+n when signal n ended it; 124 timeout; 125 Boxwood failed.
     "#);

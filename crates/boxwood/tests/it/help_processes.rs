@@ -5,7 +5,7 @@ use crate::command::help;
 #[test]
 fn ps() {
     insta::assert_snapshot!(help(&["ps"]), @r#"
-    List the managed processes of a session
+    List what runs in a session
 
     Without a session it lists the sessions.
 
@@ -16,6 +16,9 @@ fn ps() {
               Name of the session
 
     Options:
+          --execs
+              Its commands only, also those that ended not long ago
+
       -h, --help
               Print help (see a summary with '-h')
 
@@ -37,7 +40,10 @@ fn ps() {
 
     Examples:
       boxwood ps                    The sessions, like `boxwood ls`
-      boxwood ps tools              The managed processes of the session `tools`
+      boxwood ps tools              Managed processes and running commands of the session `tools`
+      boxwood ps --execs tools      Its commands, also those that ended not long ago
+      boxwood ps tools -o json      Its managed processes
+      boxwood ps --execs tools -o json
     "#);
 }
 
@@ -155,7 +161,7 @@ fn attach() {
     insta::assert_snapshot!(help(&["attach"]), @r#"
     Connect to the stdin and stdout of a managed process
 
-    Lines you type go to the process; lines it writes come back, beginning with those nobody has read
+    What you type goes to the process; what it writes comes back, beginning with what nobody has read
     yet. Its stderr is in `boxwood logs`.
 
     Usage: boxwood attach [OPTIONS] <SESSION> [PROCESS]
@@ -172,6 +178,11 @@ fn attach() {
     Options:
           --no-stdin
               Do not read our stdin
+
+          --since <OFFSET>
+              Begin after so many bytes of all it wrote, or with what nobody has read
+
+              [default: now]
 
       -h, --help
               Print help (see a summary with '-h')
@@ -196,9 +207,11 @@ fn attach() {
       boxwood attach tools fs
       echo '{"jsonrpc":"2.0","id":1,"method":"ping"}' | boxwood attach tools fs
       boxwood attach --no-stdin tools fs        Watch only
+      boxwood attach --since 0 tools fs         From its first byte, if that is still kept
 
     Ctrl-C lets go; the process lives on. The end of your input does not let go: output goes on. One
-    process has one attachment at a time: a second one waits until the first ends.
+    process has one attachment at a time: a second one waits until the first ends. When the daemon is
+    restarted the attachment goes on by itself; nothing is lost or comes twice.
     "#);
 }
 
@@ -254,9 +267,9 @@ fn logs() {
 #[test]
 fn kill() {
     insta::assert_snapshot!(help(&["kill"]), @r#"
-    Send a signal to a managed process
+    Send a signal to a managed process, or kill a command
 
-    To end one in good order use `boxwood stop`.
+    To end a managed process in good order use `boxwood stop`.
 
     Usage: boxwood kill [OPTIONS] <SESSION> [PROCESS]
 
@@ -274,6 +287,9 @@ fn kill() {
               Signal by name or number
 
               [default: KILL]
+
+          --exec <ID>
+              Kill the command of this number, with everything it started
 
       -h, --help
               Print help (see a summary with '-h')
@@ -297,6 +313,7 @@ fn kill() {
     Examples:
       boxwood kill tools web                        KILL
       boxwood kill -s HUP tools web                 Reload, for programs that do
+      boxwood kill --exec 1718 build                A command, as `boxwood ps build` shows it
     "#);
 }
 

@@ -138,7 +138,7 @@ fn ls() {
 #[test]
 fn inspect() {
     insta::assert_snapshot!(help(&["inspect"]), @r#"
-    Show everything about a session or a managed process
+    Show everything about a session, a managed process or a command
 
     Limits, mounts, and the isolation label: what really keeps the box apart, what this machine could
     not give, and why.
@@ -153,6 +153,9 @@ fn inspect() {
               Name of a managed process
 
     Options:
+          --exec <ID>
+              Number of a command, as `boxwood ps --execs` shows it
+
       -h, --help
               Print help (see a summary with '-h')
 
@@ -175,6 +178,7 @@ fn inspect() {
     Examples:
       boxwood inspect build
       boxwood inspect tools web                     One managed process
+      boxwood inspect --exec 1718 build             One command, with its result once it has ended
       boxwood inspect build -o json | jq .isolation
     "#);
 }
