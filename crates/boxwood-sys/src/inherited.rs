@@ -42,6 +42,10 @@ pub fn descriptors(count: usize) -> io::Result<Vec<OwnedFd>> {
 
 /// Takes variables out of the environment, so that no program started later gets them. Refused once
 /// there is a second thread, which might be reading.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "there is no thread to race with, which is looked at first"
+)]
 pub fn remove_variables(names: &[&str]) -> io::Result<()> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("the process has several threads"));
