@@ -1,5 +1,6 @@
 //! What holds for Docker and Podman alike.
 
+mod adopted;
 mod images;
 mod injection;
 mod meddling;

@@ -120,11 +120,17 @@ impl Daemon {
         (output.status.success(), said)
     }
 
-    /// What it keeps on the host for boxes, by path.
+    /// What it keeps on the host for boxes, by path: meeting places, and doors for the next daemon.
     pub(crate) fn directories_of_boxes(&self) -> Vec<PathBuf> {
+        let instance = std::fs::read_to_string(self.state_dir().join("instance"));
+        let instance = instance.unwrap_or_default();
+        // Where the doors are stays as long as the daemon does.
+        let doors = self.state_dir().join("run/boxes").join(instance.trim());
         ["boxes", "run/boxes"]
             .iter()
             .flat_map(|name| entries(&self.state_dir().join(name)))
+            .filter(|path| *path != doors)
+            .chain(entries(&doors))
             .collect()
     }
 }

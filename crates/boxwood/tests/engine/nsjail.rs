@@ -1,9 +1,9 @@
 //! nsjail has no daemon either: a box is one process and the init below it, and either can be killed.
 
-use boxwood_api::Reason;
+use boxwood_api::{ProcessStatus, Reason};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::boxes::{Running, id, listed, says};
+use crate::boxes::{Running, id, keep, kept, listed, says};
 use crate::daemon::{Daemon, Wanted};
 use crate::engine::variable;
 use crate::traces::{cgroups_of, children_of, command_lines, running, word};
@@ -71,4 +71,29 @@ async fn a_killed_nsjail_is_a_box_that_is_gone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_init_is_a_box_that_is_gone() {
     dies("init", |(_, init)| init).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jails_outlive_a_killed_daemon_and_go_with_the_next_one() {
+    let first = Daemon::start(&wanted()).await;
+    says(&first.client, "jailed", "echo written > /workspace/file").await;
+    let word = word("adopted");
+    keep(&first, "jailed", &word).await;
+    let name = listed(&first).await.pop_first().expect("one box");
+    let (jail, _) = jail_of(&first);
+    let directory = first.kill().await;
+    assert_eq!(running(&word), 1, "it goes on without the daemon");
+
+    let second = Daemon::start_in(directory, &wanted()).await;
+    assert_eq!(kept(&second, "jailed").await, ProcessStatus::Running);
+    let text = says(&second.client, "jailed", "cat /workspace/file").await;
+    assert_eq!(text, "written\n");
+    assert!(listed(&second).await.contains(&name));
+    second.stop().await;
+    until("its processes end", || running(&word) == 0).await;
+    until("its nsjail ends", || {
+        command_lines().iter().all(|(pid, _)| *pid != jail)
+    })
+    .await;
+    until("its cgroups are gone", || cgroups_of(&name).is_empty()).await;
 }

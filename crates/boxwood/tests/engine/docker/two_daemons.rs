@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::ProcessStatus;
+use boxwood_api::{ErrorCode, ProcessStatus};
 
-use crate::boxes::{engine_has_only_boxes_of, exec, keep, keep_script, kept, listed, says};
+use crate::boxes::{engine_has_only_boxes_of, exec, id, keep, keep_script, kept, listed, says};
 use crate::daemon::Daemon;
 use crate::dockerd::Dockerd;
 use crate::engine::Engine;
 use crate::traces::{began, running, word};
-use crate::waiting::until;
+use crate::waiting::{answered, until};
 
 const ROUNDS: u32 = 100;
 const SEEDS: &str = "seed-box";
@@ -78,58 +78,81 @@ async fn a_hundred_deaths_of_one_daemon_touch_nobody_else_and_leave_nothing() {
     let mut counted = 0;
 
     let mut directory = None;
-    let lost = word("lost");
+    let lasting = word("lasting");
+    let mut box_of_mortal: Option<(String, Same)> = None;
     for round in 0..ROUNDS {
         let mortal = match directory.take() {
             None => Daemon::start(&engine.wanted()).await,
             Some(directory) => Daemon::start_in(directory, &engine.wanted()).await,
         };
+        if box_of_mortal.is_none() {
+            says(&mortal.client, "mortal", "true").await;
+            keep(&mortal, "mortal", &lasting).await;
+            let name = listed(&mortal).await.pop_first().expect("one box");
+            let now = same(engine, &name);
+            box_of_mortal = Some((name, now));
+        }
         if round % 4 == 3 {
             // Killed at some moment of a start, another one every time.
             let client = mortal.client.clone();
-            let start = tokio::spawn(async move { exec(&client, "mortal", "true").await });
+            let start = tokio::spawn(async move { exec(&client, "young", "true").await });
             tokio::time::sleep(Duration::from_millis(u64::from(round) * 6)).await;
             directory = Some(mortal.kill().await);
             let _ = start.await;
             continue;
         }
-        keep_or_exec(&mortal, round, &lost).await;
-        // What earlier lives left is gone now, and no more than that.
-        engine_has_only_boxes_of(engine, &[&steady, &mortal], &[SEEDS]).await;
-        assert_eq!(listed(&mortal).await.len(), 1, "a box was lost");
+        // One that was killed half-way has its session, or nothing was left of it.
+        let gone = answered("a delete", mortal.client.delete_session(&id("young"))).await;
+        if let Err(error) = gone {
+            assert_eq!(error.code(), ErrorCode::SessionNotFound, "{error}");
+        }
+        says(&mortal.client, "mortal", "true").await;
+        // The sweep of what earlier lives left comes with the first box of this one.
         if is_looked_at(round) {
+            says(&mortal.client, "young", "true").await;
+            engine_has_only_boxes_of(engine, &[&steady, &mortal], &[SEEDS]).await;
             let now = [same(engine, &box_of_steady), same(engine, SEEDS)];
             assert_eq!(now, before, "in round {round}");
             let count = count(&steady).await;
             assert!(count > counted, "{count} after {counted} in round {round}");
             counted = count;
+            let (name, first) = box_of_mortal.as_ref().expect("it has one");
+            assert!(listed(&mortal).await.contains(name), "a box was lost");
+            assert_eq!(same(engine, name), *first, "in round {round}");
+            assert_eq!(kept(&mortal, "mortal").await, ProcessStatus::Running);
+            assert_eq!(running(&lasting), 1, "a process was started again");
         }
         directory = Some(mortal.kill().await);
     }
-    // Its boxes end with it, whether or not it comes again.
-    engine_has_only_boxes_of(engine, &[&steady], &[SEEDS]).await;
-    until("processes of the dead daemon end", || running(&lost) == 0).await;
+    // Its boxes wait for it, and other daemons leave them alone.
+    assert_eq!(running(&lasting), 1);
+    says(&steady.client, "another", "true").await;
+    assert_eq!(running(&lasting), 1, "another daemon has touched it");
     let directory = directory.expect("the last one's");
     let last = Daemon::start_in(Arc::clone(&directory), &engine.wanted()).await;
     says(&last.client, "mortal", "true").await;
-    assert_eq!(
-        last.directories_of_boxes().len(),
-        1,
-        "directories were left"
-    );
+    let (name, first) = box_of_mortal.expect("it has one");
+    assert_eq!(same(engine, &name), first);
+    assert_eq!(kept(&last, "mortal").await, ProcessStatus::Running);
+    last.stop().await;
+    until("processes of the last daemon end", || {
+        running(&lasting) == 0
+    })
+    .await;
+    let left = entries_of_boxes(&directory);
+    assert!(left.is_empty(), "directories were left: {left:?}");
 
     assert_eq!(kept(&steady, "steady").await, ProcessStatus::Running);
     assert_eq!([same(engine, &box_of_steady), same(engine, SEEDS)], before);
-    last.stop().await;
     steady.stop().await;
     engine_has_only_boxes_of(engine, &[], &[SEEDS]).await;
 }
 
-/// Mostly a command, now and then a process that would live on.
-async fn keep_or_exec(mortal: &Daemon, round: u32, word: &str) {
-    says(&mortal.client, "mortal", "true").await;
-    if round.is_multiple_of(10) {
-        until("earlier ones are gone", || running(word) == 0).await;
-        keep(mortal, "mortal", word).await;
-    }
+fn entries_of_boxes(directory: &tempfile::TempDir) -> Vec<std::path::PathBuf> {
+    let state = directory.path().join("state");
+    [state.join("boxes"), state.join("run/boxes")]
+        .iter()
+        .flat_map(|path| std::fs::read_dir(path).into_iter().flatten().flatten())
+        .map(|entry| entry.path())
+        .collect()
 }
