@@ -60,7 +60,7 @@ async fn whoever_wants_another_box_gets_another_box() {
     assert_ne!(house.sessions.list()[0].backend_session_id, ready);
     assert_eq!(waiting(&house), 1);
     let named = asked_with("named", "true", |spec| {
-        spec.backend = Some("fake".to_owned())
+        spec.backend = Some("fake".to_owned());
     });
     run(&house, named).await;
     assert!(
