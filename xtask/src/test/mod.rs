@@ -161,6 +161,18 @@ const TIERS: &[Tier] = &[
         run: || suites::run(suites::END_TO_END).map(|()| Outcome::Passed),
     },
     Tier {
+        name: "storm",
+        about: "daemons killed over and over (BOXWOOD_STORM_KILLS says how often)",
+        run: || {
+            let tests = if is_root() {
+                suites::STORM
+            } else {
+                suites::STORM_ROOTLESS
+            };
+            suites::run(tests).map(|()| Outcome::Passed)
+        },
+    },
+    Tier {
         name: "langbot",
         about: "LangBot's own published clients on the real daemon",
         run: || langbot::run().map(|()| Outcome::Passed),

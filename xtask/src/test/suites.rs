@@ -26,7 +26,14 @@ pub(super) const CONTAINER: &str = "package(boxwood-backend-container) & kind(te
 pub(super) const NSJAIL: &str = "package(boxwood-backend-nsjail) & kind(test)";
 
 /// Tests that start the real daemon or the real command.
-pub(super) const END_TO_END: &str = "package(boxwood) & kind(test) & not binary(engine)";
+pub(super) const END_TO_END: &str =
+    "package(boxwood) & kind(test) & not binary(engine) & not binary(storm)";
+
+/// Tests that kill daemons, over and over. An ordinary user can neither mount a small disk nor move
+/// clocks.
+pub(super) const STORM: &str = "package(boxwood) & binary(storm)";
+pub(super) const STORM_ROOTLESS: &str =
+    "package(boxwood) & binary(storm) & not test(/^(full_disk|clock)::/)";
 
 /// The same on engines, told by variables where they are.
 const ON_ENGINES: &str = "package(boxwood) & binary(engine)";
@@ -44,7 +51,8 @@ pub(super) fn engine_filter(backend: &str, modules: &[&str]) -> String {
 /// Everything else.
 pub(super) fn unit_filter() -> String {
     format!(
-        "not ({BOXES}) & not ({CONTAINER}) & not ({NSJAIL}) & not ({END_TO_END}) & not ({ON_ENGINES})"
+        "not ({BOXES}) & not ({CONTAINER}) & not ({NSJAIL}) & not ({END_TO_END}) & not ({ON_ENGINES}) \
+         & not ({STORM})"
     )
 }
 

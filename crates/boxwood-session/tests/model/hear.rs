@@ -122,8 +122,8 @@ impl Story<'_> {
                 model.stopped(*session, *process);
             }
             (Op::Delete { session }, Said::Deleted) => {
-                // What is left of a box that died may still be on its way out.
-                if !model.sessions.contains_key(session) && !model.has_died(*session) {
+                // What is left of a box that went by itself may still be on its way out.
+                if !model.sessions.contains_key(session) && !model.ended_by_itself(*session) {
                     return wrong(&said);
                 }
                 model.gone(*session, Some(DELETED));

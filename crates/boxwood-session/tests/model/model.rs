@@ -48,6 +48,7 @@ pub(crate) struct Model {
 
 pub(crate) const DELETED: &str = "the test deletes it";
 pub(crate) const DIED: &str = "died";
+const EXPIRED: &str = "idle for too long";
 
 impl Model {
     pub(crate) fn is_running(&self, session: u8, process: u8) -> bool {
@@ -55,10 +56,11 @@ impl Model {
             .is_some_and(|found| found.state == State::Running)
     }
 
-    pub(crate) fn has_died(&self, session: u8) -> bool {
+    /// The last session of that name ended, and nobody had asked for it.
+    pub(crate) fn ended_by_itself(&self, session: u8) -> bool {
         let mut past = self.past.iter().rev();
         let last = past.find(|past| past.session == session);
-        last.is_some_and(|past| past.why == Some(DIED))
+        last.is_some_and(|past| [Some(DIED), Some(EXPIRED)].contains(&past.why))
     }
 
     pub(crate) fn process(&self, session: u8, process: u8) -> Option<&Process> {
@@ -132,7 +134,7 @@ impl Model {
         let idle: Vec<_> = self.sessions.iter().filter(|(_, it)| idle(it)).collect();
         let idle: Vec<_> = idle.into_iter().map(|(session, _)| *session).collect();
         for session in idle {
-            self.gone(session, Some("idle for too long"));
+            self.gone(session, Some(EXPIRED));
         }
     }
 

@@ -1,5 +1,6 @@
 //! One program of a pretended box as it is on the host, and what is kept of it.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -35,6 +36,13 @@ pub(super) enum Made {
 struct Kept {
     keep: Keep,
     ends: Ends,
+}
+
+/// Copies of what is kept, for a daemon that takes the box over.
+pub(super) struct Copies {
+    pub(super) note: Vec<u8>,
+    pub(super) files: Vec<OwnedFd>,
+    pub(super) ends: Ends,
 }
 
 pub(super) struct Program {
@@ -114,15 +122,18 @@ impl Program {
         drop(kept);
     }
 
-    /// Copies of everything that is kept, for a daemon that takes the box over.
-    pub(super) fn copies(&self) -> std::io::Result<Option<(Vec<u8>, Vec<OwnedFd>, Ends)>> {
+    /// `None` when nobody asked to keep it.
+    pub(super) fn copies(&self) -> io::Result<Option<Copies>> {
         let kept = lock(&self.kept);
         let Some(Kept { keep, ends }) = &*kept else {
             return Ok(None);
         };
-        let files: std::io::Result<Vec<_>> =
-            keep.files.iter().map(|file| file.try_clone()).collect();
-        Ok(Some((keep.note.clone(), files?, ends.copies()?)))
+        let files: io::Result<Vec<_>> = keep.files.iter().map(|file| file.try_clone()).collect();
+        Ok(Some(Copies {
+            note: keep.note.clone(),
+            files: files?,
+            ends: ends.copies()?,
+        }))
     }
 
     /// Tells everybody who waits.
@@ -140,7 +151,7 @@ impl Program {
 }
 
 impl Ends {
-    pub(super) fn copies(&self) -> std::io::Result<Self> {
+    pub(super) fn copies(&self) -> io::Result<Self> {
         let copy = |end: &Option<OwnedFd>| end.as_ref().map(OwnedFd::try_clone).transpose();
         Ok(Self {
             stdin: copy(&self.stdin)?,

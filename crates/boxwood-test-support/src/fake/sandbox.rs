@@ -39,10 +39,10 @@ impl FakeSandbox {
         let mut processes = Vec::new();
         for program in self.link.to.all() {
             match program.copies()? {
-                Some((note, files, ends)) => processes.push(KeptProcess {
-                    note,
-                    files,
-                    process: pipes::process(&self.link, &program, ends)?,
+                Some(copies) => processes.push(KeptProcess {
+                    note: copies.note,
+                    files: copies.files,
+                    process: pipes::process(&self.link, &program, copies.ends)?,
                 }),
                 None => program.kill(),
             }

@@ -1,0 +1,73 @@
+//! A box's first process is killed: its session is gone, says why, and no other notices.
+
+use anyhow::{Context as _, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::aftermath::survive;
+use crate::ask::{Answer, ask};
+use crate::chance::kills;
+use crate::house::House;
+use crate::load::output;
+use crate::storm::session_name;
+
+#[test]
+fn a_killed_init_takes_its_session_and_leaves_nothing_behind() {
+    let house = House::new();
+    survive("dead_init", &house, async |storm, mut daemon| {
+        let port = house.port();
+        for number in 0..kills(20) {
+            let session = session_name(usize::try_from(number)?);
+            let incarnation = storm.incarnations.get(&session).copied();
+            let incarnation = incarnation.context("more kills than sessions")?;
+            let init = init_of(port, &session).await?;
+            storm.doom(&session);
+            // With a daemon there, and without one.
+            let early = number % 2 == 0;
+            if early {
+                kill_process(init, Signal::KILL)?;
+            }
+            storm.kill(daemon).await?;
+            if !early {
+                kill_process(init, Signal::KILL)?;
+            }
+            daemon = storm.next().await?;
+            storm.lost(&session).await?;
+            told_so(port, &session, incarnation).await?;
+        }
+        Ok(daemon)
+    });
+}
+
+/// The first process of the namespace that a command of the session is in.
+async fn init_of(port: u16, session: &str) -> anyhow::Result<Pid> {
+    let namespace = output(port, session, "readlink /proc/self/ns/pid").await?;
+    let processes = std::fs::read_dir("/proc")?.flatten();
+    let found = processes.map(|entry| entry.path()).find(|process| {
+        let link = std::fs::read_link(process.join("ns/pid"));
+        let status = std::fs::read_to_string(process.join("status")).unwrap_or_default();
+        let mut lines = status.lines();
+        link.is_ok_and(|link| link.to_string_lossy() == namespace.trim())
+            && lines.any(|line| line.starts_with("NSpid:") && line.ends_with("\t1"))
+    });
+    let found = found.with_context(|| format!("nothing is first in {namespace}"))?;
+    let pid = found
+        .file_name()
+        .and_then(|name| name.to_str()?.parse().ok());
+    pid.and_then(Pid::from_raw).context("a pid")
+}
+
+/// The old handle is told what happened.
+async fn told_so(port: u16, session: &str, incarnation: u64) -> anyhow::Result<()> {
+    let path = format!("/v1/sessions/{session}?incarnation={incarnation}");
+    match ask(port, "GET", &path, None).await? {
+        Answer::Said(410, body) => {
+            let text = body.to_string();
+            ensure!(
+                text.contains("session_gone") && text.contains("box died"),
+                "the reason is missing: {text}"
+            );
+            Ok(())
+        }
+        other => anyhow::bail!("GET {path}: {other:?}"),
+    }
+}

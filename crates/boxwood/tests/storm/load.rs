@@ -1,0 +1,193 @@
+//! What else goes on while daemons die: commands, and sessions that come and go.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::ask::{Answer, ask, must};
+use crate::chance::Chance;
+use crate::relay::Phase;
+
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) commands: AtomicU64,
+    pub(crate) made: AtomicU64,
+    pub(crate) deleted: AtomicU64,
+    pub(crate) lost: AtomicU64,
+    /// Whether there is no room to write a new session down.
+    pub(crate) no_room: AtomicBool,
+    /// Sessions that were refused for that.
+    pub(crate) refused: AtomicU64,
+    /// Sessions of which nobody knows whether they are there.
+    unsure: Mutex<BTreeSet<String>>,
+}
+
+/// Starts the load; each part ends with the storm.
+pub(crate) fn begin(
+    port: u16,
+    sessions: &[(String, u64)],
+    chance: &mut Chance,
+    phase: &watch::Receiver<Phase>,
+    tally: &Arc<Tally>,
+) -> JoinSet<anyhow::Result<()>> {
+    let mut load = JoinSet::new();
+    for worker in 0..3 {
+        let work = Worker {
+            port,
+            worker,
+            chance: chance.fork(),
+            phase: phase.clone(),
+            tally: Arc::clone(tally),
+        };
+        load.spawn(work.commands(sessions.to_vec()));
+    }
+    for worker in 0..2 {
+        let work = Worker {
+            port,
+            worker,
+            chance: chance.fork(),
+            phase: phase.clone(),
+            tally: Arc::clone(tally),
+        };
+        load.spawn(work.comings_and_goings());
+    }
+    load
+}
+
+struct Worker {
+    port: u16,
+    worker: u64,
+    chance: Chance,
+    phase: watch::Receiver<Phase>,
+    tally: Arc<Tally>,
+}
+
+impl Worker {
+    fn goes_on(&self) -> bool {
+        *self.phase.borrow() == Phase::Storm
+    }
+
+    async fn commands(mut self, sessions: Vec<(String, u64)>) -> anyhow::Result<()> {
+        while self.goes_on() {
+            let most = sessions.len() as u64;
+            let (session, incarnation) = &sessions[usize::try_from(self.chance.within(0, most))?];
+            let number = self.tally.commands.load(Ordering::Relaxed);
+            let said = format!("{}-{number}", self.worker);
+            let body = json!({ "cmd": format!("echo {said}; exit 7") });
+            // This very session, and never one made anew under its name.
+            let path = format!("/v1/sessions/{session}/exec?incarnation={incarnation}");
+            match ask(self.port, "POST", &path, Some(&body)).await? {
+                Answer::Lost => self.lost().await,
+                Answer::Said(200, result) => {
+                    ensure!(
+                        result["stdout"] == json!(format!("{said}\n")) && result["exit_code"] == 7,
+                        "a command in {session} is told as {result}"
+                    );
+                    self.tally.commands.fetch_add(1, Ordering::Relaxed);
+                }
+                Answer::Said(status, body) => bail!("{path} is answered {status}: {body}"),
+            }
+            tokio::time::sleep(self.chance.millis(1, 60)).await;
+        }
+        Ok(())
+    }
+
+    async fn comings_and_goings(mut self) -> anyhow::Result<()> {
+        let mut number = 0;
+        while self.goes_on() {
+            let session = format!("x{}-{number}", self.worker);
+            number += 1;
+            self.tally.unsure().insert(session.clone());
+            let path = format!("/v1/sessions/{session}");
+            match ask(self.port, "POST", &path, Some(&json!({}))).await? {
+                Answer::Lost => {
+                    self.lost().await;
+                    continue;
+                }
+                Answer::Said(200 | 201, _) => {
+                    self.tally.made.fetch_add(1, Ordering::Relaxed);
+                }
+                Answer::Said(507 | 503, body) if self.tally.no_room.load(Ordering::Acquire) => {
+                    ensure!(
+                        body.to_string().contains("room"),
+                        "what is missing is not named: {body}"
+                    );
+                    self.tally.refused.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(self.chance.millis(20, 200)).await;
+                    continue;
+                }
+                Answer::Said(status, body) => bail!("POST {path} is answered {status}: {body}"),
+            }
+            tokio::time::sleep(self.chance.millis(1, 200)).await;
+            match ask(self.port, "DELETE", &path, None).await? {
+                Answer::Lost => self.lost().await,
+                Answer::Said(200..=204, _) => {
+                    self.tally.unsure().remove(&session);
+                    self.tally.deleted.fetch_add(1, Ordering::Relaxed);
+                }
+                Answer::Said(status, body) => bail!("DELETE {path} is answered {status}: {body}"),
+            }
+        }
+        Ok(())
+    }
+
+    async fn lost(&self) {
+        self.tally.lost.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+impl Tally {
+    fn unsure(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.unsure.lock().expect("nobody panics with it")
+    }
+
+    /// Removes every session that may be there.
+    pub(crate) async fn clear_up(&self, port: u16) -> anyhow::Result<()> {
+        let unsure: Vec<_> = std::mem::take(&mut *self.unsure()).into_iter().collect();
+        for session in unsure {
+            let path = format!("/v1/sessions/{session}");
+            match ask(port, "DELETE", &path, None).await? {
+                Answer::Said(200..=204 | 404 | 410, _) => {}
+                other => bail!("DELETE {path}: {other:?}"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names and incarnations of all sessions, as the daemon lists them.
+pub(crate) async fn listed(port: u16) -> anyhow::Result<Vec<(String, u64)>> {
+    let list = must(port, "GET", "/v1/sessions", None).await?;
+    let sessions = list.get("sessions").unwrap_or(&list);
+    let Some(sessions) = sessions.as_array() else {
+        bail!("no list of sessions: {list}");
+    };
+    let mut found = Vec::new();
+    for session in sessions {
+        let (Some(name), Some(incarnation)) = (
+            session["session_id"].as_str(),
+            session["incarnation"].as_u64(),
+        ) else {
+            bail!("a session without a name: {session}");
+        };
+        found.push((name.to_owned(), incarnation));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The output of a command that has to work.
+pub(crate) async fn output(port: u16, session: &str, cmd: &str) -> anyhow::Result<String> {
+    let path = format!("/v1/sessions/{session}/exec");
+    let result = must(port, "POST", &path, Some(&json!({ "cmd": cmd }))).await?;
+    ensure!(result["exit_code"] == 0, "{cmd} in {session}: {result}");
+    let stdout = result.get("stdout").and_then(Value::as_str);
+    Ok(stdout.unwrap_or_default().to_owned())
+}
