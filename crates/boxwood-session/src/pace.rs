@@ -13,10 +13,13 @@ use tokio::time::Instant;
 use crate::activity::lock;
 
 /// Bytes a second, over all streams of a session.
-const RATE: u64 = 256 * 1024 * 1024;
+const RATE: u64 = 64 * 1024 * 1024;
 
 /// As many as may come at once after a pause.
 const BURST: u64 = 16 * 1024 * 1024;
+
+/// Below what silence of a program means, so that nobody takes a pause for its end.
+const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 
 /// The pace of one session. Clones are the same one.
 #[derive(Clone)]
@@ -49,7 +52,8 @@ impl Pace {
         let now = Instant::now();
         let mut paid_until = lock(&self.paid_until);
         let earliest = now.checked_sub(time_of(BURST)).unwrap_or(now);
-        *paid_until = (*paid_until).max(earliest) + time_of(bytes as u64);
+        let paid = (*paid_until).max(earliest) + time_of(bytes as u64);
+        *paid_until = paid.min(now + LONGEST_PAUSE);
         (*paid_until > now).then_some(*paid_until)
     }
 }
@@ -125,5 +129,7 @@ mod tests {
         flood.stream().read(usize::try_from(RATE).expect("64 bits"));
         let took = time_to_read(&mut [quiet.stream()], 1024).await;
         assert_eq!(took, Duration::ZERO);
+        let took = time_to_read(&mut [flood.stream()], 1024).await;
+        assert!(took <= LONGEST_PAUSE + Duration::from_millis(1), "{took:?}");
     }
 }
