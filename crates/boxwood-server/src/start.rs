@@ -40,7 +40,7 @@ impl Start {
         // What would end this daemon later must not end the other one now.
         rules(config)?;
         wiring::check(config)?;
-        let offer = match takeover::ask(&config.state_dir)? {
+        let mut offer = match takeover::ask(&config.state_dir)? {
             Asked::Nobody(lock) => {
                 tracing::info!(
                     state_dir = %config.state_dir.display(),
@@ -51,7 +51,6 @@ impl Start {
             Asked::Offered(offer) => offer,
         };
         let notify = Notify::new(manager.notify_socket.as_deref());
-        let mut offer = offer;
         let mut offered = activated(manager)?;
         offered.append(&mut offer.sockets);
         make_run_dir(config)?;
