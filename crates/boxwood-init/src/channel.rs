@@ -145,8 +145,15 @@ impl Channel {
     fn next_size(&self) -> Result<usize, ChannelError> {
         let look = RecvFlags::PEEK | RecvFlags::TRUNC;
         let mut nothing = [0_u8; 0];
-        let (_, size) =
-            recv(&self.socket, &mut nothing, look).map_err(ChannelError::io("received"))?;
+        let size = loop {
+            match recv(&self.socket, &mut nothing, look) {
+                Ok((_, size)) => break size,
+                // Told once: the other side went without having read everything. What it had said
+                // before that is still here.
+                Err(Errno::CONNRESET) => {}
+                Err(errno) => return Err(ChannelError::io("received")(errno)),
+            }
+        };
         if size > INLINE_LIMIT + 1 {
             return Err(ChannelError::Garbled("it is too large"));
         }
@@ -160,13 +167,18 @@ impl Channel {
         let mut buffer = vec![0_u8; self.next_size()?];
         let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = recvmsg(
-            &self.socket,
-            &mut [IoSliceMut::new(&mut buffer)],
-            &mut control,
-            RecvFlags::CMSG_CLOEXEC,
-        )
-        .map_err(ChannelError::io("received"))?;
+        let received = loop {
+            let outcome = recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(&mut buffer)],
+                &mut control,
+                RecvFlags::CMSG_CLOEXEC,
+            );
+            // As above, should it have gone just now.
+            if !matches!(outcome, Err(Errno::CONNRESET)) {
+                break outcome.map_err(ChannelError::io("received"))?;
+            }
+        };
         let mut fds: Vec<OwnedFd> = control
             .drain()
             .filter_map(|message| match message {
@@ -231,6 +243,17 @@ mod tests {
             assert_eq!(got, text);
             assert_eq!(fds.len(), 2);
         }
+    }
+
+    #[test]
+    fn the_last_words_are_heard_of_one_that_left_without_listening() {
+        let (a, b) = Channel::pair().expect("pair");
+        a.send(&"last words", &[]).expect("send");
+        b.send(&"never read", &[]).expect("send");
+        drop(a);
+        let (got, _) = b.receive::<String>().expect("receive");
+        assert_eq!(got, "last words");
+        assert!(matches!(b.receive::<String>(), Err(ChannelError::Closed)));
     }
 
     #[test]

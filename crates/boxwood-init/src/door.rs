@@ -5,19 +5,23 @@
 //! channel.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use boxwood_init::{Channel, FromInit, Plan};
 use boxwood_sys::clone::exit_now;
 use boxwood_sys::peer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, accept_with, listen};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::birth::fd_at;
 use crate::step::{Step, StepError};
 
 /// Callers that may wait while init is busy with another.
 const WAITING: i32 = 4;
+/// Between two looks at the clock, in seconds. The one that `poll` goes by stands still while the
+/// machine sleeps.
+const LOOK: u64 = 30;
 
 pub(crate) struct Door {
     listener: OwnedFd,
@@ -46,8 +50,8 @@ impl Door {
 pub(crate) struct Daemon {
     channel: Option<Channel>,
     door: Option<Door>,
-    /// Since when nobody has been there.
-    alone_since: Option<Instant>,
+    /// Since when nobody has been there, after the machine's start.
+    alone_since: Option<Duration>,
 }
 
 impl Daemon {
@@ -83,18 +87,20 @@ impl Daemon {
             exit_now(0);
         }
         self.channel = None;
-        self.alone_since = Some(Instant::now());
+        self.alone_since = Some(since_boot());
     }
 
     /// How long to wait for the next daemon; the box's end when that is over.
     pub(crate) fn patience(&self) -> Option<Timespec> {
         let (since, door) = (self.alone_since?, self.door.as_ref()?);
-        let Some(left) = door.grace.checked_sub(since.elapsed()) else {
+        let alone = since_boot().saturating_sub(since);
+        // None at all means to end at once.
+        let Some(left) = door.grace.checked_sub(alone).filter(|left| !left.is_zero()) else {
             exit_now(0)
         };
         // Rounded up: waking a moment early would mean to wait for nothing, many times.
         Some(Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_sec: left.as_secs().min(LOOK).cast_signed(),
             tv_nsec: 999_999_999,
         })
     }
@@ -123,4 +129,9 @@ impl Daemon {
         };
         matches!(poll(&mut look, Some(&moment)), Ok(1..))
     }
+}
+
+/// Sleep included, and nobody can set it.
+fn since_boot() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
