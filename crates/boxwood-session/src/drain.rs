@@ -168,9 +168,16 @@ impl LastWords {
         self.quiet_at = now + QUIET;
     }
 
+    /// Whether to stop even though there is more. To be asked before every read, and what can be read
+    /// comes before [`LastWords::over`]: a daemon that had no time to look must not take that for
+    /// silence.
+    pub(crate) fn had_enough(&self) -> bool {
+        self.bytes >= MOST_BYTES
+    }
+
     /// Resolves when enough has been waited.
     pub(crate) async fn over(&self) {
-        if self.bytes < MOST_BYTES {
+        if !self.had_enough() {
             tokio::time::sleep_until(self.until.min(self.quiet_at)).await;
         }
     }

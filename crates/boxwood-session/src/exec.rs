@@ -315,8 +315,9 @@ async fn follow(
         None => Ended::TimedOut(kill_tree(&**control).await),
     };
     let mut last_words = LastWords::begin();
-    while intakes.is_open() {
+    while intakes.is_open() && !last_words.had_enough() {
         tokio::select! {
+            biased;
             moved = intakes.fill() => {
                 last_words.heard(moved);
                 held.grow_to(streams.trim());

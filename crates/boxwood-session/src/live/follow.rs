@@ -213,8 +213,9 @@ async fn serve(strands: &mut Strands, reader: Option<&mut Reader>) -> bool {
 /// Takes in what the command itself wrote, however slow its reader is: no pipe holds much.
 async fn last_words(intakes: &mut Intakes) {
     let mut last_words = LastWords::begin();
-    while intakes.is_open() {
+    while intakes.is_open() && !last_words.had_enough() {
         tokio::select! {
+            biased;
             moved = intakes.fill() => last_words.heard(moved),
             () = last_words.over() => break,
         }

@@ -208,7 +208,7 @@ async fn read_stdout(
 ) {
     let outlet = &managed.outlet;
     let mut last_words: Option<LastWords> = None;
-    while intake.is_open() {
+    while intake.is_open() && !had_enough(last_words.as_ref()) {
         let room = match outlet.room() {
             Room::Some(room) => room,
             Room::Abandoned => break,
@@ -231,12 +231,13 @@ async fn read_stdout(
             }
         };
         tokio::select! {
+            biased;
+            () = exited(&mut exit), if last_words.is_none() => {
+                last_words = Some(LastWords::begin());
+            }
             moved = intake.fill(room) => {
                 heard(managed, LogStream::Stdout, &intake, moved, &mut last_words);
                 outlet.grown();
-            }
-            () = exited(&mut exit), if last_words.is_none() => {
-                last_words = Some(LastWords::begin());
             }
             () = over(last_words.as_ref()) => break,
         }
@@ -254,15 +255,16 @@ async fn read_stderr(
     done: watch::Sender<bool>,
 ) {
     let mut last_words: Option<LastWords> = None;
-    while intake.is_open() {
+    while intake.is_open() && !had_enough(last_words.as_ref()) {
         tokio::select! {
+            biased;
+            () = exited(&mut exit), if last_words.is_none() => {
+                last_words = Some(LastWords::begin());
+            }
             moved = intake.fill(usize::MAX) => {
                 heard(managed, LogStream::Stderr, &intake, moved, &mut last_words);
                 let journal = intake.journal();
                 journal.forget_before(journal.end().saturating_sub(STDERR_BYTES));
-            }
-            () = exited(&mut exit), if last_words.is_none() => {
-                last_words = Some(LastWords::begin());
             }
             () = over(last_words.as_ref()) => break,
         }
@@ -301,6 +303,10 @@ fn heard(
 async fn exited(exit: &mut watch::Receiver<bool>) {
     // The sender lives in the same task, next to this future.
     let _ = exit.wait_for(|exited| *exited).await;
+}
+
+fn had_enough(last_words: Option<&LastWords>) -> bool {
+    last_words.is_some_and(LastWords::had_enough)
 }
 
 async fn over(last_words: Option<&LastWords>) {
