@@ -110,6 +110,7 @@ fn a_session_is_json_for_programs() {
         "cpus": 1.0,
         "created_at": "[hidden]",
         "extra_mounts": [],
+        "frozen": false,
         "host_path": null,
         "host_path_mode": "rw",
         "image": "host",

@@ -101,31 +101,28 @@ fn a_session_gets_a_box_that_was_ready() {
 fn a_killed_daemons_warm_boxes_are_removed_by_the_next() {
     let mut daemon = daemon_with(WARM);
     wait_until("a box to wait", || warm_boxes(&daemon) == 1);
-    let before = groups();
+    let instance = fs::read_to_string(daemon.directory().join("state/instance"));
+    let instance = instance.expect("a daemon has a name").trim().to_owned();
+    let before = groups(&instance);
     assert!(!before.is_empty(), "a box has groups");
     let directory = daemon.kill();
     let next = daemon_in(directory, "");
     assert_eq!(warm_boxes(&next), 0);
     wait_until("its groups to go", || {
-        let now = groups();
+        let now = groups(&instance);
         before.iter().all(|group| !now.contains(group))
     });
 }
 
-/// Every box that a daemon of this process's tests has in the hierarchy that counts processes.
-fn groups() -> Vec<String> {
-    let mut found = Vec::new();
-    for parent in ["/sys/fs/cgroup/pids/boxwood", "/sys/fs/cgroup/boxwood"] {
-        for instance in fs::read_dir(parent).into_iter().flatten().flatten() {
-            let boxes = fs::read_dir(instance.path())
-                .into_iter()
-                .flatten()
-                .flatten();
-            let boxes = boxes.filter(|entry| entry.path().is_dir());
-            found.extend(boxes.map(|entry| entry.path().display().to_string()));
-        }
-    }
-    found
+/// Every box of a daemon in the hierarchy that counts processes.
+fn groups(instance: &str) -> Vec<String> {
+    ["/sys/fs/cgroup/pids/boxwood", "/sys/fs/cgroup/boxwood"]
+        .iter()
+        .flat_map(|parent| fs::read_dir(format!("{parent}/{instance}")))
+        .flat_map(|boxes| boxes.flatten())
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.path().display().to_string())
+        .collect()
 }
 
 #[test]
