@@ -12,11 +12,14 @@ use tokio::task::JoinSet;
 
 use crate::ask::{Answer, ask, must};
 use crate::chance::Chance;
+use crate::live;
 use crate::relay::Phase;
 
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) commands: AtomicU64,
+    /// Commands that were followed from their first byte to their last.
+    pub(crate) followed: AtomicU64,
     pub(crate) made: AtomicU64,
     pub(crate) deleted: AtomicU64,
     pub(crate) lost: AtomicU64,
@@ -37,25 +40,19 @@ pub(crate) fn begin(
     tally: &Arc<Tally>,
 ) -> JoinSet<anyhow::Result<()>> {
     let mut load = JoinSet::new();
-    for worker in 0..3 {
-        let work = Worker {
-            port,
-            worker,
-            chance: chance.fork(),
-            phase: phase.clone(),
-            tally: Arc::clone(tally),
-        };
-        load.spawn(work.commands(sessions.to_vec()));
+    let mut worker = |worker| Worker {
+        port,
+        worker,
+        chance: chance.fork(),
+        phase: phase.clone(),
+        tally: Arc::clone(tally),
+    };
+    for number in 0..3 {
+        load.spawn(worker(number).commands(sessions.to_vec()));
     }
-    for worker in 0..2 {
-        let work = Worker {
-            port,
-            worker,
-            chance: chance.fork(),
-            phase: phase.clone(),
-            tally: Arc::clone(tally),
-        };
-        load.spawn(work.comings_and_goings());
+    for number in 0..2 {
+        load.spawn(worker(number).live_commands(sessions.to_vec()));
+        load.spawn(worker(number).comings_and_goings());
     }
     load
 }
@@ -94,6 +91,19 @@ impl Worker {
                 Answer::Said(status, body) => bail!("{path} is answered {status}: {body}"),
             }
             tokio::time::sleep(self.chance.millis(1, 60)).await;
+        }
+        Ok(())
+    }
+
+    async fn live_commands(mut self, sessions: Vec<(String, u64)>) -> anyhow::Result<()> {
+        while self.goes_on() {
+            let most = sessions.len() as u64;
+            let (session, incarnation) = &sessions[usize::try_from(self.chance.within(0, most))?];
+            if live::run(self.port, session, *incarnation).await? {
+                self.tally.followed.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.lost().await;
+            }
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ mod full_disk;
 mod house;
 mod kills;
 mod ledger;
+mod live;
 mod load;
 mod relay;
 mod storm;

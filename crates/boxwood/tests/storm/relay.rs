@@ -24,7 +24,7 @@ pub(crate) enum Phase {
     Drain,
 }
 
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 pub(crate) struct Relay {
     port: u16,

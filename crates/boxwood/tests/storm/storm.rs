@@ -199,11 +199,12 @@ impl<'a> Storm<'a> {
         }
         println!(
             "{} kills in {:?}: {} sessions, {connections} connections, {lines} lines in, {ticks} ticks, \
-             {} commands, {} made, {} deleted, {} lost requests",
+             {} commands, {} followed, {} made, {} deleted, {} lost requests",
             self.kills,
             self.began.elapsed(),
             found.len(),
             self.tally.commands.load(Ordering::Relaxed),
+            self.tally.followed.load(Ordering::Relaxed),
             self.tally.made.load(Ordering::Relaxed),
             self.tally.deleted.load(Ordering::Relaxed),
             self.tally.lost.load(Ordering::Relaxed),
