@@ -227,12 +227,7 @@ async fn run(
     let (leaving, is_leaving) = watch::channel(false);
     notify.status("looking for boxes of an earlier daemon");
     let (sessions, recovery) = recover(&config, backends).await?;
-    if tokio::time::timeout(FIRST_LOOK, sessions.backends().first_look())
-        .await
-        .is_err()
-    {
-        tracing::warn!("looking for a backend takes long; serving meanwhile");
-    }
+    look_for_backends(&sessions).await;
     sessions.keep_warm(warm::wishes(&rules));
     let app = Arc::new(App::new(
         &config,
@@ -299,6 +294,13 @@ async fn run(
     Ok(())
 }
 
+async fn look_for_backends(sessions: &Sessions) {
+    let looking = sessions.backends().first_look();
+    if tokio::time::timeout(FIRST_LOOK, looking).await.is_err() {
+        tracing::warn!("looking for a backend takes long; serving meanwhile");
+    }
+}
+
 /// A daemon that accepts no more connections.
 struct Serving {
     app: Arc<App>,
@@ -323,6 +325,8 @@ impl Serving {
             () = stop.next() => tracing::warn!("told to stop again: not waiting for running requests"),
         }
         if boxes != ShutdownBoxes::Stop {
+            // First: a client that is sent away would take its command along.
+            app.sessions.begin_shutdown(boxes);
             self.leaving.send_replace(true);
             app.sockets_closed(GOODBYE).await;
         }

@@ -135,14 +135,22 @@ impl Registry {
         });
     }
 
-    /// Refuses new sessions, removes those that are not to outlive this daemon, lets go of the
-    /// others, then lets the backends go.
-    pub(crate) async fn shutdown(self: &Arc<Self>, boxes: ShutdownBoxes) {
+    /// Refuses new sessions, and lets go of the boxes that live on: from here on nothing that is
+    /// dropped, be it a client's connection, ends anything in them. [`Registry::shutdown`] does the rest.
+    pub(crate) fn begin_shutdown(&self, boxes: ShutdownBoxes) {
         {
-            // Under the lock, so that no start can slip in behind the last look below.
+            // Under the lock, so that no start can slip in behind the looks that follow.
             let _slots = lock(&self.slots);
             self.shutting_down.store(true, Ordering::Release);
         }
+        // What else there is to do is looked for again.
+        let _ = self.part(boxes);
+    }
+
+    /// Refuses new sessions, removes those that are not to outlive this daemon, lets go of the
+    /// others, then lets the backends go.
+    pub(crate) async fn shutdown(self: &Arc<Self>, boxes: ShutdownBoxes) {
+        self.begin_shutdown(boxes);
         self.warm.drain().await;
         loop {
             let (starting, going) = self.part(boxes);

@@ -27,6 +27,7 @@ use crate::facts::Facts;
 use crate::input::Stdin;
 use crate::journal::Journal;
 use crate::notes::ExecNote;
+use crate::parting::Parting;
 use crate::replay::{ReplayLimits, Since};
 
 pub(crate) use adopt::{Adopted, adopt};
@@ -118,6 +119,7 @@ pub(crate) struct Live {
     door: Mutex<Door>,
     knock: Notify,
     end: OnceLock<ExecExit>,
+    parting: Parting,
 }
 
 impl Live {

@@ -408,6 +408,13 @@ impl Sessions {
         &self.registry.gate.budget
     }
 
+    /// The part of a shutdown that takes no time: nothing new starts, and boxes that are to outlive this
+    /// daemon are let go of. Whoever still follows a command in one of them may be sent away after
+    /// this, and the command goes on.
+    pub fn begin_shutdown(&self, boxes: ShutdownBoxes) {
+        self.registry.begin_shutdown(boxes);
+    }
+
     /// Removes every session whose box is not to outlive this daemon, all at the same time, lets go of
     /// the others, then of the backends. Nothing new starts.
     pub async fn shutdown(&self, boxes: ShutdownBoxes) {

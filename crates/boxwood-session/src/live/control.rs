@@ -106,7 +106,8 @@ impl LiveControl {
 
 impl Drop for LiveControl {
     fn drop(&mut self) {
-        if self.on_drop == OnDrop::Finish {
+        // A daemon that leaves sends its clients away; their commands do not hear of it.
+        if self.on_drop == OnDrop::Finish && !self.live.parting.has_begun() {
             self.close_stdin();
         }
     }

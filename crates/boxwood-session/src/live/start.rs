@@ -97,6 +97,7 @@ impl Parts {
         let (stdout, stderr) = outputs(&mut self.process);
         let has_input = self.process.stdin.is_some() || self.files.stdin.end() > 0;
         let (stdin, feeder) = input::begin(self.process.stdin, self.files.stdin);
+        let session = Arc::clone(self.record.session());
         let live = Arc::new(Live {
             note: self.note,
             adopted,
@@ -113,8 +114,8 @@ impl Parts {
             door: Mutex::new(Door::Open(None)),
             knock: Notify::new(),
             end: OnceLock::new(),
+            parting: session.execs.parting(),
         });
-        let session = Arc::clone(self.record.session());
         let running = Running::of_live(session.id.clone(), &live);
         let task = Task {
             listed: session.execs.list(running),

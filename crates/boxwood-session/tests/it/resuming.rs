@@ -7,7 +7,7 @@ use boxwood_api::{ErrorCode, EventKind, ExecState, ExecStatus, ProcessId, Proces
 use boxwood_ledger::Ledger;
 use boxwood_session::{
     Attachment, Backends, LiveEvent, LiveExec, LogStream, Replace, Resume, Sessions, Settings,
-    Since, Stdio,
+    ShutdownBoxes, Since, Stdio,
 };
 use boxwood_test_support::FakeHost;
 use tokio::sync::mpsc::Receiver;
@@ -224,6 +224,26 @@ async fn streamed(sessions: &Sessions, cmd: &str, resume: Resume) -> LiveExec {
     in_time(sessions.stream(asked("s", cmd), Stdio::Pipes, resume))
         .await
         .expect("it starts")
+}
+
+#[tokio::test]
+async fn a_command_goes_on_when_its_client_is_sent_away_by_a_daemon_that_leaves() {
+    let host = FakeHost::new();
+    let first = next_daemon(&host).await;
+    let live = streamed(&first, "@ name p; echo", Resume::Never).await;
+    let exec_id = live.exec_id();
+    first.begin_shutdown(ShutdownBoxes::Keep);
+    // As when its socket is closed: elsewhere this kills the command.
+    drop(live);
+    in_time(first.shutdown(ShutdownBoxes::Keep)).await;
+    let second = next_daemon(&host).await;
+    let detail = second.exec_detail(&id("s"), exec_id).expect("it is known");
+    assert_eq!(detail.info.state, ExecState::Running);
+    let (control, mut events) = resumed(&second, exec_id, 0).split();
+    let input = control.input().expect("it has one");
+    in_time(input.accept(b"still here\n")).await.expect("safe");
+    let heard = in_time(events.recv()).await;
+    assert_eq!(heard, Some(LiveEvent::Stdout("still here\n".into())));
 }
 
 fn resumed(sessions: &Sessions, exec_id: u64, stdout: u64) -> LiveExec {
