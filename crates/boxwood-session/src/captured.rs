@@ -69,6 +69,9 @@ pub(crate) struct Streams {
     pub(crate) stdin: Option<Journal>,
     pub(crate) stdout: Captured,
     pub(crate) stderr: Captured,
+    /// Somebody in the background still has the command's output open, so that the box goes on
+    /// keeping these files.
+    pub(crate) lingers: bool,
 }
 
 impl Streams {
@@ -77,6 +80,7 @@ impl Streams {
             stdin: stdin.map(given).transpose()?,
             stdout: Captured::new(Journal::once("stdout")?, limit),
             stderr: Captured::new(Journal::once("stderr")?, limit),
+            lingers: false,
         })
     }
 
@@ -109,7 +113,21 @@ impl Streams {
             stdin,
             stdout: Captured::new(Journal::from_file(stdout)?, limit),
             stderr: Captured::new(Journal::from_file(stderr)?, limit),
+            lingers: false,
         })
+    }
+
+    /// The caller has the result: what it was made of is given back, and no daemon tells it again.
+    pub(crate) fn answered(&self) {
+        for stream in [&self.stdout, &self.stderr] {
+            if let Err(error) = stream.journal.give_up() {
+                tracing::warn!(%error, "the output of a command is kept for longer than it is needed");
+            }
+        }
+    }
+
+    pub(crate) fn is_answered(&self) -> bool {
+        self.stdout.journal.is_given_up()
     }
 }
 
@@ -148,6 +166,18 @@ mod tests {
         let kept = u64::try_from(stat.st_blocks).expect("a count") * 512;
         assert!(kept < 1_400_000, "{kept}");
         assert_eq!(streams.stdout.finish(), model.finish());
+    }
+
+    #[test]
+    fn what_was_answered_costs_nothing_and_is_not_told_again() {
+        let streams = Streams::new(None, 1024 * 1024).expect("streams");
+        let piece = vec![b'x'; 300_000];
+        streams.stdout.journal().append(&piece).expect("taken in");
+        assert!(!next_daemon(&streams, 10).is_answered());
+        streams.answered();
+        assert!(next_daemon(&streams, 10).is_answered());
+        let stat = rustix::fs::fstat(&*streams.stdout.journal().file()).expect("a file");
+        assert_eq!(stat.st_blocks, 0);
     }
 
     #[test]

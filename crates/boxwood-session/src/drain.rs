@@ -12,6 +12,7 @@ use boxwood_backend::{Copied, Output, Process};
 use tokio::io::AsyncReadExt as _;
 use tokio::time::Instant;
 
+use crate::captured::{Captured, Streams};
 use crate::journal::Journal;
 use crate::pace::{Pace, Paced};
 
@@ -112,6 +113,16 @@ pub(crate) struct Intakes {
 }
 
 impl Intakes {
+    /// Those of a captured command.
+    pub(crate) fn of(process: &mut Process, streams: &Streams, pace: &Pace) -> Self {
+        let (stdout, stderr) = outputs(process);
+        let into = |captured: &Captured| Arc::clone(captured.journal());
+        Self {
+            stdout: Intake::new(Some(stdout), into(&streams.stdout), pace),
+            stderr: Intake::new(stderr, into(&streams.stderr), pace),
+        }
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.stdout.is_open() || self.stderr.is_open()
     }

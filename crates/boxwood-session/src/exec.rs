@@ -22,7 +22,7 @@ use tokio::time::{Sleep, sleep};
 use crate::SessionError;
 use crate::admission::{Budget, Held};
 use crate::captured::Streams;
-use crate::drain::{Intake, Intakes, LastWords, outputs};
+use crate::drain::{Intakes, LastWords};
 use crate::execs::{Listed, Running};
 use crate::input;
 use crate::leash::{Killed, Leash, kill_tree};
@@ -73,6 +73,7 @@ pub(crate) fn note(exec_id: u64, exec: &AdmittedExec, command: &str, kind: KindN
         deadline: began.after(exec.timeout()),
         kind,
         notices: exec.notices().to_vec(),
+        capture_bytes: None,
     }
 }
 
@@ -103,7 +104,10 @@ pub(crate) async fn run(
     };
     let mut deadline = std::pin::pin!(sleep(exec.timeout()));
     let session = Arc::clone(record.session());
-    let note = note(record.exec_id, exec, exec.cmd(), KindNote::Captured);
+    let note = ExecNote {
+        capture_bytes: Some(room.capture_bytes),
+        ..note(record.exec_id, exec, exec.cmd(), KindNote::Captured)
+    };
     let kept = Streams::new(exec.stdin(), room.capture_bytes)
         .and_then(|streams| Ok((keep(&note, &streams)?, streams)));
     let (keep, mut streams) = kept.map_err(|error| not_kept(&record, error))?;
@@ -150,7 +154,11 @@ pub(crate) async fn run(
     let ended = session.execs.parting().until(following).await;
     leash.let_go();
     let (end, unkillable) = ended.told(&record, &listed);
-    Ok(finish(record, asked, &streams, end, unkillable))
+    let done = finish(record, asked, &streams, end, unkillable);
+    if streams.lingers {
+        streams.answered();
+    }
+    Ok(done)
 }
 
 fn keep(note: &ExecNote, streams: &Streams) -> io::Result<Keep> {
@@ -183,11 +191,17 @@ pub(crate) fn adopt(
         files,
     } = adopted;
     let mut held = room.budget.hold();
-    let mut streams = match Streams::kept(files, room.capture_bytes) {
+    let limit = note.capture_bytes.unwrap_or(room.capture_bytes);
+    let mut streams = match Streams::kept(files, limit) {
         Ok(streams) => streams,
         Err(error) => return Err((error, process)),
     };
     let session = Arc::clone(record.session());
+    if streams.is_answered() {
+        record.forget();
+        Intakes::of(&mut process, &streams, &session.pace).discard_rest();
+        return Ok(());
+    }
     let left = note.deadline.since(BootTime::now());
     let asked = Wanted {
         timeout: note.deadline.since(note.began),
@@ -286,11 +300,7 @@ async fn follow(
     held: &mut Held,
 ) -> Ended {
     let control = &listed.running().control;
-    let (stdout, stderr) = outputs(process);
-    let mut intakes = Intakes {
-        stdout: Intake::new(Some(stdout), Arc::clone(streams.stdout.journal()), pace),
-        stderr: Intake::new(stderr, Arc::clone(streams.stderr.journal()), pace),
-    };
+    let mut intakes = Intakes::of(process, streams, pace);
     let (writer, input) = (process.stdin.take(), streams.stdin.take());
     let mut fed = input.is_none();
     // A command that does not want its input is its own business.
@@ -325,6 +335,7 @@ async fn follow(
             () = last_words.over() => break,
         }
     }
+    streams.lingers = intakes.is_open();
     intakes.discard_rest();
     ended
 }

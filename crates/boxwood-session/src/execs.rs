@@ -363,6 +363,7 @@ mod tests {
             deadline: BootTime::now(),
             kind: KindNote::Captured,
             notices: Vec::new(),
+            capture_bytes: None,
         };
         let session = SessionId::new("s").expect("a legal id");
         let journal = Arc::new(Journal::once("test").expect("a journal"));

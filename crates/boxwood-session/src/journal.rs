@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
-    FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fallocate,
-    fcntl_add_seals, fcntl_get_seals, fstat, memfd_create, open, seek, tell,
+    FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fallocate, fchmod,
+    fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create, open, seek, tell,
 };
 use rustix::io::{Errno, pread, pwrite};
 
@@ -256,8 +256,19 @@ impl Journal {
     /// Nothing more is taken in, not by the next daemon either.
     pub(crate) fn seal(&self) -> io::Result<()> {
         // The rest of a write that was never finished must not stay behind a closed door.
-        rustix::fs::ftruncate(&*self.writer, self.end())?;
+        ftruncate(&*self.writer, self.end())?;
         Ok(fcntl_add_seals(&*self.writer, SealFlags::GROW)?)
+    }
+
+    /// Nobody will ask for any of it again. The file's mode says so to the next daemon: it is nobody's
+    /// way in, because the file has no name.
+    pub(crate) fn give_up(&self) -> io::Result<()> {
+        fchmod(&*self.writer, Mode::empty())?;
+        Ok(ftruncate(&*self.writer, 0)?)
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        fstat(&*self.writer).is_ok_and(|file| Mode::from_raw_mode(file.st_mode).is_empty())
     }
 
     pub(crate) fn is_sealed(&self) -> bool {
@@ -390,7 +401,7 @@ mod tests {
 
     #[test]
     fn what_is_no_journal_is_refused() {
-        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let (reader, writer) = io::pipe().expect("a pipe");
         assert!(Journal::from_files(writer.into(), reader.into()).is_err());
         let one = Journal::new("one").expect("a journal");
         one.append(b"1").expect("taken");

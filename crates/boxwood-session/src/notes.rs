@@ -35,6 +35,10 @@ pub(crate) struct ExecNote {
     pub(crate) kind: KindNote,
     #[serde(default)]
     pub(crate) notices: Vec<String>,
+    /// Of a captured command: what of its output is kept, which the next daemon's settings do not
+    /// change.
+    #[serde(default)]
+    pub(crate) capture_bytes: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +139,7 @@ mod tests {
                 resumable: true,
             },
             notices: vec!["cut".to_owned()],
+            capture_bytes: Some(7),
         });
         let managed = Note::Managed {
             spec: ProcessSpec {
