@@ -245,9 +245,10 @@ fn read_line(line: &str) -> Option<Found> {
     Some(Found {
         id: next()?.as_str()?.to_owned(),
         name: next()?.as_str()?.to_owned(),
-        state: match next()?.as_bool()? {
-            true => State::Running,
-            false => State::Ended,
+        state: if next()?.as_bool()? {
+            State::Running
+        } else {
+            State::Ended
         },
         labels: serde_json::from_value(next()?).ok()?,
     })

@@ -12,7 +12,7 @@ use std::time::Duration;
 use boxwood_api::BackendInfo;
 use boxwood_ledger::OpenError;
 use boxwood_policy::{PolicyRules, RulesError};
-use boxwood_session::{Backends, SessionError, Settings, ShutdownBoxes};
+use boxwood_session::{Backends, SessionError, Sessions, Settings, ShutdownBoxes};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 

@@ -417,7 +417,7 @@ mod tests {
             .expect("the first part");
         let (writer, mut reader) = tokio::io::duplex(1024);
         next.seal().expect("closed by its client");
-        next = adopted(next);
+        next = adopted(&next);
         let (again, feeder) = begin(Some(Box::new(Copied(writer))), next);
         assert!(!again.is_open());
         tokio::spawn(feeder.run());
@@ -425,7 +425,7 @@ mod tests {
         assert!(got == message);
     }
 
-    fn adopted(journal: Journal) -> Journal {
+    fn adopted(journal: &Journal) -> Journal {
         let [writer, reader] = journal
             .files()
             .map(|file| file.try_clone().expect("a duplicate"));

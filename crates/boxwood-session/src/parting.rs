@@ -65,7 +65,7 @@ mod tests {
                             tokio::task::yield_now().await;
                         }
                     })
-                    .await
+                    .await;
             }
         };
         let mut work = std::pin::pin!(work);

@@ -20,7 +20,7 @@ impl Default for ReplayLimits {
         Self {
             bytes: 1024 * 1024,
             lines: 4096,
-            resume_grace: Duration::from_secs(60),
+            resume_grace: Duration::from_mins(1),
         }
     }
 }

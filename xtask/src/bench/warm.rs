@@ -19,7 +19,7 @@ use super::{Effort, baseline};
 
 const POOL: &str = "4";
 const FROZEN: u32 = 100;
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_mins(1);
 
 pub(super) fn create_against_bwrap(binary: &Path, effort: Effort) -> Row {
     let mut phases = Phases::default();

@@ -76,13 +76,11 @@ impl Group {
                 failed = Some(error);
             }
         }
-        match failed {
-            Some(error) => Err(error),
-            None => {
-                self.frost.maybe.store(false, Ordering::Release);
-                Ok(())
-            }
+        if let Some(error) = failed {
+            return Err(error);
         }
+        self.frost.maybe.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Gives back what the kernel can take from a box that stands still: file pages, and what may be

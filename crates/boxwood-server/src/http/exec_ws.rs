@@ -208,15 +208,12 @@ async fn start(
     };
     let notices = admission.exec.notices().to_vec();
     let resume = wish.resume;
-    let live = match argv {
-        Some(argv) => {
-            let starting = sessions.stream_argv(admission, argv, streams, resume);
-            within(app.start_patience, starting).await?
-        }
-        None => {
-            let starting = sessions.stream(admission, streams, resume);
-            within(app.start_patience, starting).await?
-        }
+    let live = if let Some(argv) = argv {
+        let starting = sessions.stream_argv(admission, argv, streams, resume);
+        within(app.start_patience, starting).await?
+    } else {
+        let starting = sessions.stream(admission, streams, resume);
+        within(app.start_patience, starting).await?
     };
     let resumable = resume == Resume::Allowed;
     let hello = ExecOutput::Started {

@@ -114,9 +114,9 @@ async fn whoever_comes_later_has_the_command() {
     let told = text(&mut first).await;
     assert_eq!(told["error"]["code"], "session_conflict", "{told}");
     let close = loop {
-        match first.next().await.expect("a frame").expect("no error") {
-            Message::Close(frame) => break frame.expect("a code"),
-            _ => {}
+        let frame = first.next().await.expect("a frame").expect("no error");
+        if let Message::Close(frame) = frame {
+            break frame.expect("a code");
         }
     };
     assert_eq!(u16::from(close.code), 4409);

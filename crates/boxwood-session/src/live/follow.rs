@@ -54,35 +54,32 @@ impl Task {
         let parting = self.record.session().execs.parting();
         let leash = Leash::new(Arc::clone(&self.live.control), parting);
         let mut strands = self.live.strands();
-        let exit = match self.known.ended.take() {
-            Some(exit) => {
-                // The earlier daemon has told of it.
-                self.record.forget();
-                leash.let_go();
-                exit
+        let exit = if let Some(exit) = self.known.ended.take() {
+            // The earlier daemon has told of it.
+            self.record.forget();
+            leash.let_go();
+            exit
+        } else {
+            let ended = self.follow(&mut strands).await;
+            if matches!(ended, Ended::Lost) {
+                // The leash kills the tree, the record says `cancelled`.
+                return;
             }
-            None => {
-                let ended = self.follow(&mut strands).await;
-                if matches!(ended, Ended::Lost) {
-                    // The leash kills the tree, the record says `cancelled`.
-                    return;
-                }
-                leash.let_go();
-                let killed = match &ended {
-                    Ended::TimedOut(killed) | Ended::Abandoned(killed) => Some(killed),
-                    Ended::Exited(_) | Ended::Lost => None,
-                };
-                if matches!(killed, Some(Killed::Alive)) {
-                    unkillable();
-                }
-                let end = self.end_of(&ended);
-                let duration_ms = self.record.finish(&end);
-                ExecExit {
-                    exit_code: end.exit_code,
-                    status: end.status,
-                    reason: end.reason,
-                    duration_ms,
-                }
+            leash.let_go();
+            let killed = match &ended {
+                Ended::TimedOut(killed) | Ended::Abandoned(killed) => Some(killed),
+                Ended::Exited(_) | Ended::Lost => None,
+            };
+            if matches!(killed, Some(Killed::Alive)) {
+                unkillable();
+            }
+            let end = self.end_of(&ended);
+            let duration_ms = self.record.finish(&end);
+            ExecExit {
+                exit_code: end.exit_code,
+                status: end.status,
+                reason: end.reason,
+                duration_ms,
             }
         };
         last_words(&mut self.intakes).await;

@@ -247,7 +247,7 @@ impl Outlet {
             Ok(0) => Room::None,
             Ok(bytes) => Room::Some(index(bytes)),
             Err(error) => {
-                self.broken(&error);
+                Self::broken(&error);
                 Room::None
             }
         }
@@ -261,7 +261,7 @@ impl Outlet {
     /// the same instant in which it is returned.
     pub(super) async fn next_line(&self) -> Option<Vec<u8>> {
         lock(&self.state).delivered(&self.journal);
-        self.next(|state, journal| state.take_line(journal)).await
+        self.next(State::take_line).await
     }
 
     /// Bytes and where the first of them is, or `None` after the last. Cancel-safe, as above.
@@ -285,7 +285,7 @@ impl Outlet {
                     }
                     Ok(None) => {}
                     Err(error) => {
-                        self.broken(&error);
+                        Self::broken(&error);
                         return None;
                     }
                 }
@@ -301,7 +301,7 @@ impl Outlet {
         }
     }
 
-    fn broken(&self, error: &io::Error) {
+    fn broken(error: &io::Error) {
         tracing::error!(%error, "the output of a process cannot be read back");
     }
 

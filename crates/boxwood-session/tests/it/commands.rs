@@ -83,8 +83,8 @@ async fn commands_of_one_session_run_at_the_same_time() {
     let second = "touch two; until [ -e one ]; do sleep 0.01; done; echo second";
     let (first, second) = in_time(async {
         tokio::join!(
-            house.sessions.exec(asked("s", first)),
-            house.sessions.exec(asked("s", second)),
+            Box::pin(house.sessions.exec(asked("s", first))),
+            Box::pin(house.sessions.exec(asked("s", second))),
         )
     })
     .await;

@@ -26,7 +26,7 @@ async fn with_process(sessions: &Sessions, words: &str) {
         .await
         .expect("a session");
     let mut spec = script("default", "");
-    spec.command = "@".to_owned();
+    "@".clone_into(&mut spec.command);
     spec.args = vec![words.to_owned()];
     in_time(sessions.start_process(&id("s"), spec, Replace::Refuse))
         .await

@@ -185,7 +185,9 @@ async fn talk(
         Connect::Input => Stdio::Pipes,
         Connect::Terminal => Stdio::Terminal(terminal::size().into()),
     };
-    let live = sessions.stream_argv(admission, argv, stdio, Resume::Never).await?;
+    let live = sessions
+        .stream_argv(admission, argv, stdio, Resume::Never)
+        .await?;
     let (control, events) = live.split();
     conversation::hold(Control::Here(control), Events::Here(events), how).await
 }

@@ -93,9 +93,10 @@ pub(crate) struct Args {
     #[arg(long)]
     takeover: bool,
 
-    /// What a daemon that is told to stop does with boxes: stop, keep or stop_ephemeral [default: stop]
+    /// What a daemon that is told to stop does with boxes [default: stop]
     ///
-    /// `keep` leaves them to the next daemon, `stop_ephemeral` those of persistent sessions.
+    /// `stop` removes them, `keep` leaves them to the next daemon, `stop_ephemeral` only those of
+    /// persistent sessions.
     #[arg(
         long,
         value_name = "MODE",
@@ -180,14 +181,14 @@ fn tell_ready(ready: &Ready, output: Output) {
 }
 
 fn sentences(ready: &Ready) -> String {
-    let mut text = sentence(ready);
+    let mut lines = vec![sentence(ready)];
     if let Some(pid) = ready.followed {
-        text.push_str(&format!("\nboxwood: took over from pid {pid}"));
+        lines.push(format!("boxwood: took over from pid {pid}"));
     }
     if !ready.recovery.is_empty() {
-        text.push_str(&format!("\nboxwood: {}", ready.recovery));
+        lines.push(format!("boxwood: {}", ready.recovery));
     }
-    text
+    lines.join("\n")
 }
 
 fn sentence(ready: &Ready) -> String {

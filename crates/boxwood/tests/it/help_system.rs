@@ -49,10 +49,10 @@ fn serve() {
               ends. Nobody is refused meanwhile. Without such a daemon this one starts as always.
 
           --on-shutdown <MODE>
-              What a daemon that is told to stop does with boxes: stop, keep or stop_ephemeral [default:
-              stop]
+              What a daemon that is told to stop does with boxes [default: stop]
 
-              `keep` leaves them to the next daemon, `stop_ephemeral` those of persistent sessions.
+              `stop` removes them, `keep` leaves them to the next daemon, `stop_ephemeral` only those of
+              persistent sessions.
 
               [env: BOXWOOD_SHUTDOWN__BOXES]
 

@@ -67,10 +67,8 @@ fn frozen_in_the_kernel(pid: u32) -> bool {
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"));
     let path = path.expect("a v2 group").trim_start_matches('/');
     let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
-    let mounts = mounts.into_iter().map(|mount| Path::new(mount).join(path));
-    let events = mounts
-        .filter_map(|group| fs::read_to_string(group.join("cgroup.events")).ok())
-        .next();
+    let mut groups = mounts.into_iter().map(|mount| Path::new(mount).join(path));
+    let events = groups.find_map(|group| fs::read_to_string(group.join("cgroup.events")).ok());
     events.expect("its events").contains("frozen 1")
 }
 
@@ -119,7 +117,7 @@ fn groups(instance: &str) -> Vec<String> {
     ["/sys/fs/cgroup/pids/boxwood", "/sys/fs/cgroup/boxwood"]
         .iter()
         .flat_map(|parent| fs::read_dir(format!("{parent}/{instance}")))
-        .flat_map(|boxes| boxes.flatten())
+        .flat_map(Iterator::flatten)
         .filter(|entry| entry.path().is_dir())
         .map(|entry| entry.path().display().to_string())
         .collect()

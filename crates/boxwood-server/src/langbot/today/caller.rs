@@ -126,7 +126,8 @@ async fn tenants_action(
         placement,
         settings,
     };
-    let work = tenant.answer(action, data);
+    // Every action there is, and so as large as the largest of them.
+    let work = Box::pin(tenant.answer(action, data));
     let mut answer = standing.guard(&app.sessions, work).await?;
     tenant.show_logical(&mut answer);
     Ok(answer)
