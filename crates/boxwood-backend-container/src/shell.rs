@@ -59,16 +59,9 @@ impl Container {
         };
         let Record { meeting, range } =
             Record::deserialize(record).map_err(|error| failed(error.into()))?;
-        // It comes back from inside a box, and is about to be part of a path.
-        if !meeting
-            .bytes()
-            .all(|it| it.is_ascii_alphanumeric() || it == b'-')
-        {
-            return Err(failed(io::ErrorKind::InvalidData.into()));
-        }
         let range = range.map(|range| host.mapping.claim(&range)).transpose();
         let range = range.map_err(failed)?;
-        let left = Meeting::found(host, &meeting);
+        let left = Meeting::found(host, &meeting).map_err(failed)?;
         let place = Place::Found {
             name: meeting,
             left,

@@ -41,8 +41,10 @@ impl Jail {
     pub(crate) fn found(init: i32) -> io::Result<Self> {
         let parent = parent_of(init)?;
         let pidfd = pidfd_open(parent, PidfdFlags::empty())?;
-        // Its number may have become somebody else's in between; then init has another parent now.
-        if parent_of(init)? != parent || parent == Pid::INIT {
+        // Its number may have become somebody else's in between; then init has another parent now. And
+        // whoever took in the child of an nsjail that ended is not ours to end.
+        let is_it = parent_of(init)? == parent && has_ids_of(parent, init)?;
+        if !is_it || parent == Pid::INIT {
             return Err(io::Error::other("its nsjail has ended"));
         }
         let warden = Warden::Found(watch(pidfd)?);
@@ -102,6 +104,12 @@ fn parent_of(pid: i32) -> io::Result<Pid> {
     number
         .and_then(Pid::from_raw)
         .ok_or_else(|| io::Error::other("its nsjail has ended"))
+}
+
+/// Whether a process is in the user namespace of a box, which only nsjail is beside the box itself.
+fn has_ids_of(process: Pid, init: i32) -> io::Result<bool> {
+    let map = |pid: i32| fs::read_to_string(format!("/proc/{pid}/uid_map"));
+    Ok(map(process.as_raw_nonzero().get())? == map(init)?)
 }
 
 fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {

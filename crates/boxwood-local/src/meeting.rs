@@ -111,15 +111,19 @@ impl Meeting {
     }
 
     /// That of a box which was found again, by the name it was arranged under. Nobody calls there any
-    /// more; what is left of it goes with the box.
-    pub fn found(host: &LocalHost, name: &str) -> Left {
+    /// more; what is left of it goes with the box. The name comes back from inside a box, and is about
+    /// to be part of a path.
+    pub fn found(host: &LocalHost, name: &str) -> io::Result<Left> {
+        if !names::is_one(name) {
+            return Err(io::Error::other("its meeting place has no name of ours"));
+        }
         host.heritage.adopt(name);
         let directories =
             [Program::Beside, Program::Elsewhere].map(|it| parent(host, it).join(name));
-        Left {
+        Ok(Left {
             directories,
             let_go: AtomicBool::new(false),
-        }
+        })
     }
 
     /// The name it was arranged under.

@@ -58,6 +58,12 @@ fn parts(name: &str) -> Option<Parts<'_>> {
     })
 }
 
+/// Whether it can be a name that some daemon gave. Such a one is fit to be part of a path.
+pub(crate) fn is_one(name: &str) -> bool {
+    let is_plain = |life: &str| life.bytes().all(|it| it.is_ascii_alphanumeric());
+    parts(name).is_some_and(|parts| parts.life.is_none_or(is_plain))
+}
+
 /// Whether this process gave the name, at `since` or later.
 pub(crate) fn is_ours(name: &str, since: u64) -> bool {
     parts(name).is_some_and(|parts| {
@@ -87,6 +93,10 @@ mod tests {
         assert!(is_ours(&one, since) && is_ours(&other, since));
         assert!(!is_ours(&one, given_so_far()));
         assert!(!maker_is_dead(&one));
+        assert!(is_one(&one) && is_one("b12-7"));
+        for other in ["", "b", "0123456789ab", "b1-../../x-1", "b1-a/b-1", "b1-x"] {
+            assert!(!is_one(other), "{other}");
+        }
     }
 
     #[test]
