@@ -44,7 +44,7 @@ pub(crate) struct ExecNote {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum KindNote {
-    /// Its pipes are all there is.
+    /// Both its outputs go into files that are read once, at its end; its whole input is in another.
     Captured,
     /// Both its outputs have journals, and its input where it has one.
     Live { stdio: StdioNote, resumable: bool },
