@@ -29,12 +29,12 @@ fn request(script: &str, keep: Option<Keep>) -> SpawnRequest {
     }
 }
 
-fn kept(note: &str) -> Option<Keep> {
+fn kept(note: &str) -> Keep {
     let file = tempfile::tempfile().expect("a file");
-    Some(Keep {
+    Keep {
         note: note.as_bytes().to_owned(),
         files: vec![Arc::new(OwnedFd::from(file))],
-    })
+    }
 }
 
 /// The only box on the host, taken over by a new daemon.
@@ -65,9 +65,9 @@ async fn a_killed_daemons_box_is_taken_over_with_what_it_kept() {
     let backend = host.backend();
     let sandbox = started(&backend).await;
     sandbox.remember(b"record").await.expect("remembered");
-    let running = sandbox.spawn(request("echo; exit 3", kept("one")));
+    let running = sandbox.spawn(request("echo; exit 3", Some(kept("one"))));
     let mut running = running.await.expect("it starts");
-    let ended = sandbox.spawn(request("say last words; exit 4", kept("two")));
+    let ended = sandbox.spawn(request("say last words; exit 4", Some(kept("two"))));
     let ended = ended.await.expect("it starts");
     let unkept = sandbox.spawn(request("stay", None)).await.expect("starts");
     let stdin = running.stdin.as_mut().expect("a pipe");
@@ -120,7 +120,7 @@ async fn a_box_that_was_let_go_of_lives_on() {
     let backend = host.backend();
     let sandbox = started(&backend).await;
     sandbox.remember(b"record").await.expect("remembered");
-    let process = sandbox.spawn(request("echo", kept("one"))).await;
+    let process = sandbox.spawn(request("echo", Some(kept("one")))).await;
     sandbox.let_go();
     drop((process, sandbox));
     assert_eq!(host.boxes()[0].programs(), 1);

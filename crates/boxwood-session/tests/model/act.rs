@@ -9,7 +9,7 @@ use boxwood_test_support::{FakeHost, admission};
 use jiff::Timestamp;
 
 use crate::daemon::TTL;
-use crate::model::{DELETED, Model};
+use crate::model::{DELETED, Model, Past};
 use crate::plan::Op;
 
 /// Somebody heard this.
@@ -116,9 +116,10 @@ pub(crate) fn act(
                 process: name,
                 replace,
             } => {
-                let replace = match replace {
-                    true => Replace::Running,
-                    false => Replace::Refuse,
+                let replace = if replace {
+                    Replace::Running
+                } else {
+                    Replace::Refuse
                 };
                 let id = id(session);
                 let starting = sessions.start_process(&id, process(name), replace);
@@ -158,16 +159,7 @@ pub(crate) fn act(
                 Ok(()) => Said::Deleted,
                 Err(error) => Said::Error(error),
             },
-            Op::Stale { .. } => match past {
-                None => Said::Nothing,
-                Some(past) => {
-                    let stale = sessions.expecting(Some(past.incarnation));
-                    match stale.detail(&id(past.session)) {
-                        Ok(_) => Said::Known,
-                        Err(error) => Said::Error(error),
-                    }
-                }
-            },
+            Op::Stale { .. } => past.map_or(Said::Nothing, |past| stale(&sessions, &past)),
             Op::Expire => {
                 for _ in 0..3 {
                     tokio::time::advance(TTL).await;
@@ -177,6 +169,14 @@ pub(crate) fn act(
             }
             Op::Ends { .. } | Op::Dies { .. } => Said::Nothing,
         }
+    }
+}
+
+fn stale(sessions: &Sessions, past: &Past) -> Said {
+    let handle = sessions.expecting(Some(past.incarnation));
+    match handle.detail(&id(past.session)) {
+        Ok(_) => Said::Known,
+        Err(error) => Said::Error(error),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::plan::Cut;
 const HANG: Duration = Duration::from_secs(20);
 /// Between two turns, for what other threads do meanwhile.
 const TURN: Duration = Duration::from_micros(30);
-pub(crate) const TTL: Duration = Duration::from_secs(300);
+pub(crate) const TTL: Duration = Duration::from_mins(5);
 
 /// Killed before it was ready.
 #[derive(Debug)]

@@ -1,7 +1,5 @@
 //! What the daemon answered, held against the model.
 
-use std::sync::Arc;
-
 use boxwood_session::SessionError;
 
 use crate::act::{Said, stream};
@@ -11,11 +9,15 @@ use crate::model::DELETED;
 use crate::plan::{Cut, Op};
 use crate::story::{Outcome, Story};
 
+fn wrong(said: &Said) -> Outcome {
+    Err(format!("unexpected answer {said:?}"))
+}
+
 impl Story<'_> {
-    pub(crate) fn heard(&mut self, op: &Op, said: Said) -> Outcome {
-        let wrong = |said: &Said| Err(format!("unexpected answer {said:?}"));
+    pub(crate) fn heard(&mut self, op: &Op, said: &Said) -> Outcome {
         let model = &mut self.model;
-        match (op, &said) {
+        match (op, said) {
+            (_, Said::Wrong(what)) => return Err(what.clone()),
             (Op::Create { session, kind }, Said::Incarnation(incarnation)) => {
                 match model.sessions.get(session) {
                     Some(found) if found.incarnation == *incarnation && found.kind == *kind => {}
@@ -32,7 +34,7 @@ impl Story<'_> {
                     .get(session)
                     .is_none_or(|it| it.kind == *kind)
                 {
-                    return wrong(&said);
+                    return wrong(said);
                 }
             }
             (
@@ -44,10 +46,42 @@ impl Story<'_> {
                 Said::Exec { code, stdout },
             ) => {
                 if *code != Some(i32::from(*wanted)) || *stdout != format!("hello {wanted}\n") {
-                    return wrong(&said);
+                    return wrong(said);
                 }
                 self.made_by_exec(*session, *kind)?;
             }
+            (Op::Delete { session }, Said::Deleted) => {
+                // What is left of a box that went by itself may still be on its way out.
+                if !model.sessions.contains_key(session) && !model.ended_by_itself(*session) {
+                    return wrong(said);
+                }
+                model.gone(*session, Some(DELETED));
+            }
+            (
+                Op::Start { session, .. }
+                | Op::Send { session, .. }
+                | Op::Read { session, .. }
+                | Op::Stop { session, .. }
+                | Op::Delete { session },
+                Said::Error(SessionError::NotFound { .. } | SessionError::Gone { .. }),
+            ) if !model.sessions.contains_key(session) => {}
+            (Op::Stale { pick }, Said::Error(error @ SessionError::Gone { .. })) => {
+                let past = &model.past[usize::from(*pick) % model.past.len()];
+                let text = error.to_string();
+                if past.why.is_some_and(|why| !text.contains(why)) {
+                    return Err(format!("{past:?} is told as {text:?}"));
+                }
+            }
+            (Op::Stale { .. }, Said::Nothing) if model.past.is_empty() => {}
+            (Op::Expire, Said::Nothing) => model.expire(),
+            _ => return self.heard_of_process(op, said),
+        }
+        Ok(())
+    }
+
+    fn heard_of_process(&mut self, op: &Op, said: &Said) -> Outcome {
+        let model = &mut self.model;
+        match (op, said) {
             (
                 Op::Start {
                     session,
@@ -57,7 +91,7 @@ impl Story<'_> {
                 Said::Started(at),
             ) => {
                 if !replace && model.is_running(*session, *process) {
-                    return wrong(&said);
+                    return wrong(said);
                 }
                 model.started(*session, *process, *at);
             }
@@ -117,16 +151,9 @@ impl Story<'_> {
                 && !model.is_running(*session, *process) => {}
             (Op::Stop { session, process }, Said::Stopped) => {
                 if model.process(*session, *process).is_none() {
-                    return wrong(&said);
+                    return wrong(said);
                 }
                 model.stopped(*session, *process);
-            }
-            (Op::Delete { session }, Said::Deleted) => {
-                // What is left of a box that went by itself may still be on its way out.
-                if !model.sessions.contains_key(session) && !model.ended_by_itself(*session) {
-                    return wrong(&said);
-                }
-                model.gone(*session, Some(DELETED));
             }
             (
                 Op::Send {
@@ -138,24 +165,7 @@ impl Story<'_> {
                 | Op::Stop { session, process },
                 Said::Error(SessionError::ProcessNotFound { .. }),
             ) if model.process(*session, *process).is_none() => {}
-            (
-                Op::Start { session, .. }
-                | Op::Send { session, .. }
-                | Op::Read { session, .. }
-                | Op::Stop { session, .. }
-                | Op::Delete { session },
-                Said::Error(SessionError::NotFound { .. } | SessionError::Gone { .. }),
-            ) if !model.sessions.contains_key(session) => {}
-            (Op::Stale { pick }, Said::Error(error @ SessionError::Gone { .. })) => {
-                let past = &model.past[usize::from(*pick) % model.past.len()];
-                let text = error.to_string();
-                if past.why.is_some_and(|why| !text.contains(why)) {
-                    return Err(format!("{past:?} is told as {text:?}"));
-                }
-            }
-            (Op::Stale { .. }, Said::Nothing) if model.past.is_empty() => {}
-            (Op::Expire, Said::Nothing) => model.expire(),
-            _ => return wrong(&said),
+            _ => return wrong(said),
         }
         Ok(())
     }
@@ -166,17 +176,15 @@ impl Story<'_> {
             Some(found) if found.kind == kind => Ok(()),
             Some(found) => Err(format!("a command of kind {kind} ran in {found:?}")),
             None => {
-                let host = Arc::clone(&self.host);
-                let seen = match &self.daemon {
-                    Some(daemon) => look::sessions(daemon),
+                let seen = if let Some(daemon) = &self.daemon {
+                    look::sessions(daemon)
+                } else {
                     // Killed right after; the next one tells.
-                    None => {
-                        let daemon = Daemon::start(&host, self.directory, None);
-                        let daemon = daemon.map_err(|Killed| "killed by nobody")?;
-                        let seen = look::sessions(&daemon);
-                        daemon.kill("dying", async {}, Cut::Turns(0));
-                        seen
-                    }
+                    let daemon = Daemon::start(&self.host, self.directory, None);
+                    let daemon = daemon.map_err(|Killed| "killed by nobody")?;
+                    let seen = look::sessions(&daemon);
+                    daemon.kill("dying", async {}, Cut::Turns(0));
+                    seen
                 };
                 let found = seen
                     .get(&session)

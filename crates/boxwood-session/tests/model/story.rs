@@ -76,7 +76,7 @@ impl Story<'_> {
                 }
                 let acting = act(self.daemon()?.sessions.clone(), &self.model, op.clone());
                 let said = self.daemon()?.run("acting", acting);
-                self.heard(op, said)
+                self.heard(op, &said)
             }
             Step::Killed {
                 during,
@@ -141,7 +141,7 @@ impl Story<'_> {
                 match daemon.kill("acting", acting, cut) {
                     // Nobody tells the clock that everything has gone.
                     Some(_) if matches!(op, Op::Expire) => unheard = Some(op),
-                    Some(said) => self.heard(op, said)?,
+                    Some(said) => self.heard(op, &said)?,
                     None => unheard = Some(op),
                 }
             }
@@ -173,15 +173,12 @@ impl Story<'_> {
             }
         }
         if let Some(cut) = again {
-            match Daemon::start(&self.host, self.directory, Some(cut)) {
-                Ok(daemon) => {
-                    daemon.kill("dying", async {}, Cut::Turns(0));
-                }
-                Err(Killed) => {
-                    self.host.crash();
-                    self.host.mend();
-                }
+            let started = Daemon::start(&self.host, self.directory, Some(cut));
+            if let Ok(daemon) = started {
+                daemon.kill("dying", async {}, Cut::Turns(0));
             }
+            self.host.crash();
+            self.host.mend();
         }
         for session in &died {
             self.model.gone(*session, None);

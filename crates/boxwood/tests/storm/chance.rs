@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// SplitMix64: small, and good enough to choose moments.
+/// `SplitMix64`: small, and good enough to choose moments.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(u64);
 

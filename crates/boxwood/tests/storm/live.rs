@@ -14,9 +14,10 @@ const LINES: usize = 30;
 const CODE: u64 = 5;
 
 fn expected(stream: &str) -> String {
-    (1..=LINES)
+    let lines: Vec<_> = (1..=LINES)
         .map(|number| format!("{stream} {number}\n"))
-        .collect()
+        .collect();
+    lines.concat()
 }
 
 fn command() -> String {

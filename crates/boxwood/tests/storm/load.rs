@@ -40,9 +40,9 @@ pub(crate) fn begin(
     tally: &Arc<Tally>,
 ) -> JoinSet<anyhow::Result<()>> {
     let mut load = JoinSet::new();
-    let mut worker = |worker| Worker {
+    let mut worker = |number| Worker {
         port,
-        worker,
+        number,
         chance: chance.fork(),
         phase: phase.clone(),
         tally: Arc::clone(tally),
@@ -59,7 +59,7 @@ pub(crate) fn begin(
 
 struct Worker {
     port: u16,
-    worker: u64,
+    number: u64,
     chance: Chance,
     phase: watch::Receiver<Phase>,
     tally: Arc<Tally>,
@@ -74,8 +74,8 @@ impl Worker {
         while self.goes_on() {
             let most = sessions.len() as u64;
             let (session, incarnation) = &sessions[usize::try_from(self.chance.within(0, most))?];
-            let number = self.tally.commands.load(Ordering::Relaxed);
-            let said = format!("{}-{number}", self.worker);
+            let so_far = self.tally.commands.load(Ordering::Relaxed);
+            let said = format!("{}-{so_far}", self.number);
             let body = json!({ "cmd": format!("echo {said}; exit 7") });
             // This very session, and never one made anew under its name.
             let path = format!("/v1/sessions/{session}/exec?incarnation={incarnation}");
@@ -111,7 +111,7 @@ impl Worker {
     async fn comings_and_goings(mut self) -> anyhow::Result<()> {
         let mut number = 0;
         while self.goes_on() {
-            let session = format!("x{}-{number}", self.worker);
+            let session = format!("x{}-{number}", self.number);
             number += 1;
             self.tally.unsure().insert(session.clone());
             let path = format!("/v1/sessions/{session}");
