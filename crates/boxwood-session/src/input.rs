@@ -4,13 +4,11 @@
 //! exactly once. A message is accepted when it is in the journal as a whole; from then on it reaches the
 //! program even when its sender, or the daemon, is gone. Never here: who may write.
 
-use std::io;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::{future::poll_fn, pin::Pin};
 
 use boxwood_backend::Input;
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch;
 
 use crate::activity::lock;
@@ -20,6 +18,9 @@ use crate::journal::Journal;
 const AHEAD_BYTES: u64 = 1024 * 1024;
 /// One move to the pipe.
 const MOVE_BYTES: u64 = 64 * 1024;
+/// The most that a pipe holds. It holds pages of the journal itself, and where those are large ones a
+/// part that is given back is wiped at once.
+const PIPE_BYTES: u64 = 1024 * 1024;
 
 type Writer = Box<dyn Input>;
 
@@ -164,21 +165,6 @@ impl Stdin {
         let mut progress = self.0.progress.subscribe();
         let _ = progress.wait_for(|now| now.door == Door::Closed).await;
     }
-
-    fn poll_room(&self, room: &mut Option<Room>, context: &mut Context<'_>) -> Poll<()> {
-        let waiting = room.get_or_insert_with(|| {
-            let shared = Arc::clone(&self.0);
-            Box::pin(async move {
-                let mut progress = shared.progress.subscribe();
-                let _ = progress
-                    .wait_for(|now| now.door != Door::Open || shared.has_room())
-                    .await;
-            })
-        });
-        std::task::ready!(waiting.as_mut().poll(context));
-        *room = None;
-        Poll::Ready(())
-    }
 }
 
 impl Drop for Stdin {
@@ -221,7 +207,7 @@ async fn feed(shared: &Shared, writer: &mut Writer) {
         // Also what was handed on by a move that never came to its end.
         journal.handed_out();
         let fed = journal.delivered();
-        journal.forget_before(fed);
+        journal.forget_before(fed.saturating_sub(PIPE_BYTES));
         shared.progress.send_if_modified(|now| {
             let moved = now.fed != fed;
             now.fed = fed;
@@ -248,67 +234,6 @@ async fn feed(shared: &Shared, writer: &mut Writer) {
             return;
         }
         tokio::task::coop::consume_budget().await;
-    }
-}
-
-type Room = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// The same way in for those who write bytes instead of messages. Written means accepted.
-pub(crate) struct Bytes {
-    stdin: Arc<Stdin>,
-    room: Option<Room>,
-    on_drop: OnDrop,
-}
-
-/// What becomes of the input when its writer is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnDrop {
-    /// It ends.
-    Finish,
-    /// It stays open for the next writer.
-    Keep,
-}
-
-impl Bytes {
-    pub(crate) fn new(stdin: Arc<Stdin>, on_drop: OnDrop) -> Self {
-        Self {
-            stdin,
-            room: None,
-            on_drop,
-        }
-    }
-}
-
-impl AsyncWrite for Bytes {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        std::task::ready!(this.stdin.poll_room(&mut this.room, context));
-        let accepted = this.stdin.0.accept_now(bytes);
-        Poll::Ready(match accepted {
-            Ok(_) => Ok(bytes.len()),
-            Err(Closed) => Err(io::ErrorKind::BrokenPipe.into()),
-        })
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stdin.finish();
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl Drop for Bytes {
-    fn drop(&mut self) {
-        if self.on_drop == OnDrop::Finish {
-            self.stdin.finish();
-        }
     }
 }
 
@@ -430,23 +355,5 @@ mod tests {
             .files()
             .map(|file| file.try_clone().expect("a duplicate"));
         Journal::from_files(writer, reader).expect("a journal")
-    }
-
-    #[tokio::test]
-    async fn written_bytes_are_accepted_bytes() {
-        let (stdin, feeder, mut reader) = begun(8);
-        tokio::spawn(feeder.run());
-        let stdin = Arc::new(stdin);
-        let mut bytes = Bytes::new(Arc::clone(&stdin), OnDrop::Keep);
-        bytes.write_all(b"one").await.expect("taken");
-        drop(bytes);
-        assert!(stdin.is_open());
-        let mut bytes = Bytes::new(Arc::clone(&stdin), OnDrop::Finish);
-        bytes.write_all(b" two").await.expect("taken");
-        drop(bytes);
-        assert!(!stdin.is_open());
-        let mut got = Vec::new();
-        reader.read_to_end(&mut got).await.expect("an end");
-        assert_eq!(got, b"one two");
     }
 }

@@ -3,21 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use boxwood_backend::{Copied, Input, Scope, Stdio, TerminalSize};
+use boxwood_backend::{Scope, Stdio, TerminalSize};
 
 use super::delivery::Acks;
 use super::{Live, Resume};
 use crate::SessionError;
 use crate::facts::Fact;
-use crate::input::{Bytes, OnDrop, Stdin};
+use crate::input::Stdin;
 use crate::leash::{SIGKILL, scope_of};
 
 pub struct LiveControl {
     live: Arc<Live>,
     acks: Arc<Acks>,
-    /// Until it is closed, or taken away.
+    /// Until it is closed.
     stdin: Option<LiveInput>,
-    on_drop: OnDrop,
 }
 
 impl LiveControl {
@@ -30,10 +29,6 @@ impl LiveControl {
             live: Arc::clone(live),
             acks,
             stdin: input,
-            on_drop: match live.resume {
-                Resume::Never => OnDrop::Finish,
-                Resume::Allowed => OnDrop::Keep,
-            },
         }
     }
 
@@ -57,14 +52,6 @@ impl LiveControl {
     /// Another way to the same input; `None` when there is none, or it was closed.
     pub fn input(&self) -> Option<LiveInput> {
         self.stdin.clone()
-    }
-
-    /// Takes the input away. Shutting it down is its end; so is dropping it, unless somebody may come
-    /// back for the command.
-    pub fn take_stdin(&mut self) -> Option<Box<dyn Input>> {
-        let input = self.stdin.take()?;
-        let bytes = Bytes::new(input.0, self.on_drop);
-        Some(Box::new(Copied(bytes)))
     }
 
     /// For saying what has safely arrived.
@@ -107,7 +94,7 @@ impl LiveControl {
 impl Drop for LiveControl {
     fn drop(&mut self) {
         // A daemon that leaves sends its clients away; their commands do not hear of it.
-        if self.on_drop == OnDrop::Finish && !self.live.parting.has_begun() {
+        if self.live.resume == Resume::Never && !self.live.parting.has_begun() {
             self.close_stdin();
         }
     }
