@@ -79,6 +79,23 @@ struct Missed {
     why: String,
 }
 
+enum Failed {
+    ForGood(Missed),
+    ForNow(Candidate),
+}
+
+impl Failed {
+    fn into_missed(self) -> Missed {
+        match self {
+            Self::ForGood(missed) => missed,
+            Self::ForNow(candidate) => Missed {
+                row: candidate.row,
+                why: NO_ANSWER.to_owned(),
+            },
+        }
+    }
+}
+
 impl Registry {
     /// To be called once, before anybody is served.
     pub(crate) async fn recover(self: &Arc<Self>) -> Recovery {
@@ -91,11 +108,20 @@ impl Registry {
             .buffer_unordered(AT_ONCE)
             .collect()
             .await;
-        let mut taken = Vec::new();
+        let (mut taken, mut again) = (Vec::new(), Vec::new());
         for outcome in outcomes {
             match outcome {
                 Ok(one) => taken.push(one),
-                Err(one) => missed.push(one),
+                Err(Failed::ForGood(one)) => missed.push(one),
+                Err(Failed::ForNow(candidate)) => again.push(candidate),
+            }
+        }
+        // What is not adopted goes: a host that was too busy for all at once gets a second chance, with
+        // one after the other.
+        for candidate in again {
+            match take(candidate).await {
+                Ok(one) => taken.push(one),
+                Err(failed) => missed.push(failed.into_missed()),
             }
         }
         // Should two boxes be of one session, the later one is what its callers know.
@@ -241,7 +267,7 @@ impl Registry {
 }
 
 /// Takes one box over, or says why not. A backend that hangs or panics costs that one box.
-async fn take(candidate: Candidate) -> Result<Taken, Missed> {
+async fn take(candidate: Candidate) -> Result<Taken, Failed> {
     let Candidate {
         handle,
         row,
@@ -259,8 +285,16 @@ async fn take(candidate: Candidate) -> Result<Taken, Missed> {
                 processes,
             });
         }
-        Ok(Ok(Err(why))) => why,
+        Ok(Ok(Err(Refused::ForGood(why)))) => why,
         Ok(Err(_panic)) => "the backend panicked while it took its box over".to_owned(),
+        Ok(Ok(Err(Refused::ForNow(why)))) => {
+            tracing::warn!(name = handle.name, why, "a box could not be taken over yet");
+            return Err(Failed::ForNow(Candidate {
+                handle,
+                row,
+                backend,
+            }));
+        }
         Err(_elapsed) => NO_ANSWER.to_owned(),
     };
     tracing::info!(
@@ -269,19 +303,25 @@ async fn take(candidate: Candidate) -> Result<Taken, Missed> {
         why,
         "a box is not taken over"
     );
-    Err(Missed { row, why })
+    Err(Failed::ForGood(Missed { row, why }))
+}
+
+/// Why there is no taking over.
+enum Refused {
+    ForGood(String),
+    ForNow(String),
 }
 
 async fn take_over(
     backend: &dyn Backend,
     handle: &BoxHandle,
-) -> Result<(Arc<dyn Sandbox>, Restored, Vec<KeptProcess>), String> {
+) -> Result<(Arc<dyn Sandbox>, Restored, Vec<KeptProcess>), Refused> {
     let adopted = backend.adopt(handle).await.map_err(|error| match error {
-        AdoptError::Gone => DIED.to_owned(),
-        AdoptError::Unfinished => UNFINISHED.to_owned(),
-        AdoptError::Unsupported => WENT_ALONG.to_owned(),
+        AdoptError::Gone => Refused::ForGood(DIED.to_owned()),
+        AdoptError::Unfinished => Refused::ForGood(UNFINISHED.to_owned()),
+        AdoptError::Unsupported => Refused::ForGood(WENT_ALONG.to_owned()),
         AdoptError::Step { step, source } => {
-            format!("its box could not be taken over: {step}: {source}")
+            Refused::ForNow(format!("its box could not be taken over: {step}: {source}"))
         }
     })?;
     let sandbox = adopted.sandbox;
@@ -290,14 +330,16 @@ async fn take_over(
     let restoring = tokio::task::spawn_blocking(move || Restored::from_bytes(&record));
     let restored = match restoring.await {
         Ok(Ok(restored)) => restored,
-        Ok(Err(error)) => return Err(refuse(&*sandbox, error.to_string()).await),
+        Ok(Err(error)) => return Err(Refused::ForGood(refuse(&*sandbox, error.to_string()).await)),
         Err(_panic) => {
-            return Err(refuse(&*sandbox, "its record cannot be read".to_owned()).await);
+            let why = "its record cannot be read".to_owned();
+            return Err(Refused::ForGood(refuse(&*sandbox, why).await));
         }
     };
     // The daemon before may have frozen it.
     if let Err(error) = sandbox.thaw().await {
-        return Err(refuse(&*sandbox, format!("its box cannot be woken: {error}")).await);
+        let why = format!("its box cannot be woken: {error}");
+        return Err(Refused::ForGood(refuse(&*sandbox, why).await));
     }
     Ok((sandbox, restored, adopted.processes))
 }
