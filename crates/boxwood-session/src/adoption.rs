@@ -81,16 +81,16 @@ struct Missed {
 
 enum Failed {
     ForGood(Missed),
-    ForNow(Candidate),
+    ForNow(Candidate, String),
 }
 
 impl Failed {
     fn into_missed(self) -> Missed {
         match self {
             Self::ForGood(missed) => missed,
-            Self::ForNow(candidate) => Missed {
+            Self::ForNow(candidate, why) => Missed {
                 row: candidate.row,
-                why: NO_ANSWER.to_owned(),
+                why,
             },
         }
     }
@@ -113,7 +113,7 @@ impl Registry {
             match outcome {
                 Ok(one) => taken.push(one),
                 Err(Failed::ForGood(one)) => missed.push(one),
-                Err(Failed::ForNow(candidate)) => again.push(candidate),
+                Err(Failed::ForNow(candidate, _)) => again.push(candidate),
             }
         }
         // What is not adopted goes: a host that was too busy for all at once gets a second chance, with
@@ -289,11 +289,12 @@ async fn take(candidate: Candidate) -> Result<Taken, Failed> {
         Ok(Err(_panic)) => "the backend panicked while it took its box over".to_owned(),
         Ok(Ok(Err(Refused::ForNow(why)))) => {
             tracing::warn!(name = handle.name, why, "a box could not be taken over yet");
-            return Err(Failed::ForNow(Candidate {
+            let candidate = Candidate {
                 handle,
                 row,
                 backend,
-            }));
+            };
+            return Err(Failed::ForNow(candidate, why));
         }
         Err(_elapsed) => NO_ANSWER.to_owned(),
     };
