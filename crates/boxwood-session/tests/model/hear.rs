@@ -146,7 +146,9 @@ impl Story<'_> {
                 | Op::Read {
                     session, process, ..
                 },
-                Said::Error(SessionError::ProcessNotRunning { .. }),
+                Said::Error(
+                    SessionError::ProcessNotRunning { .. } | SessionError::ProcessReplaced { .. },
+                ),
             ) if model.process(*session, *process).is_some()
                 && !model.is_running(*session, *process) => {}
             (Op::Stop { session, process }, Said::Stopped) => {

@@ -12,8 +12,8 @@ use boxwood_test_support::FakeHost;
 use crate::act::{act, asked, end_process, id, kill_box, process_id};
 use crate::daemon::{Daemon, Killed, ledger_path};
 use crate::look;
-use crate::model::{DIED, Model};
-use crate::plan::{Cut, Meanwhile, Op, Step};
+use crate::model::{DIED, Model, State};
+use crate::plan::{Cut, Meanwhile, Op, PROCESSES, Step};
 
 pub(crate) type Outcome = Result<(), String>;
 
@@ -202,6 +202,7 @@ impl Story<'_> {
         if let Some(op) = unheard {
             let seen = look::sessions(self.daemon()?);
             self.model.settle(op, &seen)?;
+            self.end_what_was_told_to(op)?;
             if let Op::Send {
                 session,
                 process,
@@ -209,6 +210,41 @@ impl Story<'_> {
             } = op
             {
                 self.settle_input(*session, *process, *bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A process whose input was closed, and that was not signalled any more, ends in its own time. Here
+    /// it ends now, so that the model knows.
+    fn end_what_was_told_to(&mut self, op: &Op) -> Outcome {
+        let (session, only) = match op {
+            Op::Stop { session, process }
+            | Op::Start {
+                session,
+                process,
+                replace: true,
+            } => (*session, Some(*process)),
+            Op::Delete { session } => (*session, None),
+            _ => return Ok(()),
+        };
+        for process in (0..PROCESSES).filter(|it| only.is_none_or(|only| only == *it)) {
+            let until = Instant::now() + Duration::from_secs(5);
+            while self.model.is_running(session, process) {
+                // It may have ended by itself.
+                end_process(&self.host, session, process, 77);
+                self.daemon()?.run("waiting for a process", async {
+                    tokio::task::yield_now().await;
+                    std::thread::sleep(Duration::from_micros(200));
+                });
+                let seen = look::sessions(self.daemon()?);
+                let found = seen.get(&session).and_then(|it| it.processes.get(&process));
+                if let Some(State::Ended(Some(code))) = found.map(|it| &it.state) {
+                    self.model.ended(session, process, *code);
+                }
+                if Instant::now() > until {
+                    return Err(format!("process {process} in {session} does not end"));
+                }
             }
         }
         Ok(())
