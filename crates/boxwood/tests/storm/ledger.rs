@@ -35,7 +35,7 @@ fn a_ledger_lost_or_damaged_between_kills_leaves_nothing_behind_and_loses_nothin
     });
 }
 
-/// True when what is left is no ledger.
+/// True when what is left is surely no ledger.
 fn harm(state: &Path, chance: &mut Chance) -> anyhow::Result<bool> {
     let ledger = state.join("ledger.db");
     let journals = ["ledger.db-wal", "ledger.db-shm"].map(|name| state.join(name));
@@ -57,12 +57,12 @@ fn harm(state: &Path, chance: &mut Chance) -> anyhow::Result<bool> {
             fs::write(&ledger, garbage)?;
             Ok(true)
         }
-        // The beginning is right, and the rest is not.
+        // The beginning is right, and the rest is not, unless what was written last has it all.
         2 => {
             let length = fs::metadata(&ledger)?.len();
             let file = fs::File::options().write(true).open(&ledger)?;
             file.set_len(length / 2)?;
-            Ok(true)
+            Ok(false)
         }
         // What was written last is gone.
         3 => {
