@@ -83,28 +83,28 @@ def _init_of(pid: int) -> int:
     return pid
 
 
-async def test_a_killed_daemon_leaves_nothing_to_the_next(tmp_path: Path):
+async def test_a_killed_daemon_leaves_its_sessions_to_the_next(tmp_path: Path):
     first = await asyncio.to_thread(daemon.Daemon, tmp_path)
     config = box_config(tmp_path / 'boxroot')
     port = int(first.address.rsplit(':', 1)[1])
     async with await Link.by_ws(first.address, config) as link:
         await link.client.create_session(BoxSpec(session_id='s', persistent=True))
-        await link.client.start_managed_process('s', CAT)
+        before = await link.client.start_managed_process('s', CAT)
         await link.client.create_skill({'name': 'kept'})
         family = processes.descendants(first.pid)
         first.kill()
         await link.until_closed(10)
     second = await asyncio.to_thread(lambda: daemon.Daemon(tmp_path, port=port))
     try:
-        processes.assert_gone(family)
         async with await Link.by_ws(second.address, config) as link:
-            with pytest.raises(BoxSessionNotFoundError):
-                await link.client.get_session('s')
-            result = await link.client.execute(BoxSpec(session_id='s', cmd='echo again'))
+            assert (await link.client.get_session('s'))['session_id'] == 's'
+            after = await link.client.get_managed_process('s')
+            assert after.status is BoxManagedProcessStatus.RUNNING
+            assert after.started_at == before.started_at
+            result = await link.client.execute(BoxSpec(session_id='s', cmd='echo again', persistent=True))
             assert result.stdout == 'again'
             assert [s['name'] for s in await link.client.list_skills()] == ['kept']
-            started = await link.client.start_managed_process('s', CAT)
-            assert started.status is BoxManagedProcessStatus.RUNNING
             await link.client.delete_session('s')
+            processes.assert_gone(family)
     finally:
         await asyncio.to_thread(second.stop)
