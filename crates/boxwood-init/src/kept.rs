@@ -6,7 +6,7 @@ use boxwood_init::{Ended, FromInit, Keep};
 
 use crate::birth::fd_at;
 use crate::door::Daemon;
-use crate::step::{Step, StepError};
+use crate::step::StepError;
 
 /// Of one program.
 pub(crate) struct Kept {
@@ -16,20 +16,24 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    pub(crate) fn take(keep: Keep, fds: &[OwnedFd]) -> Result<Self, StepError> {
-        let held = keep.fds.iter().map(|&place| {
-            let fd = fd_at(fds, place)?;
-            Ok(Some(fd.try_clone_to_owned().step("keep its streams")?))
-        });
-        Ok(Self {
-            note: keep.note,
-            fds: held.collect::<Result<_, StepError>>()?,
-        })
+    /// Whether every descriptor came along. Asked before there is a program.
+    pub(crate) fn check(keep: &Keep, fds: &[OwnedFd]) -> Result<(), StepError> {
+        keep.fds
+            .iter()
+            .try_for_each(|&place| fd_at(fds, place).map(drop))
     }
 
-    /// One more, behind those that came with the program.
-    pub(crate) fn add(&mut self, fd: OwnedFd) {
-        self.fds.push(Some(fd));
+    /// Takes them out of the message; the others are closed. A terminal's master stands behind those
+    /// that came with the program.
+    pub(crate) fn take(keep: Keep, fds: Vec<OwnedFd>, master: Option<OwnedFd>) -> Self {
+        let mut fds: Vec<Option<OwnedFd>> = fds.into_iter().map(Some).collect();
+        let held = |&place: &usize| fds.get_mut(place).and_then(Option::take);
+        let mut held: Vec<Option<OwnedFd>> = keep.fds.iter().map(held).collect();
+        held.extend(master.map(Some));
+        Self {
+            note: keep.note,
+            fds: held,
+        }
     }
 
     pub(crate) fn let_go(&mut self, place: usize) {

@@ -179,7 +179,7 @@ impl Init<'_> {
             ToInit::Plan(_) => {}
             ToInit::Spawn(spawn) => {
                 let id = spawn.id;
-                match self.spawn(spawn, &fds) {
+                match self.spawn(spawn, fds) {
                     Ok(terminal) => {
                         let master = terminal.as_ref().map(AsFd::as_fd);
                         self.daemon
@@ -264,8 +264,8 @@ impl Init<'_> {
     }
 
     /// Starts a program; a terminal's master side comes back where one was asked for.
-    fn spawn(&mut self, spawn: Spawn, fds: &[OwnedFd]) -> Result<Option<OwnedFd>, StepError> {
-        let at = |place: usize| crate::birth::fd_at(fds, place);
+    fn spawn(&mut self, spawn: Spawn, fds: Vec<OwnedFd>) -> Result<Option<OwnedFd>, StepError> {
+        let at = |place: usize| crate::birth::fd_at(&fds, place);
         let cgroup = spawn.cgroup.and_then(|place| fds.get(place));
         let (argv, env, cwd, stdio, script) = match spawn.program {
             Program::File { request, reply } => {
@@ -288,7 +288,9 @@ impl Init<'_> {
                 script,
             } => (argv, env, cwd, stdio, script),
         };
-        let mut kept = spawn.keep.map(|keep| Kept::take(keep, fds)).transpose()?;
+        if let Some(keep) = &spawn.keep {
+            Kept::check(keep, &fds)?;
+        }
         let plan = self.plan;
         let prepared = Prepared::new(&argv, &plan.environment, &env, &cwd, plan.identity)
             .step("prepare the command")?
@@ -325,32 +327,25 @@ impl Init<'_> {
             },
             (None, StdioPlan::Terminal { .. }) => return Ok(None),
         };
-        if let (Some(kept), Some((master, _))) = (&mut kept, &terminal) {
-            kept.add(master.try_clone().step("keep its terminal")?);
-        }
-        let running = if let Some(cgroup) = cgroup {
-            let pid = prepared
-                .start(&mut self.stack, &streams, Some(cgroup))
-                .step("fork")?;
-            Running {
-                id: spawn.id,
-                pid,
-                supervisor: None,
-                denied: None,
-                kept,
-            }
+        let master = match (&spawn.keep, &terminal) {
+            (Some(_), Some((master, _))) => Some(master.try_clone().step("keep its terminal")?),
+            _ => None,
+        };
+        let (pid, supervisor) = if let Some(cgroup) = cgroup {
+            let pid = prepared.start(&mut self.stack, &streams, Some(cgroup));
+            (pid.step("fork")?, None)
         } else {
             self.check_room().step("fork")?;
             let (pid, supervisor) = supervise::start(&prepared, &streams).step("fork")?;
-            Running {
-                id: spawn.id,
-                pid,
-                supervisor: Some(supervisor),
-                denied: None,
-                kept,
-            }
+            (pid, Some(supervisor))
         };
-        self.running.push(running);
+        self.running.push(Running {
+            id: spawn.id,
+            pid,
+            supervisor,
+            denied: None,
+            kept: spawn.keep.map(|keep| Kept::take(keep, fds, master)),
+        });
         Ok(terminal.map(|(master, _)| master))
     }
 

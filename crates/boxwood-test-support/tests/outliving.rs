@@ -100,7 +100,7 @@ async fn a_killed_daemons_box_is_taken_over_with_what_it_kept() {
         if host.boxes()[0].programs() == 0 {
             break;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(host.boxes()[0].programs(), 0, "nothing is kept any more");
     adopted.sandbox.stop().await.expect("stopped");

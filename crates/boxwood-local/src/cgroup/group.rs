@@ -13,7 +13,7 @@ use boxwood_api::Mechanism;
 use boxwood_policy::Limits;
 
 use super::freeze::Frost;
-use super::hosts::{Membership, Mounts};
+use super::hosts::Whereabouts;
 use super::{Cgroups, Version, remove_tree};
 
 /// Init itself, and a file operation beside it.
@@ -61,17 +61,8 @@ impl Group {
         // Removed again by `Drop` when a later step fails.
         let mut group = Self {
             directories,
-            memory: None,
-            cpu: None,
-            pids: None,
             kill: cgroups.kill.as_ref().map(|base| base.join(name)),
-            oom_events: None,
-            pids_events: None,
-            init_uid,
-            idle: Mutex::default(),
-            lingering: Mutex::default(),
-            next: AtomicU64::new(0),
-            frost: Frost::default(),
+            ..Self::bare(init_uid)
         };
         for directory in &group.directories {
             fs::create_dir(directory)?;
@@ -92,6 +83,23 @@ impl Group {
         Ok(group)
     }
 
+    pub(super) fn bare(init_uid: u32) -> Self {
+        Self {
+            directories: Vec::new(),
+            memory: None,
+            cpu: None,
+            pids: None,
+            kill: None,
+            oom_events: None,
+            pids_events: None,
+            init_uid,
+            idle: Mutex::default(),
+            lingering: Mutex::default(),
+            next: AtomicU64::new(0),
+            frost: Frost::default(),
+        }
+    }
+
     pub(super) fn open_events(&mut self) -> io::Result<()> {
         if let Some((version, path)) = &self.memory {
             let file = match version {
@@ -110,38 +118,26 @@ impl Group {
     /// counters, and sub-groups for commands where the box has a group to itself. What the engine
     /// made stays the engine's to remove.
     pub fn observed(pid: i32, init_uid: u32) -> io::Result<Self> {
-        let mounts = Mounts::read()?;
-        let of = Membership::read(pid)?;
-        let one = |controller: &str| {
-            let path = of.one.get(controller)?;
-            Some((Version::One, below(mounts.one.get(controller)?, path)?))
-        };
-        let two = || below(mounts.two.as_ref()?, of.two.as_ref()?);
+        let at = Whereabouts::of(pid)?;
         let has = |controller: &str| {
-            let group = two()?;
+            let group = at.two()?;
             let known = fs::read_to_string(group.join("cgroup.controllers")).ok()?;
             let has = known.split_whitespace().any(|known| known == controller);
             has.then_some((Version::Two, group))
         };
         // A limit of a group that others are in as well is not the box's.
         let place = |controller: &str| {
-            let place = one(controller).or_else(|| has(controller));
+            let place = at.one(controller).or_else(|| has(controller));
             place.filter(|(_, group)| is_alone_in(pid, group))
         };
+        let can_kill =
+            |group: &PathBuf| is_alone_in(pid, group) && group.join("cgroup.kill").exists();
         let mut group = Self {
-            directories: Vec::new(),
             memory: place("memory"),
             cpu: place("cpu"),
             pids: place("pids"),
-            kill: two()
-                .filter(|group| is_alone_in(pid, group) && group.join("cgroup.kill").exists()),
-            oom_events: None,
-            pids_events: None,
-            init_uid,
-            idle: Mutex::default(),
-            lingering: Mutex::default(),
-            next: AtomicU64::new(0),
-            frost: Frost::default(),
+            kill: at.two().filter(can_kill),
+            ..Self::bare(init_uid)
         };
         group.open_events()?;
         if let Some(path) = &group.kill
@@ -384,13 +380,6 @@ impl ExecGroup {
         let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
-}
-
-/// A group's directory, if this mount shows it and it is not the whole machine's.
-pub(super) fn below(mount: &Path, path: &str) -> Option<PathBuf> {
-    let inner = path.trim_start_matches('/');
-    let group = mount.join(inner);
-    (!inner.is_empty() && !inner.contains("..") && group.is_dir()).then_some(group)
 }
 
 /// Whether `pid` is the only process in the group, so that the group is the box's own.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use super::Version;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mounts {
@@ -49,13 +51,13 @@ impl Mounts {
 
 /// The groups that one process is in, as paths below their hierarchies.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Membership {
-    pub(crate) one: BTreeMap<String, String>,
-    pub(crate) two: Option<String>,
+struct Membership {
+    one: BTreeMap<String, String>,
+    two: Option<String>,
 }
 
 impl Membership {
-    pub(crate) fn read(pid: i32) -> io::Result<Self> {
+    fn read(pid: i32) -> io::Result<Self> {
         fs::read_to_string(format!("/proc/{pid}/cgroup")).map(|text| Self::parse(&text))
     }
 
@@ -77,6 +79,37 @@ impl Membership {
         }
         found
     }
+}
+
+/// Where the groups of one process are on this host.
+pub(super) struct Whereabouts {
+    mounts: Mounts,
+    of: Membership,
+}
+
+impl Whereabouts {
+    pub(super) fn of(pid: i32) -> io::Result<Self> {
+        Ok(Self {
+            mounts: Mounts::read()?,
+            of: Membership::read(pid)?,
+        })
+    }
+
+    pub(super) fn one(&self, controller: &str) -> Option<(Version, PathBuf)> {
+        let mount = self.mounts.one.get(controller)?;
+        Some((Version::One, below(mount, self.of.one.get(controller)?)?))
+    }
+
+    pub(super) fn two(&self) -> Option<PathBuf> {
+        below(self.mounts.two.as_ref()?, self.of.two.as_ref()?)
+    }
+}
+
+/// A group's directory, if this mount shows it and it is not the whole machine's.
+fn below(mount: &Path, path: &str) -> Option<PathBuf> {
+    let inner = path.trim_start_matches('/');
+    let group = mount.join(inner);
+    (!inner.is_empty() && !inner.contains("..") && group.is_dir()).then_some(group)
 }
 
 #[cfg(test)]

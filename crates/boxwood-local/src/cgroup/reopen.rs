@@ -4,14 +4,12 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::freeze::Frost;
-use super::group::below;
-use super::hosts::{Membership, Mounts};
+use super::hosts::Whereabouts;
 use super::{Cgroups, ExecGroup, Group, Version};
 
 /// Which groups a box had. Where they are is asked of the host again, never taken from here.
@@ -79,41 +77,21 @@ impl Group {
 
     /// As the kernel says where the box's first process is.
     fn reopen_observed(record: GroupRecord, pid: i32, init_uid: u32) -> io::Result<Self> {
-        let mounts = Mounts::read()?;
-        let of = Membership::read(pid)?;
-        let one = |controller: &str| {
-            let path = of.one.get(controller)?;
-            Some((Version::One, below(mounts.one.get(controller)?, path)?))
-        };
-        let two = || below(mounts.two.as_ref()?, of.two.as_ref()?);
+        let at = Whereabouts::of(pid)?;
         let place = |had: bool, controller: &str| {
-            let found = || one(controller).or_else(|| Some((Version::Two, two()?)));
+            let found = || {
+                at.one(controller)
+                    .or_else(|| Some((Version::Two, at.two()?)))
+            };
             had.then(found).flatten()
         };
         Ok(Self {
             memory: place(record.memory, "memory"),
             cpu: place(record.cpu, "cpu"),
             pids: place(record.pids, "pids"),
-            kill: record.kill.then(two).flatten(),
+            kill: record.kill.then(|| at.two()).flatten(),
             ..Self::bare(init_uid)
         })
-    }
-
-    fn bare(init_uid: u32) -> Self {
-        Self {
-            directories: Vec::new(),
-            memory: None,
-            cpu: None,
-            pids: None,
-            kill: None,
-            oom_events: None,
-            pids_events: None,
-            init_uid,
-            idle: Mutex::default(),
-            lingering: Mutex::default(),
-            next: AtomicU64::new(0),
-            frost: Frost::default(),
-        }
     }
 
     /// A limit that the box had and that cannot be found again is no limit.
