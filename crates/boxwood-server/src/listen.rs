@@ -3,9 +3,11 @@
 //! Comes in: listeners. Goes out: requests with their [`Peer`], to the router. Never here: routes.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -19,7 +21,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tower::Service as _;
 
 use crate::auth::{Peer, Trust};
@@ -35,6 +37,10 @@ const REFUSALS: usize = 64;
 
 /// For a refused peer to take its answer.
 const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Connections between being accepted and their first look at what was sent. Whoever comes beyond that
+/// waits in the kernel: a crowd at the door must not stand in line before those who are inside.
+const GREETED: usize = 4;
 
 /// More connections than there can be.
 const MOST: u32 = 1 << 24;
@@ -58,6 +64,8 @@ struct Shared {
     served: Arc<Semaphore>,
     /// One for each refusal that is being told.
     refusals: Semaphore,
+    /// One for each connection that was accepted a moment ago.
+    greeted: Arc<Semaphore>,
 }
 
 impl Connections {
@@ -71,6 +79,7 @@ impl Connections {
                 reserve: Reserve::new(),
                 served: Arc::new(Semaphore::new(MOST as usize)),
                 refusals: Semaphore::new(REFUSALS),
+                greeted: Arc::new(Semaphore::new(GREETED)),
             }),
         }
     }
@@ -86,8 +95,11 @@ impl Connections {
 
     async fn accept_tcp(&self, listener: &TcpListener) {
         loop {
+            let Some(greeting) = self.greeting().await else {
+                return;
+            };
             match listener.accept().await {
-                Ok((stream, _)) => self.spawn(|shared| serve_tcp(shared, stream)),
+                Ok((stream, _)) => self.spawn(|shared| serve_tcp(shared, stream, greeting)),
                 Err(error) if Reserve::is_for(&error) => {
                     // Dropped with what it was sent: there is no descriptor to wait with.
                     let turn_away = || match listener.accept().now_or_never() {
@@ -103,8 +115,11 @@ impl Connections {
 
     async fn accept_unix(&self, listener: &UnixListener) {
         loop {
+            let Some(greeting) = self.greeting().await else {
+                return;
+            };
             match listener.accept().await {
-                Ok((stream, _)) => self.spawn(|shared| serve_unix(shared, stream)),
+                Ok((stream, _)) => self.spawn(|shared| serve_unix(shared, stream, greeting)),
                 Err(error) if Reserve::is_for(&error) => {
                     let turn_away = || match listener.accept().now_or_never() {
                         Some(Ok((stream, _))) => stream.try_write(FULL).is_ok(),
@@ -115,6 +130,12 @@ impl Connections {
                 Err(error) => pause(&error).await,
             }
         }
+    }
+
+    /// Waits until few enough are being greeted. Never `None` while connections are accepted.
+    async fn greeting(&self) -> Option<OwnedSemaphorePermit> {
+        let greeted = Arc::clone(&self.shared.greeted);
+        greeted.acquire_owned().await.ok()
     }
 
     /// Counted from this moment on: whoever was accepted is waited for, also before its task first
@@ -189,7 +210,7 @@ async fn pause(error: &io::Error) {
     }
 }
 
-async fn serve_tcp(shared: Arc<Shared>, stream: TcpStream) {
+async fn serve_tcp(shared: Arc<Shared>, stream: TcpStream, greeting: OwnedSemaphorePermit) {
     let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
         return;
     };
@@ -198,21 +219,23 @@ async fn serve_tcp(shared: Arc<Shared>, stream: TcpStream) {
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
     let peer = shared.trust.judge_tcp(peer, local);
-    serve_peer(&shared, stream, peer).await;
+    serve_peer(&shared, stream, peer, greeting).await;
 }
 
-async fn serve_unix(shared: Arc<Shared>, stream: UnixStream) {
+async fn serve_unix(shared: Arc<Shared>, stream: UnixStream, greeting: OwnedSemaphorePermit) {
     let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
     let peer = shared.trust.judge_unix(uid);
-    serve_peer(&shared, stream, peer).await;
+    serve_peer(&shared, stream, peer, greeting).await;
 }
 
 async fn serve_peer(
     shared: &Shared,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     peer: Peer,
+    greeting: OwnedSemaphorePermit,
 ) {
     let Some(entered) = shared.doors.enter(&peer) else {
+        drop(greeting);
         return shared.refuse(stream, peer).await;
     };
     let stream = Seated::new(stream, entered);
@@ -240,6 +263,11 @@ async fn serve_peer(
     let mut connection = std::pin::pin!(connection);
     let mut stopping = shared.app.stopping.clone();
     let served = async {
+        let first_look = poll_fn(|context| Poll::Ready(connection.as_mut().poll(context))).await;
+        drop(greeting);
+        if let Poll::Ready(ended) = first_look {
+            return ended;
+        }
         // In this order: what has arrived is read before anything is closed.
         tokio::select! {
             biased;
