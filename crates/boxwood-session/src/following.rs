@@ -5,6 +5,7 @@ use boxwood_api::{ExecDetail, ExecInfo, ProcessId, SessionId};
 use crate::execs::Entry;
 use crate::live::LiveExec;
 use crate::managed::Attachable;
+use crate::parting::Parting;
 use crate::replay::Since;
 use crate::sessions::Sessions;
 use crate::{SessionError, processes};
@@ -16,14 +17,20 @@ impl Sessions {
     }
 
     pub fn exec_detail(&self, id: &SessionId, exec_id: u64) -> Result<ExecDetail, SessionError> {
-        Ok(self.found(id, exec_id)?.detail())
+        Ok(self.found(id, exec_id)?.0.detail())
     }
 
     /// Kills a command's tree, and returns when it is over. One that has ended is left as it is.
     pub async fn kill_exec(&self, id: &SessionId, exec_id: u64) -> Result<(), SessionError> {
-        match self.found(id, exec_id)? {
-            Entry::Running(running) => running.kill().await,
-            Entry::Ended(_) => Ok(()),
+        let (entry, parting) = self.found(id, exec_id)?;
+        let Entry::Running(running) = entry else {
+            return Ok(());
+        };
+        // From then on another daemon has the command, and nobody here learns of its end.
+        tokio::select! {
+            biased;
+            () = parting.begun() => Err(SessionError::ShuttingDown),
+            outcome = running.kill() => outcome,
         }
     }
 
@@ -36,8 +43,9 @@ impl Sessions {
         stdout: Since,
         stderr: Since,
     ) -> Result<LiveExec, SessionError> {
-        let entry = self.found(id, exec_id)?;
+        let (entry, parting) = self.found(id, exec_id)?;
         let live = match &entry {
+            Entry::Running(_) if parting.has_begun() => return Err(SessionError::ShuttingDown),
             Entry::Running(running) => running.live.as_ref(),
             Entry::Ended(ended) => ended.live(),
         };
@@ -59,12 +67,13 @@ impl Sessions {
         Attachable::since(managed, since)
     }
 
-    fn found(&self, id: &SessionId, exec_id: u64) -> Result<Entry, SessionError> {
+    fn found(&self, id: &SessionId, exec_id: u64) -> Result<(Entry, Parting), SessionError> {
         let session = self.registry.peek(self.handle(id))?;
         let entry = session.execs.get(exec_id);
-        entry.ok_or_else(|| SessionError::ExecNotFound {
+        let entry = entry.ok_or_else(|| SessionError::ExecNotFound {
             session: id.clone(),
             exec_id,
-        })
+        })?;
+        Ok((entry, session.execs.parting()))
     }
 }

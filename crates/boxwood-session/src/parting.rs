@@ -25,17 +25,18 @@ impl Parting {
         *self.0.borrow()
     }
 
+    pub(crate) async fn begun(&self) {
+        let mut news = self.0.subscribe();
+        // The sender is part of `self`, so the channel cannot close meanwhile.
+        let _ = news.wait_for(|begun| *begun).await;
+    }
+
     /// Does the work, and none of it any more once the parting has begun.
     pub(crate) async fn until<T>(&self, work: impl Future<Output = T>) -> T {
-        let mut news = self.0.subscribe();
-        let begun = async {
-            // The sender is part of `self`, so the channel cannot close meanwhile.
-            let _ = news.wait_for(|begun| *begun).await;
-        };
         let mut work = std::pin::pin!(work);
         tokio::select! {
             biased;
-            () = begun => {}
+            () = self.begun() => {}
             outcome = &mut work => return outcome,
         }
         // `work` is still held.

@@ -246,6 +246,27 @@ async fn a_command_goes_on_when_its_client_is_sent_away_by_a_daemon_that_leaves(
     assert_eq!(heard, Some(LiveEvent::Stdout("still here\n".into())));
 }
 
+#[tokio::test]
+async fn a_daemon_that_leaves_kills_and_follows_nothing_any_more() {
+    let host = FakeHost::new();
+    let first = next_daemon(&host).await;
+    let live = streamed(&first, "@ name p; echo", Resume::Allowed).await;
+    let exec_id = live.exec_id();
+    first.begin_shutdown(ShutdownBoxes::Keep);
+    let killed = in_time(first.kill_exec(&id("s"), exec_id)).await;
+    let error = killed.expect_err("it is another daemon's to kill");
+    assert_eq!(error.code(), ErrorCode::BackendUnavailable, "{error}");
+    let again = first.resume_exec(&id("s"), exec_id, Since::Now, Since::Now);
+    let error = again.err().expect("it is another daemon's to follow");
+    assert_eq!(error.code(), ErrorCode::BackendUnavailable, "{error}");
+    drop(live);
+    in_time(first.shutdown(ShutdownBoxes::Keep)).await;
+    let second = next_daemon(&host).await;
+    in_time(second.kill_exec(&id("s"), exec_id))
+        .await
+        .expect("there it is killed");
+}
+
 fn resumed(sessions: &Sessions, exec_id: u64, stdout: u64) -> LiveExec {
     let since = Since::Offset(stdout);
     sessions
