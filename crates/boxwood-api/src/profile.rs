@@ -55,4 +55,11 @@ pub struct ProfileInfo {
     pub backend: Option<String>,
     pub locked: Vec<LockableField>,
     pub require: Vec<Mechanism>,
+    /// How many of its boxes may be made before anybody asks for them.
+    #[serde(default)]
+    pub warm: u64,
+    /// How long a session may be idle before its box is frozen, zero being never; the daemon's rule when
+    /// left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freeze_after_sec: Option<u64>,
 }

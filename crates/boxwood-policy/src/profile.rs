@@ -193,6 +193,8 @@ impl From<&Profile> for ProfileInfo {
             backend: profile.backend.clone(),
             locked: profile.locked.iter().copied().collect(),
             require: profile.require.iter().copied().collect(),
+            warm: profile.warm as u64,
+            freeze_after_sec: profile.freeze_after_sec,
         }
     }
 }
