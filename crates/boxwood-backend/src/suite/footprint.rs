@@ -27,10 +27,12 @@ impl Footprint {
             .context("becoming a subreaper")
     }
 
-    /// Waits for dead processes of these names that were handed over by [`Footprint::claim_orphans`].
+    /// Waits for dead processes of these names that were handed over by [`Footprint::claim_orphans`], and
+    /// for a mounter whose spawner went first: it ends by itself, and whoever adopts it waits for it.
     pub fn bury(names: &[&str]) {
         for child in descendants() {
-            if child.zombie && names.contains(&child.name.as_str()) {
+            let known = names.contains(&child.name.as_str()) || child.name == "boxwood-mount";
+            if child.zombie && known {
                 let pid = i32::try_from(child.pid).ok().and_then(Pid::from_raw);
                 // Somebody else's child is somebody else's to wait for.
                 let _ = rustix::process::waitpid(pid, WaitOptions::NOHANG);
