@@ -66,7 +66,7 @@ impl Adoption<'_> {
     }
 
     fn managed(&self, started_at: Timestamp, spec: ProcessSpec, program: KeptProcess) -> Outcome {
-        let (files, facts) = match Files::kept(program.files) {
+        let (files, facts) = match Files::kept(program.files, &self.session.budget) {
             Ok(files) => files,
             Err(error) => return Err((error, program.process)),
         };

@@ -209,7 +209,11 @@ impl Registry {
             created_at,
             adopted_at: Some(Timestamp::now()),
         };
-        let session = Arc::new(Session::new(parts, self.events.clone()));
+        let session = Arc::new(Session::new(
+            parts,
+            self.events.clone(),
+            self.gate.budget.clone(),
+        ));
         let slot = Slot::Ready {
             session: Arc::clone(&session),
         };

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crate::admission::Budget;
 use crate::facts::{Fact, Facts};
 use crate::journal::{Journal, wrong};
 
@@ -15,11 +16,11 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(budget: &Budget) -> io::Result<Self> {
         Ok(Self {
-            stdin: Journal::new("stdin")?,
-            stdout: Journal::new("stdout")?,
-            stderr: Journal::new("stderr")?,
+            stdin: Journal::new("stdin")?.counted(budget),
+            stdout: Journal::new("stdout")?.counted(budget),
+            stderr: Journal::new("stderr")?.counted(budget),
             facts: Facts::new()?,
         })
     }
@@ -33,7 +34,7 @@ impl Files {
             .collect()
     }
 
-    pub(crate) fn kept(files: Vec<OwnedFd>) -> io::Result<(Self, Vec<Fact>)> {
+    pub(crate) fn kept(files: Vec<OwnedFd>, budget: &Budget) -> io::Result<(Self, Vec<Fact>)> {
         let files: [OwnedFd; 7] = files
             .try_into()
             .map_err(|_| wrong("a program has another number of files"))?;
@@ -48,9 +49,9 @@ impl Files {
         ] = files;
         let (facts, told) = Facts::from_file(facts)?;
         let files = Self {
-            stdin: Journal::from_files(stdin, stdin_out)?,
-            stdout: Journal::from_files(stdout, stdout_out)?,
-            stderr: Journal::from_files(stderr, stderr_out)?,
+            stdin: Journal::from_files(stdin, stdin_out)?.counted(budget),
+            stdout: Journal::from_files(stdout, stdout_out)?.counted(budget),
+            stderr: Journal::from_files(stderr, stderr_out)?.counted(budget),
             facts,
         };
         Ok((files, told))

@@ -11,14 +11,17 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{
     FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fallocate, fchmod,
     fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create, open, seek, tell,
 };
 use rustix::io::{Errno, pread, pwrite};
+
+use crate::activity::lock;
+use crate::admission::{Budget, Held};
 
 /// What is forgotten is given back in steps of this size: a multiple of every page size there is, and
 /// seldom enough to cost nothing.
@@ -33,6 +36,8 @@ pub(crate) struct Journal {
     start: AtomicU64,
     /// Where a hole in the middle ends.
     hole: AtomicU64,
+    /// What its bytes count against, where somebody counts them.
+    held: Option<Mutex<Held>>,
 }
 
 impl Journal {
@@ -47,6 +52,7 @@ impl Journal {
             delivered: AtomicU64::new(0),
             start: AtomicU64::new(0),
             hole: AtomicU64::new(0),
+            held: None,
         })
     }
 
@@ -72,6 +78,7 @@ impl Journal {
             delivered: AtomicU64::new(delivered),
             start: AtomicU64::new(start),
             hole: AtomicU64::new(0),
+            held: None,
         })
     }
 
@@ -99,7 +106,23 @@ impl Journal {
             delivered: AtomicU64::new(0),
             start: AtomicU64::new(0),
             hole: AtomicU64::new(0),
+            held: None,
         })
+    }
+
+    /// What was taken in and not handed out yet counts against the budget from now on. What is kept
+    /// beyond that, for whoever comes back, is bounded by itself.
+    pub(crate) fn counted(mut self, budget: &Budget) -> Self {
+        self.held = Some(Mutex::new(budget.hold()));
+        self.count();
+        self
+    }
+
+    fn count(&self) {
+        if let Some(held) = &self.held {
+            let waiting = usize::try_from(self.undelivered()).unwrap_or(usize::MAX);
+            lock(held).set(waiting);
+        }
     }
 
     /// The only description of one that is read once.
@@ -127,12 +150,14 @@ impl Journal {
     pub(crate) fn took_in(&self) {
         if let Ok(end) = tell(&*self.writer) {
             self.end.store(end, Ordering::Release);
+            self.count();
         }
     }
 
     pub(crate) fn handed_out(&self) {
         if let Ok(delivered) = tell(&*self.reader) {
             self.delivered.store(delivered, Ordering::Release);
+            self.count();
         }
     }
 
@@ -163,6 +188,7 @@ impl Journal {
     pub(crate) fn set_delivered(&self, offset: u64) -> io::Result<()> {
         seek(&*self.reader, SeekFrom::Start(offset))?;
         self.delivered.store(offset, Ordering::Release);
+        self.count();
         Ok(())
     }
 
@@ -182,6 +208,7 @@ impl Journal {
         }
         seek(&*self.writer, SeekFrom::Start(at))?;
         self.end.store(at, Ordering::Release);
+        self.count();
         Ok(at)
     }
 
@@ -264,7 +291,11 @@ impl Journal {
     /// way in, because the file has no name.
     pub(crate) fn give_up(&self) -> io::Result<()> {
         fchmod(&*self.writer, Mode::empty())?;
-        Ok(ftruncate(&*self.writer, 0)?)
+        ftruncate(&*self.writer, 0)?;
+        if let Some(held) = &self.held {
+            lock(held).give_back();
+        }
+        Ok(())
     }
 
     pub(crate) fn is_given_up(&self) -> bool {
@@ -318,6 +349,21 @@ mod tests {
         assert_eq!(journal.delivered(), 0);
         journal.set_delivered(6).expect("moved");
         assert_eq!(journal.undelivered(), 5);
+    }
+
+    #[test]
+    fn what_waits_to_be_handed_out_is_counted() {
+        let budget = Budget::new(1 << 30);
+        let journal = Journal::new("test").expect("a journal").counted(&budget);
+        journal.append(&vec![7; 200_000]).expect("taken");
+        assert_eq!(budget.used(), 200_000);
+        journal.set_delivered(150_000).expect("moved");
+        assert_eq!(budget.used(), 50_000);
+        let next = adopted(&journal).counted(&budget);
+        drop(journal);
+        assert_eq!(budget.used(), 50_000);
+        next.give_up().expect("given up");
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]

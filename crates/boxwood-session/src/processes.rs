@@ -8,6 +8,7 @@ use boxwood_backend::{Keep, SpawnError, SpawnRequest, Stdio};
 use jiff::Timestamp;
 
 use crate::SessionError;
+use crate::admission::Budget;
 use crate::files::Files;
 use crate::leash::Killed;
 use crate::managed::{Claim, Managed, Replace, Start, launch};
@@ -71,7 +72,7 @@ async fn start_in(
         .chain(spec.args.iter().cloned())
         .collect();
     let started_at = Timestamp::now();
-    let (files, keep) = kept(&spec, started_at).map_err(|source| {
+    let (files, keep) = kept(&spec, started_at, &session.budget).map_err(|source| {
         let step = "making what outlives the daemon".to_owned();
         SessionError::spawn(&session.id, SpawnError::Step { step, source })
     })?;
@@ -99,8 +100,8 @@ async fn start_in(
     Ok(info)
 }
 
-fn kept(spec: &ProcessSpec, started_at: Timestamp) -> io::Result<(Files, Keep)> {
-    let files = Files::new()?;
+fn kept(spec: &ProcessSpec, started_at: Timestamp, budget: &Budget) -> io::Result<(Files, Keep)> {
+    let files = Files::new(budget)?;
     let note = Note::Managed {
         spec: spec.clone(),
         started_at,

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::SessionError;
 use crate::activity::{Activity, Running};
-use crate::admission::Seat;
+use crate::admission::{Budget, Seat};
 use crate::events::Events;
 use crate::execs::ExecTable;
 use crate::freeze::Frost;
@@ -70,6 +70,8 @@ pub(crate) struct Session {
     pub(crate) processes: ProcessTable,
     pub(crate) execs: ExecTable,
     pub(crate) pace: Pace,
+    /// What the output that is kept for whoever comes back counts against.
+    pub(crate) budget: Budget,
     pub(crate) events: Events,
     spec_record: SpecRecord,
     /// Held by the one who tells the box what to remember: what was told last is what is true last.
@@ -94,7 +96,7 @@ pub(crate) struct Parts {
 }
 
 impl Session {
-    pub(crate) fn new(parts: Parts, events: Events) -> Self {
+    pub(crate) fn new(parts: Parts, events: Events, budget: Budget) -> Self {
         let frost = Frost::of(parts.spec.session(), &parts.sandbox, &events);
         Self {
             id: parts.spec.session().clone(),
@@ -106,6 +108,7 @@ impl Session {
             activity: Arc::new(Activity::new(frost)),
             processes: ProcessTable::default(),
             execs: ExecTable::default(),
+            budget,
             pace: Pace::default(),
             events,
             spec_record: parts.spec_record,

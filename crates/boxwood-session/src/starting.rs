@@ -57,7 +57,11 @@ impl Registry {
         let begun = self.box_for(spec, &progress, &witness).await;
         // What the ledger said is more to the point than what the backend made of it.
         let begun = begun.map_err(|error| birth.failure().unwrap_or(error))?;
-        let session = Arc::new(Session::new(birth.parts(begun), self.events.clone()));
+        let session = Arc::new(Session::new(
+            birth.parts(begun),
+            self.events.clone(),
+            self.gate.budget.clone(),
+        ));
         if let Err(error) = birth.finish(&session).await {
             if let Err(error) = session.sandbox.stop().await {
                 tracing::error!(session = %session.id, %error, "a box was not removed cleanly");

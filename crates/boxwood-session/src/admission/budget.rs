@@ -101,6 +101,17 @@ impl Held {
         self.count(bytes.saturating_sub(self.bytes));
     }
 
+    /// So much in all, whatever it was.
+    pub fn set(&mut self, bytes: usize) {
+        if bytes >= self.bytes {
+            self.count(bytes - self.bytes);
+        } else {
+            let less = self.bytes - bytes;
+            self.budget.0.used.fetch_sub(less, Ordering::Relaxed);
+            self.bytes = bytes;
+        }
+    }
+
     pub fn give_back(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         self.budget.0.used.fetch_sub(bytes, Ordering::Relaxed);

@@ -32,7 +32,7 @@ pub(crate) fn adopt(
     adopted: Adopted,
     unkillable: impl FnOnce() + Send + 'static,
 ) -> Result<(), (io::Error, Process)> {
-    let (files, facts) = match Files::kept(adopted.files) {
+    let (files, facts) = match Files::kept(adopted.files, &adopted.record.session().budget) {
         Ok(files) => files,
         Err(error) => return Err((error, adopted.process)),
     };

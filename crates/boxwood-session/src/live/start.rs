@@ -42,7 +42,7 @@ pub(crate) async fn start(
         resumable: wish.resume == Resume::Allowed,
     };
     let note = note(record.exec_id, exec, &shown_command(exec, &wish.argv), kind);
-    let files = Files::new().map_err(|error| not_kept(&record, error))?;
+    let files = Files::new(&session.budget).map_err(|error| not_kept(&record, error))?;
     let keep = Keep {
         note: Note::Exec(note.clone())
             .bytes()
