@@ -8,15 +8,15 @@ use crate::ask::{Answer, ask};
 use crate::chance::kills;
 use crate::house::House;
 use crate::load::output;
-use crate::storm::session_name;
+use crate::storm::{session_name, spared};
 
 #[test]
 fn a_killed_init_takes_its_session_and_leaves_nothing_behind() {
     let house = House::new();
     survive("dead_init", &house, async |storm, mut daemon| {
         let port = house.port();
-        for number in 0..kills(20) {
-            let session = session_name(usize::try_from(number)?);
+        for number in 0..usize::try_from(kills(20))?.min(spared()) {
+            let session = session_name(number);
             let incarnation = storm.incarnations.get(&session).copied();
             let incarnation = incarnation.context("more kills than sessions")?;
             let init = init_of(port, &session).await?;

@@ -25,6 +25,11 @@ pub(crate) fn session_name(number: usize) -> String {
     format!("s{number:03}")
 }
 
+/// Commands leave so many of the first sessions alone: some of those are going to die.
+pub(crate) fn spared() -> usize {
+    sessions() / 2
+}
+
 pub(crate) struct Storm<'a> {
     pub(crate) house: &'a House,
     pub(crate) chance: Chance,
@@ -64,9 +69,7 @@ impl<'a> Storm<'a> {
             relays.spawn(relay.run(phases.clone()));
         }
         let tally = Arc::new(Tally::default());
-        // Commands leave half of the sessions alone: some of those are going to die.
-        let spared = sessions() / 2;
-        let used = incarnations.iter().skip(spared);
+        let used = incarnations.iter().skip(spared());
         let used: Vec<_> = used.map(|(name, it)| (name.clone(), *it)).collect();
         let load = load::begin(port, &used, &mut chance, &phases, &tally);
         let storm = Self {
