@@ -42,6 +42,9 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// waits in the kernel: a crowd at the door must not stand in line before those who are inside.
 const GREETED: usize = 4;
 
+/// Given back when the connection has been looked at.
+type Greeting = OwnedSemaphorePermit;
+
 /// More connections than there can be.
 const MOST: u32 = 1 << 24;
 
@@ -95,11 +98,11 @@ impl Connections {
 
     async fn accept_tcp(&self, listener: &TcpListener) {
         loop {
-            let Some(greeting) = self.greeting().await else {
-                return;
-            };
+            self.greetings_end().await;
             match listener.accept().await {
-                Ok((stream, _)) => self.spawn(|shared| serve_tcp(shared, stream, greeting)),
+                Ok((stream, _)) => {
+                    self.spawn(|shared, greeting| serve_tcp(shared, stream, greeting));
+                }
                 Err(error) if Reserve::is_for(&error) => {
                     // Dropped with what it was sent: there is no descriptor to wait with.
                     let turn_away = || match listener.accept().now_or_never() {
@@ -115,11 +118,11 @@ impl Connections {
 
     async fn accept_unix(&self, listener: &UnixListener) {
         loop {
-            let Some(greeting) = self.greeting().await else {
-                return;
-            };
+            self.greetings_end().await;
             match listener.accept().await {
-                Ok((stream, _)) => self.spawn(|shared| serve_unix(shared, stream, greeting)),
+                Ok((stream, _)) => {
+                    self.spawn(|shared, greeting| serve_unix(shared, stream, greeting));
+                }
                 Err(error) if Reserve::is_for(&error) => {
                     let turn_away = || match listener.accept().now_or_never() {
                         Some(Ok((stream, _))) => stream.try_write(FULL).is_ok(),
@@ -132,22 +135,24 @@ impl Connections {
         }
     }
 
-    /// Waits until few enough are being greeted. Never `None` while connections are accepted.
-    async fn greeting(&self) -> Option<OwnedSemaphorePermit> {
-        let greeted = Arc::clone(&self.shared.greeted);
-        greeted.acquire_owned().await.ok()
+    /// Waits until few enough are being greeted. Holds nothing: listeners that wait for somebody must not
+    /// keep the others from accepting, however many there are.
+    async fn greetings_end(&self) {
+        drop(self.shared.greeted.acquire().await);
     }
 
     /// Counted from this moment on: whoever was accepted is waited for, also before its task first
     /// runs.
-    fn spawn<F>(&self, serve: impl FnOnce(Arc<Shared>) -> F)
+    fn spawn<F>(&self, serve: impl FnOnce(Arc<Shared>, Option<Greeting>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let Ok(served) = Arc::clone(&self.shared.served).try_acquire_owned() else {
             return;
         };
-        let serving = serve(Arc::clone(&self.shared));
+        // None where another listener was quicker; one more does not matter.
+        let greeting = Arc::clone(&self.shared.greeted).try_acquire_owned().ok();
+        let serving = serve(Arc::clone(&self.shared), greeting);
         tokio::spawn(async move {
             serving.await;
             drop(served);
@@ -210,7 +215,7 @@ async fn pause(error: &io::Error) {
     }
 }
 
-async fn serve_tcp(shared: Arc<Shared>, stream: TcpStream, greeting: OwnedSemaphorePermit) {
+async fn serve_tcp(shared: Arc<Shared>, stream: TcpStream, greeting: Option<Greeting>) {
     let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
         return;
     };
@@ -222,7 +227,7 @@ async fn serve_tcp(shared: Arc<Shared>, stream: TcpStream, greeting: OwnedSemaph
     serve_peer(&shared, stream, peer, greeting).await;
 }
 
-async fn serve_unix(shared: Arc<Shared>, stream: UnixStream, greeting: OwnedSemaphorePermit) {
+async fn serve_unix(shared: Arc<Shared>, stream: UnixStream, greeting: Option<Greeting>) {
     let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
     let peer = shared.trust.judge_unix(uid);
     serve_peer(&shared, stream, peer, greeting).await;
@@ -232,7 +237,7 @@ async fn serve_peer(
     shared: &Shared,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     peer: Peer,
-    greeting: OwnedSemaphorePermit,
+    greeting: Option<Greeting>,
 ) {
     let Some(entered) = shared.doors.enter(&peer) else {
         drop(greeting);
