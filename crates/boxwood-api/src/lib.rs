@@ -4,6 +4,7 @@
 //! Never here: judgement, I/O, async. A type in this crate appears on the wire.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod backend;
 mod coerce;
 mod doctor;
@@ -15,6 +16,7 @@ mod field;
 mod fields;
 mod file;
 mod file_request;
+mod file_tool;
 mod id;
 mod image;
 mod isolation;
@@ -32,6 +34,10 @@ mod status;
 mod stream;
 mod token;
 
+pub use agent::{
+    AgentErrorRecord, AgentGuidance, AgentPipeline, AgentQuery, AgentState, AgentStatus,
+    ToolAnnotations, ToolAnswer, ToolCall, ToolInfo, ToolList, Unavailable,
+};
 pub use backend::{BackendCapabilities, BackendReport};
 pub use doctor::{DoctorFinding, DoctorReport, FindingState};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
@@ -43,6 +49,10 @@ pub use exec_info::{
 pub use field::{FieldError, check_arguments, check_box_path};
 pub use file::{FileEntry, FileKind};
 pub use file_request::{DeletedFile, FileList, MkdirRequest, MoveRequest};
+pub use file_tool::{
+    EditTextRequest, EditedText, GlobMatches, GlobRequest, GrepMatch, GrepMatches, GrepRequest,
+    ReadTextRequest, TextSlice, WriteTextRequest, WrittenText,
+};
 pub use id::{IdError, ProcessId, SessionId};
 pub use image::{
     DeletedImage, ImageInfo, ImageList, ImageName, ImageNameError, ImageProgress, ImageSource,
