@@ -1,0 +1,197 @@
+//! Which paths an agent's tools may name.
+//!
+//! Comes in: a path as a model wrote it. Goes out: the same path without detours, and whether it lies in
+//! the workspace, in a skill's package or among kept outputs. Never here: a file system. The box is the
+//! boundary that symbolic links meet; these rules keep a model where its files are.
+
+use std::collections::BTreeSet;
+
+/// Where the agent's files are, inside every box.
+pub const WORKSPACE: &str = "/workspace";
+
+/// Where skills are mounted, below the workspace.
+pub const SKILLS: &str = "/workspace/.skills";
+
+/// Where the whole of a cut output is kept, inside the box.
+pub const KEPT_OUTPUT: &str = "/tmp/.boxwood/output";
+
+/// The kernel's limits.
+const LONGEST_PATH: usize = 4_095;
+const LONGEST_NAME: usize = 255;
+
+/// Where a path leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Workspace {
+        path: String,
+    },
+    /// `tail` is relative to the package, empty for the package itself.
+    Skill {
+        name: String,
+        tail: String,
+        path: String,
+    },
+    /// An output that was too long to show.
+    KeptOutput {
+        path: String,
+    },
+}
+
+impl Place {
+    /// Absolute, inside the box, without `.`, `..` and double slashes.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Workspace { path } | Self::Skill { path, .. } | Self::KeptOutput { path } => path,
+        }
+    }
+}
+
+/// What shall be done in a skill's package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SkillAccess {
+    /// `read`, `glob`, `grep`: visible is enough.
+    Look,
+    /// `write`, `edit`, `exec`: it has to be activated.
+    Use,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    #[error("Path must be under /workspace.")]
+    Outside,
+    #[error("Path escapes the workspace boundary.")]
+    Escapes,
+    #[error("Path must include a skill name under /workspace/.skills/<skill-name>.")]
+    NoSkillName,
+    #[error("Path must not contain a NUL character.")]
+    Nul,
+    #[error(
+        "Path must be at most {LONGEST_PATH} bytes, and each name in it at most {LONGEST_NAME}."
+    )]
+    TooLong,
+    #[error(
+        "Skill \"{name}\" is not available at this path. Activated skills: {}. Visible skills: {}",
+        listed(activated),
+        listed(visible)
+    )]
+    SkillNotAvailable {
+        name: String,
+        activated: BTreeSet<String>,
+        visible: BTreeSet<String>,
+    },
+}
+
+/// A path in the workspace or in a skill's package.
+pub fn resolve(path: &str) -> Result<Place, PathError> {
+    let path = bounded(path)?;
+    let tail = below(WORKSPACE, path).ok_or(PathError::Outside)?;
+    let names = names(tail)?;
+    if names.first() != Some(&".skills") {
+        return Ok(Place::Workspace {
+            path: joined(WORKSPACE, &names),
+        });
+    }
+    let name = names.get(1).ok_or(PathError::NoSkillName)?;
+    Ok(Place::Skill {
+        name: (*name).to_owned(),
+        tail: names[2..].join("/"),
+        path: joined(WORKSPACE, &names),
+    })
+}
+
+/// As [`resolve`], or an output that is kept.
+pub fn resolve_readable(path: &str) -> Result<Place, PathError> {
+    let bounded = bounded(path)?;
+    let Some(tail) = below(KEPT_OUTPUT, bounded) else {
+        return resolve(path);
+    };
+    Ok(Place::KeptOutput {
+        path: joined(KEPT_OUTPUT, &names(tail)?),
+    })
+}
+
+/// Whether a skill may be used so, from this conversation.
+pub fn check_skill(
+    name: &str,
+    access: SkillAccess,
+    activated: &BTreeSet<String>,
+    visible: &BTreeSet<String>,
+) -> Result<(), PathError> {
+    let allowed = activated.contains(name)
+        || match access {
+            SkillAccess::Look => visible.contains(name),
+            SkillAccess::Use => false,
+        };
+    if allowed {
+        return Ok(());
+    }
+    Err(PathError::SkillNotAvailable {
+        name: name.to_owned(),
+        activated: activated.clone(),
+        visible: visible.clone(),
+    })
+}
+
+/// The skills whose packages a command names by their mount.
+pub fn mentioned_skills(command: &str) -> BTreeSet<String> {
+    let named =
+        |character: &char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-');
+    command
+        .split("/workspace/.skills/")
+        .skip(1)
+        .map(|rest| rest.chars().take_while(named).collect::<String>())
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+fn bounded(path: &str) -> Result<&str, PathError> {
+    if path.contains('\0') {
+        return Err(PathError::Nul);
+    }
+    if path.len() > LONGEST_PATH || path.split('/').any(|name| name.len() > LONGEST_NAME) {
+        return Err(PathError::TooLong);
+    }
+    Ok(path)
+}
+
+/// What stands behind a directory; `/workspaces` is not below `/workspace`.
+fn below<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
+    path.strip_prefix(directory)
+        .filter(|tail| tail.is_empty() || tail.starts_with('/'))
+}
+
+/// The names of a path, each step back taken. A path that leaves on its way has left, even if it comes
+/// back: what stands above is not the agent's to know.
+fn names(tail: &str) -> Result<Vec<&str>, PathError> {
+    let mut names = Vec::new();
+    for name in tail.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => {
+                names.pop().ok_or(PathError::Escapes)?;
+            }
+            name => names.push(name),
+        }
+    }
+    Ok(names)
+}
+
+fn joined(directory: &str, names: &[&str]) -> String {
+    let mut path = directory.to_owned();
+    for name in names {
+        path.push('/');
+        path.push_str(name);
+    }
+    path
+}
+
+fn listed(names: &BTreeSet<String>) -> String {
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    names
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ")
+}

@@ -1,0 +1,49 @@
+//! Paths of the host without symbolic links, whether or not they exist.
+//!
+//! Comes in: a path. Goes out: where it leads; what does not exist stays as it is written. Never here: a
+//! decision. Whoever opens the path later looks again.
+
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+
+/// As the kernel: more links than this are a loop.
+const MOST_LINKS: usize = 40;
+
+/// An absolute path for `path`, relative ones taken from `base`.
+pub(crate) fn realpath(base: &Path, path: &Path) -> PathBuf {
+    let whole = base.join(path);
+    let mut links = 0;
+    let mut done = PathBuf::from("/");
+    // The names to come, the next one last.
+    let mut rest = names(&whole);
+    rest.reverse();
+    while let Some(name) = rest.pop() {
+        if name == ".." {
+            done.pop();
+            continue;
+        }
+        let next = done.join(&name);
+        match std::fs::read_link(&next) {
+            Ok(target) if links < MOST_LINKS => {
+                links += 1;
+                if target.is_absolute() {
+                    done = PathBuf::from("/");
+                }
+                rest.extend(names(&target).into_iter().rev());
+            }
+            // Not a link, not there, or one link too many: its own name has to do.
+            _ => done = next,
+        }
+    }
+    done
+}
+
+fn names(path: &Path) -> Vec<OsString> {
+    path.components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some("..".into()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+        })
+        .collect()
+}

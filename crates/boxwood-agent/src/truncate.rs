@@ -1,0 +1,89 @@
+//! Cuts the middle out of long output.
+//!
+//! Comes in: a text and how many characters of it a model may see. Goes out: its head and its tail with a
+//! notice between them, never longer than the limit. Never here: where the whole text is kept.
+
+/// A text as a model gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Truncated {
+    pub text: String,
+    pub truncated: bool,
+    /// How many characters of the original are not in `text`.
+    pub omitted: usize,
+}
+
+/// The length of the notice depends on the number in it, which depends on the length of the notice.
+const ROUNDS: usize = 4;
+
+/// Keeps at most `limit` characters: three fifths of the room for the head, the rest for the tail.
+pub fn truncate(text: &str, limit: usize) -> Truncated {
+    // A text has at least as many bytes as characters.
+    let length = if text.len() <= limit {
+        text.len()
+    } else {
+        text.chars().count()
+    };
+    if length <= limit {
+        return Truncated {
+            text: text.to_owned(),
+            truncated: false,
+            omitted: 0,
+        };
+    }
+    let (mut head, mut tail) = (0, 0);
+    let mut notice = String::new();
+    for _ in 0..ROUNDS {
+        notice = notice_of(length - head - tail);
+        let room = limit.saturating_sub(notice.len());
+        if room == 0 {
+            return Truncated {
+                text: notice.chars().take(limit).collect(),
+                truncated: true,
+                omitted: length,
+            };
+        }
+        let sizes = (room * 3 / 5, room - room * 3 / 5);
+        if sizes == (head, tail) {
+            break;
+        }
+        (head, tail) = sizes;
+    }
+    let mut cut = String::with_capacity(text.len().min(4 * limit));
+    cut.push_str(first(text, head));
+    cut.push_str(&notice);
+    cut.push_str(last(text, tail));
+    // Should the rounds not have settled, the notice may be one digit too long.
+    if let Some((end, _)) = cut.char_indices().nth(limit) {
+        cut.truncate(end);
+    }
+    Truncated {
+        text: cut,
+        truncated: true,
+        omitted: length - head - tail,
+    }
+}
+
+/// ASCII only, so that its bytes are its characters.
+fn notice_of(omitted: usize) -> String {
+    format!("\n\n... [{omitted} characters truncated] ...\n\n")
+}
+
+fn first(text: &str, count: usize) -> &str {
+    let end = text
+        .char_indices()
+        .nth(count)
+        .map_or(text.len(), |(at, _)| at);
+    &text[..end]
+}
+
+fn last(text: &str, count: usize) -> &str {
+    let begin = match count {
+        0 => text.len(),
+        count => text
+            .char_indices()
+            .rev()
+            .nth(count - 1)
+            .map_or(0, |(at, _)| at),
+    };
+    &text[begin..]
+}
