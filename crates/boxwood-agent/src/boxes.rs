@@ -1,12 +1,14 @@
 //! Where the boxes are: in this process, or behind a connection. The tools do not know which.
 
 use boxwood_api::{
-    CreateSkillRequest, EditTextRequest, EditedText, ErrorCode, ErrorDetail, ExecExit, FileList,
-    GlobMatches, GlobRequest, GrepMatches, GrepRequest, ReadTextRequest, SessionId, SessionInfo,
-    SkillDetail, SkillInfo, SpecRequest, Status, TextSlice, WriteTextRequest, WrittenText,
+    BackendReport, CreateSkillRequest, EditTextRequest, EditedText, ErrorCode, ErrorDetail,
+    ExecExit, FileList, GlobMatches, GlobRequest, GrepMatches, GrepRequest, ReadTextRequest,
+    SessionId, SessionInfo, SkillDetail, SkillInfo, SpecRequest, Status, TextSlice,
+    WriteTextRequest, WrittenText,
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use tokio::io::AsyncRead;
 
 /// What a runtime answers, or why it does not.
 pub type Answer<T> = Result<T, BoxesError>;
@@ -57,12 +59,18 @@ pub struct Begun {
     pub command: Box<dyn Command>,
 }
 
+/// Bytes of any number, read as they are needed.
+pub type Content = Box<dyn AsyncRead + Send + Unpin>;
+
 /// One runtime. Every request has passed no judgement yet: the runtime's own door does that.
 pub trait Boxes: Send + Sync + 'static {
     /// Whether paths of the host mean the same there as here.
     fn shares_filesystem(&self) -> bool;
 
     fn status(&self) -> BoxFuture<'_, Answer<Status>>;
+
+    /// Every backend it has, and why one of them is not available. Quick: of the last look.
+    fn backends(&self) -> BoxFuture<'_, Answer<Vec<BackendReport>>>;
 
     fn sessions(&self) -> BoxFuture<'_, Answer<Vec<SessionInfo>>>;
 
@@ -94,6 +102,17 @@ pub trait Boxes: Send + Sync + 'static {
         id: &'a SessionId,
         wish: WriteTextRequest,
     ) -> BoxFuture<'a, Answer<WrittenText>>;
+
+    /// A whole file of any size, with the directories above it.
+    fn write_stream<'a>(
+        &'a self,
+        id: &'a SessionId,
+        path: &'a str,
+        content: Content,
+    ) -> BoxFuture<'a, Answer<()>>;
+
+    /// One file. That it is not there is no failure.
+    fn remove<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<()>>;
 
     fn edit_text<'a>(
         &'a self,

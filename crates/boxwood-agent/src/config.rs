@@ -24,6 +24,9 @@ pub const BUILT_IN_PROFILES: [&str; 4] = [
 ];
 
 const OUTPUT_LIMIT_CHARS: usize = 4_000;
+
+/// An image may have to come from far away first.
+const START_TIMEOUT_SEC: u64 = 60;
 const MOST_OUTPUT_LIMIT_CHARS: u64 = 1_000_000;
 const LONGEST_GUIDANCE: usize = 64 * 1024;
 
@@ -62,6 +65,8 @@ pub struct AgentSettings {
     pub guidance: Option<String>,
     /// How long a command may run that does not say.
     pub tool_timeout_sec: u64,
+    /// How long a box may take to start. Every call has its own time and this.
+    pub start_timeout_sec: u64,
 }
 
 impl Default for AgentSettings {
@@ -81,6 +86,7 @@ impl Default for AgentSettings {
             forced_template: None,
             guidance: None,
             tool_timeout_sec: DEFAULT_TIMEOUT_SEC,
+            start_timeout_sec: START_TIMEOUT_SEC,
         }
     }
 }
@@ -201,6 +207,7 @@ impl BoxSection {
                 .map_err(ConfigError::Template)?,
             guidance: self.guidance()?,
             tool_timeout_sec: DEFAULT_TIMEOUT_SEC,
+            start_timeout_sec: START_TIMEOUT_SEC,
         })
     }
 

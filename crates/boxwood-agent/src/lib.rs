@@ -4,26 +4,44 @@
 //! that a model can read. Never here: isolation, judgement of mounts and limits, HTTP, MCP.
 #![forbid(unsafe_code)]
 
+mod activation;
+mod agent;
 mod arguments;
 mod boxes;
+mod collected;
 mod config;
+mod default_workspace;
 mod environment;
+mod error;
 mod guidance;
+mod kept_output;
 pub mod paths;
+mod progress;
+pub mod python_env;
 mod realpath;
 mod results;
 mod ring;
 pub mod schemas;
+mod skills;
+mod spec;
+mod state;
 pub mod template;
+mod tools;
 mod truncate;
+pub mod workspace;
 
+pub use agent::Agent;
 pub use arguments::{
     ActivateArgs, Args, ArgumentError, EditArgs, ExecArgs, GlobArgs, GrepArgs, ReadArgs,
     RegisterSkillArgs, WriteArgs, check,
 };
-pub use boxes::{Answer, Begun, Boxes, BoxesError, Command, Running};
+pub use boxes::{Answer, Begun, Boxes, BoxesError, Command, Content, Running};
 pub use config::{AgentSettings, BUILT_IN_PROFILES, BoxSection, ConfigError};
+pub use default_workspace::WorkspaceError;
+pub use error::ToolError;
 pub use guidance::guidance;
+pub use progress::{NoProgress, Progress, Stream};
 pub use ring::{ErrorRing, RECENT_ERRORS};
+pub use schemas::tools;
 pub use template::{Template, TemplateError};
 pub use truncate::{Truncated, truncate};

@@ -23,9 +23,15 @@ pub fn truncate(text: &str, limit: usize) -> Truncated {
     } else {
         text.chars().count()
     };
+    truncate_ends(text, text, length, limit)
+}
+
+/// As [`truncate`], for a text of `length` characters of which only both ends are there: at least
+/// `limit` characters of each, or all there are.
+pub(crate) fn truncate_ends(begin: &str, end: &str, length: usize, limit: usize) -> Truncated {
     if length <= limit {
         return Truncated {
-            text: text.to_owned(),
+            text: begin.to_owned(),
             truncated: false,
             omitted: 0,
         };
@@ -48,10 +54,10 @@ pub fn truncate(text: &str, limit: usize) -> Truncated {
         }
         (head, tail) = sizes;
     }
-    let mut cut = String::with_capacity(text.len().min(4 * limit));
-    cut.push_str(first(text, head));
+    let mut cut = String::with_capacity(begin.len().min(4 * limit));
+    cut.push_str(first(begin, head));
     cut.push_str(&notice);
-    cut.push_str(last(text, tail));
+    cut.push_str(last(end, tail));
     // Should the rounds not have settled, the notice may be one digit too long.
     if let Some((end, _)) = cut.char_indices().nth(limit) {
         cut.truncate(end);

@@ -1,0 +1,168 @@
+//! Which skills a conversation has activated.
+//!
+//! Comes in: what the platform says in the query, and what `activate` did before. Goes out: names.
+//! Never here: whether a skill exists, or may be seen.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use boxwood_api::{AgentQuery, SessionId};
+use serde_json::Value;
+
+/// So many conversations are remembered; the oldest are forgotten first.
+const MOST: usize = 1024;
+
+/// The query within its session, or the session alone where the platform does not number queries.
+type Key = (SessionId, Option<String>);
+
+#[derive(Default)]
+pub(crate) struct Activations {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    names: HashMap<Key, BTreeSet<String>>,
+    /// In the order in which they came.
+    order: VecDeque<Key>,
+}
+
+impl Activations {
+    pub(crate) fn add(&self, session: &SessionId, query: &AgentQuery, skill: &str) {
+        let key = key(session, query);
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if !inner.names.contains_key(&key) {
+            while inner.order.len() >= MOST {
+                let Some(oldest) = inner.order.pop_front() else {
+                    break;
+                };
+                inner.names.remove(&oldest);
+            }
+            inner.order.push_back(key.clone());
+        }
+        inner.names.entry(key).or_default().insert(skill.to_owned());
+    }
+
+    /// What the platform says is active, and what was activated here.
+    pub(crate) fn of(&self, session: &SessionId, query: &AgentQuery) -> BTreeSet<String> {
+        let mut names = named(query.variables.get("_activated_skills")).unwrap_or_default();
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(more) = inner.names.get(&key(session, query)) {
+            names.extend(more.iter().cloned());
+        }
+        names
+    }
+}
+
+/// The skills that the conversation's pipeline allows; `None` allows all.
+pub(crate) fn bound(query: &AgentQuery) -> Option<BTreeSet<String>> {
+    match query.variables.get("_pipeline_bound_skills") {
+        list @ Some(Value::Array(_)) => named(list),
+        _ => None,
+    }
+}
+
+/// A list of names, or a map whose keys they are, as some platforms keep it.
+fn named(value: Option<&Value>) -> Option<BTreeSet<String>> {
+    match value? {
+        Value::Array(items) => Some(
+            items
+                .iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect(),
+        ),
+        Value::Object(map) => Some(map.keys().cloned().collect()),
+        _ => None,
+    }
+}
+
+/// A query's number as text, where it has one.
+pub(crate) fn query_id(query: &AgentQuery) -> Option<String> {
+    match query.query_id.as_ref()? {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+fn key(session: &SessionId, query: &AgentQuery) -> Key {
+    (session.clone(), query_id(query))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn session(name: &str) -> SessionId {
+        SessionId::new(name).expect("a legal id")
+    }
+
+    fn query(json: Value) -> AgentQuery {
+        serde_json::from_value(json).expect("a query")
+    }
+
+    #[test]
+    fn an_activation_is_the_querys_own() {
+        let activations = Activations::default();
+        let first = query(json!({"query_id": 7}));
+        activations.add(&session("person_a"), &first, "csv");
+        assert!(activations.of(&session("person_a"), &first).contains("csv"));
+        let later = query(json!({"query_id": 8}));
+        assert!(activations.of(&session("person_a"), &later).is_empty());
+        // Another platform may count from one as well.
+        assert!(activations.of(&session("person_b"), &first).is_empty());
+    }
+
+    #[test]
+    fn without_a_query_number_the_session_counts() {
+        let activations = Activations::default();
+        let unnumbered = query(json!({}));
+        activations.add(&session("person_a"), &unnumbered, "csv");
+        assert!(
+            activations
+                .of(&session("person_a"), &unnumbered)
+                .contains("csv")
+        );
+    }
+
+    #[test]
+    fn the_platform_may_name_them_in_a_list_or_a_map() {
+        let activations = Activations::default();
+        for value in [json!(["csv", 3]), json!({"csv": {"any": "thing"}})] {
+            let query = query(json!({"variables": {"_activated_skills": value}}));
+            let names = activations.of(&session("s"), &query);
+            assert_eq!(names.into_iter().collect::<Vec<_>>(), ["csv"]);
+        }
+    }
+
+    #[test]
+    fn only_a_list_binds_a_pipeline() {
+        let bound_by = |value| {
+            bound(&query(
+                json!({"variables": {"_pipeline_bound_skills": value}}),
+            ))
+        };
+        assert_eq!(bound_by(json!(null)), None);
+        assert_eq!(bound_by(json!([])), Some(BTreeSet::new()));
+        assert_eq!(
+            bound_by(json!(["a"])),
+            Some(BTreeSet::from(["a".to_owned()]))
+        );
+    }
+
+    #[test]
+    fn what_is_remembered_has_an_end() {
+        let activations = Activations::default();
+        let numbered = |number: usize| query(json!({"query_id": number}));
+        for number in 0..=MOST {
+            activations.add(&session("s"), &numbered(number), "csv");
+        }
+        assert!(activations.of(&session("s"), &numbered(0)).is_empty());
+        assert!(activations.of(&session("s"), &numbered(1)).contains("csv"));
+        let inner = activations.inner.lock().expect("not poisoned");
+        assert_eq!((inner.names.len(), inner.order.len()), (MOST, MOST));
+    }
+}

@@ -1,0 +1,286 @@
+//! One stream of a command, as it comes.
+//!
+//! Comes in: bytes. Goes out: the head and the tail that a model may see, and, where they are not all,
+//! the whole in a file to be put into the box. Never here: more in memory than that, however much a
+//! command writes.
+
+use std::io::Write as _;
+
+use tempfile::{SpooledData, SpooledTempFile};
+
+use crate::boxes::Content;
+use crate::truncate::{Truncated, truncate_ends};
+
+/// So much of a stream is kept beyond what is shown.
+pub(crate) const MOST_KEPT_BYTES: u64 = 16 * 1024 * 1024;
+
+/// A stream that is no longer than this never touches a disk.
+const IN_MEMORY_BYTES: usize = 64 * 1024;
+
+/// How much of the tail may pile up, in bytes for each character wanted, before it is cut again.
+const SLACK: usize = 8;
+
+pub(crate) struct Collected {
+    limit: usize,
+    decoder: Decoder,
+    /// The first `limit` characters.
+    head: String,
+    /// The last `limit` characters, and perhaps some before them.
+    tail: String,
+    chars: usize,
+    bytes: u64,
+    whole: Whole,
+}
+
+/// The stream's own bytes.
+enum Whole {
+    Kept {
+        file: SpooledTempFile,
+        bytes: u64,
+    },
+    /// There is no place for it here.
+    Lost {
+        why: String,
+    },
+}
+
+/// A stream that was longer than what is shown.
+pub(crate) enum Kept {
+    File {
+        content: Content,
+        /// Whether it had more than is kept.
+        cut: bool,
+        bytes: u64,
+    },
+    Lost {
+        why: String,
+    },
+}
+
+impl Collected {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            decoder: Decoder::default(),
+            head: String::new(),
+            tail: String::new(),
+            chars: 0,
+            bytes: 0,
+            whole: Whole::Kept {
+                file: SpooledTempFile::new(IN_MEMORY_BYTES),
+                bytes: 0,
+            },
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Takes what has come, and tells it as text.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> String {
+        self.bytes += bytes.len() as u64;
+        self.keep(bytes);
+        let text = self.decoder.text(bytes);
+        self.show(&text);
+        text
+    }
+
+    /// The stream has ended: what is shown of it, and the whole where that is not all.
+    pub(crate) fn finish(mut self) -> (Truncated, Option<Kept>) {
+        let rest = self.decoder.rest();
+        self.show(&rest);
+        let shown = truncate_ends(&self.head, &self.tail, self.chars, self.limit);
+        let kept = shown.truncated.then(|| kept(self.whole, self.bytes));
+        (shown, kept)
+    }
+
+    fn show(&mut self, text: &str) {
+        let count = text.chars().count();
+        if self.chars < self.limit {
+            self.head.extend(text.chars().take(self.limit - self.chars));
+        }
+        self.chars += count;
+        if count >= self.limit {
+            self.tail.clear();
+            self.tail.push_str(last(text, self.limit));
+            return;
+        }
+        self.tail.push_str(text);
+        if self.tail.len() > SLACK * self.limit {
+            self.tail = last(&self.tail, self.limit).to_owned();
+        }
+    }
+
+    /// Writes go to memory or to the page cache, a few pages at a time, so no thread is set aside.
+    fn keep(&mut self, bytes: &[u8]) {
+        let Whole::Kept { file, bytes: kept } = &mut self.whole else {
+            return;
+        };
+        let room = usize::try_from(MOST_KEPT_BYTES - *kept).unwrap_or(usize::MAX);
+        let bytes = &bytes[..bytes.len().min(room)];
+        match file.write_all(bytes) {
+            Ok(()) => *kept += bytes.len() as u64,
+            Err(error) => {
+                self.whole = Whole::Lost {
+                    why: error.to_string(),
+                }
+            }
+        }
+    }
+}
+
+fn kept(whole: Whole, total: u64) -> Kept {
+    let (file, bytes) = match whole {
+        Whole::Kept { file, bytes } => (file, bytes),
+        Whole::Lost { why } => return Kept::Lost { why },
+    };
+    let content: std::io::Result<Content> = match file.into_inner() {
+        SpooledData::InMemory(mut memory) => {
+            memory.set_position(0);
+            Ok(Box::new(memory))
+        }
+        SpooledData::OnDisk(file) => rewound(file),
+    };
+    match content {
+        Ok(content) => Kept::File {
+            content,
+            cut: bytes < total,
+            bytes,
+        },
+        Err(error) => Kept::Lost {
+            why: error.to_string(),
+        },
+    }
+}
+
+fn rewound(mut file: std::fs::File) -> std::io::Result<Content> {
+    std::io::Seek::rewind(&mut file)?;
+    Ok(Box::new(tokio::fs::File::from_std(file)))
+}
+
+fn last(text: &str, count: usize) -> &str {
+    let begin = match count {
+        0 => text.len(),
+        count => text
+            .char_indices()
+            .rev()
+            .nth(count - 1)
+            .map_or(0, |(at, _)| at),
+    };
+    &text[begin..]
+}
+
+/// Bytes to text, piece by piece; a character may be cut between two pieces.
+#[derive(Default)]
+struct Decoder {
+    /// The beginning of a character whose end has not come yet: three bytes at most.
+    begun: Vec<u8>,
+}
+
+impl Decoder {
+    fn text(&mut self, bytes: &[u8]) -> String {
+        let mut joined = std::mem::take(&mut self.begun);
+        joined.extend_from_slice(bytes);
+        let mut text = String::with_capacity(joined.len());
+        let mut rest = joined.as_slice();
+        loop {
+            let error = match std::str::from_utf8(rest) {
+                Ok(valid) => {
+                    text.push_str(valid);
+                    return text;
+                }
+                Err(error) => error,
+            };
+            let (valid, broken) = rest.split_at(error.valid_up_to());
+            text.push_str(&String::from_utf8_lossy(valid));
+            let Some(length) = error.error_len() else {
+                self.begun = broken.to_vec();
+                return text;
+            };
+            text.push(char::REPLACEMENT_CHARACTER);
+            rest = &broken[length..];
+        }
+    }
+
+    /// A character that never ended.
+    fn rest(&mut self) -> String {
+        String::from_utf8_lossy(&std::mem::take(&mut self.begun)).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+    use crate::truncate::truncate;
+
+    fn collected(pieces: &[Vec<u8>], limit: usize) -> (String, Truncated, Option<Kept>) {
+        let mut stream = Collected::new(limit);
+        let told = pieces.iter().map(|piece| stream.take(piece)).collect();
+        let (shown, kept) = stream.finish();
+        (told, shown, kept)
+    }
+
+    async fn content(kept: Option<Kept>) -> (Vec<u8>, bool) {
+        let Some(Kept::File {
+            mut content,
+            cut,
+            bytes,
+        }) = kept
+        else {
+            panic!("nothing was kept");
+        };
+        let mut read = Vec::new();
+        content.read_to_end(&mut read).await.expect("readable");
+        assert_eq!(read.len() as u64, bytes);
+        (read, cut)
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_show_what_the_whole_would(
+            bytes in proptest::collection::vec(any::<u8>(), 0..600),
+            text in "[a-zäß€🦀\\n]{0,300}",
+            size in 1_usize..40,
+            limit in 0_usize..120,
+        ) {
+            for whole in [bytes, text.into_bytes()] {
+                let pieces: Vec<Vec<u8>> = whole.chunks(size).map(<[u8]>::to_vec).collect();
+                let (_, shown, kept) = collected(&pieces, limit);
+                let expected = truncate(&String::from_utf8_lossy(&whole), limit);
+                prop_assert_eq!(&shown, &expected);
+                prop_assert_eq!(kept.is_some(), expected.truncated);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_told_on_the_way_is_whole_characters() {
+        let crab = "🦀".as_bytes();
+        let pieces = [crab[..1].to_vec(), crab[1..3].to_vec(), crab[3..].to_vec()];
+        let (told, shown, _) = collected(&pieces, 10);
+        assert_eq!((told.as_str(), shown.text.as_str()), ("🦀", "🦀"));
+    }
+
+    #[tokio::test]
+    async fn the_whole_is_kept_byte_by_byte() {
+        let whole: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[0]).collect();
+        let pieces: Vec<Vec<u8>> = whole.chunks(8_192).map(<[u8]>::to_vec).collect();
+        let (_, shown, kept) = collected(&pieces, 100);
+        assert!(shown.truncated);
+        assert_eq!(content(kept).await, (whole, false));
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_has_an_end() {
+        let piece = vec![b'x'; 1 << 20];
+        let pieces = vec![piece; 17];
+        let (_, shown, kept) = collected(&pieces, 100);
+        assert_eq!(shown.text.chars().count(), 100);
+        let (read, cut) = content(kept).await;
+        assert_eq!((read.len() as u64, cut), (MOST_KEPT_BYTES, true));
+    }
+}

@@ -1,0 +1,172 @@
+//! Outputs that were too long to show, kept in the box for a while.
+//!
+//! Comes in: a stream's whole. Goes out: the path at which `read` finds it. Never here: what is shown.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use boxwood_api::{ErrorCode, FileKind, SessionId};
+
+use crate::boxes::{Answer, Boxes};
+use crate::collected::{Kept, MOST_KEPT_BYTES};
+use crate::paths::KEPT_OUTPUT;
+use crate::progress::Stream;
+
+/// So many commands' outputs are kept in one box.
+const MOST_COMMANDS: usize = 16;
+
+/// They share the box's memory or disk with its programs.
+const MOST_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Keeping must not hold up the result.
+pub(crate) const LONGEST: Duration = Duration::from_secs(15);
+
+/// The highest number taken from names in the box, which anything in it can write.
+const HIGHEST_NUMBER: u64 = 1 << 40;
+
+/// Numbers for outputs, each given once.
+#[derive(Default)]
+pub(crate) struct Numbers(AtomicU64);
+
+impl Numbers {
+    fn next_above(&self, seen: u64) -> u64 {
+        self.0.fetch_max(seen, Ordering::Relaxed);
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// Where the streams of one command are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    pub(crate) stdout: Option<String>,
+    pub(crate) stderr: Option<String>,
+    /// Where they are, for the model.
+    pub(crate) notices: Vec<String>,
+}
+
+/// Puts what was not shown into the box. A failure is only a notice: the result stands without it.
+pub(crate) async fn keep(
+    boxes: &dyn Boxes,
+    session: &SessionId,
+    numbers: &Numbers,
+    streams: [(Stream, Option<Kept>); 2],
+) -> Places {
+    let mut places = Places::default();
+    let streams: Vec<(Stream, Kept)> = streams
+        .into_iter()
+        .filter_map(|(stream, kept)| Some((stream, kept?)))
+        .collect();
+    if streams.is_empty() {
+        return places;
+    }
+    let coming = streams
+        .iter()
+        .map(|(_, kept)| match kept {
+            Kept::File { bytes, .. } => *bytes,
+            Kept::Lost { .. } => 0,
+        })
+        .sum();
+    let deadline = tokio::time::Instant::now() + LONGEST;
+    let number = match tokio::time::timeout_at(deadline, room(boxes, session, coming)).await {
+        Ok(Ok(seen)) => numbers.next_above(seen),
+        Ok(Err(error)) => {
+            places.notices.push(not_kept(&error.message));
+            return places;
+        }
+        Err(_) => {
+            places
+                .notices
+                .push(not_kept("the box did not answer in time"));
+            return places;
+        }
+    };
+    for (stream, kept) in streams {
+        let (content, cut) = match kept {
+            Kept::File { content, cut, .. } => (content, cut),
+            Kept::Lost { why } => {
+                places.notices.push(not_kept(&why));
+                continue;
+            }
+        };
+        let path = format!("{KEPT_OUTPUT}/{number}.{}", word(stream));
+        let writing = boxes.write_stream(session, &path, content);
+        match tokio::time::timeout_at(deadline, writing).await {
+            Ok(Ok(())) => {
+                places.notices.push(found_at(&path, cut));
+                match stream {
+                    Stream::Stdout => places.stdout = Some(path),
+                    Stream::Stderr => places.stderr = Some(path),
+                }
+            }
+            Ok(Err(error)) => places.notices.push(not_kept(&error.message)),
+            Err(_) => places
+                .notices
+                .push(not_kept("the box did not answer in time")),
+        }
+    }
+    places
+}
+
+/// Removes the oldest outputs until another fits. Tells the highest number there.
+async fn room(boxes: &dyn Boxes, session: &SessionId, coming: u64) -> Answer<u64> {
+    let listed = match boxes.list(session, KEPT_OUTPUT).await {
+        Ok(listed) => listed.entries,
+        Err(error) if error.code == ErrorCode::NotFound => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let mut by_number: BTreeMap<u64, Vec<(String, u64)>> = BTreeMap::new();
+    for entry in listed {
+        if entry.kind == FileKind::File
+            && let Some(number) = number_of(&entry.name)
+        {
+            by_number
+                .entry(number)
+                .or_default()
+                .push((entry.path, entry.size));
+        }
+    }
+    let highest = by_number.keys().next_back().copied().unwrap_or(0);
+    let mut bytes: u64 = by_number.values().flatten().map(|(_, size)| size).sum();
+    while by_number.len() >= MOST_COMMANDS || bytes.saturating_add(coming) > MOST_BYTES {
+        let Some((_, files)) = by_number.pop_first() else {
+            break;
+        };
+        for (path, size) in files {
+            boxes.remove(session, &path).await?;
+            bytes = bytes.saturating_sub(size);
+        }
+    }
+    Ok(highest)
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    let (number, stream) = name.split_once('.')?;
+    if !matches!(stream, "stdout" | "stderr") {
+        return None;
+    }
+    number
+        .parse()
+        .ok()
+        .filter(|number| *number <= HIGHEST_NUMBER)
+}
+
+fn word(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    }
+}
+
+fn found_at(path: &str, cut: bool) -> String {
+    let what = if cut {
+        format!("the first {} MiB of the output are", MOST_KEPT_BYTES >> 20)
+    } else {
+        "the whole output is".to_owned()
+    };
+    format!("{what} in {path}; read it with the read tool, offset and limit")
+}
+
+fn not_kept(why: &str) -> String {
+    format!("the whole output could not be kept: {why}")
+}

@@ -1,0 +1,69 @@
+//! Which skills a conversation may see and use.
+
+use std::collections::BTreeSet;
+
+use boxwood_api::{AgentQuery, MAX_SKILLS, SkillInfo};
+
+use crate::activation;
+
+/// What a conversation has of the store.
+#[derive(Debug, Default)]
+pub(crate) struct Skills {
+    pub(crate) visible: BTreeSet<String>,
+    /// Those of them that exist; a name that has gone from the store is activated no more.
+    pub(crate) activated: BTreeSet<String>,
+}
+
+/// Those that the conversation's pipeline allows, in the store's order.
+pub(crate) fn visible(all: Vec<SkillInfo>, query: &AgentQuery) -> Vec<SkillInfo> {
+    let bound = activation::bound(query);
+    all.into_iter()
+        .filter(|skill| {
+            bound
+                .as_ref()
+                .is_none_or(|bound| bound.contains(&skill.name))
+        })
+        .collect()
+}
+
+impl Skills {
+    pub(crate) fn new(
+        all: Vec<SkillInfo>,
+        query: &AgentQuery,
+        mut activated: BTreeSet<String>,
+    ) -> Self {
+        activated.retain(|name| all.iter().any(|skill| skill.name == *name));
+        let visible = visible(all, query)
+            .into_iter()
+            .map(|skill| skill.name)
+            .collect();
+        Self { visible, activated }
+    }
+
+    /// The names for a box's mounts, activated ones first; a box takes only so many.
+    pub(crate) fn mounted(&self) -> Mounted {
+        let mut names: Vec<String> = self.activated.iter().cloned().collect();
+        names.extend(self.visible.difference(&self.activated).cloned());
+        let left_out = names.len().saturating_sub(MAX_SKILLS);
+        names.truncate(MAX_SKILLS);
+        Mounted { names, left_out }
+    }
+}
+
+pub(crate) struct Mounted {
+    pub(crate) names: Vec<String>,
+    pub(crate) left_out: usize,
+}
+
+impl Mounted {
+    /// What the model should know about those that are missing.
+    pub(crate) fn notice(&self) -> Option<String> {
+        (self.left_out > 0).then(|| {
+            format!(
+                "a box has at most {MAX_SKILLS} skills mounted; {} more are left out until they are \
+                 activated",
+                self.left_out
+            )
+        })
+    }
+}

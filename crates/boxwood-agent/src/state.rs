@@ -1,0 +1,111 @@
+//! Whether tools can be used now, and if not, which of three things is wrong.
+//!
+//! Comes in: the settings, and what the runtime says of itself. Goes out: a state with its reason and
+//! its fix. Never here: anything done instead. There is no way around a box.
+
+use boxwood_api::{AgentState, BackendReport, Status, Unavailable};
+
+use crate::boxes::BoxesError;
+use crate::config::AgentSettings;
+
+/// What a look at the runtime came to.
+pub(crate) struct Look {
+    pub(crate) trouble: Option<Unavailable>,
+    /// What it says of itself, where it answered.
+    pub(crate) runtime: Option<Status>,
+}
+
+impl Look {
+    pub(crate) fn state(&self) -> AgentState {
+        self.trouble
+            .as_ref()
+            .map_or(AgentState::Ready, |trouble| trouble.state)
+    }
+}
+
+pub(crate) fn disabled() -> Unavailable {
+    Unavailable {
+        state: AgentState::Disabled,
+        reason: "Box runtime is disabled in config (box.enabled = false)".to_owned(),
+        fix: "set box.enabled = true, or BOX__ENABLED=true in the environment, and restart"
+            .to_owned(),
+    }
+}
+
+/// The runtime could not be reached; `why` is what the connection says.
+pub(crate) fn unreachable(why: &str) -> Unavailable {
+    Unavailable {
+        state: AgentState::Unavailable,
+        reason: format!("Box runtime is not available: {why}"),
+        fix: "start the runtime, or correct box.runtime.endpoint; the connection is tried again \
+              by itself"
+            .to_owned(),
+    }
+}
+
+/// It answered a question about itself with an error, or not at all.
+pub(crate) fn no_answer(error: &BoxesError) -> Unavailable {
+    let mut trouble = unreachable(&error.message);
+    if let Some(hint) = &error.hint {
+        trouble.fix.clone_from(hint);
+    }
+    trouble
+}
+
+/// What is wrong with the backend that the agent's boxes would get, if anything is.
+pub(crate) fn backend_trouble(
+    settings: &AgentSettings,
+    status: &Status,
+    backends: &[BackendReport],
+) -> Option<Unavailable> {
+    let wanted = wanted_backend(settings);
+    let name = wanted.or(status.backend.name.as_deref());
+    let report = backends
+        .iter()
+        .find(|report| wanted.map_or(report.chosen, |wanted| report.name == wanted))
+        .or_else(|| {
+            backends
+                .iter()
+                .find(|report| Some(report.name.as_str()) == name)
+        });
+    let usable = match (wanted, report) {
+        (_, Some(report)) => report.available,
+        (None, None) => status.backend.available,
+        // Named, and the runtime has never heard of it.
+        (Some(_), None) => false,
+    };
+    (!usable).then(|| unusable(name, report))
+}
+
+/// `None` leaves the choice to the runtime.
+pub(crate) fn wanted_backend(settings: &AgentSettings) -> Option<&str> {
+    match settings.backend.trim() {
+        "" | "local" | "auto" => None,
+        name => Some(name),
+    }
+}
+
+fn unusable(name: Option<&str>, report: Option<&BackendReport>) -> Unavailable {
+    let reason = match name {
+        Some(name) => format!("Configured sandbox backend \"{name}\" is unavailable"),
+        None => "No supported sandbox backend (native / docker / podman / nsjail) is available"
+            .to_owned(),
+    };
+    let why = report.and_then(|report| report.reason.as_deref());
+    let fix = report.and_then(|report| report.fix.as_deref());
+    let fix = match (why, fix) {
+        (Some(why), Some(fix)) => format!("{why}: {fix}"),
+        (None, Some(fix)) => fix.to_owned(),
+        (Some(why), None) => {
+            format!("{why}: run `boxwood doctor` where the runtime is; it names the fix")
+        }
+        (None, None) => {
+            "run `boxwood doctor` where the runtime is; it names what is missing".to_owned()
+        }
+    };
+    Unavailable {
+        state: AgentState::BackendUnusable,
+        reason,
+        fix,
+    }
+}

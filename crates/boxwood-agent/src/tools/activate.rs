@@ -1,0 +1,70 @@
+//! `activate`: a skill's instructions, and the right to work in its package.
+
+use boxwood_api::SkillDetail;
+use serde_json::{Map, Value};
+
+use super::object;
+use super::scene::Scene;
+use crate::arguments::ActivateArgs;
+use crate::error::ToolError;
+use crate::paths::SKILLS;
+
+pub(super) async fn run(
+    scene: &Scene<'_>,
+    args: ActivateArgs,
+) -> Result<Map<String, Value>, ToolError> {
+    let name = args.skill_name.trim();
+    if name.is_empty() {
+        return Err(ToolError::rule("skill_name is required"));
+    }
+    // A skill that the pipeline does not show is not there: whether it exists is not for the model
+    // to find out.
+    if !scene.skills.visible.contains(name) {
+        return Err(unknown(scene, name));
+    }
+    let found = match scene.boxes.skill(name).await {
+        Ok(found) => found,
+        Err(error) => return Err(scene.agent.refusal(error).await),
+    };
+    let skill = found.ok_or_else(|| unknown(scene, name))?;
+    scene
+        .agent
+        .inner
+        .activations
+        .add(&scene.session, scene.query, name);
+    let mount = format!("{SKILLS}/{name}");
+    Ok(object([
+        ("ok", true.into()),
+        ("activated", true.into()),
+        ("skill_name", name.into()),
+        ("content", content(&skill, &mount).into()),
+        ("mount_path", mount.into()),
+    ]))
+}
+
+fn unknown(scene: &Scene<'_>, name: &str) -> ToolError {
+    let names: Vec<&str> = scene.skills.visible.iter().map(String::as_str).collect();
+    let names = if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    };
+    ToolError::rule(format!(
+        "Skill \"{name}\" not found. Available skills: {names}"
+    ))
+}
+
+/// What the model reads: how to reach the package, then the skill's own words.
+fn content(skill: &SkillDetail, mount: &str) -> String {
+    let info = &skill.skill;
+    format!(
+        "The skill \"{}\" is active. Its package is at {mount}; its instructions are below.\n\
+         - Paths in the instructions are relative to {mount}.\n\
+         - exec: set workdir to {mount}, or name files below it. One call may use one skill.\n\
+         - read, glob, grep: give paths below {mount}.\n\
+         - write, edit: change the skill itself, for every later conversation. The package is \
+         read-only for commands; put results under /workspace.\n\n\
+         # {}\n\n{}",
+        info.name, info.display_name, skill.instructions
+    )
+}

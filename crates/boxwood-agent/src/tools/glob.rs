@@ -1,0 +1,36 @@
+//! `glob`: files whose path fits a pattern, those changed last first.
+
+use boxwood_api::GlobRequest;
+use serde_json::{Map, Value};
+
+use super::object;
+use super::scene::Scene;
+use crate::arguments::GlobArgs;
+use crate::error::ToolError;
+use crate::paths::SkillAccess;
+
+const MOST_MATCHES: u64 = 100;
+
+pub(super) async fn run(
+    scene: &Scene<'_>,
+    args: GlobArgs,
+) -> Result<Map<String, Value>, ToolError> {
+    let place = scene.place(&args.path, SkillAccess::Look)?;
+    scene.open().await?;
+    let wish = GlobRequest {
+        pattern: args.pattern,
+        path: place.path().to_owned(),
+        limit: Some(MOST_MATCHES),
+        ignored: false,
+    };
+    let found = scene.boxes.glob(&scene.session, wish).await;
+    Ok(match scene.done(found).await? {
+        Ok(found) => object([
+            ("ok", true.into()),
+            ("matches", found.matches.into()),
+            ("total", found.total.into()),
+            ("truncated", found.truncated.into()),
+        ]),
+        Err(result) => result,
+    })
+}

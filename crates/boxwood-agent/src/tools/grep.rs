@@ -1,0 +1,56 @@
+//! `grep`: lines of files that fit a regular expression.
+
+use boxwood_api::{GrepMatch, GrepRequest};
+use serde_json::{Map, Value};
+
+use super::object;
+use super::scene::Scene;
+use crate::arguments::GrepArgs;
+use crate::error::ToolError;
+use crate::paths::SkillAccess;
+
+const MOST_MATCHES: u64 = 200;
+
+pub(super) async fn run(
+    scene: &Scene<'_>,
+    args: GrepArgs,
+) -> Result<Map<String, Value>, ToolError> {
+    let place = scene.place(&args.path, SkillAccess::Look)?;
+    scene.open().await?;
+    let wish = GrepRequest {
+        pattern: args.pattern,
+        path: place.path().to_owned(),
+        include: args.include,
+        file_type: args.file_type,
+        ignore_case: args.ignore_case,
+        limit: Some(MOST_MATCHES),
+        ignored: false,
+    };
+    let found = scene.boxes.grep(&scene.session, wish).await;
+    Ok(match scene.done(found).await? {
+        Ok(found) => object([
+            ("ok", true.into()),
+            (
+                "matches",
+                found
+                    .matches
+                    .into_iter()
+                    .map(shown)
+                    .collect::<Vec<_>>()
+                    .into(),
+            ),
+            ("total", found.total.into()),
+            ("truncated", found.truncated.into()),
+            ("files_searched", found.files_searched.into()),
+        ]),
+        Err(result) => result,
+    })
+}
+
+fn shown(found: GrepMatch) -> Value {
+    Value::Object(object([
+        ("file", found.file.into()),
+        ("line", found.line.into()),
+        ("content", found.content.into()),
+    ]))
+}

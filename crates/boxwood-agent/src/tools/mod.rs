@@ -1,0 +1,148 @@
+//! The eight tools.
+//!
+//! Comes in: a name, what the model wrote, and its conversation. Goes out: a result that says whether it
+//! worked, or which rule was broken. Never here: another place than the box. A tool that has no box
+//! does nothing.
+
+mod activate;
+mod edit;
+mod exec;
+mod glob;
+mod grep;
+mod read;
+mod register_skill;
+mod scene;
+mod skill_edit;
+mod write;
+
+use std::time::Duration;
+
+use boxwood_api::{ErrorCode, ToolAnswer, ToolCall};
+use serde_json::{Map, Value};
+
+use crate::agent::Agent;
+use crate::arguments::{self, Args, ArgumentError};
+use crate::boxes::BoxesError;
+use crate::error::ToolError;
+use crate::progress::Progress;
+use crate::state;
+use scene::Scene;
+
+/// No call is waited for longer than this, whatever the model asks for.
+const LONGEST_CALL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What a call came to, and what of it is worth remembering as a failure.
+pub(crate) struct Done {
+    pub(crate) answer: ToolAnswer,
+    pub(crate) failure: Option<ToolError>,
+}
+
+/// Calls a tool. Ends within the tool's time and the time a box may take to start, also when the
+/// runtime hangs.
+pub(crate) async fn call(
+    agent: &Agent,
+    name: &str,
+    call: &ToolCall,
+    progress: &dyn Progress,
+) -> Result<Done, ToolError> {
+    let Some(boxes) = agent.boxes() else {
+        return Err(state::disabled().into());
+    };
+    let args = arguments::check(name, &call.arguments)?;
+    let scope = agent.scope(&call.query)?;
+    let longest = longest(agent, &args);
+    let run = async {
+        let scene = Scene::set(agent, boxes.as_ref(), &call.query, scope, progress).await?;
+        run(&scene, args).await
+    };
+    tokio::time::timeout(longest, run)
+        .await
+        .unwrap_or_else(|_| Err(ToolError::late(longest)))
+}
+
+async fn run(scene: &Scene<'_>, args: Args) -> Result<Done, ToolError> {
+    let result = match args {
+        Args::Exec(args) => return exec::run(scene, args).await,
+        Args::Read(args) => read::run(scene, args).await?,
+        Args::Write(args) => write::run(scene, args).await?,
+        Args::Edit(args) => edit::run(scene, args).await?,
+        Args::Glob(args) => glob::run(scene, args).await?,
+        Args::Grep(args) => grep::run(scene, args).await?,
+        Args::Activate(args) => activate::run(scene, args).await?,
+        Args::RegisterSkill(args) => register_skill::run(scene, args).await?,
+    };
+    Ok(Done {
+        answer: scene.answer(result),
+        failure: None,
+    })
+}
+
+/// The tool's own time, the start of a box before it, and a moment for what comes after a command.
+fn longest(agent: &Agent, args: &Args) -> Duration {
+    let settings = agent.settings();
+    let own = match args {
+        Args::Exec(args) => {
+            Duration::from_secs(exec::timeout_sec(settings, args)).saturating_add(exec::AFTERWARDS)
+        }
+        _ => Duration::from_secs(settings.tool_timeout_sec),
+    };
+    own.saturating_add(Duration::from_secs(settings.start_timeout_sec))
+        .min(LONGEST_CALL)
+}
+
+/// What did not work in the box is a result; what kept it from being tried is an error.
+enum Failed {
+    Result(Map<String, Value>),
+    Error(BoxesError),
+}
+
+fn failed(error: BoxesError) -> Failed {
+    let tried = match error.code {
+        ErrorCode::ValidationError
+        | ErrorCode::NotFound
+        | ErrorCode::Forbidden
+        | ErrorCode::PayloadTooLarge
+        // A full disk, as a rule.
+        | ErrorCode::Capacity => true,
+        ErrorCode::SessionNotFound
+        | ErrorCode::ManagedProcessNotFound
+        | ErrorCode::SessionConflict
+        | ErrorCode::ManagedProcessConflict
+        | ErrorCode::BackendUnavailable
+        | ErrorCode::InternalError
+        | ErrorCode::SessionGone
+        | ErrorCode::ImageNotFound
+        | ErrorCode::Unauthorized
+        | ErrorCode::Timeout
+        | ErrorCode::ReplayGone => false,
+    };
+    if error.reached && tried {
+        Failed::Result(not_done(error.message))
+    } else {
+        Failed::Error(error)
+    }
+}
+
+impl From<ArgumentError> for ToolError {
+    fn from(error: ArgumentError) -> Self {
+        let code = match error {
+            ArgumentError::UnknownTool { .. } => ErrorCode::NotFound,
+            _ => ErrorCode::ValidationError,
+        };
+        Self {
+            code,
+            ..Self::rule(error.to_string())
+        }
+    }
+}
+
+fn not_done(error: impl Into<String>) -> Map<String, Value> {
+    object([("ok", Value::Bool(false)), ("error", error.into().into())])
+}
+
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
+    fields
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}

@@ -1,0 +1,79 @@
+//! `read`: some lines of a file, or the names in a directory.
+
+use boxwood_api::{ReadTextRequest, TextSlice};
+use serde_json::{Map, Value};
+
+use super::object;
+use super::scene::Scene;
+use crate::arguments::ReadArgs;
+use crate::error::ToolError;
+use crate::paths::SkillAccess;
+
+/// More than this at once only fills the model's window.
+const MOST_BYTES: u64 = 256 * 1024;
+
+pub(super) async fn run(
+    scene: &Scene<'_>,
+    args: ReadArgs,
+) -> Result<Map<String, Value>, ToolError> {
+    let place = scene.place(&args.path, SkillAccess::Look)?;
+    scene.open().await?;
+    let wish = ReadTextRequest {
+        path: place.path().to_owned(),
+        offset: args.offset,
+        limit: args.limit,
+        max_bytes: Some(MOST_BYTES),
+    };
+    let read = scene.boxes.read_text(&scene.session, wish).await;
+    match scene.done(read).await? {
+        Ok(slice) => Ok(shown(slice)),
+        Err(result) => Ok(result),
+    }
+}
+
+fn shown(slice: TextSlice) -> Map<String, Value> {
+    let notice = notice(&slice);
+    let mut result = object([
+        ("ok", true.into()),
+        ("path", slice.path.into()),
+        ("content", slice.content.into()),
+        ("is_directory", slice.is_directory.into()),
+        ("is_binary", slice.is_binary.into()),
+        ("first_line", slice.first_line.into()),
+        ("lines", slice.lines.into()),
+        ("size", slice.size.into()),
+        ("truncated", slice.truncated.into()),
+    ]);
+    if let Some(total) = slice.total_lines {
+        result.insert("total_lines".to_owned(), total.into());
+    }
+    if let Some(notice) = notice {
+        result.insert("notice".to_owned(), notice.into());
+    }
+    result
+}
+
+/// What the model can do about what it does not see.
+fn notice(slice: &TextSlice) -> Option<String> {
+    if slice.is_binary {
+        return Some(format!(
+            "this is a binary file of {} bytes; look at it with exec, for example with `xxd`",
+            slice.size
+        ));
+    }
+    if !slice.truncated {
+        return None;
+    }
+    // A line that is longer than everything that is shown at once has no next line.
+    if slice.lines <= 1 {
+        return Some(
+            "the line is too long to show whole; look at parts of it with exec, for example with \
+             `cut -c`"
+                .to_owned(),
+        );
+    }
+    Some(format!(
+        "there is more; go on with offset {}",
+        slice.first_line.saturating_add(slice.lines)
+    ))
+}

@@ -1,0 +1,57 @@
+//! `write`: a whole file, in the workspace or in the package of an activated skill.
+
+use boxwood_api::WriteTextRequest;
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use super::object;
+use super::scene::Scene;
+use crate::arguments::WriteArgs;
+use crate::error::ToolError;
+use crate::paths::{Place, SkillAccess};
+
+pub(super) async fn run(
+    scene: &Scene<'_>,
+    args: WriteArgs,
+) -> Result<Map<String, Value>, ToolError> {
+    match scene.place(&args.path, SkillAccess::Use)? {
+        // The mount in the box is read-only: the store is where a skill is changed.
+        Place::Skill { name, tail, path } => {
+            if tail.is_empty() {
+                return Err(ToolError::rule(
+                    "Path must name a file in the skill's package.",
+                ));
+            }
+            let size = args.content.len();
+            let written = scene
+                .boxes
+                .write_skill_file(&name, &tail, Bytes::from(args.content))
+                .await;
+            Ok(match scene.done(written).await? {
+                Ok(()) => object([
+                    ("ok", true.into()),
+                    ("path", path.into()),
+                    ("size", size.into()),
+                ]),
+                Err(result) => result,
+            })
+        }
+        Place::Workspace { path } | Place::KeptOutput { path } => {
+            scene.open().await?;
+            let wish = WriteTextRequest {
+                path,
+                content: args.content,
+            };
+            let written = scene.boxes.write_text(&scene.session, wish).await;
+            Ok(match scene.done(written).await? {
+                Ok(written) => object([
+                    ("ok", true.into()),
+                    ("path", written.path.into()),
+                    ("size", written.size.into()),
+                    ("created", written.created.into()),
+                ]),
+                Err(result) => result,
+            })
+        }
+    }
+}
