@@ -1,0 +1,85 @@
+boxwood_project=@PROJECT@
+boxwood_python="$(command -v python3 || command -v python)" || {
+  echo "boxwood: $boxwood_project is a Python project and this box has no python3; choose an image that has it" >&2
+  exit 1
+}
+boxwood_root="${HOME:-/tmp}/.boxwood/python"
+if ! mkdir -p "$boxwood_root" 2>/dev/null || ! [ -w "$boxwood_root" ]; then
+  boxwood_root="/tmp/.boxwood/python"
+fi
+boxwood_helper='@HELPER@'
+boxwood_plan="$("$boxwood_python" -I -c "$boxwood_helper" plan "$boxwood_project" "$boxwood_root" </dev/null)" || {
+  echo "boxwood: the manifests of $boxwood_project cannot be read" >&2
+  exit 1
+}
+boxwood_env="${boxwood_plan#* }"
+if [ "${boxwood_plan%% *}" != ready ]; then
+  (
+    fail() {
+      echo "boxwood: $1" >&2
+      exit 1
+    }
+    mkdir -p "$boxwood_root" || fail "$boxwood_root cannot be made"
+    lock="$boxwood_env.lock"
+    waited=0
+    pause() {
+      [ "$waited" -lt @WAIT@ ] ||
+        fail "another command has been building the Python environment of $boxwood_project for @WAIT@ s; try again later, or remove $1 if none does"
+      waited=$((waited + 1))
+      sleep 1
+    }
+    if command -v flock >/dev/null 2>&1; then
+      exec 9>"$lock" || fail "$lock cannot be opened"
+      until flock -n 9; do
+        pause "$lock"
+      done
+    else
+      until mkdir "$lock.d" 2>/dev/null; do
+        holder="$(cat "$lock.d/pid" 2>/dev/null)"
+        if [ -n "$holder" ] && ! kill -0 "$holder" 2>/dev/null && mkdir "$lock.break" 2>/dev/null; then
+          # Alone here, so nobody takes a new lock for the dead one.
+          holder="$(cat "$lock.d/pid" 2>/dev/null)"
+          if [ -n "$holder" ] && ! kill -0 "$holder" 2>/dev/null; then
+            rm -rf "$lock.d"
+          fi
+          rmdir "$lock.break"
+        else
+          pause "$lock.d"
+        fi
+      done
+      trap 'rm -rf "$lock.d"' EXIT
+      trap 'exit 1' HUP INT TERM
+      echo "$$" >"$lock.d/pid"
+    fi
+    # Somebody else may have built it while we waited.
+    plan="$("$boxwood_python" -I -c "$boxwood_helper" plan "$boxwood_project" "$boxwood_root")" || exit 1
+    [ "${plan%% *}" != ready ] || exit 0
+    echo "boxwood: building the Python environment of $boxwood_project, once" >&2
+    discard() {
+      rm -rf "$boxwood_env"
+      fail "$1"
+    }
+    rm -rf "$boxwood_env"
+    "$boxwood_python" -m venv "$boxwood_env" >&2 ||
+      discard "the Python environment of $boxwood_project cannot be made; does the image have Python's venv and ensurepip?"
+    install() {
+      "$boxwood_env/bin/python" -m pip install --disable-pip-version-check --no-input --no-cache-dir "$@" >&2 ||
+        discard "what $boxwood_project needs cannot be installed; does the box's profile have a network?"
+    }
+    if [ -f "$boxwood_project/requirements.txt" ]; then
+      install -r "$boxwood_project/requirements.txt"
+    elif [ "${plan%% *}" = package ]; then
+      # The package is mounted read-only, and a build writes beside its sources.
+      "$boxwood_python" -I -c "$boxwood_helper" copy "$boxwood_project" "$boxwood_env/.source" ||
+        discard "$boxwood_project cannot be copied"
+      install "$boxwood_env/.source"
+      rm -rf "$boxwood_env/.source"
+    fi
+    "$boxwood_python" -I -c "$boxwood_helper" done "$boxwood_project" "$boxwood_root" ||
+      discard "$boxwood_env cannot be written"
+  ) </dev/null || exit 1
+fi
+VIRTUAL_ENV="$boxwood_env"
+PATH="$boxwood_env/bin:$PATH"
+export VIRTUAL_ENV PATH
+unset PYTHONHOME boxwood_project boxwood_python boxwood_root boxwood_helper boxwood_plan boxwood_env
