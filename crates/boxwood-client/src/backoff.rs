@@ -38,6 +38,13 @@ impl Backoff {
     }
 }
 
+impl ClientError {
+    /// Whether it is the connection that failed, and not the request.
+    pub fn is_of_connection(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Lost { .. })
+    }
+}
+
 /// Whether the same request may succeed with the next daemon, or with this one a moment later.
 pub(crate) fn is_passing(error: &ClientError) -> bool {
     match error {

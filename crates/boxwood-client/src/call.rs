@@ -173,7 +173,8 @@ impl Client {
             .await
     }
 
-    async fn send_with(
+    /// The same with one more header.
+    pub(crate) async fn send_with(
         &self,
         method: Method,
         target: &Target,

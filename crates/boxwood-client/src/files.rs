@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::stream::try_unfold;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::header::{CONTENT_LENGTH, ETAG, HeaderName};
+use hyper::header::{CONTENT_LENGTH, ETAG, HeaderName, HeaderValue, RANGE};
 use hyper::{Method, Response};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
@@ -18,6 +18,9 @@ pub(crate) const BINARY: &str = "application/octet-stream";
 
 /// How much of an upload is read at once.
 const PIECE_BYTES: usize = 64 * 1024;
+
+/// HTTP's word for a part of a file that it does not have.
+const NO_SUCH_RANGE: u16 = 416;
 
 fn files(id: &SessionId) -> Target {
     session(id).fixed("files")
@@ -110,6 +113,35 @@ impl Client {
             .send(Method::GET, &target, empty(), None, BINARY)
             .await?;
         Ok(Download::new(operation(&Method::GET, &target), response))
+    }
+
+    /// At most `most` bytes from `from` on; none where the file ends before.
+    pub async fn read_file_part(
+        &self,
+        id: &SessionId,
+        path: &str,
+        from: u64,
+        most: u64,
+    ) -> Result<Bytes, ClientError> {
+        if most == 0 {
+            return Ok(Bytes::new());
+        }
+        let target = files(id).query("path", path);
+        let operation = operation(&Method::GET, &target);
+        let range = format!("bytes={from}-{}", from.saturating_add(most - 1));
+        let range = HeaderValue::try_from(range)
+            .map_err(|error| ClientError::unexpected(&operation, error.to_string()))?;
+        let part = Some((RANGE, range));
+        let sent = self.send_with(Method::GET, &target, empty(), None, BINARY, part);
+        let response = match sent.await {
+            Err(ClientError::Refused { status, .. }) if status == NO_SUCH_RANGE => {
+                return Ok(Bytes::new());
+            }
+            sent => sent?,
+        };
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let bytes = Download::new(operation, response).whole(most).await?;
+        Ok(bytes.into())
     }
 
     pub async fn write_file(

@@ -5,6 +5,7 @@
 //! words for people beyond error texts, anything that only Linux has.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod attach;
 mod backoff;
 mod call;
@@ -13,6 +14,7 @@ mod endpoint;
 mod error;
 mod events;
 mod execs;
+mod file_tools;
 mod files;
 mod images;
 mod lifeline;

@@ -99,6 +99,11 @@ impl LiveSender {
         self.line.leave(true).await;
     }
 
+    /// Lets go of a resumable command without stopping it, while the receiver still has output to give.
+    pub async fn detach(&mut self) {
+        self.line.leave(false).await;
+    }
+
     async fn frame(&mut self, frame: &ExecInput) -> Result<(), ClientError> {
         self.line.frame(text_frame(frame)).await
     }

@@ -2,7 +2,8 @@
 
 use boxwood_api::{
     CreateSkillRequest, DeletedFile, DeletedSkill, MoveSkillFileRequest, MovedSkillFile,
-    SkillDetail, SkillFileList, SkillIntake, SkillList, UpdateSkillRequest, WrittenSkillFile,
+    RegisterSkillRequest, SessionId, SkillDetail, SkillFileList, SkillIntake, SkillList,
+    UpdateSkillRequest, WrittenSkillFile,
 };
 use bytes::Bytes;
 use hyper::Method;
@@ -11,6 +12,7 @@ use hyper::header::{HeaderValue, IF_MATCH};
 use crate::call::{empty, full, operation, to_json};
 use crate::files::BINARY;
 use crate::path::Target;
+use crate::sessions::session;
 use crate::{Client, ClientError, Download};
 
 const ZIP: &str = "application/zip";
@@ -72,6 +74,16 @@ impl Client {
         request: &CreateSkillRequest,
     ) -> Result<SkillDetail, ClientError> {
         self.post(&Target::new("/v1/skills"), request).await
+    }
+
+    /// Makes a skill of a directory in a box: its files are copied into the store.
+    pub async fn register_skill(
+        &self,
+        id: &SessionId,
+        request: &RegisterSkillRequest,
+    ) -> Result<SkillDetail, ClientError> {
+        let target = session(id).fixed("files").fixed("register_skill");
+        self.post(&target, request).await
     }
 
     pub async fn update_skill(
