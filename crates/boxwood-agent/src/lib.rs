@@ -10,6 +10,7 @@ mod arguments;
 mod boxes;
 mod collected;
 mod config;
+mod connector;
 mod default_workspace;
 mod environment;
 mod error;
@@ -19,6 +20,7 @@ pub mod paths;
 mod progress;
 pub mod python_env;
 mod realpath;
+mod remote;
 mod results;
 mod ring;
 pub mod schemas;
@@ -37,10 +39,15 @@ pub use arguments::{
 };
 pub use boxes::{Answer, Begun, Boxes, BoxesError, Command, Content, Running};
 pub use config::{AgentSettings, BUILT_IN_PROFILES, BoxSection, ConfigError};
+pub use connector::{
+    Availability, ChildSettings, ConnectError, ConnectedAgent, Connector, Outage, Place,
+    Surroundings, Timing, connect, runtime_endpoint,
+};
 pub use default_workspace::WorkspaceError;
 pub use error::ToolError;
 pub use guidance::guidance;
 pub use progress::{NoProgress, Progress, Stream};
+pub use remote::{Deadlines, Remote};
 pub use ring::{ErrorRing, RECENT_ERRORS};
 pub use schemas::tools;
 pub use template::{Template, TemplateError};

@@ -1,0 +1,34 @@
+//! The daemon's agent: its tools, and how it is.
+
+use boxwood_api::{
+    AgentErrorRecord, AgentGuidance, AgentQuery, AgentStatus, ToolAnswer, ToolCall, ToolList,
+};
+
+use crate::path::Target;
+use crate::{Client, ClientError};
+
+impl Client {
+    /// The tools that can be used now, or why there are none.
+    pub async fn tools(&self) -> Result<ToolList, ClientError> {
+        self.get(&Target::new("/v1/agent/tools")).await
+    }
+
+    /// Waits for what it comes to. Dropping the future kills what runs in the box for it.
+    pub async fn call_tool(&self, name: &str, call: &ToolCall) -> Result<ToolAnswer, ClientError> {
+        let target = Target::new("/v1/agent/tools").segment(name);
+        self.post(&target, call).await
+    }
+
+    pub async fn agent_status(&self) -> Result<AgentStatus, ClientError> {
+        self.get(&Target::new("/v1/agent/status")).await
+    }
+
+    /// Oldest first.
+    pub async fn agent_errors(&self) -> Result<Vec<AgentErrorRecord>, ClientError> {
+        self.get(&Target::new("/v1/agent/errors")).await
+    }
+
+    pub async fn agent_guidance(&self, query: &AgentQuery) -> Result<AgentGuidance, ClientError> {
+        self.post(&Target::new("/v1/agent/guidance"), query).await
+    }
+}
