@@ -68,7 +68,8 @@ impl Sandbox for ContainerBox {
     }
 
     fn file(&self, call: FileCall) -> BoxFuture<'_, Result<FileAnswer, FileError>> {
-        if self.relay.is_none() {
+        // A tool's answer is bytes, and those reach us from everywhere.
+        if self.relay.is_none() || matches!(call, FileCall::Tool(_)) {
             return self.local.file(call);
         }
         if !self.is_alive() {
@@ -81,6 +82,7 @@ impl Sandbox for ContainerBox {
             | FileCall::Mkdir { path, .. }
             | FileCall::Remove { path, .. }
             | FileCall::Move { from: path, .. } => path,
+            FileCall::Tool(tool) => tool.path().to_owned(),
         };
         let error = FileError::Fault {
             fault: FileFault::Other,
@@ -125,8 +127,20 @@ impl Sandbox for ContainerBox {
         self.local.freeze()
     }
 
+    fn hold(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
+        self.local.hold()
+    }
+
     fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>> {
         self.local.thaw()
+    }
+
+    fn kill_all(&self) -> BoxFuture<'_, Result<(), ControlError>> {
+        self.local.kill_all()
+    }
+
+    fn unlinked_bytes(&self, device: u64) -> BoxFuture<'_, u64> {
+        self.local.unlinked_bytes(device)
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {

@@ -141,6 +141,10 @@ pub enum FileFault {
     ReadOnly,
     TooManyLinks,
     BadPath,
+    /// A pattern that means nothing, or a text that is not there as often as was said.
+    Unfit,
+    /// More than is done in one call.
+    TooLarge,
     Other,
 }
 
@@ -157,6 +161,9 @@ pub enum FileError {
         path: String,
         text: String,
     },
+    /// A tool says no, in the words that agents know.
+    #[error("{text}")]
+    Refused { fault: FileFault, text: String },
     #[error("the file operation could not be carried out: {step}")]
     Step {
         step: String,

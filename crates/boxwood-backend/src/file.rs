@@ -2,7 +2,10 @@
 
 use std::fs::File;
 
-use boxwood_api::FileEntry;
+use boxwood_api::{
+    EditTextRequest, EditedText, FileEntry, GlobMatches, GlobRequest, GrepMatches, GrepRequest,
+    ReadTextRequest, TextSlice, WriteTextRequest, WrittenText,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenFor {
@@ -47,6 +50,31 @@ pub enum FileCall {
         path: String,
         recursive: bool,
     },
+    /// Text in, text out; no open file leaves the box.
+    Tool(FileTool),
+}
+
+/// What agents do with files. Each is done in one go inside the box.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileTool {
+    Read(ReadTextRequest),
+    /// In one step: whoever reads meanwhile sees the old text or the new one.
+    Write(WriteTextRequest),
+    Edit(EditTextRequest),
+    Glob(GlobRequest),
+    Grep(GrepRequest),
+}
+
+impl FileTool {
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Read(request) => &request.path,
+            Self::Write(request) => &request.path,
+            Self::Edit(request) => &request.path,
+            Self::Glob(request) => &request.path,
+            Self::Grep(request) => &request.path,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -62,4 +90,15 @@ pub enum FileAnswer {
         truncated: bool,
     },
     Done,
+    Tool(FileToolAnswer),
+}
+
+/// Of the same name as the [`FileTool`] that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileToolAnswer {
+    Read(TextSlice),
+    Write(WrittenText),
+    Edit(EditedText),
+    Glob(GlobMatches),
+    Grep(GrepMatches),
 }

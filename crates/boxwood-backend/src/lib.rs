@@ -25,7 +25,7 @@ pub use error::{
     AdoptError, ControlError, FileError, FileFault, MountError, ProbeError, SpawnError, StartError,
     StopError,
 };
-pub use file::{FileAnswer, FileCall, OpenFor};
+pub use file::{FileAnswer, FileCall, FileTool, FileToolAnswer, OpenFor};
 pub use images::{ImageArchive, ImageError, Images, NoImages};
 pub use process::{
     Exit, ExitStatus, Keep, Process, ProcessControl, Scope, SpawnRequest, Stdio, TerminalSize,
@@ -146,8 +146,18 @@ pub trait Sandbox: Send + Sync {
     /// that cannot be done. Idempotent; init goes on, and so does everything that is asked of it,
     /// but whoever asks a program for something thaws first.
     fn freeze(&self) -> BoxFuture<'_, Result<bool, ControlError>>;
-    /// Undoes it. Idempotent.
+    /// The same for a moment: the box is thawed again before anybody would miss anything, so nothing is
+    /// taken from it meanwhile.
+    fn hold(&self) -> BoxFuture<'_, Result<bool, ControlError>>;
+    /// Undoes both. Idempotent.
     fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>>;
+    /// Kills every program in the box, what earlier commands left running too. The box lives on. A
+    /// frozen box too.
+    fn kill_all(&self) -> BoxFuture<'_, Result<(), ControlError>>;
+    /// How many bytes of the file system with this device number programs of the box hold open (or
+    /// mapped) in files that no directory names any more. As far as one look tells; 0 where nobody
+    /// can look.
+    fn unlinked_bytes(&self, device: u64) -> BoxFuture<'_, u64>;
     /// Kills everything in the box and removes every trace of it. Idempotent. A frozen box too.
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>>;
 }

@@ -53,7 +53,7 @@ pub(crate) fn start(
 
 /// Takes the commands' uid and gives up what only init may keep: a command loses it at its `execve`,
 /// which this process never makes.
-fn become_command(identity: Identity) -> rustix::io::Result<()> {
+pub(crate) fn become_command(identity: Identity) -> rustix::io::Result<()> {
     let _ = rustix::thread::set_name(c"boxwood-file");
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     if !identity.single_uid {

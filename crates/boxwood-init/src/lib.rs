@@ -6,6 +6,7 @@
 
 mod channel;
 mod denied;
+pub mod file_tools;
 mod message;
 mod plan;
 mod wire;
@@ -13,11 +14,13 @@ mod wire;
 pub use channel::{Channel, ChannelError, MAX_FDS};
 pub use denied::denied_calls;
 pub use message::{
-    Ended, FileFailure, FileReply, FileRequest, FileStat, FromInit, FromMounter, FromSpawner, Keep,
-    KillScope, MountOrder, MountWork, Program, Spawn, StdioPlan, ToInit, ToSpawner,
+    EVERYBODY, Ended, FileFailure, FileReply, FileRequest, FileStat, FromInit, FromMounter,
+    FromSpawner, Keep, KillScope, MountOrder, MountWork, Program, Spawn, StdioPlan, ToInit,
+    ToSpawner,
 };
 pub use plan::{
     Identity, InsideInterface, InsideNetwork, MountPlan, MountSource, Outlive, Plan, RootPlan,
+    Watched,
 };
 pub use wire::{
     CHUNK, Carried, Decoder, FIRST_TERMINAL, Facts, Frame, Garbled, JOIN_STREAM, WINDOW,

@@ -29,6 +29,7 @@ mod spawner;
 mod step;
 mod supervise;
 mod terminal;
+mod tool;
 
 fn main() {
     let mut arguments = std::env::args_os().skip(1);

@@ -82,6 +82,10 @@ pub enum ToInit {
     },
 }
 
+/// In the place of a program's number: every program of the box. An init that does not know of it knows
+/// no program of that number either.
+pub const EVERYBODY: u64 = u64::MAX;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KillScope {
     Process,
@@ -121,6 +125,9 @@ pub enum Program {
     },
     /// One file operation, answered on the socket at `reply`.
     File { request: FileRequest, reply: usize },
+    /// One tool of agents: a [`crate::file_tools::ToolOrder`] in the file at `order`, its outcome into
+    /// the pipe at `answer`. So neither passes through init's memory.
+    FileTool { order: usize, answer: usize },
 }
 
 /// Descriptors by place.

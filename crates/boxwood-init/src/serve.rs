@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use boxwood_init::{
-    ChannelError, Ended, FromInit, KillScope, Plan, Program, Spawn, StdioPlan, ToInit,
+    ChannelError, EVERYBODY, Ended, FromInit, KillScope, Plan, Program, Spawn, StdioPlan, ToInit,
 };
 use boxwood_sys::clone::{ChildStack, exit_now};
 use boxwood_sys::{seccomp, signals};
@@ -21,7 +21,7 @@ use crate::lockdown::Locked;
 use crate::marks::{self, Marked};
 use crate::step::{Step, StepError};
 use crate::supervise::{self, Supervisor};
-use crate::{command, denials, files, terminal};
+use crate::{command, denials, files, terminal, tool};
 
 struct Running {
     id: u64,
@@ -31,6 +31,19 @@ struct Running {
     denied: Option<String>,
     /// For the next daemon. Whatever nobody would ask for again dies with the one that started it.
     kept: Option<Kept>,
+}
+
+impl Running {
+    /// A fork of ours that works for the daemon.
+    fn helper(id: u64, pid: i32) -> Self {
+        Self {
+            id,
+            pid,
+            supervisor: None,
+            denied: None,
+            kept: None,
+        }
+    }
 }
 
 struct Init<'a> {
@@ -271,13 +284,13 @@ impl Init<'_> {
             Program::File { request, reply } => {
                 let pid = files::start(&request, at(reply)?, self.plan.identity)
                     .step("start a file operation")?;
-                self.running.push(Running {
-                    id: spawn.id,
-                    pid,
-                    supervisor: None,
-                    denied: None,
-                    kept: None,
-                });
+                self.running.push(Running::helper(spawn.id, pid));
+                return Ok(None);
+            }
+            Program::FileTool { order, answer } => {
+                let pid = tool::start(at(order)?, at(answer)?, self.plan.identity)
+                    .step("start a file tool")?;
+                self.running.push(Running::helper(spawn.id, pid));
                 return Ok(None);
             }
             Program::Command {
@@ -364,6 +377,11 @@ impl Init<'_> {
     }
 
     fn signal(&mut self, id: u64, signal: i32, scope: KillScope) {
+        if id == EVERYBODY {
+            // SAFETY: integers only. Everybody but us, in one sweep that no fork slips through.
+            unsafe { libc::kill(-1, signal) };
+            return;
+        }
         if let (KillScope::Tree, Some(marked)) = (scope, &mut self.marked) {
             marked.signal(id, signal);
             return;

@@ -12,14 +12,18 @@ use jiff::Timestamp;
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
+use crate::file_tools;
 use crate::local_box::LocalBox;
 use crate::spawner::into_io;
 use crate::watched::watch;
 
 /// Long enough to remove a large tree; a helper that takes longer is ended.
-const DEADLINE: Duration = Duration::from_mins(1);
+pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 
 pub(crate) async fn call(sandbox: &LocalBox, call: FileCall) -> Result<FileAnswer, FileError> {
+    if let FileCall::Tool(tool) = call {
+        return file_tools::call(sandbox, tool).await.map(FileAnswer::Tool);
+    }
     let (path, request) = request(call)?;
     let step = |step: &str| {
         let step = step.to_owned();
@@ -100,12 +104,20 @@ fn request(call: FileCall) -> Result<(String, FileRequest), FileError> {
         FileCall::Remove { path, recursive } => {
             (path.clone(), FileRequest::Remove { path, recursive })
         }
+        FileCall::Tool(tool) => {
+            let text = "a tool is no single operation".to_owned();
+            return Err(FileError::Fault {
+                fault: FileFault::Other,
+                path: tool.path().to_owned(),
+                text,
+            });
+        }
     };
     check(&path)?;
     Ok((path, request))
 }
 
-fn check(path: &str) -> Result<(), FileError> {
+pub(crate) fn check(path: &str) -> Result<(), FileError> {
     let text = match path {
         path if !path.starts_with('/') => "the path must be absolute",
         path if path.contains('\0') => "the path must not contain NUL",

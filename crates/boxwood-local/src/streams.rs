@@ -105,7 +105,7 @@ pub(crate) fn prepare(
     };
     let script = match long_script(&argv) {
         Some(script) => {
-            let memfd = sealed(script)?;
+            let memfd = sealed(script.as_bytes()).map_err(step)?;
             argv = vec![argv[0].clone(), "/dev/fd/3".to_owned()];
             Some(place(memfd))
         }
@@ -143,16 +143,16 @@ fn long_script(argv: &[String]) -> Option<&str> {
 }
 
 /// A file in memory that nobody can change any more.
-fn sealed(text: &str) -> Result<OwnedFd, SpawnError> {
+pub(crate) fn sealed(bytes: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memfd = memfd_create("script", flags).map_err(step)?;
-    let mut rest = text.as_bytes();
+    let memfd = memfd_create("script", flags)?;
+    let mut rest = bytes;
     while !rest.is_empty() {
-        let n = rustix::io::write(&memfd, rest).map_err(step)?;
+        let n = rustix::io::write(&memfd, rest)?;
         rest = &rest[n..];
     }
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    fcntl_add_seals(&memfd, seals).map_err(step)?;
+    fcntl_add_seals(&memfd, seals)?;
     Ok(memfd)
 }
 

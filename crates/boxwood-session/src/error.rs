@@ -52,6 +52,26 @@ pub enum SessionError {
     ShuttingDown,
     #[error("{what}")]
     Invalid { what: String },
+    /// The session lives on: files can be removed from it.
+    #[error(
+        "workspace quota exceeded {phase}: used={used} bytes limit={limit} bytes host_path={host_path} \
+         session_id={session}"
+    )]
+    OverQuota {
+        session: SessionId,
+        /// When it was found.
+        phase: &'static str,
+        used: u64,
+        limit: u64,
+        host_path: String,
+    },
+    /// What cannot be measured cannot be bounded.
+    #[error("the workspace cannot be measured: {why}: host_path={host_path} session_id={session}")]
+    Unmeasured {
+        session: SessionId,
+        host_path: String,
+        why: String,
+    },
     #[error("{source}")]
     Start { source: Arc<StartError> },
     /// No backend that could run the box works.
@@ -149,9 +169,11 @@ impl SessionError {
             | Self::Busy(_)
             | Self::StateFull { .. } => ErrorCode::Capacity,
             Self::ShuttingDown | Self::Unavailable { .. } => ErrorCode::BackendUnavailable,
-            Self::Invalid { .. } | Self::InputClosed | Self::UnknownBackend { .. } => {
-                ErrorCode::ValidationError
-            }
+            Self::Invalid { .. }
+            | Self::InputClosed
+            | Self::UnknownBackend { .. }
+            | Self::OverQuota { .. }
+            | Self::Unmeasured { .. } => ErrorCode::ValidationError,
             Self::Start { source } => source.code(),
             Self::Spawn { source, .. } => spawn_code(source),
             Self::Mount { source, .. } => source.code(),
@@ -178,6 +200,10 @@ impl SessionError {
             Self::Conflict { .. } => {
                 "use another session_id, send the same settings, or delete the session first"
             }
+            Self::OverQuota { .. } | Self::Unmeasured { .. } => {
+                "remove files from the workspace (file operations go on working), or use a session with a \
+                 larger workspace_quota_mb"
+            }
             Self::TooManySessions { .. } => "delete a session that is no longer needed",
             Self::TooManyProcesses { .. } => "stop a managed process that is no longer needed",
             Self::Busy(busy) => busy.hint(),
@@ -201,6 +227,15 @@ impl SessionError {
             _ => return None,
         };
         Some(hint.to_owned())
+    }
+
+    /// What its box writes to the host could not be watched.
+    pub(crate) fn unwatched(session: &SessionId, error: &std::io::Error) -> Self {
+        Self::Unmeasured {
+            session: session.clone(),
+            host_path: "of its mounts".to_owned(),
+            why: error.to_string(),
+        }
     }
 
     pub(crate) fn died(session: &SessionId) -> Self {
@@ -270,7 +305,7 @@ fn file_code(error: &FileError) -> ErrorCode {
         FileError::Gone => ErrorCode::SessionGone,
         FileError::PidsLimit => ErrorCode::Capacity,
         FileError::Step { .. } => ErrorCode::InternalError,
-        FileError::Fault { fault, .. } => match fault {
+        FileError::Fault { fault, .. } | FileError::Refused { fault, .. } => match fault {
             FileFault::NotFound => ErrorCode::NotFound,
             FileFault::Denied | FileFault::ReadOnly => ErrorCode::Forbidden,
             FileFault::NoSpace => ErrorCode::Capacity,
@@ -281,6 +316,8 @@ fn file_code(error: &FileError) -> ErrorCode {
             | FileFault::NotEmpty
             | FileFault::TooManyLinks
             | FileFault::BadPath
+            | FileFault::Unfit
+            | FileFault::TooLarge
             | FileFault::Other => ErrorCode::ValidationError,
         },
     }

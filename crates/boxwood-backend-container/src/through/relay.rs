@@ -281,6 +281,7 @@ fn kind(message: &ToInit, place: usize) -> Kind {
             stdio: StdioPlan::Streams { stdout, stderr, .. },
             ..
         } if place == *stdout || place == *stderr => Kind::Output,
+        Program::FileTool { answer, .. } if place == *answer => Kind::Output,
         _ => Kind::File,
     }
 }

@@ -16,6 +16,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::boxes::FakeBox;
+use super::file_tools;
 
 pub(super) fn answer(within: &FakeBox, call: FileCall) -> Result<FileAnswer, FileError> {
     match call {
@@ -52,6 +53,7 @@ pub(super) fn answer(within: &FakeBox, call: FileCall) -> Result<FileAnswer, Fil
             remove(&directory, name, recursive).map_err(|error| fault(error, &path))?;
             Ok(FileAnswer::Done)
         }
+        FileCall::Tool(tool) => file_tools::answer(within, tool).map(FileAnswer::Tool),
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod boxes;
 mod control;
+mod file_tools;
 mod files;
 mod host;
 mod images;

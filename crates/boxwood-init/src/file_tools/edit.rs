@@ -1,0 +1,159 @@
+//! An exact text in a file, replaced by another.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use memchr::memmem::Finder;
+
+use super::open::{self, Opened};
+use super::words::{Edited, ToolFailure, ToolFault};
+use super::{LARGEST_TEXT, diff, write};
+
+const MISSING: &str = "File not found";
+
+/// Works on bytes, so that what is not replaced stays as it is, text or not.
+pub(super) fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Edited, ToolFailure> {
+    if old.is_empty() {
+        let text = "old_string must not be empty; use write to fill a file.";
+        return Err(ToolFailure::new(ToolFault::Unfit, text));
+    }
+    let failed = ToolFailure::of(path, MISSING);
+    let before = match open::open(path, MISSING)? {
+        Opened::Directory(_) => return Err(ToolFailure::is_a_directory(path)),
+        Opened::File(file, stat) => {
+            let size = u64::try_from(stat.st_size).unwrap_or(0);
+            if size > LARGEST_TEXT as u64 {
+                return Err(write::too_large(path, size));
+            }
+            let mut text = Vec::new();
+            // A file may grow meanwhile.
+            file.take(LARGEST_TEXT as u64 + 1)
+                .read_to_end(&mut text)
+                .map_err(&failed)?;
+            if text.len() > LARGEST_TEXT {
+                return Err(write::too_large(path, text.len() as u64));
+            }
+            text
+        }
+    };
+    let finder = Finder::new(old.as_bytes());
+    let count = finder.find_iter(&before).count();
+    match count {
+        0 => {
+            let text = "old_string not found in file.";
+            return Err(ToolFailure::new(ToolFault::Unfit, text));
+        }
+        1 => {}
+        _ if all => {}
+        _ => {
+            let text =
+                format!("old_string matches {count} locations; provide a more unique string.");
+            return Err(ToolFailure::new(ToolFault::Unfit, text));
+        }
+    }
+    let kept = before.len() - count * old.len();
+    let size = (count as u64)
+        .saturating_mul(new.len() as u64)
+        .saturating_add(kept as u64);
+    if size > LARGEST_TEXT as u64 {
+        return Err(write::too_large("the edited file", size));
+    }
+    let mut after = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    let mut at = 0;
+    for place in finder.find_iter(&before) {
+        after.extend_from_slice(&before[at..place]);
+        after.extend_from_slice(new.as_bytes());
+        at = place + old.len();
+    }
+    after.extend_from_slice(&before[at..]);
+    put(Path::new(path), &after).map_err(&failed)?;
+    let change = diff::Change {
+        before: &before,
+        after: &after,
+        places: finder.find_iter(&before).take(diff::MOST_PLACES).collect(),
+        old_len: old.len(),
+        new_len: new.len(),
+        all_shown: count <= diff::MOST_PLACES,
+    };
+    Ok(Edited {
+        replaced: count as u64,
+        diff: change.unified(path),
+        size,
+    })
+}
+
+fn put(path: &Path, content: &[u8]) -> io::Result<()> {
+    // It exists, so its real place is known.
+    let target = fs::canonicalize(path)?;
+    let there = fs::symlink_metadata(&target)?;
+    write::replace(&target, Some(&there), content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(bytes: &[u8]) -> (tempfile::TempDir, String) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("file");
+        fs::write(&path, bytes).expect("write");
+        let path = path.to_str().expect("UTF-8").to_owned();
+        (directory, path)
+    }
+
+    #[test]
+    fn the_only_place_is_replaced_and_shown() {
+        let (_directory, path) = file(b"one\ntwo\nthree\n");
+        let edited = edit(&path, "two", "2", false).expect("edit");
+        assert_eq!(fs::read(&path).expect("read"), b"one\n2\nthree\n");
+        assert_eq!((edited.replaced, edited.size), (1, 12));
+        assert!(
+            edited
+                .diff
+                .ends_with("@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"),
+            "{}",
+            edited.diff
+        );
+    }
+
+    #[test]
+    fn texts_of_refusals_are_the_seeds() {
+        let (_directory, path) = file(b"aa aa aaa");
+        let error = edit(&path, "b", "c", false).expect_err("not there");
+        assert_eq!(error.text, "old_string not found in file.");
+        let error = edit(&path, "aa", "c", false).expect_err("three times");
+        assert_eq!(
+            error.text,
+            "old_string matches 3 locations; provide a more unique string."
+        );
+        let error = edit("/no/file", "a", "b", false).expect_err("no file");
+        assert_eq!(error.text, "File not found: /no/file");
+        assert!(edit(&path, "", "c", true).is_err());
+        assert_eq!(fs::read(&path).expect("read"), b"aa aa aaa");
+    }
+
+    #[test]
+    fn all_places_are_replaced_when_told() {
+        let (_directory, path) = file(b"aa aa aaa");
+        assert_eq!(edit(&path, "aa", "b", true).expect("edit").replaced, 3);
+        assert_eq!(fs::read(&path).expect("read"), b"b b ba");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_survive() {
+        let (_directory, path) = file(b"\xff\xfe here \x00 \xc3");
+        edit(&path, "here", "there", false).expect("edit");
+        assert_eq!(fs::read(&path).expect("read"), b"\xff\xfe there \x00 \xc3");
+    }
+
+    #[test]
+    fn large_files_and_large_outcomes_are_refused() {
+        let (_directory, path) = file(&vec![b'x'; LARGEST_TEXT + 1]);
+        let error = edit(&path, "x", "y", true).expect_err("too large");
+        assert_eq!(error.fault, ToolFault::TooLarge);
+        let (_directory, path) = file(&vec![b'x'; 1 << 20]);
+        let error = edit(&path, "x", &"y".repeat(1 << 10), true).expect_err("too large");
+        assert_eq!(error.fault, ToolFault::TooLarge);
+    }
+}

@@ -1,0 +1,117 @@
+//! Agents' file tools on a pretended box: the same work that a real box does, on the directory that
+//! stands for it.
+
+use boxwood_backend::{FileError, FileFault, FileTool, FileToolAnswer};
+use boxwood_init::file_tools::{self, ToolAnswer, ToolFailure, ToolFault, ToolOrder};
+
+use super::boxes::FakeBox;
+
+pub(super) fn answer(within: &FakeBox, tool: FileTool) -> Result<FileToolAnswer, FileError> {
+    let path = tool.path().to_owned();
+    if !path.starts_with('/') || path.contains('\0') {
+        return Err(FileError::Fault {
+            fault: FileFault::BadPath,
+            path,
+            text: "not an absolute path to a file".to_owned(),
+        });
+    }
+    let (base, rest) = within.locate(&path);
+    let outside = if rest.is_empty() {
+        base
+    } else {
+        base.join(rest)
+    };
+    let names = Names {
+        inside: path.trim_end_matches('/').to_owned(),
+        outside: outside.to_string_lossy().into_owned(),
+    };
+    let order = ToolOrder::from(words(tool, &names.outside));
+    match file_tools::run(order, &|| true) {
+        Ok(answer) => Ok(names.wire(answer, path)),
+        Err(ToolFailure { fault, text }) => Err(FileError::Refused {
+            fault: fault_of(fault),
+            text: text.replace(&names.outside, &path),
+        }),
+    }
+}
+
+/// What a path is called in the box, and on the host.
+struct Names {
+    inside: String,
+    outside: String,
+}
+
+impl Names {
+    fn inside(&self, path: &str) -> String {
+        match path.strip_prefix(&self.outside) {
+            Some(rest) => format!("{}{rest}", self.inside),
+            None => path.to_owned(),
+        }
+    }
+
+    fn wire(&self, answer: ToolAnswer, path: String) -> FileToolAnswer {
+        match answer {
+            ToolAnswer::Read(text) => FileToolAnswer::Read(text.at(path)),
+            ToolAnswer::Write(written) => FileToolAnswer::Write(written.at(path)),
+            ToolAnswer::Edit(mut edited) => {
+                edited.diff = edited.diff.replace(&self.outside, &self.inside);
+                FileToolAnswer::Edit(edited.at(path))
+            }
+            ToolAnswer::Glob(mut found) => {
+                for path in &mut found.paths {
+                    *path = self.inside(path);
+                }
+                FileToolAnswer::Glob(found.into())
+            }
+            ToolAnswer::Grep(mut lines) => {
+                for line in &mut lines.lines {
+                    line.file = self.inside(&line.file);
+                }
+                FileToolAnswer::Grep(lines.into())
+            }
+        }
+    }
+}
+
+fn words(tool: FileTool, outside: &str) -> file_tools::FileTool {
+    let path = outside.to_owned();
+    match tool {
+        FileTool::Read(mut request) => {
+            request.path = path;
+            request.into()
+        }
+        FileTool::Write(mut request) => {
+            request.path = path;
+            request.into()
+        }
+        FileTool::Edit(mut request) => {
+            request.path = path;
+            request.into()
+        }
+        FileTool::Glob(mut request) => {
+            request.path = path;
+            request.into()
+        }
+        FileTool::Grep(mut request) => {
+            request.path = path;
+            request.into()
+        }
+    }
+}
+
+fn fault_of(fault: ToolFault) -> FileFault {
+    match fault {
+        ToolFault::NotFound => FileFault::NotFound,
+        ToolFault::Denied => FileFault::Denied,
+        ToolFault::NotADirectory => FileFault::NotADirectory,
+        ToolFault::IsADirectory => FileFault::IsADirectory,
+        ToolFault::NotAFile => FileFault::NotAFile,
+        ToolFault::NoSpace => FileFault::NoSpace,
+        ToolFault::ReadOnly => FileFault::ReadOnly,
+        ToolFault::TooManyLinks => FileFault::TooManyLinks,
+        ToolFault::BadPath => FileFault::BadPath,
+        ToolFault::Unfit => FileFault::Unfit,
+        ToolFault::TooLarge => FileFault::TooLarge,
+        ToolFault::Other => FileFault::Other,
+    }
+}
