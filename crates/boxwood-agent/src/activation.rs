@@ -43,15 +43,17 @@ impl Activations {
         inner.names.entry(key).or_default().insert(skill.to_owned());
     }
 
-    /// What the platform says is active, and what was activated here.
+    /// What was activated here.
     pub(crate) fn of(&self, session: &SessionId, query: &AgentQuery) -> BTreeSet<String> {
-        let mut names = named(query.variables.get("_activated_skills")).unwrap_or_default();
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(more) = inner.names.get(&key(session, query)) {
-            names.extend(more.iter().cloned());
-        }
-        names
+        let names = inner.names.get(&key(session, query));
+        names.cloned().unwrap_or_default()
     }
+}
+
+/// What the platform says is active.
+pub(crate) fn claimed(query: &AgentQuery) -> BTreeSet<String> {
+    named(query.variables.get("_activated_skills")).unwrap_or_default()
 }
 
 /// The skills that the conversation's pipeline allows; `None` allows all.
@@ -130,11 +132,9 @@ mod tests {
 
     #[test]
     fn the_platform_may_name_them_in_a_list_or_a_map() {
-        let activations = Activations::default();
         for value in [json!(["csv", 3]), json!({"csv": {"any": "thing"}})] {
             let query = query(json!({"variables": {"_activated_skills": value}}));
-            let names = activations.of(&session("s"), &query);
-            assert_eq!(names.into_iter().collect::<Vec<_>>(), ["csv"]);
+            assert_eq!(claimed(&query), BTreeSet::from(["csv".to_owned()]));
         }
     }
 

@@ -222,7 +222,7 @@ impl Agent {
     }
 
     /// That the runtime is off or away is told to everybody already; it would drive out the rest.
-    fn record(&self, query: &AgentQuery, error: &ToolError) {
+    pub(crate) fn record(&self, query: &AgentQuery, error: &ToolError) {
         if matches!(
             error.state,
             Some(AgentState::Disabled | AgentState::Unavailable)

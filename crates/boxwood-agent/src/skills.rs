@@ -10,7 +10,7 @@ use crate::activation;
 #[derive(Debug, Default)]
 pub(crate) struct Skills {
     pub(crate) visible: BTreeSet<String>,
-    /// Those of them that exist; a name that has gone from the store is activated no more.
+    /// Those that exist; a name that has gone from the store is activated no more.
     pub(crate) activated: BTreeSet<String>,
 }
 
@@ -30,13 +30,16 @@ impl Skills {
     pub(crate) fn new(
         all: Vec<SkillInfo>,
         query: &AgentQuery,
-        mut activated: BTreeSet<String>,
+        remembered: BTreeSet<String>,
     ) -> Self {
+        let mut activated = activation::claimed(query);
         activated.retain(|name| all.iter().any(|skill| skill.name == *name));
-        let visible = visible(all, query)
+        let visible: BTreeSet<String> = visible(all, query)
             .into_iter()
             .map(|skill| skill.name)
             .collect();
+        // The platform may activate what it does not show; what it shows no longer, nobody else did.
+        activated.extend(remembered.into_iter().filter(|name| visible.contains(name)));
         Self { visible, activated }
     }
 

@@ -74,7 +74,7 @@ pub(crate) fn backend_trouble(
         // Named, and the runtime has never heard of it.
         (Some(_), None) => false,
     };
-    (!usable).then(|| unusable(name, report))
+    (!usable).then(|| unusable(name, report, backends))
 }
 
 /// `None` leaves the choice to the runtime.
@@ -85,27 +85,41 @@ pub(crate) fn wanted_backend(settings: &AgentSettings) -> Option<&str> {
     }
 }
 
-fn unusable(name: Option<&str>, report: Option<&BackendReport>) -> Unavailable {
+fn unusable(
+    name: Option<&str>,
+    report: Option<&BackendReport>,
+    all: &[BackendReport],
+) -> Unavailable {
     let reason = match name {
         Some(name) => format!("Configured sandbox backend \"{name}\" is unavailable"),
         None => "No supported sandbox backend (native / docker / podman / nsjail) is available"
             .to_owned(),
     };
-    let why = report.and_then(|report| report.reason.as_deref());
-    let fix = report.and_then(|report| report.fix.as_deref());
-    let fix = match (why, fix) {
-        (Some(why), Some(fix)) => format!("{why}: {fix}"),
-        (None, Some(fix)) => fix.to_owned(),
-        (Some(why), None) => {
-            format!("{why}: run `boxwood doctor` where the runtime is; it names the fix")
-        }
-        (None, None) => {
-            "run `boxwood doctor` where the runtime is; it names what is missing".to_owned()
+    let fix = match report {
+        Some(report) => fix_of(report),
+        None if all.is_empty() => None,
+        None => {
+            let each: Vec<String> = all
+                .iter()
+                .filter_map(|report| Some(format!("{}: {}", report.name, fix_of(report)?)))
+                .collect();
+            (!each.is_empty()).then(|| each.join("; "))
         }
     };
+    let fix = fix.unwrap_or_else(|| {
+        "run `boxwood doctor` where the runtime is; it names what is missing".to_owned()
+    });
     Unavailable {
         state: AgentState::BackendUnusable,
         reason,
         fix,
+    }
+}
+
+fn fix_of(report: &BackendReport) -> Option<String> {
+    match (&report.reason, &report.fix) {
+        (Some(why), Some(fix)) => Some(format!("{why}: {fix}")),
+        (Some(only), None) | (None, Some(only)) => Some(only.clone()),
+        (None, None) => None,
     }
 }

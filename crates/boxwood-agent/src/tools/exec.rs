@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::scene::Scene;
-use super::{Done, object};
+use super::{Done, object, skill_environment};
 use crate::arguments::ExecArgs;
 use crate::boxes::{Begun, BoxesError, Command, Running};
 use crate::collected::Collected;
@@ -31,26 +31,43 @@ pub(super) async fn run(scene: &Scene<'_>, args: ExecArgs) -> Result<Done, ToolE
     let settings = scene.agent.settings();
     let timeout = timeout_sec(settings, &args);
     let workdir = workdir(scene, &args.workdir)?;
-    target(scene, workdir.skill, &args.command)?;
+    let skill = target(scene, workdir.skill, &args.command)?;
     if args.command.trim().is_empty() {
         return Err(ToolError::rule("command must not be empty"));
     }
+    let command = match skill {
+        Some(name) => skill_environment::prepared(scene, &name, args.command).await?,
+        None => args.command,
+    };
     let spec = SpecRequest {
-        cmd: args.command,
+        cmd: command,
         workdir: Some(workdir.path),
         timeout_sec: Some(timeout),
         env: args.env,
         ..scene.spec()
     };
     scene.progress.step("starting the command");
+    tracing::debug!(
+        session = %scene.session,
+        command = cut(&spec.cmd, 400),
+        workdir = spec.workdir,
+        env_keys = ?spec.env.keys().collect::<Vec<_>>(),
+        description = args.description,
+        "an agent runs a command"
+    );
     let Begun {
         session_id,
         backend,
         notices,
         mut command,
-    } = match scene.boxes.exec(spec).await {
-        Ok(begun) => begun,
-        Err(error) => return Err(scene.agent.refusal(error).await),
+    } = match tokio::time::timeout_at(scene.start_by, scene.boxes.exec(spec)).await {
+        Ok(Ok(begun)) => begun,
+        Ok(Err(error)) => return Err(scene.agent.refusal(error).await),
+        Err(_) => {
+            return Err(ToolError::late(Duration::from_secs(
+                settings.start_timeout_sec,
+            )));
+        }
     };
     scene.progress.step("the command runs");
     let mut followed = Followed::new(settings.output_limit_chars);
@@ -84,6 +101,14 @@ pub(super) async fn run(scene: &Scene<'_>, args: ExecArgs) -> Result<Done, ToolE
         (Stream::Stderr, whole_stderr),
     ];
     let kept = kept_output::keep(scene.boxes, &session_id, &scene.agent.inner.kept, streams).await;
+    tracing::debug!(
+        session = %session_id,
+        status = outcome.status,
+        exit_code = outcome.exit_code,
+        stdout = cut(&stdout.text, 200),
+        stderr = cut(&stderr.text, 200),
+        "an agent's command ended"
+    );
     let mut result = object([
         ("session_id", session_id.to_string().into()),
         ("backend", backend.into()),
@@ -111,6 +136,14 @@ pub(super) async fn run(scene: &Scene<'_>, args: ExecArgs) -> Result<Done, ToolE
         answer: scene.answer(result),
         failure,
     })
+}
+
+/// The first characters, for a log.
+fn cut(text: &str, most: usize) -> &str {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    }
 }
 
 fn put(result: &mut Map<String, Value>, name: &str, value: Option<Value>) {

@@ -13,6 +13,7 @@ mod read;
 mod register_skill;
 mod scene;
 mod skill_edit;
+mod skill_environment;
 mod write;
 
 use std::time::Duration;

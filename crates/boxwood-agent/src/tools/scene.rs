@@ -1,9 +1,12 @@
 //! What every tool needs to know about one call.
 
+use std::time::Duration;
+
 use boxwood_api::{AgentQuery, ErrorCode, SessionId, SpecRequest, ToolAnswer};
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
-use super::{Failed, failed};
+use super::{Failed, LONGEST_CALL, failed};
 use crate::agent::Agent;
 use crate::boxes::{Answer, Boxes, BoxesError};
 use crate::error::ToolError;
@@ -20,6 +23,8 @@ pub(super) struct Scene<'a> {
     pub(super) session: SessionId,
     pub(super) skills: Skills,
     pub(super) progress: &'a dyn Progress,
+    /// Until then the box has to be there.
+    pub(super) start_by: Instant,
     /// What the model should know about its box.
     notices: Vec<String>,
     mounted: Vec<String>,
@@ -33,13 +38,17 @@ impl<'a> Scene<'a> {
         scope: Scope,
         progress: &'a dyn Progress,
     ) -> Result<Self, ToolError> {
+        let start = Duration::from_secs(agent.settings().start_timeout_sec);
+        let start_by = Instant::now() + start.min(LONGEST_CALL);
         let session = scope.session_id;
         let mut notices = Vec::new();
         if let Some(problem) = scope.problem {
             tracing::warn!(%session, %problem, "a pipeline's session-id template was not used");
-            notices.push(format!(
+            let problem = ToolError::rule(format!(
                 "the pipeline's session-id template was not used: {problem}"
             ));
+            agent.record(query, &problem);
+            notices.push(problem.message);
         }
         let all = match boxes.skills().await {
             Ok(all) => all,
@@ -62,6 +71,7 @@ impl<'a> Scene<'a> {
             session,
             skills,
             progress,
+            start_by,
             notices,
             mounted: mounted.names,
         })
