@@ -54,6 +54,21 @@ pub enum FileCall {
     Tool(FileTool),
 }
 
+impl FileCall {
+    /// Whether it can make the box's files larger.
+    pub fn adds(&self) -> bool {
+        match self {
+            Self::Open { how, .. } => *how != OpenFor::Read,
+            Self::Mkdir { .. } | Self::Tool(FileTool::Write(_) | FileTool::Edit(_)) => true,
+            Self::Stat { .. }
+            | Self::List { .. }
+            | Self::Move { .. }
+            | Self::Remove { .. }
+            | Self::Tool(FileTool::Read(_) | FileTool::Glob(_) | FileTool::Grep(_)) => false,
+        }
+    }
+}
+
 /// What agents do with files. Each is done in one go inside the box.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileTool {

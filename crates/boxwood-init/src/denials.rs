@@ -4,6 +4,7 @@
 //! result instead of appearing as a riddle. Each entry is something that has opened a way out of
 //! containers, or that has no meaning in one.
 
+use boxwood_init::Plan;
 use boxwood_sys::seccomp::{self, Program, Refusal, Rule, When};
 
 /// Every flag of `clone` and `unshare` that makes a namespace (time namespaces have no room in
@@ -19,11 +20,12 @@ const PERMITTED: Refusal = Refusal::Errno(libc::EPERM);
 const ABSENT: Refusal = Refusal::Errno(libc::ENOSYS);
 /// Says yes and does nothing.
 const DONE: Refusal = Refusal::Errno(0);
+const UNSUPPORTED: Refusal = Refusal::Errno(libc::EOPNOTSUPP);
 const NO_FAMILY: Refusal = Refusal::Errno(libc::EAFNOSUPPORT);
 
-/// The whole list. With `single_uid`, commands share init's uid, and what a process may do to
+/// The whole list. With a single uid, commands share init's uid, and what a process may do to
 /// others of its uid is closed for pid 1.
-pub(crate) fn rules(single_uid: bool) -> Vec<Rule> {
+pub(crate) fn rules(plan: &Plan) -> Vec<Rule> {
     let mut rules: Vec<Rule> = boxwood_init::denied_calls()
         .map(|(_, syscall)| rule(syscall, vec![], Refusal::Named))
         .collect();
@@ -33,8 +35,11 @@ pub(crate) fn rules(single_uid: bool) -> Vec<Rule> {
     sockets(&mut rules);
     personality(&mut rules);
     core_limit(&mut rules);
-    if single_uid {
+    if plan.identity.single_uid {
         protect_init(&mut rules);
+    }
+    if plan.watched.is_some() {
+        reservations(&mut rules);
     }
     rules
 }
@@ -197,6 +202,30 @@ fn core_limit(rules: &mut Vec<Rule>) {
     rules.push(set(vec![core(1), low]));
     rules.push(set(vec![core(1), When::AnyHighBit { arg: 2 }]));
     rules.push(rule(libc::SYS_setrlimit, vec![core(0)], DONE));
+}
+
+/// Space that is taken without being written: a disk can be full of it in a moment. Every libc and most
+/// programs do without, because many file systems do not have it. What gives space back is left.
+fn reservations(rules: &mut Vec<Rule>) {
+    const PUNCH_HOLE_KEEP_SIZE: u32 = 0x03;
+    const COLLAPSE_RANGE: u32 = 0x08;
+    let not = |value| When::NotEquals { arg: 1, value };
+    rules.push(rule(
+        libc::SYS_fallocate,
+        vec![not(PUNCH_HOLE_KEEP_SIZE), not(COLLAPSE_RANGE)],
+        UNSUPPORTED,
+    ));
+    // The same by another name: `FS_IOC_RESVSP`, `FS_IOC_RESVSP64`, `FS_IOC_ZERO_RANGE`.
+    for request in [0x4030_5828, 0x4030_582a, 0x4030_5839] {
+        rules.push(rule(
+            libc::SYS_ioctl,
+            vec![When::Equals {
+                arg: 1,
+                value: request,
+            }],
+            UNSUPPORTED,
+        ));
+    }
 }
 
 fn protect_init(rules: &mut Vec<Rule>) {

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use boxwood_init::{Identity, Plan};
 use boxwood_sys::seccomp::{self, Refusal};
+use boxwood_sys::signals;
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
@@ -40,7 +41,7 @@ pub(crate) fn lock(plan: &Plan) -> Result<Locked, StepError> {
     let landlock = plan.landlock && landlock(plan)?;
     Ok(Locked {
         landlock,
-        listener: filter(&plan.identity)?,
+        listener: filter(plan)?,
         marks: false,
     })
 }
@@ -56,6 +57,12 @@ fn limits(plan: &Plan) -> Result<(), StepError> {
     setrlimit(Resource::Core, fixed(1)).step("forbid core dumps")?;
     if let Some(processes) = plan.process_rlimit {
         setrlimit(Resource::Nproc, fixed(processes)).step("limit the number of processes")?;
+    }
+    if let Some(bytes) = plan.watched.and_then(|watched| watched.file_bytes) {
+        setrlimit(Resource::Fsize, fixed(bytes)).step("limit the size of files")?;
+        // Commands inherit it: a write that fails says more than a program that is gone, and programs
+        // that only try for a large file can do without.
+        signals::ignore(libc::SIGXFSZ).step("leave too large files to whoever writes them")?;
     }
     Ok(())
 }
@@ -141,8 +148,8 @@ fn fence(write: BitFlags<AccessFs>, places: &[String]) -> Result<bool, landlock:
 
 /// Installs the deny-list. A kernel that cannot ask (or a filter above us that already does) leaves
 /// refusals nameless, never absent.
-fn filter(identity: &Identity) -> Result<Option<OwnedFd>, StepError> {
-    let rules = denials::rules(identity.single_uid);
+fn filter(plan: &Plan) -> Result<Option<OwnedFd>, StepError> {
+    let rules = denials::rules(plan);
     let asking = seccomp::assemble(&rules, Refusal::Named);
     if let Ok(listener) = asking.install_with_listener() {
         return Ok(Some(listener));

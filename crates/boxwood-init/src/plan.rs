@@ -25,6 +25,8 @@ pub struct Plan {
     pub cgroup_namespace: bool,
     /// `RLIMIT_NPROC`, where no cgroup counts processes.
     pub process_rlimit: Option<u64>,
+    /// `None`: nobody watches how much the box writes.
+    pub watched: Option<Watched>,
     /// Use Landlock (the host was probed for it).
     pub landlock: bool,
     /// Environment of every command, before what a request adds.
@@ -41,6 +43,14 @@ pub struct Outlive {
     pub door: usize,
     /// How long init waits for the next daemon before the box ends by itself.
     pub grace_sec: u64,
+}
+
+/// A box whose workspace is bounded by somebody who watches it grow. Commands may grow it no faster than
+/// they can write: space cannot be reserved ahead of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// The most that one file may have; whoever wants more is told that the file is too large.
+    pub file_bytes: Option<u64>,
 }
 
 impl Plan {

@@ -1,5 +1,7 @@
 //! How large the private areas of a box are.
 
+use boxwood_api::MountMode;
+use boxwood_init::{RootPlan, Watched};
 use boxwood_policy::AdmittedSpec;
 
 /// Sizes in MiB of what a box may write that is not the host's. It is made of the box's memory: all of
@@ -33,4 +35,28 @@ impl Areas {
             workspace: bound,
         }
     }
+}
+
+const MIB: u64 = 1024 * 1024;
+
+/// How a box is held back whose workspace is the host's and has a quota. One file can have no more than
+/// the quota and a little: enough to be seen as over it, and never less than the box's own areas hold.
+pub fn watched(spec: &AdmittedSpec, root: &RootPlan) -> Option<Watched> {
+    let quota_mb = spec.limits().workspace_quota_mb;
+    let writable = |mode| mode == MountMode::Rw;
+    let workspace = spec.workspace()?;
+    if quota_mb == 0 || !writable(workspace.mode()) {
+        return None;
+    }
+    // What bounds other places is not for this quota to say.
+    let elsewhere = spec
+        .extra_mounts()
+        .iter()
+        .any(|mount| writable(mount.mode()))
+        || (matches!(root, RootPlan::Engine) && !spec.read_only_root());
+    let areas = Areas::of(spec);
+    let largest = quota_mb.max(areas.tmp).max(areas.home);
+    Some(Watched {
+        file_bytes: (!elsewhere).then(|| (largest + 1).saturating_mul(MIB)),
+    })
 }

@@ -10,7 +10,7 @@ use boxwood_backend::{StartError, Witness};
 use boxwood_init::{Channel, FromInit, InsideNetwork, MountWork, Outlive, Plan, RootPlan, ToInit};
 use boxwood_policy::AdmittedSpec;
 
-use crate::areas::Areas;
+use crate::areas::{Areas, watched};
 use crate::cgroup::Group;
 use crate::door::Door;
 use crate::environment::environment;
@@ -60,6 +60,7 @@ pub fn plan(
     let bounded = |group: &Group| !group.unenforced(&limits).contains(&Mechanism::PidsLimit);
     let counted = remains.group.as_ref().is_some_and(bounded);
     Ok(Plan {
+        watched: watched(spec, &root),
         root,
         read_only_root: spec.read_only_root(),
         hostname: "box".to_owned(),

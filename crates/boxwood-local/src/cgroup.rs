@@ -7,6 +7,7 @@
 mod freeze;
 mod group;
 mod hosts;
+mod kill_all;
 mod reopen;
 mod sweep;
 

@@ -108,7 +108,7 @@ impl Drop for Unheard {
     }
 }
 
-const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
+pub(crate) const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
 
 impl Link {
     pub fn new(channel: Channel) -> io::Result<Arc<Self>> {

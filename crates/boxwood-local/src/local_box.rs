@@ -14,7 +14,7 @@ use boxwood_backend::{
     BoxFuture, ControlError, FileAnswer, FileCall, FileError, MountError, Process, Sandbox,
     SpawnError, SpawnRequest, StopError,
 };
-use boxwood_init::{Program, Spawn, ToInit};
+use boxwood_init::{EVERYBODY, KillScope, Program, Spawn, ToInit};
 use boxwood_policy::AdmittedMount;
 use tokio::sync::{oneshot, watch};
 
@@ -22,10 +22,10 @@ use crate::busy::{Busy, Pulse};
 use crate::cgroup::{ExecGroup, Group};
 use crate::host::LocalHost;
 use crate::keeping::{Note, Places, Token};
-use crate::link::{DEADLINE, Link, Spawned, Unheard, Waiting};
+use crate::link::{DEADLINE, Link, SIGKILL, Spawned, Unheard, Waiting};
 use crate::record::BoxRecord;
 use crate::remains::Remains;
-use crate::{files, framed, live_mount, streams};
+use crate::{files, framed, live_mount, streams, unlinked};
 
 /// What init is to keep of a program that is to be started.
 pub(crate) struct KeepOrder<'a> {
@@ -351,12 +351,50 @@ impl Sandbox for LocalBox {
         })
     }
 
+    fn hold(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
+        Box::pin(async move {
+            match &self.remains.group {
+                Some(_) if !self.is_running() => Err(ControlError::Gone),
+                Some(group) => group.freeze().await.map_err(ControlError::Io),
+                None => Ok(false),
+            }
+        })
+    }
+
     fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>> {
         Box::pin(async move {
             match &self.remains.group {
                 Some(group) => group.thaw().await.map_err(ControlError::Io),
                 None => Ok(()),
             }
+        })
+    }
+
+    fn kill_all(&self) -> BoxFuture<'_, Result<(), ControlError>> {
+        Box::pin(async move {
+            if !self.is_running() {
+                return Err(ControlError::Gone);
+            }
+            if let Some(group) = &self.remains.group
+                && group.kills()
+            {
+                return group.kill_all().map_err(ControlError::Io);
+            }
+            let message = ToInit::Signal {
+                id: EVERYBODY,
+                signal: SIGKILL,
+                scope: KillScope::Tree,
+            };
+            let sent = self.link.send(&message, &[]).await;
+            sent.map_err(|_| ControlError::Gone)
+        })
+    }
+
+    fn unlinked_bytes(&self, device: u64) -> BoxFuture<'_, u64> {
+        Box::pin(async move {
+            let init = self.remains.init.as_raw_nonzero().get();
+            let looking = tokio::task::spawn_blocking(move || unlinked::bytes(init, device));
+            looking.await.unwrap_or(0)
         })
     }
 

@@ -38,6 +38,8 @@ pub struct LoadConfig {
     pub processes_per_session: Option<usize>,
     /// Bodies being read, output being kept, answers being sent.
     pub bytes_in_flight_mb: Option<usize>,
+    /// What boxes leave free of a file system of the host that they write to.
+    pub min_free_mb: Option<u64>,
     /// Of `http.max_connections`; all but an eighth of them when left out.
     pub connections_per_peer: Option<usize>,
     /// Of `http.max_untrusted_connections`; half of them when left out.
@@ -78,6 +80,9 @@ impl LoadConfig {
             bytes_in_flight: self
                 .bytes_in_flight_mb
                 .map_or_else(share_of_memory, |mib| mib.saturating_mul(MIB)),
+            min_free_bytes: self
+                .min_free_mb
+                .map(|mib| mib.saturating_mul(MIB as u64)),
         }
     }
 }

@@ -42,6 +42,9 @@ pub struct LoadLimits {
     pub processes_per_session: usize,
     /// Bodies being read, output being kept, answers being sent.
     pub bytes_in_flight: usize,
+    /// What boxes leave free of a file system of the host that they write to. `None`: 256 MiB, or a
+    /// hundredth of a small one.
+    pub min_free_bytes: Option<u64>,
 }
 
 const MIB: usize = 1024 * 1024;
@@ -58,6 +61,7 @@ impl Default for LoadLimits {
             live_per_session: 256,
             processes_per_session: 256,
             bytes_in_flight: 512 * MIB,
+            min_free_bytes: None,
         }
     }
 }

@@ -214,6 +214,10 @@ impl Registry {
             self.events.clone(),
             self.gate.budget.clone(),
         ));
+        if let Err(error) = self.quotas.watch(&session) {
+            // It is somebody's work, and was watched by the daemon before.
+            tracing::error!(session = %session.id, %error, "nobody watches what a box writes");
+        }
         let slot = Slot::Ready {
             session: Arc::clone(&session),
         };

@@ -28,6 +28,7 @@ use crate::input;
 use crate::leash::{Killed, Leash, kill_tree};
 use crate::notes::{BootTime, ExecNote, KindNote, Note, shown};
 use crate::pace::Pace;
+use crate::quota;
 use crate::reason::{Asked, reason};
 use crate::session::{ExecEnd, ExecRecord};
 use crate::spawning::spawn;
@@ -102,8 +103,9 @@ pub(crate) async fn run(
     } else {
         Stdio::Output
     };
-    let mut deadline = std::pin::pin!(sleep(exec.timeout()));
     let session = Arc::clone(record.session());
+    quota::before(&session).await?;
+    let mut deadline = std::pin::pin!(sleep(exec.timeout()));
     let note = ExecNote {
         capture_bytes: Some(room.capture_bytes),
         ..note(record.exec_id, exec, exec.cmd(), KindNote::Captured)
@@ -153,7 +155,14 @@ pub(crate) async fn run(
     );
     let ended = session.execs.parting().until(following).await;
     leash.let_go();
-    let (end, unkillable) = ended.told(&record, &listed);
+    let (mut end, unkillable) = ended.told(&record, &listed);
+    let mut asked = asked;
+    if let Some(over) = quota::after(&session).await {
+        asked.notices.push(over.to_string());
+        if end.went_wrong_unexplained() {
+            end.reason = Some(Reason::DiskQuota);
+        }
+    }
     let done = finish(record, asked, &streams, end, unkillable);
     if streams.lingers {
         streams.answered();
@@ -248,6 +257,7 @@ impl Ended {
         // A plain end has nothing to do with what happened to the session meanwhile.
         let asked = match exit.status {
             ExitStatus::BoxGone => record.session().asked(),
+            _ if listed.running().is_over_quota() => Asked::Quota,
             ExitStatus::Signal(_) if listed.running().signalled.load(Ordering::Acquire) => {
                 Asked::Caller
             }

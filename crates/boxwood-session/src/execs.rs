@@ -59,6 +59,8 @@ pub(crate) struct Running {
     pub(crate) control: Arc<dyn ProcessControl>,
     /// A caller sent a signal, so death by one is no riddle.
     pub(crate) signalled: Arc<AtomicBool>,
+    /// It was ended because of what was written.
+    over_quota: Arc<AtomicBool>,
     pub(crate) live: Option<Arc<Live>>,
     stdout: Arc<Journal>,
     stderr: Arc<Journal>,
@@ -80,6 +82,7 @@ impl Running {
             adopted,
             control,
             signalled: Arc::default(),
+            over_quota: Arc::default(),
             live: None,
             stdout,
             stderr,
@@ -90,6 +93,7 @@ impl Running {
     pub(crate) fn of_live(session: SessionId, live: &Arc<Live>) -> Self {
         Self {
             signalled: Arc::clone(&live.signalled),
+            over_quota: Arc::clone(&live.over_quota),
             live: Some(Arc::clone(live)),
             ..Self::new(
                 session,
@@ -132,6 +136,15 @@ impl Running {
             exit: Some(exit),
             ..self.info()
         }
+    }
+
+    /// Said before it is ended for that.
+    pub(crate) fn mark_over_quota(&self) {
+        self.over_quota.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_over_quota(&self) -> bool {
+        self.over_quota.load(Ordering::Acquire)
     }
 
     /// Kills the whole tree, and returns when the command is over.
@@ -279,6 +292,15 @@ impl ExecTable {
         let execs = lock(&self.0.execs);
         let running = execs.values().filter_map(|entry| match entry {
             Entry::Running(running) => Some(running.info()),
+            Entry::Ended(_) => None,
+        });
+        running.collect()
+    }
+
+    pub(crate) fn all_running(&self) -> Vec<Arc<Running>> {
+        let execs = lock(&self.0.execs);
+        let running = execs.values().filter_map(|entry| match entry {
+            Entry::Running(running) => Some(Arc::clone(running)),
             Entry::Ended(_) => None,
         });
         running.collect()

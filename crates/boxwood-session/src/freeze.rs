@@ -116,6 +116,59 @@ impl Frost {
     }
 }
 
+/// A box that stands still for a moment, whatever is asked of it meanwhile.
+pub(crate) struct Held<'a> {
+    frost: &'a Frost,
+    released: bool,
+    _alone: tokio::sync::MutexGuard<'a, Option<Instant>>,
+}
+
+impl Frost {
+    /// `None` where that cannot be done, or where the box stands still already. One that takes longer
+    /// than `wait` may do so later, or in part.
+    pub(crate) async fn hold(&self, wait: Duration) -> Option<Held<'_>> {
+        let alone = self.since.try_lock().ok()?;
+        if alone.is_some() {
+            return None;
+        }
+        let held = Held {
+            frost: self,
+            released: false,
+            _alone: alone,
+        };
+        match tokio::time::timeout(wait, self.sandbox.hold()).await {
+            Ok(Ok(false)) => {
+                held.release().await;
+                None
+            }
+            Ok(_) | Err(_) => Some(held),
+        }
+    }
+}
+
+impl Held<'_> {
+    pub(crate) async fn release(mut self) {
+        self.released = true;
+        if let Err(error) = self.frost.sandbox.thaw().await {
+            let session = &self.frost.session;
+            tracing::error!(%session, %error, "a box that was held does not go on");
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.released {
+            return;
+        }
+        // Nobody waits; the next daemon lets every box go on that it takes over.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let sandbox = Arc::clone(&self.frost.sandbox);
+            runtime.spawn(async move { sandbox.thaw().await });
+        }
+    }
+}
+
 impl Lease {
     /// The same lease, on a box that is awake, and stays so for as long as the lease lives.
     pub(crate) async fn awake(self) -> Result<Self, SessionError> {

@@ -108,6 +108,7 @@ pub(crate) struct Live {
     pub(crate) adopted: bool,
     pub(crate) control: Arc<dyn ProcessControl>,
     pub(crate) signalled: Arc<AtomicBool>,
+    pub(crate) over_quota: Arc<AtomicBool>,
     resume: Resume,
     stdio: Stdio,
     stdin: Option<Arc<Stdin>>,

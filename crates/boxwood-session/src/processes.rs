@@ -13,6 +13,7 @@ use crate::files::Files;
 use crate::leash::Killed;
 use crate::managed::{Claim, Managed, Replace, Start, launch};
 use crate::notes::Note;
+use crate::quota;
 use crate::registry::Registry;
 use crate::session::{Ending, Handle, Lease};
 use crate::spawning::spawn;
@@ -66,6 +67,7 @@ async fn start_in(
     if let Some(previous) = previous {
         terminate(registry, &lease, &previous).await;
     }
+    quota::before(session).await?;
     let _turn = registry.gate.turn(session.incarnation).await?;
     let seat = registry.gate.process(session.incarnation)?;
     let argv = std::iter::once(spec.command.clone())

@@ -9,6 +9,8 @@ pub(crate) enum Asked {
     Nobody,
     /// A signal, a stop, a delete.
     Caller,
+    /// Its workspace held too much, or the host had too little room.
+    Quota,
 }
 
 /// A counter that rose explains nothing when the program did well all the same.
@@ -19,6 +21,7 @@ pub(crate) fn reason(exit: &Exit, asked: Asked) -> Option<Reason> {
         ExitStatus::BoxGone | ExitStatus::Signal(_) if by_caller => {
             return Some(Reason::Cancelled);
         }
+        _ if asked == Asked::Quota => return Some(Reason::DiskQuota),
         ExitStatus::BoxGone => return Some(Reason::BoxGone),
         ExitStatus::Code(_) | ExitStatus::Signal(_) => {}
     }

@@ -21,6 +21,7 @@ use crate::events::Events;
 use crate::exec::Room;
 use crate::execs;
 use crate::mounts::Brought;
+use crate::quota::Quotas;
 use crate::session::{Handle, Lease, Session};
 use crate::slot::{Settled, Slot, settled};
 use crate::warm::Warm;
@@ -31,6 +32,7 @@ pub(crate) struct Registry {
     pub(crate) settings: Settings,
     pub(crate) events: Events,
     pub(crate) gate: Gate,
+    pub(crate) quotas: Quotas,
     pub(crate) exec_ids: AtomicU64,
     /// Boxes that wait for a session.
     pub(crate) warm: Warm,
@@ -57,6 +59,7 @@ impl Registry {
         Self {
             backends,
             gate: Gate::new(&settings.load, settings.max_processes),
+            quotas: Quotas::new(settings.load.min_free_bytes),
             settings,
             events: Events::new(),
             exec_ids: AtomicU64::new(execs::first_id()),

@@ -22,6 +22,7 @@ use crate::freeze::Frost;
 use crate::managed::ProcessTable;
 use crate::mounts::Mounts;
 use crate::pace::Pace;
+use crate::quota::Bounds;
 use crate::reason::Asked;
 use crate::record::SessionRecord;
 
@@ -70,6 +71,7 @@ pub(crate) struct Session {
     pub(crate) processes: ProcessTable,
     pub(crate) execs: ExecTable,
     pub(crate) pace: Pace,
+    pub(crate) bounds: Bounds,
     /// What the output that is kept for whoever comes back counts against.
     pub(crate) budget: Budget,
     pub(crate) events: Events,
@@ -110,6 +112,7 @@ impl Session {
             execs: ExecTable::default(),
             budget,
             pace: Pace::default(),
+            bounds: Bounds::default(),
             events,
             spec_record: parts.spec_record,
             remembering: tokio::sync::Mutex::default(),
@@ -122,6 +125,11 @@ impl Session {
 
     pub(crate) fn end(&self, ending: Ending) {
         self.ending.send_replace(Some(ending));
+    }
+
+    /// Its end has begun.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ending.borrow().is_some()
     }
 
     /// Resolves once the session's end has begun.

@@ -20,6 +20,7 @@ use crate::freeze;
 use crate::live::{self, LiveExec, Resume};
 use crate::managed::{Attachable, ProcessLogs, Replace};
 use crate::processes;
+use crate::quota;
 use crate::reaper;
 use crate::registry::Registry;
 use crate::session::{Ending, ExecRecord, Handle, Session};
@@ -341,6 +342,9 @@ impl Sessions {
     pub async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer, SessionError> {
         let lease = self.registry.existing(self.handle(id)).await?;
         let _turn = self.registry.gate.turn(lease.session.incarnation).await?;
+        if call.adds() {
+            quota::before(&lease.session).await?;
+        }
         lease
             .session
             .sandbox

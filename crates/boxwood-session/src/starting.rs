@@ -62,7 +62,13 @@ impl Registry {
             self.events.clone(),
             self.gate.budget.clone(),
         ));
-        if let Err(error) = birth.finish(&session).await {
+        let watched = self.quotas.watch(&session);
+        let watched = watched.map_err(|error| SessionError::unwatched(&session.id, &error));
+        let finished = match watched {
+            Ok(()) => birth.finish(&session).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = finished {
             if let Err(error) = session.sandbox.stop().await {
                 tracing::error!(session = %session.id, %error, "a box was not removed cleanly");
             }

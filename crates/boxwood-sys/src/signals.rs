@@ -52,6 +52,15 @@ pub fn reset_all() -> io::Result<()> {
     Ok(())
 }
 
+/// From now on this signal does nothing here, nor in any program started from here.
+pub fn ignore(signal: i32) -> io::Result<()> {
+    // SAFETY: SIG_IGN is a valid disposition; no handler is involved.
+    if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Forgets the pending signals: many children may share one.
 pub fn drain(signals: BorrowedFd<'_>) {
     let mut buffer = [0_u8; 128 * 4];

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use boxwood_api::{MountMode, Network};
 use boxwood_backend::StartError;
 use boxwood_init::{Identity, MountPlan, MountSource, Plan, RootPlan};
-use boxwood_local::{Areas, environment};
+use boxwood_local::{Areas, environment, watched};
 use boxwood_policy::{AdmittedMount, AdmittedSpec, BoxUser};
 
 use super::way::Place;
@@ -174,6 +174,7 @@ pub(super) fn plan(spec: &AdmittedSpec, identity: Identity) -> Plan {
         cgroup_namespace: false,
         // Its own uid counts for nobody else on a kernel of its own; elsewhere the engine counts.
         process_rlimit: None,
+        watched: watched(spec, &RootPlan::Engine),
         // The kernel there is asked.
         landlock: true,
         environment: environment(identity.home(), false),

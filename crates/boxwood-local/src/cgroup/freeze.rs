@@ -110,7 +110,7 @@ impl Group {
 }
 
 /// The groups of commands that are there now. A box that is going away has none.
-fn command_groups(parent: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn command_groups(parent: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(parent) {
         Ok(entries) => entries,
         Err(error) if is_gone(&error) => return Ok(Vec::new()),
@@ -167,7 +167,7 @@ fn stands_still(group: &Path) -> io::Result<bool> {
 }
 
 /// A group that was removed meanwhile.
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     let gone = [rustix::io::Errno::NOENT, rustix::io::Errno::NODEV];
     error
         .raw_os_error()

@@ -1,5 +1,6 @@
 //! The groups of one box.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, chown};
@@ -36,6 +37,8 @@ pub struct Group {
     pub(super) lingering: Mutex<Vec<ExecGroup>>,
     pub(super) next: AtomicU64,
     pub(super) frost: Frost,
+    /// Sub-groups that were killed with all the others, whoever holds them.
+    pub(super) doomed: Mutex<HashSet<PathBuf>>,
 }
 
 /// What the kernel counted since the box was made.
@@ -97,6 +100,7 @@ impl Group {
             lingering: Mutex::default(),
             next: AtomicU64::new(0),
             frost: Frost::default(),
+            doomed: Mutex::default(),
         }
     }
 
@@ -305,7 +309,7 @@ impl Group {
     pub(crate) fn release(&self, group: ExecGroup) {
         let place = if group.is_populated() {
             &self.lingering
-        } else if group.killed.load(Ordering::Acquire) {
+        } else if group.killed.load(Ordering::Acquire) || self.was_doomed(&group.path) {
             let _ = fs::remove_dir(&group.path);
             return;
         } else {

@@ -16,6 +16,7 @@ use crate::execs::Listed;
 use crate::facts::{EndFact, Fact};
 use crate::leash::{Killed, Leash, kill_tree};
 use crate::notes::BootTime;
+use crate::quota;
 use crate::reason::{Asked, reason};
 use crate::session::{ExecEnd, ExecRecord};
 
@@ -73,7 +74,10 @@ impl Task {
             if matches!(killed, Some(Killed::Alive)) {
                 unkillable();
             }
-            let end = self.end_of(&ended);
+            let mut end = self.end_of(&ended);
+            if end.went_wrong_unexplained() && quota::after(self.record.session()).await.is_some() {
+                end.reason = Some(Reason::DiskQuota);
+            }
             let duration_ms = self.record.finish(&end);
             ExecExit {
                 exit_code: end.exit_code,
@@ -159,6 +163,7 @@ impl Task {
                 let signalled = self.live.signalled.load(Ordering::Acquire);
                 let asked = match exit.status {
                     ExitStatus::BoxGone => self.record.session().asked(),
+                    _ if self.live.over_quota.load(Ordering::Acquire) => Asked::Quota,
                     ExitStatus::Signal(_) if signalled => Asked::Caller,
                     ExitStatus::Code(_) | ExitStatus::Signal(_) => Asked::Nobody,
                 };

@@ -16,6 +16,7 @@ use crate::execs::Running;
 use crate::files::Files;
 use crate::input;
 use crate::notes::{ExecNote, KindNote, Note};
+use crate::quota;
 use crate::replay::ReplayLimits;
 use crate::session::ExecRecord;
 use crate::spawning::spawn;
@@ -37,6 +38,7 @@ pub(crate) async fn start(
     unkillable: impl FnOnce() + Send + 'static,
 ) -> Result<LiveExec, SessionError> {
     let session = Arc::clone(record.session());
+    quota::before(&session).await?;
     let kind = KindNote::Live {
         stdio: wish.stdio.into(),
         resumable: wish.resume == Resume::Allowed,
@@ -103,6 +105,7 @@ impl Parts {
             adopted,
             control: self.process.control,
             signalled: Arc::new(AtomicBool::new(false)),
+            over_quota: Arc::new(AtomicBool::new(false)),
             resume: self.resume,
             stdio: self.stdio,
             stdin: has_input.then(|| Arc::new(stdin)),

@@ -1,6 +1,7 @@
 //! Watches one managed process from its start, or its adoption, to its last word.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use boxwood_api::{EventKind, ExecStatus, ProcessSpec};
@@ -79,6 +80,7 @@ fn care_for(session: &Arc<Session>, start: Start, facts: &[Fact]) -> Arc<Managed
         activity: Arc::clone(&session.activity),
         ended: watch::Sender::new(ended),
         asked: watch::Sender::new(facts.contains(&Fact::Asked)),
+        over_quota: AtomicBool::new(false),
         facts: files.facts,
         attachment: Arc::new(Semaphore::new(1)),
         stdin,
@@ -172,6 +174,7 @@ async fn follow(
 
 fn record_end(managed: &Managed, session: &Session, exit: &Exit, at: Timestamp) {
     let asked = match exit.status {
+        _ if managed.over_quota.load(Ordering::Acquire) => Asked::Quota,
         _ if *managed.asked.borrow() => Asked::Caller,
         ExitStatus::BoxGone => session.asked(),
         ExitStatus::Code(_) | ExitStatus::Signal(_) => Asked::Nobody,

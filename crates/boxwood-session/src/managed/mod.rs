@@ -11,6 +11,7 @@ mod preview;
 mod stop;
 mod table;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use boxwood_api::{
@@ -61,6 +62,8 @@ pub(crate) struct Managed {
     ended: watch::Sender<Option<Ended>>,
     /// Somebody asked for the end, so the signal that brings it is no riddle.
     asked: watch::Sender<bool>,
+    /// It was ended because of what was written.
+    over_quota: AtomicBool,
     /// What the next daemon has to know of both.
     facts: Facts,
     /// One permit: the attachment. Closed when the process is stopped or replaced.
@@ -118,6 +121,15 @@ impl Managed {
             reason: ended.and_then(|ended| ended.reason),
             stderr_preview: lock(&self.preview).text(),
         }
+    }
+
+    /// Said before it is ended for that.
+    pub(crate) fn mark_over_quota(&self) {
+        self.over_quota.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn control(&self) -> Arc<dyn ProcessControl> {
+        Arc::clone(&self.control)
     }
 
     pub(crate) fn logs(&self) -> ProcessLogs {

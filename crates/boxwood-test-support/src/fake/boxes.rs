@@ -150,6 +150,17 @@ impl FakeBox {
         root.map_or(Ok(()), TempDir::close)
     }
 
+    /// Ends every program, and not the box.
+    pub(super) fn kill_all(&self) {
+        let programs: Vec<_> = lock(&self.programs).values().cloned().collect();
+        for program in programs {
+            program.end_script(ExitStatus::Signal(Signal::KILL.as_raw()));
+        }
+        if self.has_children.load(Ordering::Acquire) {
+            tree::kill_marked(&program::box_mark(&self.id));
+        }
+    }
+
     /// Whether its programs stand still.
     pub fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::Acquire)

@@ -223,8 +223,26 @@ impl Sandbox for FakeSandbox {
         }))
     }
 
+    fn hold(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
+        self.freeze()
+    }
+
     fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>> {
         Box::pin(self.link.life.live(self.aside(FakeBox::thaw)))
+    }
+
+    fn kill_all(&self) -> BoxFuture<'_, Result<(), ControlError>> {
+        Box::pin(self.link.life.live(async move {
+            if !self.is_alive() {
+                return Err(ControlError::Gone);
+            }
+            self.aside(FakeBox::kill_all).await
+        }))
+    }
+
+    /// Nobody looks: what a fake box holds open is for boxes with walls to show.
+    fn unlinked_bytes(&self, _: u64) -> BoxFuture<'_, u64> {
+        Box::pin(std::future::ready(0))
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {

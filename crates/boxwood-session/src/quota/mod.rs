@@ -1,0 +1,162 @@
+//! How much a box may write to directories of the host, before, while and after its commands run.
+//!
+//! Comes in: sessions, and commands that begin and end in them. Goes out: refusals, and programs that are
+//! ended with the reason `disk_quota`. Never here: private areas, which the kernel bounds.
+//!
+//! Nothing is walked twice for a command. A directory's use is known from the last measure and from what
+//! its file system has lost since ([`rule`]), which one question to the kernel tells ([`watcher`]). Only
+//! when that could be too much is everything looked through ([`walk`]), while the box stands still
+//! ([`inspection`]).
+
+mod inspection;
+mod place;
+mod rule;
+mod system;
+mod walk;
+mod watcher;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Instant;
+
+use boxwood_api::MountMode;
+use boxwood_policy::{AdmittedMount, OpenedPath};
+use rustix::fs::fstat;
+use tokio::runtime::Handle;
+
+use crate::SessionError;
+use crate::activity::lock;
+use crate::session::Session;
+use place::{NEVER, Place};
+use system::System;
+
+const MIB: u64 = 1024 * 1024;
+
+/// Every file system of the host that boxes write to.
+pub(crate) struct Quotas {
+    min_free: Option<u64>,
+    /// Nobody here keeps one that is not used any more.
+    systems: Mutex<HashMap<u64, Weak<System>>>,
+}
+
+/// What bounds the workspace of one session; empty where the kernel does, or nothing.
+#[derive(Default)]
+pub(crate) struct Bounds(OnceLock<Bound>);
+
+struct Bound {
+    system: Arc<System>,
+    place: Arc<Place>,
+    limit: u64,
+    /// For whoever is refused.
+    shown: String,
+}
+
+impl Quotas {
+    pub(crate) fn new(min_free: Option<u64>) -> Self {
+        Self {
+            min_free,
+            systems: Mutex::default(),
+        }
+    }
+
+    /// From now on what the session's box writes to the host is watched, until the session ends.
+    pub(crate) fn watch(&self, session: &Arc<Session>) -> io::Result<()> {
+        let quota_mb = session.spec.limits().workspace_quota_mb;
+        let limit = (quota_mb > 0).then(|| quota_mb.saturating_mul(MIB));
+        if let Some(workspace) = session.spec.workspace() {
+            let joined = self.watch_mount(session, workspace, limit)?;
+            if let (Some((system, place)), Some(limit)) = (joined, limit) {
+                let shown = workspace.source().real_path.display().to_string();
+                // Nobody sets it twice.
+                let _ = session.bounds.0.set(Bound {
+                    system,
+                    place,
+                    limit,
+                    shown,
+                });
+            }
+        }
+        for mount in session.spec.extra_mounts() {
+            self.watch_mount(session, mount, None)?;
+        }
+        Ok(())
+    }
+
+    fn watch_mount(
+        &self,
+        session: &Arc<Session>,
+        mount: &AdmittedMount,
+        limit: Option<u64>,
+    ) -> io::Result<Option<(Arc<System>, Arc<Place>)>> {
+        let source = mount.source();
+        if mount.mode() != MountMode::Rw || !source.is_dir {
+            return Ok(None);
+        }
+        let facts = fstat(source.fd())?;
+        let system = self.system(facts.st_dev, source)?;
+        let place = Place::new(Arc::clone(&source.handle), facts.st_dev, facts.st_ino);
+        let (place, unwatched) = system.join(session, place, limit);
+        if unwatched {
+            watcher::start(Arc::clone(&system), Handle::current())?;
+        }
+        Ok(Some((system, place)))
+    }
+
+    fn system(&self, device: u64, source: &OpenedPath) -> io::Result<Arc<System>> {
+        let mut systems = lock(&self.systems);
+        if let Some(known) = systems.get(&device).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        systems.retain(|_, known| known.strong_count() > 0);
+        let system = Arc::new(System::new(&source.handle, self.min_free)?);
+        systems.insert(device, Arc::downgrade(&system));
+        Ok(system)
+    }
+}
+
+/// Refuses a command in a workspace that holds too much already.
+pub(crate) async fn before(session: &Arc<Session>) -> Result<(), SessionError> {
+    check(session, "before execution").await
+}
+
+/// What to say of a command that left its workspace with too much.
+pub(crate) async fn after(session: &Arc<Session>) -> Option<SessionError> {
+    check(session, "after execution").await.err()
+}
+
+async fn check(session: &Arc<Session>, phase: &'static str) -> Result<(), SessionError> {
+    let Some(bound) = session.bounds.0.get() else {
+        return Ok(());
+    };
+    let unmeasured = |why: String| SessionError::Unmeasured {
+        session: session.id.clone(),
+        host_path: bound.shown.clone(),
+        why,
+    };
+    let room = bound.system.room().await;
+    let room = room.map_err(|error| unmeasured(error.to_string()))?;
+    {
+        let mut account = lock(&bound.place.account);
+        account.saw(room.free);
+        if !account.is_unsure(bound.limit, Instant::now()) {
+            return Ok(());
+        }
+    }
+    let members = bound.system.members_at(&bound.place);
+    let sessions: Vec<_> = members.into_iter().map(|member| member.session).collect();
+    let measured = bound.place.measure(&sessions, NEVER).await;
+    let used = measured
+        .map_err(|error| unmeasured(error.to_string()))?
+        .used;
+    if used <= bound.limit {
+        return Ok(());
+    }
+    Err(SessionError::OverQuota {
+        session: session.id.clone(),
+        phase,
+        used,
+        limit: bound.limit,
+        host_path: bound.shown.clone(),
+    })
+}

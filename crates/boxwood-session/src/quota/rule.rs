@@ -1,0 +1,243 @@
+//! How much a directory can hold by now, from little: what it held when it was last looked through, and
+//! how much room the file system has lost since.
+//!
+//! Comes in: measures, and how much is free. Goes out: when to look next, and whether only a look through
+//! everything can tell. Never here: I/O. Same inputs, same answer.
+//!
+//! What a file system loses may be anybody's. So the rule only ever says how much it can be *at most*;
+//! nobody is stopped for that, it is a reason to measure. Room that is given back does not count: it may
+//! be a neighbour's, and would hide as much as somebody else writes.
+
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1024 * 1024;
+
+/// How far over its quota a box may be when it stands still. Never less, however small the quota is.
+const LEAST_SLACK: u64 = 64 * MIB;
+
+/// What a box can write at most, by the second: as fast as memory, because that is where it goes first.
+const BYTES_PER_MS: u64 = 4 * 1024 * MIB / 1000;
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Files can also seem larger without taking room. That hurts nobody, and is looked for once in a while.
+const SLOW: Duration = Duration::from_secs(10);
+/// Of the time that a look through everything takes: it never takes more than a hundredth of a processor.
+const SLOW_PER_MEASURE: u32 = 100;
+
+/// By how much a quota may be exceeded.
+pub(super) fn slack(limit: u64) -> u64 {
+    LEAST_SLACK.max(limit / 10)
+}
+
+/// Before what is left could be written.
+pub(super) fn pause(left: u64) -> Duration {
+    Duration::from_millis(left / BYTES_PER_MS).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+}
+
+/// What one directory is known to hold.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Account {
+    last: Option<Measure>,
+    /// Room on the file system, when somebody last looked.
+    seen: Option<u64>,
+    /// Room lost since the measure began.
+    lost: u64,
+    /// Of `lost`, before the measure that is under way began.
+    lost_before: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Measure {
+    used: u64,
+    at: Instant,
+    took: Duration,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// All is well until then, whatever anybody does.
+    Again(Duration),
+    /// It may be too much: the box waits while it is measured.
+    Close,
+    /// Time to measure, without any hurry.
+    Due,
+}
+
+impl Account {
+    /// Somebody looked how much is free.
+    pub(super) fn saw(&mut self, free: u64) {
+        let lost = self.seen.map_or(0, |seen| seen.saturating_sub(free));
+        self.lost = self.lost.saturating_add(lost);
+        self.seen = Some(free);
+    }
+
+    pub(super) fn begin_measure(&mut self) {
+        self.lost_before = Some(self.lost);
+    }
+
+    /// What is lost while it goes on may be in it or not, so it is kept.
+    pub(super) fn end_measure(&mut self, used: u64, at: Instant, took: Duration) {
+        let before = self.lost_before.take().unwrap_or(0);
+        self.lost = self.lost.saturating_sub(before);
+        self.last = Some(Measure { used, at, took });
+    }
+
+    /// It came to nothing, so everything that is lost since the one before still counts.
+    pub(super) fn abandon_measure(&mut self) {
+        self.lost_before = None;
+    }
+
+    /// `None` before the first measure.
+    pub(super) fn at_most(&self) -> Option<u64> {
+        self.last.map(|last| last.used.saturating_add(self.lost))
+    }
+
+    /// Whether nothing but a measure can tell if it is too much. An old one does not do: what only seems
+    /// large takes no room.
+    pub(super) fn is_unsure(&self, limit: u64, now: Instant) -> bool {
+        let within = self.at_most().is_some_and(|at_most| at_most <= limit);
+        !within || self.is_due(now)
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.last.is_none_or(|last| {
+            let period = SLOW.max(last.took.saturating_mul(SLOW_PER_MEASURE));
+            self.lost > 0 && now.saturating_duration_since(last.at) >= period
+        })
+    }
+
+    pub(super) fn look(&self, limit: u64, now: Instant) -> Look {
+        let Some(at_most) = self.at_most() else {
+            return Look::Due;
+        };
+        let slack = slack(limit);
+        // A little over is not worth a look: who stays there is told when a command begins or ends.
+        if at_most > limit.saturating_add(slack / 4) {
+            return Look::Close;
+        }
+        if self.is_due(now) {
+            return Look::Due;
+        }
+        let left = limit.saturating_add(slack / 2).saturating_sub(at_most);
+        Look::Again(pause(left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn measured(used: u64, free: u64) -> Account {
+        let mut account = Account::default();
+        account.begin_measure();
+        account.saw(free);
+        account.end_measure(used, Instant::now(), Duration::ZERO);
+        account
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_first_measure() {
+        let account = Account::default();
+        assert_eq!(account.look(MIB, Instant::now()), Look::Due);
+        assert!(account.is_unsure(MIB, Instant::now()));
+    }
+
+    #[test]
+    fn what_a_neighbour_gives_back_hides_nothing() {
+        let mut account = measured(0, 100 * MIB);
+        account.saw(5_000 * MIB);
+        account.saw(4_800 * MIB);
+        assert_eq!(account.at_most(), Some(200 * MIB));
+    }
+
+    #[test]
+    fn a_full_directory_is_looked_at_more_often_than_an_empty_one() {
+        let now = Instant::now();
+        let wait = |used| match measured(used, MIB).look(10_240 * MIB, now) {
+            Look::Again(wait) => wait,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(wait(0), LONGEST_PAUSE);
+        assert!(wait(10_240 * MIB) < LONGEST_PAUSE);
+        assert!(wait(10_240 * MIB) >= SHORTEST_PAUSE);
+    }
+
+    #[test]
+    fn a_quiet_file_system_is_never_walked() {
+        let mut account = measured(MIB, 100 * MIB);
+        let later = Instant::now() + Duration::from_hours(10);
+        assert!(matches!(account.look(2 * MIB, later), Look::Again(_)));
+        account.saw(99 * MIB + 1);
+        assert_eq!(account.look(200 * MIB, later), Look::Due);
+    }
+
+    #[test]
+    fn what_is_written_during_a_measure_is_not_forgotten() {
+        let mut account = measured(0, 100 * MIB);
+        account.saw(90 * MIB);
+        account.begin_measure();
+        account.saw(70 * MIB);
+        account.end_measure(10 * MIB, Instant::now(), Duration::ZERO);
+        assert_eq!(account.at_most(), Some(30 * MIB));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        Writes(u64),
+        Removes(u64),
+        NeighbourWrites(u64),
+        NeighbourRemoves(u64),
+        Measure,
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let bytes = 0..80 * MIB;
+        let event = prop_oneof![
+            4 => bytes.clone().prop_map(Event::Writes),
+            2 => bytes.clone().prop_map(Event::Removes),
+            2 => bytes.clone().prop_map(Event::NeighbourWrites),
+            2 => bytes.prop_map(Event::NeighbourRemoves),
+            1 => Just(Event::Measure),
+        ];
+        prop::collection::vec(event, 0..60)
+    }
+
+    proptest! {
+        /// Whoever does what, no box holds more than its account says it can at most, and one that
+        /// is too far over is always about to be measured.
+        #[test]
+        fn an_account_never_promises_too_little(events in events(), limit in 0..400 * MIB) {
+            let (mut free, mut used) = (1_u64 << 40, 0_u64);
+            let mut account = measured(used, free);
+            for event in events {
+                match event {
+                    Event::Writes(bytes) => { used += bytes; free -= bytes; }
+                    Event::Removes(bytes) => {
+                        let bytes = bytes.min(used);
+                        used -= bytes;
+                        free += bytes;
+                    }
+                    Event::NeighbourWrites(bytes) => free -= bytes,
+                    Event::NeighbourRemoves(bytes) => free += bytes,
+                    Event::Measure => {
+                        account.begin_measure();
+                        account.end_measure(used, Instant::now(), Duration::ZERO);
+                    }
+                }
+                account.saw(free);
+                prop_assert!(account.at_most() >= Some(used));
+                if used > limit + slack(limit) / 4 {
+                    prop_assert_eq!(account.look(limit, Instant::now()), Look::Close);
+                }
+                if used > limit {
+                    prop_assert!(account.is_unsure(limit, Instant::now()));
+                }
+            }
+        }
+    }
+}

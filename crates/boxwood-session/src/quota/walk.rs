@@ -1,0 +1,306 @@
+//! Looks through a directory and adds up what is in it.
+//!
+//! Comes in: an open directory. Goes out: what it holds. Never here: a path, or a symlink that is
+//! followed. Every step goes from one open directory to the next, so a hostile tree can be moved about
+//! but leads nowhere else, and one too large or too deep to be looked through is an error.
+
+use std::collections::HashSet;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, fstat, openat, statat};
+use rustix::io::Errno;
+
+/// Directories that are open at once: one for every level that has more than one way down.
+const DEEPEST: usize = 512;
+const MOST_ENTRIES: u64 = 20_000_000;
+/// What a file takes beside its blocks, also an empty one: a million of them is not nothing.
+const INODE_BYTES: u64 = 256;
+const BLOCK_BYTES: u64 = 512;
+
+/// What a directory holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    /// The lengths of all files and symlinks, each as often as it has names.
+    lengths: u64,
+    /// What is really taken, each file once.
+    taken: u64,
+    entries: u64,
+    /// Taken by files that changed lately.
+    pub(super) recent: u64,
+}
+
+impl Usage {
+    pub(super) fn bytes(&self) -> u64 {
+        let taken = self.entries.saturating_mul(INODE_BYTES) + self.taken;
+        taken.max(self.lengths)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WalkError {
+    #[error("it has more than {DEEPEST} directories inside each other")]
+    TooDeep,
+    #[error("it has more than {MOST_ENTRIES} files")]
+    TooMany,
+    #[error("nobody wants to know any more")]
+    Cancelled,
+    #[error("it cannot be read")]
+    Io(#[from] io::Error),
+}
+
+/// `recent_since`: in seconds of the wall clock. A file's change time is the kernel's own, and no program
+/// can set it back.
+pub(super) fn walk(
+    directory: BorrowedFd<'_>,
+    recent_since: i64,
+    cancelled: &AtomicBool,
+) -> Result<Usage, WalkError> {
+    let root = open(directory, c".").map_err(io::Error::from)?;
+    let facts = fstat(&root).map_err(io::Error::from)?;
+    let mut walk = Walk {
+        device: facts.st_dev,
+        recent_since,
+        usage: Usage::default(),
+        linked: HashSet::new(),
+        buffer: Vec::with_capacity(64 * 1024),
+    };
+    let mut levels = vec![walk.level(root)?];
+    while let Some(level) = levels.last_mut() {
+        if cancelled.load(Ordering::Relaxed) {
+            return Err(WalkError::Cancelled);
+        }
+        let Some(name) = level.below.pop() else {
+            levels.pop();
+            continue;
+        };
+        let opened = open(level.directory.as_fd(), &name);
+        if level.below.is_empty() {
+            // A chain of directories, however long, takes one descriptor.
+            levels.pop();
+        }
+        // Removed meanwhile, or closed to us: what is in there is in nobody's sight.
+        let Ok(opened) = opened else {
+            continue;
+        };
+        if fstat(&opened).is_ok_and(|facts| facts.st_dev != walk.device) {
+            continue;
+        }
+        if levels.len() >= DEEPEST {
+            return Err(WalkError::TooDeep);
+        }
+        levels.push(walk.level(opened)?);
+    }
+    Ok(walk.usage)
+}
+
+fn open(at: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(at, name, flags, Mode::empty())
+}
+
+struct Level {
+    directory: OwnedFd,
+    below: Vec<CString>,
+}
+
+struct Walk {
+    device: u64,
+    recent_since: i64,
+    usage: Usage,
+    /// Files with more than one name that were met already.
+    linked: HashSet<u64>,
+    buffer: Vec<u8>,
+}
+
+impl Walk {
+    fn level(&mut self, directory: OwnedFd) -> Result<Level, WalkError> {
+        let mut below = Vec::new();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut entries = RawDir::new(&directory, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                // The directory itself was removed.
+                Err(Errno::NOENT) => break,
+                Err(error) => return Err(io::Error::from(error).into()),
+            };
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let facts = match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(facts) => facts,
+                // Removed meanwhile, or closed to us.
+                Err(Errno::NOENT | Errno::ACCESS) => continue,
+                Err(error) => return Err(io::Error::from(error).into()),
+            };
+            if facts.st_dev != self.device {
+                continue;
+            }
+            self.usage.entries += 1;
+            if self.usage.entries > MOST_ENTRIES {
+                return Err(WalkError::TooMany);
+            }
+            if FileType::from_raw_mode(facts.st_mode) == FileType::Directory {
+                below.push(name.to_owned());
+            }
+            self.count(&facts);
+        }
+        drop(entries);
+        self.buffer = buffer;
+        Ok(Level { directory, below })
+    }
+
+    fn count(&mut self, facts: &Stat) {
+        let is_directory = FileType::from_raw_mode(facts.st_mode) == FileType::Directory;
+        if !is_directory {
+            let length = u64::try_from(facts.st_size).unwrap_or(0);
+            self.usage.lengths = self.usage.lengths.saturating_add(length);
+            if facts.st_nlink > 1 && !self.linked.insert(facts.st_ino) {
+                return;
+            }
+        }
+        let taken = u64::try_from(facts.st_blocks).unwrap_or(0) * BLOCK_BYTES;
+        self.usage.taken += taken;
+        #[allow(
+            clippy::unnecessary_cast,
+            clippy::cast_possible_wrap,
+            reason = "signed on some machines, unsigned on others, and far from the end of both"
+        )]
+        let changed = facts.st_ctime as i64;
+        if changed >= self.recent_since {
+            self.usage.recent += taken;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    fn walked(path: &Path) -> Result<Usage, WalkError> {
+        let directory = File::open(path).expect("a directory");
+        walk(directory.as_fd(), i64::MAX, &AtomicBool::new(false))
+    }
+
+    fn bytes(path: &Path) -> u64 {
+        walked(path).expect("walked").bytes()
+    }
+
+    #[test]
+    fn files_are_counted_and_symlinks_are_not_followed() {
+        let tree = tempfile::tempdir().expect("a directory");
+        let elsewhere = tempfile::tempdir().expect("a directory");
+        fs::write(elsewhere.path().join("big"), vec![1; 4 << 20]).expect("written");
+        fs::create_dir_all(tree.path().join("a/b/c")).expect("made");
+        fs::write(tree.path().join("a/b/c/f"), vec![1; 1 << 20]).expect("written");
+        symlink(elsewhere.path(), tree.path().join("out")).expect("linked");
+        symlink(elsewhere.path().join("big"), tree.path().join("big")).expect("linked");
+        let used = bytes(tree.path());
+        assert!((MIB..2 * MIB).contains(&used), "{used}");
+    }
+
+    #[test]
+    fn a_sparse_file_counts_as_long_as_it_is() {
+        let tree = tempfile::tempdir().expect("a directory");
+        let file = File::create(tree.path().join("f")).expect("a file");
+        file.set_len(50 * MIB).expect("longer");
+        assert_eq!(bytes(tree.path()), 50 * MIB);
+    }
+
+    #[test]
+    fn space_that_is_reserved_counts() {
+        let tree = tempfile::tempdir().expect("a directory");
+        let file = File::create(tree.path().join("f")).expect("a file");
+        let keep = rustix::fs::FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, keep, 0, 8 * MIB).expect("reserved");
+        assert!(bytes(tree.path()) >= 8 * MIB);
+    }
+
+    #[test]
+    fn empty_files_are_not_nothing() {
+        let tree = tempfile::tempdir().expect("a directory");
+        for number in 0..1000 {
+            File::create(tree.path().join(number.to_string())).expect("a file");
+        }
+        assert!(bytes(tree.path()) >= 1000 * INODE_BYTES);
+    }
+
+    #[test]
+    fn a_second_name_takes_no_room() {
+        let tree = tempfile::tempdir().expect("a directory");
+        let path = tree.path().join("f");
+        fs::write(&path, vec![1; 1 << 20]).expect("written");
+        let before = walked(tree.path()).expect("walked");
+        fs::hard_link(&path, tree.path().join("g")).expect("linked");
+        let after = walked(tree.path()).expect("walked");
+        assert_eq!(after.taken, before.taken);
+        assert_eq!(
+            after.lengths,
+            2 * before.lengths,
+            "as often as it has names"
+        );
+    }
+
+    #[test]
+    fn what_changed_lately_is_known() {
+        let tree = tempfile::tempdir().expect("a directory");
+        fs::write(tree.path().join("f"), vec![1; 1 << 20]).expect("written");
+        File::open(tree.path().join("f"))
+            .and_then(|file| file.sync_all())
+            .expect("on disk");
+        let directory = File::open(tree.path()).expect("a directory");
+        let never = AtomicBool::new(false);
+        let recent = |since| {
+            walk(directory.as_fd(), since, &never)
+                .expect("walked")
+                .recent
+        };
+        assert!(recent(0) >= MIB);
+        assert_eq!(recent(i64::MAX), 0);
+    }
+
+    #[test]
+    fn a_long_chain_is_walked_and_a_bush_of_chains_is_refused() {
+        let tree = tempfile::tempdir().expect("a directory");
+        let mut at = File::open(tree.path())
+            .map(OwnedFd::from)
+            .expect("a directory");
+        for _ in 0..DEEPEST + 50 {
+            rustix::fs::mkdirat(&at, "d", Mode::RWXU).expect("made");
+            at = open(at.as_fd(), c"d").expect("opened");
+        }
+        walked(tree.path()).expect("a chain has an end");
+        let mut at = File::open(tree.path())
+            .map(OwnedFd::from)
+            .expect("a directory");
+        for _ in 0..DEEPEST + 50 {
+            for side in ["x", "y", "z"] {
+                rustix::fs::mkdirat(&at, side, Mode::RWXU).expect("made");
+            }
+            at = open(at.as_fd(), c"d").expect("opened");
+        }
+        // Which way is taken first is the file system's choice, so both are right.
+        match walked(tree.path()) {
+            Ok(usage) => assert!(usage.entries > 4 * DEEPEST as u64),
+            Err(error) => assert!(matches!(error, WalkError::TooDeep), "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_walk_can_be_called_off() {
+        let directory = File::open("/").expect("a directory");
+        let cancelled = AtomicBool::new(true);
+        let outcome = walk(directory.as_fd(), i64::MAX, &cancelled);
+        assert!(matches!(outcome, Err(WalkError::Cancelled)));
+    }
+}

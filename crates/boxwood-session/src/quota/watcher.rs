@@ -1,0 +1,122 @@
+//! Watches how much room a file system has, for as long as boxes write to it.
+//!
+//! Comes in: time, and how much is free. Goes out: inspections of what may have grown too much. Never here:
+//! walks, or anything else that takes longer than a question to the kernel. A thread of its own, because
+//! being late by a few milliseconds is a hundred megabytes.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use super::inspection::{inspect, protect_host};
+use super::rule::{LONGEST_PAUSE, Look, pause};
+use super::system::{Member, Room, System};
+use crate::activity::lock;
+
+/// While nobody has a quota and the host has room.
+const UNHURRIED: Duration = Duration::from_secs(1);
+/// Between two looks while an inspection goes on.
+const SOON: Duration = Duration::from_millis(5);
+/// Between two looks at a host without room where nothing gets worse.
+const FLOOR_PERIOD: Duration = Duration::from_secs(1);
+
+pub(super) fn start(system: Arc<System>, runtime: Handle) -> io::Result<()> {
+    let name = "disk-watch".to_owned();
+    thread::Builder::new().name(name).spawn(move || {
+        // Whoever drops the last of something here may need a task for it.
+        let _inside = runtime.enter();
+        let mut watcher = Watcher {
+            system,
+            runtime,
+            protected: None,
+        };
+        while let Some(pause) = watcher.look() {
+            watcher.system.wait(pause);
+        }
+    })?;
+    Ok(())
+}
+
+struct Watcher {
+    system: Arc<System>,
+    runtime: Handle,
+    /// When the host last had too little, and how much that was.
+    protected: Option<(Instant, u64)>,
+}
+
+impl Watcher {
+    /// How long until the next look; `None` when there is nobody left.
+    fn look(&mut self) -> Option<Duration> {
+        let members = self.system.members_or_done()?;
+        let room = match self.system.room_now() {
+            Ok(room) => room,
+            Err(error) => {
+                tracing::warn!(%error, "how much room a file system has cannot be told");
+                return Some(UNHURRIED);
+            }
+        };
+        let mut next = self.floor(room);
+        let now = Instant::now();
+        for member in &members {
+            next = next.min(self.member(member, room, now));
+        }
+        Some(next)
+    }
+
+    fn member(&self, member: &Member, room: Room, now: Instant) -> Duration {
+        let Some(limit) = member.limit else {
+            return UNHURRIED;
+        };
+        let look = {
+            let mut account = lock(&member.place.account);
+            account.saw(room.free);
+            account.look(limit, now)
+        };
+        match look {
+            // It writes nothing.
+            _ if member.session.activity.frost.is_frozen() => LONGEST_PAUSE,
+            Look::Again(pause) => pause,
+            Look::Close | Look::Due => {
+                if member.place.begin_inspection() {
+                    let (system, place) = (Arc::clone(&self.system), Arc::clone(&member.place));
+                    self.runtime.spawn(inspect(system, place, look));
+                }
+                SOON
+            }
+        }
+    }
+
+    /// Sees to it that something is left to the host.
+    fn floor(&mut self, room: Room) -> Duration {
+        let floor = self.system.floor;
+        if room.available >= floor {
+            self.protected = None;
+            return if floor == 0 {
+                UNHURRIED
+            } else {
+                pause(room.available - floor).max(self.unhurried(room))
+            };
+        }
+        let worse = self.protected.is_none_or(|(at, available)| {
+            let lost = available.saturating_sub(room.available);
+            lost > floor / 8 || at.elapsed() >= FLOOR_PERIOD
+        });
+        if worse {
+            self.protected = Some((Instant::now(), room.available));
+            self.runtime.spawn(protect_host(Arc::clone(&self.system)));
+        }
+        SOON
+    }
+
+    /// Far from the floor there is no hurry.
+    fn unhurried(&self, room: Room) -> Duration {
+        if pause(room.available - self.system.floor) >= LONGEST_PAUSE {
+            UNHURRIED
+        } else {
+            Duration::ZERO
+        }
+    }
+}
