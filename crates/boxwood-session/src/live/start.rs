@@ -16,7 +16,6 @@ use crate::execs::Running;
 use crate::files::Files;
 use crate::input;
 use crate::notes::{ExecNote, KindNote, Note};
-use crate::quota;
 use crate::replay::ReplayLimits;
 use crate::session::ExecRecord;
 use crate::spawning::spawn;
@@ -38,7 +37,6 @@ pub(crate) async fn start(
     unkillable: impl FnOnce() + Send + 'static,
 ) -> Result<LiveExec, SessionError> {
     let session = Arc::clone(record.session());
-    quota::before(&session).await?;
     let kind = KindNote::Live {
         stdio: wish.stdio.into(),
         resumable: wish.resume == Resume::Allowed,
