@@ -144,8 +144,10 @@ impl Connector {
     /// was given up.
     pub async fn renewed(&self, known: u64) -> u64 {
         let renewed = |link: &Link| link.generation != known;
-        match self.0.board.clone().wait_for(renewed).await {
-            Ok(link) => link.generation,
+        let mut board = self.0.board.clone();
+        let generation = board.wait_for(renewed).await.map(|link| link.generation);
+        match generation {
+            Ok(generation) => generation,
             Err(_) => std::future::pending().await,
         }
     }

@@ -1,0 +1,230 @@
+//! A runtime in this process that speaks HTTP over TCP and does as a test tells it.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant as RealInstant};
+
+use boxwood_agent::{Availability, Connector};
+use boxwood_client::Endpoint;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// What the runtime does with requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mood {
+    Answers,
+    /// Takes connections and requests, and says nothing.
+    StandsStill,
+    /// Hangs up in the middle of every request.
+    HangsUp,
+    /// Answers that it has too much to do.
+    Busy,
+    /// Wants a token.
+    Strict,
+}
+
+const STATUS: &str = r#"{"backend":{"name":"fake","available":true},"active_sessions":2,"managed_processes":0,"session_ttl_sec":300}"#;
+
+pub(crate) struct Fake {
+    port: u16,
+    mood: watch::Sender<Mood>,
+    seen: Arc<Mutex<Vec<(Instant, String)>>>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl Fake {
+    pub(crate) async fn start() -> Self {
+        let mut fake = Self {
+            port: 0,
+            mood: watch::Sender::new(Mood::Answers),
+            seen: Arc::default(),
+            accepting: None,
+        };
+        fake.open().await;
+        fake
+    }
+
+    /// One that nobody listens at yet.
+    pub(crate) async fn absent() -> Self {
+        let mut fake = Self::start().await;
+        fake.vanish().await;
+        fake
+    }
+
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        let url = format!("http://127.0.0.1:{}", self.port);
+        url.parse().expect("a URL")
+    }
+
+    pub(crate) fn feel(&self, mood: Mood) {
+        self.mood.send_replace(mood);
+    }
+
+    /// Listens, at the same port as before if there was one.
+    pub(crate) async fn open(&mut self) {
+        let listener = TcpListener::bind(("127.0.0.1", self.port)).await;
+        let listener = listener.expect("a port");
+        self.port = listener.local_addr().expect("an address").port();
+        let (mood, seen) = (self.mood.subscribe(), Arc::clone(&self.seen));
+        self.accepting = Some(tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(serve(stream, mood.clone(), Arc::clone(&seen)));
+            }
+        }));
+    }
+
+    /// Is gone from one moment to the next, with all its connections.
+    pub(crate) async fn vanish(&mut self) {
+        if let Some(accepting) = self.accepting.take() {
+            accepting.abort();
+            let _ = accepting.await;
+        }
+    }
+
+    /// When it was asked something, by the test's clock, and what.
+    pub(crate) fn seen(&self) -> Vec<(Instant, String)> {
+        self.seen.lock().expect("not poisoned").clone()
+    }
+
+    pub(crate) fn looks(&self) -> usize {
+        let seen = self.seen();
+        let looks = seen.iter().filter(|(_, target)| target == "/v1/status");
+        looks.count()
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    mood: watch::Receiver<Mood>,
+    seen: Arc<Mutex<Vec<(Instant, String)>>>,
+) {
+    while let Some(target) = request(&mut stream).await {
+        let asked = (Instant::now(), target.clone());
+        seen.lock().expect("not poisoned").push(asked);
+        let mut mood = mood.clone();
+        // One that stands still goes on where it was.
+        let awake = mood.wait_for(|mood| *mood != Mood::StandsStill).await;
+        let Ok(now) = awake.map(|mood| *mood) else {
+            return;
+        };
+        let error = |code: &str| format!(r#"{{"error":{{"code":"{code}","message":"no"}}}}"#);
+        let (status, body) = match now {
+            Mood::HangsUp => return,
+            Mood::Busy => ("503 Service Unavailable", error("capacity")),
+            Mood::Strict => ("401 Unauthorized", error("unauthorized")),
+            Mood::Answers | Mood::StandsStill if target == "/v1/status" => {
+                ("200 OK", STATUS.to_owned())
+            }
+            Mood::Answers | Mood::StandsStill if target == "/v1/sessions" => {
+                ("200 OK", "[]".to_owned())
+            }
+            Mood::Answers | Mood::StandsStill => ("404 Not Found", error("not_found")),
+        };
+        let answer = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        if stream.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The target of the next request; its body is read and dropped.
+async fn request(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    let head = String::from_utf8(head).ok()?;
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        let is_length = name.eq_ignore_ascii_case("content-length");
+        is_length.then(|| value.trim().parse::<usize>().ok())?
+    });
+    let mut body = vec![0; length.unwrap_or_default()];
+    stream.read_exact(&mut body).await.ok()?;
+    head.split(' ').nth(1).map(str::to_owned)
+}
+
+/// The test's own clock, which moves only when told. Sockets take real time, and a clock that moved by
+/// itself while they are waited for would make every answer late.
+pub(crate) struct Clock {
+    _hold: oneshot::Sender<()>,
+}
+
+impl Clock {
+    /// In a test with `start_paused`: a blocking task keeps the clock from moving by itself.
+    pub(crate) fn hold() -> Self {
+        let (hold, held) = oneshot::channel::<()>();
+        tokio::task::spawn_blocking(move || held.blocking_recv());
+        Self { _hold: hold }
+    }
+
+    /// Moves on, a little at a time, so that whatever is due happens when it is due.
+    pub(crate) async fn advance(&self, by: Duration) {
+        let end = Instant::now() + by;
+        while Instant::now() < end {
+            let step = (end - Instant::now()).min(Duration::from_millis(250));
+            tokio::time::advance(step).await;
+            settle().await;
+        }
+    }
+}
+
+impl Clock {
+    /// Moves on until it has happened, and not beyond.
+    pub(crate) async fn advance_until(&self, what: &str, most: Duration, done: impl Fn() -> bool) {
+        let end = Instant::now() + most;
+        while !done() {
+            assert!(
+                Instant::now() < end,
+                "{what} did not happen within {most:?}"
+            );
+            self.advance(Duration::from_millis(250)).await;
+        }
+    }
+}
+
+/// Lets sockets and tasks get on, in real time.
+pub(crate) async fn settle() {
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_micros(500));
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Waits in real time while the test's clock stands still.
+#[track_caller]
+pub(crate) fn until<'a>(
+    what: &'a str,
+    done: impl Fn() -> bool + 'a,
+) -> impl Future<Output = ()> + 'a {
+    let begin = RealInstant::now();
+    async move {
+        while !done() {
+            let waited = begin.elapsed();
+            assert!(
+                waited < Duration::from_secs(10),
+                "waited too long for {what}"
+            );
+            settle().await;
+        }
+    }
+}
+
+pub(crate) fn is_available(connector: &Connector) -> bool {
+    matches!(connector.availability(), Availability::Available(_))
+}
+
+pub(crate) fn reason(connector: &Connector) -> String {
+    match connector.availability() {
+        Availability::Unavailable(outage) => outage.reason,
+        other => format!("{other:?}"),
+    }
+}
