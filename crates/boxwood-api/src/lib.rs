@@ -69,7 +69,7 @@ pub use relay::{ProcessExit, RelayControl, RelayNews};
 pub use session::{DeletedSession, SessionDetail, SessionInfo};
 pub use skill::{
     CreateSkillRequest, DeletedSkill, MoveSkillFileRequest, MovedSkillFile, PlannedSkill,
-    SkillDetail, SkillFile, SkillFileList, SkillInfo, SkillIntake, SkillList, SkillProblem,
+    RegisterSkillRequest, SkillDetail, SkillFile, SkillFileList, SkillInfo, SkillIntake, SkillList, SkillProblem,
     SkillWarning, UpdateSkillRequest, WrittenSkillFile,
 };
 pub use spec::{DEFAULT_IMAGES, DEFAULT_MOUNT_PATH, MountMode, MountSpec, Network, SpecRequest};

@@ -70,6 +70,24 @@ pub struct CreateSkillRequest {
     pub instructions: Option<String>,
 }
 
+/// A directory in a box that becomes a skill of the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RegisterSkillRequest {
+    /// An absolute path inside the box. A `SKILL.md` is in it, or just below it.
+    pub path: String,
+    /// What the skill is called; what its `SKILL.md` says when left out.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schema(required = false)]
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+}
+
 /// What shall change; what is left out stays. A skill keeps its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -4,6 +4,7 @@
 //! backends, and judgement, which belongs to policy.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod auth;
 pub mod config;
 mod facts;
@@ -22,6 +23,7 @@ mod takeover;
 mod warm;
 mod wiring;
 
+pub use agent::AgentError;
 pub use auth::{NewToken, TokenError, TokenInfo, Tokens};
 pub use config::{Config, ConfigError, Flags};
 pub use facts::gather as gather_facts;
@@ -30,7 +32,10 @@ pub use langbot::LangBotError;
 pub use load::LoadConfig;
 pub use places::PlaceError;
 pub use recovery::Recovery;
-pub use serve::{Ready, ServeError, Stop, rules, serve, serve_stdio, serve_until, skills_root};
+pub use serve::{
+    Ready, ServeError, Stop, rules, serve, serve_stdio, serve_until, serve_until_stdin_closes,
+    skills_root,
+};
 pub use skill_store::skill_store;
 pub use sockets::SocketError;
 pub use start::{Claim, Start};

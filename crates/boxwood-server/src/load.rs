@@ -80,9 +80,7 @@ impl LoadConfig {
             bytes_in_flight: self
                 .bytes_in_flight_mb
                 .map_or_else(share_of_memory, |mib| mib.saturating_mul(MIB)),
-            min_free_bytes: self
-                .min_free_mb
-                .map(|mib| mib.saturating_mul(MIB as u64)),
+            min_free_bytes: self.min_free_mb.map(|mib| mib.saturating_mul(MIB as u64)),
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +14,9 @@ use boxwood_ledger::OpenError;
 use boxwood_policy::{PolicyRules, RulesError};
 use boxwood_session::{Backends, SessionError, Sessions, Settings, ShutdownBoxes};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
+use crate::agent::{self, AgentError};
 use crate::auth::Trust;
 use crate::config::{Config, ServiceManager};
 use crate::http::{App, router};
@@ -55,12 +56,14 @@ pub enum ServeError {
     },
     #[error(transparent)]
     Ledger(#[from] OpenError),
+    #[error(transparent)]
+    Agent(#[from] AgentError),
     #[error("LangBot's environment cannot be used: {0}")]
     LangBot(#[from] LangBotError),
     #[error("a socket cannot be accepted on")]
     Accept { source: io::Error },
-    #[error("there is no TCP socket to serve on")]
-    NoAddress,
+    #[error("there is no socket to serve on")]
+    NoSocket,
     #[error("signals cannot be received")]
     Signals { source: io::Error },
 }
@@ -77,12 +80,16 @@ impl ServeError {
             Self::Socket(error) => error.hint().map(str::to_owned),
             Self::Launch(error) => error.hint(),
             Self::ProfileBackend { source, .. } => source.hint(),
+            Self::Agent(error) => error.hint(),
+            Self::NoSocket => Some(
+                "with `listen = \"none\"` the Unix socket is needed: leave `http.unix_socket` on, and use a --state-dir with a shorter path"
+                    .to_owned(),
+            ),
             Self::Place(_)
             | Self::Rules(_)
             | Self::Ledger(_)
             | Self::LangBot(_)
             | Self::Accept { .. }
-            | Self::NoAddress
             | Self::Signals { .. } => None,
         }
     }
@@ -91,7 +98,9 @@ impl ServeError {
 /// What a daemon that accepts connections can tell.
 #[derive(Debug)]
 pub struct Ready {
-    pub address: SocketAddr,
+    pub address: Option<SocketAddr>,
+    /// The Unix socket, unless it has an abstract name.
+    pub socket: Option<PathBuf>,
     /// The backend that boxes get.
     pub backend: BackendInfo,
     /// The pid of the daemon that this one followed.
@@ -100,9 +109,18 @@ pub struct Ready {
 }
 
 impl Ready {
+    /// Where clients reach the daemon.
+    pub fn url(&self) -> String {
+        match (self.address, &self.socket) {
+            (Some(address), _) => format!("http://{address}"),
+            (None, Some(socket)) => format!("unix://{}", socket.display()),
+            (None, None) => "a socket without a path".to_owned(),
+        }
+    }
+
     /// For whoever looks after services.
     fn status(&self) -> String {
-        let mut text = format!("serving on http://{}", self.address);
+        let mut text = format!("serving on {}", self.url());
         if !self.recovery.is_empty() {
             text = format!("{text}; {}", self.recovery);
         }
@@ -137,11 +155,38 @@ pub async fn serve_stdio(
     run(config, backends, start, on_ready, stop, Parent::OnStdio).await
 }
 
-/// Whether whoever started the daemon talks to it over its standard input and output.
+/// The same for a program that started the daemon for itself: the daemon ends when its standard input
+/// does, however that program ended. Nobody can take over from this one: the pipe is its own.
+pub async fn serve_until_stdin_closes(
+    config: Config,
+    backends: Backends,
+    start: Start,
+    on_ready: impl FnOnce(&Ready),
+) -> Result<(), ServeError> {
+    let stop = StopSignals::new().map_err(|source| ServeError::Signals { source })?;
+    run(config, backends, start, on_ready, stop, Parent::HoldsStdin).await
+}
+
+/// What whoever started the daemon does with its standard input and output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Parent {
     Elsewhere,
+    /// Speaks over them.
     OnStdio,
+    /// Says nothing, and is there for as long as the input is open.
+    HoldsStdin,
+}
+
+/// A thread of its own reads: a read cannot be taken back, and must not keep the daemon from ending.
+async fn stdin_closed() {
+    let (closed, is_closed) = oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        // Whatever goes wrong with it, there is nobody at its other end any more.
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        drop(closed);
+    });
+    // Never sent to, only closed.
+    let _ = is_closed.await;
 }
 
 /// Tells when to stop. Each call of `next` waits for one more request to do so.
@@ -203,9 +248,14 @@ async fn run(
     let rules = rules(&config)?;
     let backends = backends.with_usual(rules.profiles.default_profile().backend.as_deref());
     check_profiles(&rules, &backends)?;
+    agent::prepare(&config.agent, &rules)?;
     raise_descriptor_limit();
     let address = sockets.used.iter().find_map(Socket::tcp_address);
-    let address = address.ok_or(ServeError::NoAddress)?;
+    let socket = sockets.used.iter().find_map(Socket::unix_path);
+    let socket = socket.map(Path::to_owned);
+    if sockets.used.is_empty() {
+        return Err(ServeError::NoSocket);
+    }
     // Nobody connects there any more: this configuration does not name them.
     sockets
         .left
@@ -218,7 +268,7 @@ async fn run(
     let drain = Duration::from_secs(config.http.drain_sec);
     let door = match parent {
         Parent::Elsewhere => open_door(&config, &sockets.used, drain),
-        Parent::OnStdio => None,
+        Parent::OnStdio | Parent::HoldsStdin => None,
     };
     let listeners = listeners(sockets.used)?;
 
@@ -251,17 +301,24 @@ async fn run(
     );
     let ready = Ready {
         address,
+        socket,
         backend: sessions.backends().info(),
         followed,
         recovery,
     };
     on_ready(&ready);
     notify.ready(&ready.status());
-    tracing::info!(%address, backend = ready.backend.name, available = ready.backend.available, "ready");
+    tracing::info!(
+        url = ready.url(),
+        backend = ready.backend.name,
+        available = ready.backend.available,
+        "ready"
+    );
 
     let parent_left = async {
         match parent {
             Parent::OnStdio => langbot::stdio::converse(Arc::clone(&app)).await,
+            Parent::HoldsStdin => stdin_closed().await,
             Parent::Elsewhere => std::future::pending().await,
         }
     };
@@ -456,7 +513,12 @@ pub fn rules(config: &Config) -> Result<PolicyRules, RulesError> {
 /// Where skills are unless LangBot keeps them elsewhere.
 pub fn skills_root(config: &Config) -> PathBuf {
     let root = config.skills.root.clone();
-    root.unwrap_or_else(|| config.state_dir.join("skills"))
+    let agents = || {
+        let here = config.agent.endpoint.is_none();
+        config.agent.skills_root.clone().filter(|_| here)
+    };
+    root.or_else(agents)
+        .unwrap_or_else(|| config.state_dir.join("skills"))
 }
 
 /// Every box and every connection needs descriptors, and the usual soft limit is 1,024.

@@ -123,6 +123,13 @@ impl Socket {
         })
     }
 
+    pub(crate) fn unix_path(&self) -> Option<&Path> {
+        match &self.kind {
+            SocketKind::Unix(_, path) => path.as_deref(),
+            SocketKind::Tcp(..) => None,
+        }
+    }
+
     pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
         match &self.kind {
             SocketKind::Tcp(_, address) => Some(*address),
@@ -218,7 +225,9 @@ pub(crate) fn choose(config: &Config, offered: Vec<Socket>) -> Result<Chosen, So
     let mut wants_unix = config.http.unix_socket && !chosen.used.iter().any(Socket::is_unix);
     for socket in own {
         let asked_for = match socket.tcp_address() {
-            Some(address) => wants_tcp && meets(config.listen, address),
+            Some(address) => {
+                wants_tcp && config.listen.is_some_and(|wanted| meets(wanted, address))
+            }
             None => wants_unix && socket.is_at(&path),
         };
         if !asked_for {
@@ -231,8 +240,8 @@ pub(crate) fn choose(config: &Config, offered: Vec<Socket>) -> Result<Chosen, So
         }
         chosen.used.push(socket);
     }
-    if wants_tcp {
-        chosen.used.push(Socket::bind_tcp(config.listen)?);
+    if let Some(address) = config.listen.filter(|_| wants_tcp) {
+        chosen.used.push(Socket::bind_tcp(address)?);
     }
     if wants_unix && let Some(socket) = try_unix(&path)? {
         chosen.used.push(socket);

@@ -14,6 +14,7 @@ use boxwood_local::{Kind, LocalHost, NetworkSettings, Settings};
 use boxwood_session::{Backends, Candidate, Choice, SessionError};
 
 use crate::Config;
+use crate::agent;
 use crate::config::{DockerConfig, PodmanConfig, Pull};
 
 const NATIVE: &str = "native";
@@ -26,6 +27,8 @@ const E2B: &str = "e2b";
 pub enum LaunchError {
     #[error("backend: {0}")]
     Unknown(SessionError),
+    #[error("box.backend: {0}")]
+    UnknownToAgents(SessionError),
     #[error("network.{key}: {message}")]
     Network { key: &'static str, message: String },
     #[error("network.allow_host: native boxes always have a network of their own")]
@@ -37,7 +40,7 @@ pub enum LaunchError {
 impl LaunchError {
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Unknown(error) => error.code(),
+            Self::Unknown(error) | Self::UnknownToAgents(error) => error.code(),
             Self::Network { .. } | Self::HostNetwork => ErrorCode::ValidationError,
             Self::Start(error) => error.code(),
         }
@@ -45,7 +48,7 @@ impl LaunchError {
 
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Unknown(error) => error.hint(),
+            Self::Unknown(error) | Self::UnknownToAgents(error) => error.hint(),
             Self::Network { .. } => None,
             Self::HostNetwork => Some("remove the key, or set it to false".to_owned()),
             Self::Start(error) => error.hint().map(str::to_owned),
@@ -67,6 +70,7 @@ pub fn launch(config: &Config, pool: PoolUse) -> Result<Backends, LaunchError> {
     backends
         .check(&config.backend)
         .map_err(LaunchError::Unknown)?;
+    check_agent(config, &backends)?;
     Ok(backends)
 }
 
@@ -83,7 +87,17 @@ pub(crate) fn check(config: &Config) -> Result<(), LaunchError> {
     for name in wanted.chain([config.backend.as_str()]) {
         backends.check(name).map_err(LaunchError::Unknown)?;
     }
-    Ok(())
+    check_agent(config, &backends)
+}
+
+/// Another daemon knows its own backends.
+fn check_agent(config: &Config, backends: &Backends) -> Result<(), LaunchError> {
+    match agent::own_backend(&config.agent) {
+        Some(name) if config.agent.endpoint.is_none() => {
+            backends.check(&name).map_err(LaunchError::UnknownToAgents)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Preferred ones first. Putting one together runs nothing of it: those that nobody asks for cost

@@ -59,6 +59,8 @@ pub enum ConfigError {
         "`shutdown.boxes` is `{0}`, but `recovery.grace_sec` is 0, which ends every box with its daemon"
     )]
     NothingKept(&'static str),
+    #[error(transparent)]
+    Agent(#[from] boxwood_agent::ConfigError),
 }
 
 /// The variables of a process, as far as they are text.
@@ -66,6 +68,13 @@ pub enum ConfigError {
 pub(super) struct Environment(BTreeMap<String, String>);
 
 impl Environment {
+    /// All that begin so.
+    pub(super) fn beginning(&self, prefix: &str) -> Vec<(String, String)> {
+        let all = self.0.iter().filter(|(name, _)| name.starts_with(prefix));
+        all.map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0
             .get(name)
@@ -115,7 +124,7 @@ pub fn load_from(
         path: flags.config.clone().unwrap_or_default(),
         message: error.message().to_owned(),
     })?;
-    tree.settle(&places)
+    tree.settle(&places, &environment)
 }
 
 fn text_variables(
@@ -168,10 +177,16 @@ fn read_file(path: &Path) -> Result<Table, ConfigError> {
     };
     let table: Table = text.parse().map_err(|error| syntax(&error))?;
     let document = toml::Deserializer::parse(&text).map_err(|error| syntax(&error))?;
-    let _: Tree = serde_path_to_error::deserialize(document).map_err(|error| ConfigError::Key {
+    let tree: Tree =
+        serde_path_to_error::deserialize(document).map_err(|error| ConfigError::Key {
+            path: path.to_owned(),
+            key: error.path().to_string(),
+            message: error.inner().message().to_owned(),
+        })?;
+    tree.check_agent().map_err(|error| ConfigError::Key {
         path: path.to_owned(),
-        key: error.path().to_string(),
-        message: error.inner().message().to_owned(),
+        key: "box".to_owned(),
+        message: error.to_string(),
     })?;
     Ok(table)
 }
@@ -342,12 +357,23 @@ mod tests {
             false,
         )
         .expect("valid");
-        assert_eq!(config.listen.to_string(), "127.0.0.1:3");
+        assert_eq!(
+            config.listen,
+            Some("127.0.0.1:3".parse().expect("an address"))
+        );
         assert_eq!(config.backend, "variable");
         assert_eq!(config.session.ttl(), Duration::from_secs(2));
         assert_eq!(config.session.max_sessions, 7);
         assert_eq!(config.auth.trusted_uids, [1000, 1001]);
         assert_eq!(config.http.hosts, ["box.example.com"]);
+    }
+
+    #[test]
+    fn a_daemon_may_listen_on_its_unix_socket_alone() {
+        let config = load_text("listen = \"none\"\n", &[]).expect("valid");
+        assert_eq!(config.listen, None);
+        let config = load_text("", &[("BOXWOOD_LISTEN", "none")]).expect("valid");
+        assert_eq!(config.listen, None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Comes in: a TOML file, `BOXWOOD_*` variables, flags. Goes out: a [`Config`] in which every value
 //! is known, or an error that names the file or variable and the key. Never here: acting on it.
 
+mod agent;
 mod endings;
 mod engines;
 mod langbot_variables;

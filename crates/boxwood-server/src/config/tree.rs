@@ -6,10 +6,12 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use boxwood_agent::{AgentSettings, BoxSection};
 use boxwood_policy::{Maxima, MountsConfig, NetworkConfig, PolicyConfig, ProfileConfig};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::load::ConfigError;
+use super::agent;
+use super::load::{ConfigError, Environment};
 use super::peers::PeerNetwork;
 use super::places::Places;
 use crate::load::LoadConfig;
@@ -19,7 +21,8 @@ use super::{DockerConfig, NsjailConfig, PodmanConfig, Pull, RecoveryConfig, Shut
 /// Everything the daemon was told, with every default filled in.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub listen: SocketAddr,
+    /// `None`: on the Unix socket alone.
+    pub listen: Option<SocketAddr>,
     pub state_dir: PathBuf,
     pub run_dir: PathBuf,
     /// `auto`, `local` or a backend's name.
@@ -40,6 +43,8 @@ pub struct Config {
     pub nsjail: NsjailConfig,
     pub skills: SkillsConfig,
     pub langbot: LangBotConfig,
+    /// What agents get, over HTTP and MCP.
+    pub agent: AgentSettings,
     pub log: LogConfig,
 }
 
@@ -86,11 +91,22 @@ pub(super) struct Tree {
     nsjail: NsjailConfig,
     skills: SkillsConfig,
     langbot: LangBotConfig,
+    #[serde(rename = "box")]
+    agent: BoxSection,
     log: LogConfig,
 }
 
 impl Tree {
-    pub(super) fn settle(self, places: &Places) -> Result<Config, ConfigError> {
+    /// What only the whole `[box]` table can tell.
+    pub(super) fn check_agent(&self) -> Result<(), ConfigError> {
+        agent::settle(&self.agent, &self.profiles).map(drop)
+    }
+
+    pub(super) fn settle(
+        self,
+        places: &Places,
+        environment: &Environment,
+    ) -> Result<Config, ConfigError> {
         if let Some(boxes) = self.shutdown.keeps()
             && self.recovery.grace_sec == 0
         {
@@ -111,6 +127,10 @@ impl Tree {
             .or_else(|| own_state_dir.map(|dir| dir.join("run")))
             .or_else(|| places.run_dir.clone())
             .unwrap_or_else(|| state_dir.join("run"));
+        let agent = self
+            .agent
+            .with_environment(environment.beginning(agent::PREFIX));
+        let agent = agent::settle(&agent, &self.profiles)?;
         Ok(Config {
             listen: self.listen.unwrap_or_default().0,
             state_dir: absolute(state_dir)?,
@@ -140,6 +160,7 @@ impl Tree {
                 ..self.skills
             },
             langbot: self.langbot,
+            agent,
             log: self.log,
         })
     }
@@ -189,28 +210,34 @@ fn absolute(path: PathBuf) -> Result<PathBuf, ConfigError> {
     std::path::absolute(&path).map_err(|source| ConfigError::Absolute { path, source })
 }
 
-/// `ADDRESS:PORT`, where the address may be `localhost`.
+/// `ADDRESS:PORT`, where the address may be `localhost`; or `none`.
 #[derive(Clone, Copy, Debug)]
-struct Listen(SocketAddr);
+struct Listen(Option<SocketAddr>);
 
 impl Default for Listen {
     fn default() -> Self {
-        Self(SocketAddr::from(([127, 0, 0, 1], 5410)))
+        Self(Some(SocketAddr::from(([127, 0, 0, 1], 5410))))
     }
 }
 
 impl<'de> Deserialize<'de> for Listen {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         let text = String::deserialize(input)?;
+        if text == "none" {
+            return Ok(Self(None));
+        }
         let spelled = match text.strip_prefix("localhost:") {
             Some(port) => format!("127.0.0.1:{port}"),
             None => text.clone(),
         };
-        spelled.parse().map(Self).map_err(|_| {
-            D::Error::custom(format!(
-                "`{text}` is not an address and a port, such as `127.0.0.1:5410`"
-            ))
-        })
+        spelled
+            .parse()
+            .map(|address| Self(Some(address)))
+            .map_err(|_| {
+                D::Error::custom(format!(
+                    "`{text}` is not an address and a port, such as `127.0.0.1:5410`"
+                ))
+            })
     }
 }
 

@@ -64,6 +64,15 @@ impl ApiError {
         &self.message
     }
 
+    pub(crate) fn code(&self) -> ErrorCode {
+        self.code
+    }
+
+    /// For the log only.
+    pub(crate) fn cause(&self) -> Option<&str> {
+        self.cause.as_deref()
+    }
+
     pub(crate) fn detail(self) -> ErrorDetail {
         ErrorDetail {
             code: self.code,

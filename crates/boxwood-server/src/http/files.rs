@@ -181,7 +181,7 @@ pub(super) fn inside(path: String) -> ApiResult<String> {
 }
 
 /// A backend that answers another question than it was asked is broken.
-pub(super) fn unexpected(call: &str, answer: &FileAnswer) -> ApiError {
+pub(crate) fn unexpected(call: &str, answer: &FileAnswer) -> ApiError {
     let words = std::io::Error::other(format!("{call} was answered with {answer:?}"));
     ApiError::internal("the backend gave a wrong answer", &words)
 }

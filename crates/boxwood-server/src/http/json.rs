@@ -65,7 +65,7 @@ fn is_json(headers: &HeaderMap) -> ApiResult<()> {
 }
 
 /// `weight` has what was read, and has to live for as long as what comes of it.
-async fn read(
+pub(super) async fn read(
     request: Request,
     limit: usize,
     timeout: Duration,

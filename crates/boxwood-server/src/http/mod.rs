@@ -3,6 +3,7 @@
 //! Comes in: requests. Goes out: answers and frames. Never here: sessions, policy, backends; this is
 //! a translation onto a few of their calls.
 
+mod agent;
 mod daemon;
 mod error;
 mod events;
@@ -10,6 +11,7 @@ mod exec_follow;
 mod exec_stream;
 mod exec_ws;
 mod execs;
+mod file_tools;
 mod files;
 mod guard;
 mod ids;
@@ -18,6 +20,7 @@ mod image_upload;
 mod images;
 mod input;
 mod json;
+mod mcp;
 mod metrics;
 mod processes;
 mod range;
@@ -43,6 +46,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use axum::routing::get;
+use boxwood_agent::Agent;
 use boxwood_api::{ErrorCode, ExecInput, RelayControl, RelayNews};
 use boxwood_policy::PolicyRules;
 use boxwood_session::Sessions;
@@ -58,13 +62,21 @@ use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::agent::DaemonBoxes;
 use crate::auth::Tokens;
 use crate::config::{Config, HttpConfig};
 use crate::langbot::{self, LangBot};
 use crate::skill_store::skill_store;
-use error::ApiError;
+pub(crate) use error::{ApiError, ApiResult};
+pub(crate) use files::unexpected as unexpected_answer;
 use guard::RequestIds;
+pub(crate) use ids::InSession;
 pub(crate) use metrics::Metrics;
+pub(crate) use skill_archives::install_package;
+pub(crate) use skill_body::Door as SkillDoor;
+pub(crate) use skill_error::refusal as skill_refusal;
+pub(crate) use skills::{ask_store, detail_of as skill_detail, info as skill_info};
+pub(crate) use transfer::put as put_file;
 
 /// What every route may use.
 pub(crate) struct App {
@@ -72,6 +84,8 @@ pub(crate) struct App {
     pub(crate) rules: PolicyRules,
     pub(crate) tokens: Tokens,
     pub(crate) skills: SkillStore,
+    /// Its tools act on these very sessions and skills, unless its boxes are elsewhere.
+    pub(crate) agent: Agent,
     pub(crate) langbot: LangBot,
     pub(crate) http: HttpConfig,
     pub(crate) metrics: Metrics,
@@ -84,7 +98,7 @@ pub(crate) struct App {
     pub(crate) leaving: watch::Receiver<bool>,
     /// One permit per open WebSocket.
     sockets: Arc<Semaphore>,
-    skill_door: Arc<skill_body::Door>,
+    skill_door: Arc<SkillDoor>,
     request_ids: RequestIds,
     /// Written when somebody asks for it: few do, and it is large.
     openapi: OnceLock<Bytes>,
@@ -99,19 +113,31 @@ impl App {
         stopping: watch::Receiver<bool>,
         leaving: watch::Receiver<bool>,
     ) -> Self {
+        let skills = skill_store(config);
+        let skill_door = Arc::<SkillDoor>::default();
+        let start_patience = PATIENCE + config.longest_pull();
+        let boxes = || DaemonBoxes {
+            sessions: sessions.clone(),
+            rules: crate::agent::rules(&config.agent, &rules),
+            skills: skills.clone(),
+            skill_door: Arc::clone(&skill_door),
+            start_patience,
+            backend: crate::agent::own_backend(&config.agent),
+        };
         Self {
-            start_patience: PATIENCE + config.longest_pull(),
+            agent: crate::agent::assemble(&config.agent, boxes),
+            start_patience,
             sessions,
             rules,
             tokens: Tokens::new(&config.state_dir),
-            skills: skill_store(config),
+            skills,
             langbot,
             metrics: Metrics::default(),
             stopping,
             leaving,
             sockets: Arc::new(Semaphore::new(config.http.max_connections)),
             http: config.http.clone(),
-            skill_door: Arc::default(),
+            skill_door,
             request_ids: RequestIds::new(),
             openapi: OnceLock::new(),
         }
@@ -152,7 +178,7 @@ impl App {
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Every request gets an answer, also from a backend that does not come back.
-async fn within<T, E: Into<ApiError>>(
+pub(crate) async fn within<T, E: Into<ApiError>>(
     limit: Duration,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, ApiError> {
@@ -170,6 +196,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let (router, _) = routes().split_for_parts();
     router
         .route("/rpc/ws", any(langbot::ws::connect))
+        .route("/mcp", mcp::route(&app))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         // The last layer is the outermost: account, catch panics, admit, route.
@@ -225,9 +252,20 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(files::stat))
         .routes(routes!(files::mkdir))
         .routes(routes!(files::rename))
+        .routes(routes!(file_tools::read))
+        .routes(routes!(file_tools::write))
+        .routes(routes!(file_tools::edit))
+        .routes(routes!(file_tools::glob))
+        .routes(routes!(file_tools::grep))
         .routes(routes!(images::list))
         .routes(routes!(images::import, images::delete))
         .routes(routes!(images::pull))
+        .routes(routes!(agent::tools))
+        .routes(routes!(agent::call))
+        .routes(routes!(agent::status))
+        .routes(routes!(agent::errors))
+        .routes(routes!(agent::guidance))
+        .routes(routes!(agent::register_skill))
         .routes(routes!(skills::list, skills::create))
         .routes(routes!(skills::detail, skills::update, skills::delete))
         .routes(routes!(skill_files::list))

@@ -199,6 +199,34 @@ fn take(
     Ok(installed)
 }
 
+/// The one skill of an archive that was packed here, out of the directory `place` of a box.
+pub(crate) fn install_package(
+    store: &SkillStore,
+    bytes: &[u8],
+    name: Option<String>,
+    place: &str,
+) -> ApiResult<Skill> {
+    let directory = place.trim_end_matches('/').rsplit('/').next();
+    let directory = directory.unwrap_or_default();
+    let params = InstallParams {
+        filename: Some(format!("{directory}.zip")),
+        name,
+        ..InstallParams::default()
+    };
+    let mut taken = take(store, bytes, &params).map_err(|error| match error {
+        SkillError::NoSkillBelow { .. } | SkillError::UploadEmpty => ApiError::validation(format!(
+            "No SKILL.md found in {place} or its subdirectories (max depth: 2)"
+        )),
+        SkillError::ChooseSourcePaths { candidates } => ApiError::validation(format!(
+            "Multiple skill directories found in {place}. Please choose a more specific path: {candidates}"
+        )),
+        other => refusal(&other),
+    })?;
+    taken
+        .pop()
+        .ok_or_else(|| ApiError::validation(format!("No SKILL.md found in {place}")))
+}
+
 fn take_one(
     store: &SkillStore,
     bytes: &[u8],

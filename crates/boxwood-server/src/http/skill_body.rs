@@ -41,7 +41,7 @@ impl Default for Door {
 
 impl Door {
     /// A place for one body in memory; held until the store has it.
-    pub(super) async fn place(&self) -> ApiResult<SemaphorePermit<'_>> {
+    pub(crate) async fn place(&self) -> ApiResult<SemaphorePermit<'_>> {
         match tokio::time::timeout(WAIT, self.places.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(ApiError::new(
@@ -53,7 +53,7 @@ impl Door {
     }
 
     /// One writer at a time, for a write that looks first. Call it where blocking is allowed.
-    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
         // Whoever panicked here left the store itself as it was.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -10,7 +10,7 @@ use boxwood_skills::SkillError;
 
 use super::error::ApiError;
 
-pub(super) fn refusal(error: &SkillError) -> ApiError {
+pub(crate) fn refusal(error: &SkillError) -> ApiError {
     match error {
         // The operation and the file are for the log.
         SkillError::Io { operation, .. } => ApiError::internal(

@@ -174,7 +174,15 @@ pub(super) async fn blocking<T: Send + 'static>(
     app: &App,
     ask: impl FnOnce(&SkillStore) -> ApiResult<T> + Send + 'static,
 ) -> ApiResult<T> {
-    let store = app.skills.clone();
+    ask_store(&app.skills, ask).await
+}
+
+/// The same without a route.
+pub(crate) async fn ask_store<T: Send + 'static>(
+    store: &SkillStore,
+    ask: impl FnOnce(&SkillStore) -> ApiResult<T> + Send + 'static,
+) -> ApiResult<T> {
+    let store = store.clone();
     let work = tokio::task::spawn_blocking(move || ask(&store));
     let flat = async move {
         work.await
@@ -183,7 +191,7 @@ pub(super) async fn blocking<T: Send + 'static>(
     within(PATIENCE, flat).await
 }
 
-pub(super) fn info(store: &SkillStore, skill: &Skill) -> SkillInfo {
+pub(crate) fn info(store: &SkillStore, skill: &Skill) -> SkillInfo {
     SkillInfo {
         name: skill.name.clone(),
         display_name: skill.display_name.clone(),
@@ -194,7 +202,7 @@ pub(super) fn info(store: &SkillStore, skill: &Skill) -> SkillInfo {
     }
 }
 
-fn detail_of(store: &SkillStore, skill: Skill) -> SkillDetail {
+pub(crate) fn detail_of(store: &SkillStore, skill: Skill) -> SkillDetail {
     SkillDetail {
         skill: info(store, &skill),
         instructions: skill.instructions,

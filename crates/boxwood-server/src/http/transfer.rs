@@ -22,7 +22,7 @@ use boxwood_session::{FileAnswer, FileCall, OpenFor, Sessions};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Deserialize;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncRead, AsyncWriteExt as _};
 use utoipa::IntoParams;
 
 use super::App;
@@ -172,44 +172,85 @@ pub(super) async fn upload(
     request: Request,
 ) -> ApiResult<Response> {
     let path = inside(params.path)?;
-    let (directory, name) = split(&path)?;
+    split(&path)?;
     Weight::of(&request, app.sessions.budget()).take(IN_TRANSIT)?;
     let mode = params.mode.as_deref().map(octal).transpose()?;
-    if params.parents {
-        let call = FileCall::Mkdir {
-            path: directory.to_owned(),
-            parents: true,
-        };
-        session.file(call).await?;
-    }
-    let mode = match mode {
-        Some(mode) => mode,
-        None => mode_in_place(&session, &path).await,
-    };
-    let temporary = temporary_name(directory, name)?;
-    let call = FileCall::Open {
-        path: temporary.clone(),
-        how: OpenFor::CreateNew { mode },
-    };
-    let file = match session.file(call).await? {
-        FileAnswer::Opened { file, .. } => file,
-        other => return Err(unexpected("open", &other)),
-    };
-    let mut cleanup = Cleanup {
-        sessions: session.sessions.clone(),
-        id: session.id.clone(),
-        temporary: Some(temporary.clone()),
-    };
+    let (file, landing) = Landing::begin(&session, &path, params.parents, mode).await?;
     receive(request.into_body(), file, app.body_timeout()).await?;
-    let call = FileCall::Move {
-        from: temporary,
-        to: path.clone(),
-        overwrite: true,
-    };
-    session.file(call).await?;
-    cleanup.temporary = None;
+    landing.end(&session, &path).await?;
     let entry = entry(&session, path, false).await?;
     Ok(json::created(&entry))
+}
+
+/// The same for bytes that are here already, with the directories above the file.
+pub(crate) async fn put(
+    session: &InSession,
+    path: &str,
+    mut content: impl AsyncRead + Unpin,
+) -> ApiResult<()> {
+    let (file, landing) = Landing::begin(session, path, true, None).await?;
+    let mut file = tokio::fs::File::from_std(file);
+    let copied = async {
+        tokio::io::copy(&mut content, &mut file).await?;
+        file.flush().await
+    };
+    copied.await.map_err(|error| write_failed(&error))?;
+    landing.end(session, path).await
+}
+
+/// A file that is being written beside the place it will have.
+struct Landing {
+    temporary: String,
+    cleanup: Cleanup,
+}
+
+impl Landing {
+    async fn begin(
+        session: &InSession,
+        path: &str,
+        parents: bool,
+        mode: Option<u32>,
+    ) -> ApiResult<(File, Self)> {
+        let (directory, name) = split(path)?;
+        if parents {
+            let call = FileCall::Mkdir {
+                path: directory.to_owned(),
+                parents: true,
+            };
+            session.file(call).await?;
+        }
+        let mode = match mode {
+            Some(mode) => mode,
+            None => mode_in_place(session, path).await,
+        };
+        let temporary = temporary_name(directory, name)?;
+        let call = FileCall::Open {
+            path: temporary.clone(),
+            how: OpenFor::CreateNew { mode },
+        };
+        let file = match session.file(call).await? {
+            FileAnswer::Opened { file, .. } => file,
+            other => return Err(unexpected("open", &other)),
+        };
+        let cleanup = Cleanup {
+            sessions: session.sessions.clone(),
+            id: session.id.clone(),
+            temporary: Some(temporary.clone()),
+        };
+        Ok((file, Self { temporary, cleanup }))
+    }
+
+    /// All of it is there: it takes its place.
+    async fn end(mut self, session: &InSession, path: &str) -> ApiResult<()> {
+        let call = FileCall::Move {
+            from: self.temporary,
+            to: path.to_owned(),
+            overwrite: true,
+        };
+        session.file(call).await?;
+        self.cleanup.temporary = None;
+        Ok(())
+    }
 }
 
 /// Removes what a broken upload left, also when the caller has gone and nobody waits for us.

@@ -25,7 +25,7 @@ mod state;
 pub(crate) mod stdio;
 mod today;
 mod transfers;
-mod workspace;
+pub(crate) mod workspace;
 pub(crate) mod ws;
 
 pub(crate) use era::Era;

@@ -46,7 +46,7 @@ pub(super) async fn prepare(request: &SpecRequest, rules: &PolicyRules) -> Resul
 
 /// The path with the symlinks of what exists of it resolved. `None` when all of it exists, or when
 /// it is not a path that could be made.
-fn missing_directory(path: &Path) -> Option<PathBuf> {
+pub(crate) fn missing_directory(path: &Path) -> Option<PathBuf> {
     let plain = |component| matches!(component, Component::RootDir | Component::Normal(_));
     if !path.is_absolute() || !path.components().all(plain) || path.as_os_str().len() > 4096 {
         return None;
@@ -64,7 +64,7 @@ fn missing_directory(path: &Path) -> Option<PathBuf> {
 /// What is made meanwhile by somebody else is as good. What it is then, the facts will tell. No link
 /// is followed: the path has none, and one that appears now was put there by somebody who may write
 /// to the workspaces and wants a directory made elsewhere.
-fn make(directory: &Path) -> io::Result<()> {
+pub(crate) fn make(directory: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut at = open("/", flags, Mode::empty())?;
     for part in directory.components() {

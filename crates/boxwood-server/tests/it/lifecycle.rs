@@ -150,7 +150,7 @@ async fn an_address_in_use_is_named() {
     let api = Api::start().await;
     let state = tempfile::tempdir().expect("a temporary directory");
     let mut config = fresh_config(state.path());
-    config.listen = api.daemon.address();
+    config.listen = Some(api.daemon.address());
     let error = serve_until(config, backends(), |_| {}, Never)
         .await
         .expect_err("refused");

@@ -1,5 +1,6 @@
 //! The daemon from outside: a real server, real connections, and a backend without isolation.
 
+mod agent;
 mod api;
 mod auth;
 mod backends;

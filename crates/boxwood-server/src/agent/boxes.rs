@@ -1,0 +1,298 @@
+//! The daemon's own boxes, as the agent's tools see them.
+
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_agent::{Answer, Begun, Boxes, Content};
+use boxwood_api::{
+    BackendReport, CreateSkillRequest, EditTextRequest, EditedText, ErrorCode, FileList,
+    GlobMatches, GlobRequest, GrepMatches, GrepRequest, ReadTextRequest, SessionId, SessionInfo,
+    SkillDetail, SkillInfo, SpecRequest, Status, TextSlice, WriteTextRequest, WrittenText,
+};
+use boxwood_policy::{Admission, Denial, Origin, PolicyRules};
+use boxwood_session::{Choice, FileAnswer, FileCall, OpenFor, Sessions};
+use boxwood_skills::SkillStore;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use super::command;
+use super::package::{Source, register};
+use crate::facts;
+use crate::http::{
+    ApiError, ApiResult, InSession, PATIENCE, SkillDoor, put_file, unexpected_answer, within,
+};
+
+/// The most that one read gives, whatever was asked.
+const MOST_READ: u64 = 16 * 1024 * 1024;
+
+/// Entries in one listing.
+const MOST_LISTED: usize = 10_000;
+
+pub(crate) struct DaemonBoxes {
+    pub(crate) sessions: Sessions,
+    /// With the agent's mount roots.
+    pub(crate) rules: PolicyRules,
+    pub(crate) skills: SkillStore,
+    pub(crate) skill_door: Arc<SkillDoor>,
+    /// For a box to start.
+    pub(crate) start_patience: Duration,
+    /// The backend the agent's boxes are made by, where it is not the daemon's own choice.
+    pub(crate) backend: Option<String>,
+}
+
+impl DaemonBoxes {
+    /// The one door: facts, then policy.
+    pub(super) async fn judge(&self, request: SpecRequest) -> ApiResult<Admission> {
+        if request.session_id.is_none() {
+            return Err(ApiError::validation("the request names no session"));
+        }
+        request.validate()?;
+        let facts = facts::gather(&request, &self.skills).await;
+        boxwood_policy::admit(&request, Origin::Client, &facts, &self.rules).map_err(refused)
+    }
+
+    pub(super) async fn file(&self, id: &SessionId, call: FileCall) -> ApiResult<FileAnswer> {
+        within(PATIENCE, self.sessions.file(id, call)).await
+    }
+
+    async fn look(&self) -> Status {
+        let mut status = self.sessions.status();
+        if let Some(backend) = &self.backend {
+            status.backend = self.sessions.backends().info_for(&Choice::new(backend));
+        }
+        status
+    }
+
+    async fn make(&self, spec: SpecRequest) -> ApiResult<SessionInfo> {
+        let admission = self.judge(spec).await?;
+        let making = self.sessions.get_or_create(admission.spec);
+        within(self.start_patience, making).await
+    }
+
+    async fn read(&self, id: &SessionId, path: &str, from: u64, most: u64) -> ApiResult<Bytes> {
+        let call = FileCall::Open {
+            path: path.to_owned(),
+            how: OpenFor::Read,
+        };
+        let file = match self.file(id, call).await? {
+            FileAnswer::Opened { file, .. } => file,
+            other => return Err(unexpected_answer("open", &other)),
+        };
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut buffer = vec![0; usize::try_from(most.min(MOST_READ)).unwrap_or(usize::MAX)];
+            let mut filled = 0;
+            while filled < buffer.len() {
+                match file.read_at(&mut buffer[filled..], from + filled as u64)? {
+                    0 => break,
+                    read => filled += read,
+                }
+            }
+            buffer.truncate(filled);
+            Ok::<_, std::io::Error>(Bytes::from(buffer))
+        });
+        let read = async {
+            let failed = |error: &(dyn std::error::Error + 'static)| {
+                ApiError::internal("the file could not be read", error)
+            };
+            reading
+                .await
+                .map_err(|error| failed(&error))?
+                .map_err(|error| failed(&error))
+        };
+        within(PATIENCE, read).await
+    }
+
+    async fn store(&self, id: &SessionId, path: &str, content: Content) -> ApiResult<()> {
+        let session = InSession {
+            id: id.clone(),
+            sessions: self.sessions.clone(),
+        };
+        put_file(&session, path, content).await
+    }
+
+    async fn forget(&self, id: &SessionId, path: &str) -> ApiResult<()> {
+        let call = FileCall::Remove {
+            path: path.to_owned(),
+            recursive: false,
+        };
+        match self.file(id, call).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn entries(&self, id: &SessionId, path: &str) -> ApiResult<FileList> {
+        let call = FileCall::List {
+            path: path.to_owned(),
+            limit: MOST_LISTED,
+        };
+        match self.file(id, call).await? {
+            FileAnswer::Entries { entries, truncated } => Ok(FileList {
+                path: path.to_owned(),
+                entries,
+                truncated,
+            }),
+            other => Err(unexpected_answer("list", &other)),
+        }
+    }
+}
+
+/// The agent has mount roots of its own, and the next step is about those.
+fn refused(denial: Denial) -> ApiError {
+    let about_roots = matches!(
+        denial,
+        Denial::MountsDisabled { .. } | Denial::OutsideRoots { .. }
+    );
+    let error = ApiError::from(denial);
+    if about_roots {
+        return error
+            .hint("add the directory to `allowed_mount_roots` under `[box.local]` in Boxwood's configuration");
+    }
+    error
+}
+
+/// What comes back of an [`ApiResult`] future, as the agent wants it.
+fn told<'a, T: 'a>(
+    work: impl Future<Output = ApiResult<T>> + Send + 'a,
+) -> BoxFuture<'a, Answer<T>> {
+    work.map(|outcome| outcome.map_err(Into::into)).boxed()
+}
+
+impl Boxes for DaemonBoxes {
+    fn shares_filesystem(&self) -> bool {
+        true
+    }
+
+    fn status(&self) -> BoxFuture<'_, Answer<Status>> {
+        async { Ok(self.look().await) }.boxed()
+    }
+
+    fn backends(&self) -> BoxFuture<'_, Answer<Vec<BackendReport>>> {
+        let looking = async { Ok::<_, ApiError>(self.sessions.backends().survey().await) };
+        told(within(PATIENCE, looking))
+    }
+
+    fn sessions(&self) -> BoxFuture<'_, Answer<Vec<SessionInfo>>> {
+        async { Ok(self.sessions.list()) }.boxed()
+    }
+
+    fn get_or_create(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<SessionInfo>> {
+        told(self.make(spec))
+    }
+
+    fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Answer<()>> {
+        told(within(PATIENCE, self.sessions.delete(id, "requested")))
+    }
+
+    fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>> {
+        told(command::begin(self, spec))
+    }
+
+    fn read_text<'a>(
+        &'a self,
+        id: &'a SessionId,
+        wish: ReadTextRequest,
+    ) -> BoxFuture<'a, Answer<TextSlice>> {
+        told(within(PATIENCE, self.sessions.read_text(id, wish)))
+    }
+
+    fn read_bytes<'a>(
+        &'a self,
+        id: &'a SessionId,
+        path: &'a str,
+        from: u64,
+        most: u64,
+    ) -> BoxFuture<'a, Answer<Bytes>> {
+        told(self.read(id, path, from, most))
+    }
+
+    fn write_text<'a>(
+        &'a self,
+        id: &'a SessionId,
+        wish: WriteTextRequest,
+    ) -> BoxFuture<'a, Answer<WrittenText>> {
+        told(within(PATIENCE, self.sessions.write_text(id, wish)))
+    }
+
+    fn write_stream<'a>(
+        &'a self,
+        id: &'a SessionId,
+        path: &'a str,
+        content: Content,
+    ) -> BoxFuture<'a, Answer<()>> {
+        told(within(PATIENCE, self.store(id, path, content)))
+    }
+
+    fn remove<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<()>> {
+        told(self.forget(id, path))
+    }
+
+    fn edit_text<'a>(
+        &'a self,
+        id: &'a SessionId,
+        wish: EditTextRequest,
+    ) -> BoxFuture<'a, Answer<EditedText>> {
+        told(within(PATIENCE, self.sessions.edit_text(id, wish)))
+    }
+
+    fn glob<'a>(
+        &'a self,
+        id: &'a SessionId,
+        wish: GlobRequest,
+    ) -> BoxFuture<'a, Answer<GlobMatches>> {
+        told(within(PATIENCE, self.sessions.glob(id, wish)))
+    }
+
+    fn grep<'a>(
+        &'a self,
+        id: &'a SessionId,
+        wish: GrepRequest,
+    ) -> BoxFuture<'a, Answer<GrepMatches>> {
+        told(within(PATIENCE, self.sessions.grep(id, wish)))
+    }
+
+    fn list<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<FileList>> {
+        told(self.entries(id, path))
+    }
+
+    fn skills(&self) -> BoxFuture<'_, Answer<Vec<SkillInfo>>> {
+        told(self.all_skills())
+    }
+
+    fn skill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Answer<Option<SkillDetail>>> {
+        told(self.one_skill(name))
+    }
+
+    fn write_skill_file<'a>(
+        &'a self,
+        name: &'a str,
+        path: &'a str,
+        content: Bytes,
+    ) -> BoxFuture<'a, Answer<()>> {
+        told(self.put_skill_file(name, path, content))
+    }
+
+    fn read_skill_file<'a>(&'a self, name: &'a str, path: &'a str) -> BoxFuture<'a, Answer<Bytes>> {
+        told(self.get_skill_file(name, path))
+    }
+
+    fn register_skill<'a>(
+        &'a self,
+        id: &'a SessionId,
+        path: &'a str,
+        wish: CreateSkillRequest,
+    ) -> BoxFuture<'a, Answer<SkillDetail>> {
+        let from = Source {
+            sessions: &self.sessions,
+            session_id: id,
+            path,
+        };
+        told(within(
+            PATIENCE,
+            register(from, &self.skills, &self.skill_door, wish),
+        ))
+    }
+}

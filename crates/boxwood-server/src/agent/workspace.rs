@@ -1,0 +1,122 @@
+//! The agent's default workspace, made at start.
+//!
+//! Comes in: the settings and what the agent may mount. Goes out: a directory, or why there is none.
+//! The texts are LangBot's own, so that who knows them from there finds the same fix.
+
+use boxwood_agent::AgentSettings;
+use boxwood_policy::{Origin, PolicyRules, check_place};
+
+use super::AgentError;
+use crate::langbot::workspace::{make, missing_directory};
+
+const FIELD: &str = "box.local.default_workspace";
+
+/// Nothing is made for an agent that is off, nor here for one whose boxes are elsewhere.
+pub(super) fn prepare(settings: &AgentSettings, rules: &PolicyRules) -> Result<(), AgentError> {
+    let Some(path) = &settings.default_workspace else {
+        return Ok(());
+    };
+    if !settings.enabled || settings.endpoint.is_some() || path.is_dir() {
+        return Ok(());
+    }
+    let Some(missing) = missing_directory(path) else {
+        return Err(AgentError::NotADirectory);
+    };
+    if rules.allowed_roots.is_empty() {
+        return Err(AgentError::NoRoots);
+    }
+    let given = path.to_string_lossy();
+    check_place(FIELD, &given, &missing, Origin::Client, rules).map_err(AgentError::Denied)?;
+    make(&missing).map_err(|source| AgentError::Make {
+        path: path.clone(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn refusal(path: &Path, roots: &[&Path]) -> String {
+        attempt(path, roots).expect_err("refused").to_string()
+    }
+
+    fn attempt(path: &Path, roots: &[&Path]) -> Result<(), AgentError> {
+        let settings = AgentSettings {
+            default_workspace: Some(path.to_owned()),
+            allowed_mount_roots: roots.iter().map(|&root| root.to_owned()).collect(),
+            ..AgentSettings::default()
+        };
+        prepare(
+            &settings,
+            &super::super::rules(&settings, &PolicyRules::default()),
+        )
+    }
+
+    #[test]
+    fn a_workspace_is_made_below_a_root_and_nowhere_else() {
+        let home = tempfile::tempdir().expect("a directory");
+        let home = home.path().canonicalize().expect("real");
+        let wanted = home.join("box/default");
+        assert_eq!(
+            refusal(&wanted, &[]),
+            "box.local.default_workspace cannot be created because no allowed_mount_roots are configured"
+        );
+        let other = home.join("other");
+        assert_eq!(
+            refusal(&wanted, &[&other]),
+            format!(
+                "box.local.default_workspace is outside allowed_mount_roots: {}",
+                other.display()
+            )
+        );
+        assert!(!wanted.exists());
+        attempt(&wanted, &[&other, &home.join("box")]).expect("made");
+        assert!(wanted.is_dir());
+        attempt(&wanted, &[]).expect("there already");
+    }
+
+    #[test]
+    fn a_file_in_its_place_is_told() {
+        let home = tempfile::tempdir().expect("a directory");
+        let file = home.path().join("file");
+        std::fs::write(&file, "").expect("written");
+        let words = "box.local.default_workspace must point to a directory on the host";
+        assert_eq!(refusal(&file, &[home.path()]), words);
+    }
+
+    #[test]
+    fn what_nobody_may_mount_is_not_made() {
+        let home = tempfile::tempdir().expect("a directory");
+        let home = home.path().canonicalize().expect("real");
+        let settings = AgentSettings {
+            default_workspace: Some(home.join("state/box")),
+            allowed_mount_roots: vec![home.clone()],
+            ..AgentSettings::default()
+        };
+        let own = PolicyRules {
+            blocked: vec![home.join("state")],
+            ..PolicyRules::default()
+        };
+        let denied = prepare(&settings, &super::super::rules(&settings, &own));
+        let words = denied.expect_err("refused").to_string();
+        assert!(words.contains("blocked for security"), "{words}");
+        assert!(!home.join("state").exists());
+    }
+
+    #[test]
+    fn an_agent_that_is_off_makes_nothing() {
+        let home = tempfile::tempdir().expect("a directory");
+        let settings = AgentSettings {
+            enabled: false,
+            default_workspace: Some(home.path().join("x")),
+            allowed_mount_roots: vec![home.path().to_owned()],
+            ..AgentSettings::default()
+        };
+        let rules = super::super::rules(&settings, &PolicyRules::default());
+        prepare(&settings, &rules).expect("left alone");
+        assert!(!home.path().join("x").exists());
+    }
+}

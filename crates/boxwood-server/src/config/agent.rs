@@ -1,0 +1,38 @@
+//! What agents get: the `[box]` table, and `BOX__*` variables over it.
+//!
+//! The names and their meaning are LangBot's own `box` section, so that its users find what they know.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use boxwood_agent::{AgentSettings, BoxSection};
+use boxwood_policy::{ProfileConfig, Profiles};
+
+use super::load::ConfigError;
+
+/// Of LangBot's own overrides.
+pub(super) const PREFIX: &str = "BOX__";
+
+/// Relative directories are meant from where the daemon is started.
+pub(super) fn settle(
+    section: &BoxSection,
+    profiles: &BTreeMap<String, ProfileConfig>,
+) -> Result<AgentSettings, ConfigError> {
+    for name in section.unused_variables() {
+        tracing::warn!(name, "the variable names nothing of the `[box]` table");
+    }
+    let here = Path::new(".");
+    let base = std::path::absolute(here).map_err(|source| ConfigError::Absolute {
+        path: here.to_owned(),
+        source,
+    })?;
+    // Profiles that make no sense are refused where they are used, with their own words.
+    let settings = match Profiles::new(profiles, None) {
+        Ok(all) => {
+            let names = all.iter().map(|profile| profile.name.as_str());
+            section.settings_with_profiles(&base, names)
+        }
+        Err(_) => section.settings(&base),
+    };
+    Ok(settings?)
+}
