@@ -8,15 +8,12 @@ use serde_json::{Map, Value};
 /// Begins the name of every variable that is ours.
 const PREFIX: &str = "BOX__";
 
-/// Where the platform itself keeps the template that nothing may escape. Heeded here too: a guard that
-/// is set and not seen would be worse than none.
+/// Where the platform itself keeps the template that nothing may escape. Heeded where the section has none
+/// of its own: a guard that is set and not seen would be worse than none.
 const PLATFORM_GUARD: &str = "SYSTEM__LIMITATION__FORCE_BOX_SESSION_ID_TEMPLATE";
 
 /// The place in the section that a variable names, or `None` where it is none of ours.
 fn place(name: &str) -> Option<Vec<String>> {
-    if name == PLATFORM_GUARD {
-        return Some(vec!["force_session_id_template".to_owned()]);
-    }
     let path = name.strip_prefix(PREFIX)?;
     if name.chars().any(char::is_lowercase) {
         return None;
@@ -34,11 +31,23 @@ pub(crate) fn apply(
     let mut variables: Vec<_> = variables.into_iter().collect();
     variables.sort();
     let mut unused = Vec::new();
+    let mut guard = None;
     for (name, text) in variables {
+        if name == PLATFORM_GUARD {
+            guard = Some(text);
+            continue;
+        }
         let Some(path) = place(&name) else { continue };
         match key(tree, &path) {
             Some(value) => *value = overridden(value, text),
             None => unused.push(name),
+        }
+    }
+    if let Some(guard) = guard {
+        let own = tree.get("force_session_id_template");
+        let is_blank = |own: &Value| own.as_str().is_some_and(|own| own.trim().is_empty());
+        if own.is_none_or(|own| own.is_null() || is_blank(own)) {
+            tree.insert("force_session_id_template".to_owned(), guard.into());
         }
     }
     unused

@@ -68,3 +68,6 @@ fn waiting(command: &str, project: &str, wait_sec: u32) -> String {
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
+
+#[cfg(test)]
+mod tests;
