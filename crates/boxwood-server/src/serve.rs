@@ -16,7 +16,7 @@ use boxwood_session::{Backends, SessionError, Sessions, Settings, ShutdownBoxes}
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use crate::agent::{self, AgentError};
+use crate::agent::{AgentError, Home};
 use crate::auth::Trust;
 use crate::config::{Config, ServiceManager};
 use crate::http::{App, router};
@@ -248,7 +248,7 @@ async fn run(
     let rules = rules(&config)?;
     let backends = backends.with_usual(rules.profiles.default_profile().backend.as_deref());
     check_profiles(&rules, &backends)?;
-    agent::prepare(&config.agent, &rules)?;
+    let home = Home::prepare(&config, &rules)?;
     raise_descriptor_limit();
     let address = sockets.used.iter().find_map(Socket::tcp_address);
     let socket = sockets.used.iter().find_map(Socket::unix_path);
@@ -284,6 +284,7 @@ async fn run(
         sessions.clone(),
         rules,
         langbot,
+        home,
         is_stopping,
         is_leaving,
     ));

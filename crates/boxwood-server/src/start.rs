@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::agent;
+use crate::agent::Home;
 use crate::config::{Config, ServiceManager};
 use crate::places::{PlaceError, StateLock, private_dir};
 use crate::serve::{ServeError, rules};
@@ -39,7 +39,7 @@ impl Start {
     /// In the place of the daemon that uses the state directory. Alone where there is none.
     pub fn following(config: &Config, manager: ServiceManager) -> Result<Self, ServeError> {
         // What would end this daemon later must not end the other one now.
-        agent::prepare(&config.agent, &rules(config)?)?;
+        Home::prepare(config, &rules(config)?)?;
         wiring::check(config)?;
         let mut offer = match takeover::ask(&config.state_dir)? {
             Asked::Nobody(lock) => {

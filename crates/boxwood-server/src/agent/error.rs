@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
+use boxwood_client::ClientError;
 use boxwood_policy::Denial;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
+    #[error("box.runtime.endpoint cannot be used")]
+    Endpoint(#[source] ClientError),
     #[error("box.local.default_workspace must point to a directory on the host")]
     NotADirectory,
     #[error(
@@ -24,6 +27,10 @@ pub enum AgentError {
 impl AgentError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
+            Self::Endpoint(_) => Some(
+                "write the other daemon's address, such as `http://10.0.0.7:5410` or `unix:///run/boxwood/boxwood.sock`"
+                    .to_owned(),
+            ),
             Self::NotADirectory => Some(
                 "name a directory in `default_workspace` under `[box.local]`, or none".to_owned(),
             ),

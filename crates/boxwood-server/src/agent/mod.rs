@@ -17,22 +17,53 @@ pub(crate) use package::{Source, register};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use boxwood_agent::{Agent, AgentSettings, BoxesError};
+use boxwood_agent::{Agent, AgentSettings, Boxes, BoxesError, Connector, runtime_endpoint};
+use boxwood_client::{Endpoint, Token};
 use boxwood_policy::PolicyRules;
 
+use crate::Config;
 use crate::http::ApiError;
 
-/// Makes what has to be there before anybody calls a tool.
-pub(crate) fn prepare(settings: &AgentSettings, operator: &PolicyRules) -> Result<(), AgentError> {
-    workspace::prepare(settings, &rules(settings, operator))
+/// Where the agent's boxes are.
+pub(crate) enum Home {
+    Here,
+    /// Another daemon has them.
+    Elsewhere(Endpoint, Option<Token>),
+    /// It has none.
+    Nowhere,
 }
 
-/// An agent on these boxes, or one that says why it has none.
-pub(crate) fn assemble(settings: &AgentSettings, boxes: impl FnOnce() -> DaemonBoxes) -> Agent {
-    if !settings.enabled {
-        return Agent::disabled(settings.clone());
+impl Home {
+    /// Also makes what has to be there before anybody calls a tool.
+    pub(crate) fn prepare(config: &Config, operator: &PolicyRules) -> Result<Self, AgentError> {
+        let settings = &config.agent;
+        if !settings.enabled {
+            return Ok(Self::Nowhere);
+        }
+        if let Some(text) = &settings.endpoint {
+            let endpoint = runtime_endpoint(text).map_err(AgentError::Endpoint)?;
+            return Ok(Self::Elsewhere(endpoint, config.runtime_token.clone()));
+        }
+        workspace::prepare(settings, &rules(settings, operator))?;
+        Ok(Self::Here)
     }
-    Agent::new(Arc::new(boxes()), settings.clone())
+
+    /// An agent on these boxes, on another daemon's, or one that says why it has none. Another daemon
+    /// need not be there yet: it is looked for, and tools say so meanwhile.
+    pub(crate) fn agent(
+        self,
+        settings: &AgentSettings,
+        boxes: impl FnOnce() -> DaemonBoxes,
+    ) -> Agent {
+        let boxes: Arc<dyn Boxes> = match self {
+            Self::Nowhere => return Agent::disabled(settings.clone()),
+            Self::Here => Arc::new(boxes()),
+            Self::Elsewhere(endpoint, token) => {
+                Arc::new(Connector::remote(endpoint, token).boxes())
+            }
+        };
+        Agent::new(boxes, settings.clone())
+    }
 }
 
 /// The backend that the agent insists on; `None` leaves it to the daemon.

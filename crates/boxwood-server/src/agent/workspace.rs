@@ -11,12 +11,11 @@ use crate::langbot::workspace::{make, missing_directory};
 
 const FIELD: &str = "box.local.default_workspace";
 
-/// Nothing is made for an agent that is off, nor here for one whose boxes are elsewhere.
 pub(super) fn prepare(settings: &AgentSettings, rules: &PolicyRules) -> Result<(), AgentError> {
     let Some(path) = &settings.default_workspace else {
         return Ok(());
     };
-    if !settings.enabled || settings.endpoint.is_some() || path.is_dir() {
+    if path.is_dir() {
         return Ok(());
     }
     let Some(missing) = missing_directory(path) else {
@@ -104,19 +103,5 @@ mod tests {
         let words = denied.expect_err("refused").to_string();
         assert!(words.contains("blocked for security"), "{words}");
         assert!(!home.join("state").exists());
-    }
-
-    #[test]
-    fn an_agent_that_is_off_makes_nothing() {
-        let home = tempfile::tempdir().expect("a directory");
-        let settings = AgentSettings {
-            enabled: false,
-            default_workspace: Some(home.path().join("x")),
-            allowed_mount_roots: vec![home.path().to_owned()],
-            ..AgentSettings::default()
-        };
-        let rules = super::super::rules(&settings, &PolicyRules::default());
-        prepare(&settings, &rules).expect("left alone");
-        assert!(!home.path().join("x").exists());
     }
 }

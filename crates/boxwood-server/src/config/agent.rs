@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use boxwood_agent::{AgentSettings, BoxSection};
+use boxwood_client::Token;
 use boxwood_policy::{ProfileConfig, Profiles};
 
-use super::load::ConfigError;
+use super::load::{ConfigError, Environment};
 
 /// Of LangBot's own overrides.
 pub(super) const PREFIX: &str = "BOX__";
@@ -35,4 +36,14 @@ pub(super) fn settle(
         Err(_) => section.settings(&base),
     };
     Ok(settings?)
+}
+
+/// The one that clients on this machine use as well.
+pub(super) fn token(environment: &Environment) -> Result<Option<Token>, ConfigError> {
+    let name = "BOXWOOD_TOKEN";
+    let token = environment.get(name).map(Token::new).transpose();
+    token.map_err(|error| ConfigError::Variable {
+        name: name.to_owned(),
+        message: error.to_string(),
+    })
 }

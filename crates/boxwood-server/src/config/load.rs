@@ -501,4 +501,59 @@ mod tests {
         let config = load_from(&flags, variables(&[]), true).expect("valid");
         assert_eq!(config.run_dir, PathBuf::from("/srv/a/run"));
     }
+
+    #[test]
+    fn agents_have_a_table_of_their_own() {
+        let config = load_text(
+            "[box]\nenabled = \"no\"\noutput_limit_chars = 100\n[box.local]\nhost_root = \"/srv/box\"\nprofile = \"mine\"\n[profiles.mine]\nextends = \"default\"\n",
+            &[("BOX__ENABLED", "true"), ("BOX__LOCAL__WORKSPACE_QUOTA_MB", "64")],
+        )
+        .expect("fine");
+        let agent = &config.agent;
+        assert!(agent.enabled, "the variable wins");
+        assert_eq!(agent.profile, "mine");
+        assert_eq!(agent.output_limit_chars, 100);
+        assert_eq!(agent.workspace_quota_mb, Some(64));
+        assert_eq!(agent.default_workspace, Some("/srv/box/default".into()));
+        assert_eq!(agent.allowed_mount_roots, [PathBuf::from("/srv/box")]);
+        assert_eq!(
+            crate::skills_root(&config),
+            PathBuf::from("/srv/box/skills")
+        );
+
+        let config = load_text("", &[]).expect("fine");
+        assert_eq!(config.agent, boxwood_agent::AgentSettings::default());
+        let own = load_text("", &[("BOXWOOD_BOX__ENABLED", "false")]).expect("fine");
+        assert!(!own.agent.enabled);
+    }
+
+    #[test]
+    fn a_mistake_in_it_is_named() {
+        let refused = |text: &str, words: &[&str]| {
+            let told = load_text(text, &[]).expect_err("refused").to_string();
+            for word in words.iter().chain(&["config.toml"]) {
+                assert!(told.contains(word), "`{told}` lacks `{word}`");
+            }
+        };
+        refused("[box]\nenabeld = true\n", &["box.enabeld"]);
+        refused("[box.local]\nroot = \"x\"\n", &["box.local.root"]);
+        refused("[box]\nlocal = 7\n", &["box.local"]);
+        refused(
+            "[box.local]\nworkspace_quota_mb = \"much\"\n",
+            &["workspace_quota_mb must be an integer greater than or equal to 0"],
+        );
+        refused(
+            "[box.local]\nprofile = \"nope\"\n",
+            &[
+                "unknown box profile 'nope', available profiles: default, network_basic, network_extended, offline_readonly",
+            ],
+        );
+        refused(
+            "[box]\nforce_session_id_template = \"{a\"\n",
+            &["box.force_session_id_template"],
+        );
+        let told = load_text("", &[("BOX__LOCAL__WORKSPACE_QUOTA_MB", "-1")]);
+        let told = told.expect_err("refused").to_string();
+        assert!(told.contains("workspace_quota_mb"), "{told}");
+    }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use boxwood_agent::{AgentSettings, BoxSection};
+use boxwood_client::Token;
 use boxwood_policy::{Maxima, MountsConfig, NetworkConfig, PolicyConfig, ProfileConfig};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
@@ -45,6 +46,8 @@ pub struct Config {
     pub langbot: LangBotConfig,
     /// What agents get, over HTTP and MCP.
     pub agent: AgentSettings,
+    /// For the daemon that `box.runtime.endpoint` names.
+    pub runtime_token: Option<Token>,
     pub log: LogConfig,
 }
 
@@ -161,6 +164,7 @@ impl Tree {
             },
             langbot: self.langbot,
             agent,
+            runtime_token: agent::token(environment)?,
             log: self.log,
         })
     }

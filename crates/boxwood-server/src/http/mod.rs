@@ -62,7 +62,7 @@ use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::agent::DaemonBoxes;
+use crate::agent::{DaemonBoxes, Home};
 use crate::auth::Tokens;
 use crate::config::{Config, HttpConfig};
 use crate::langbot::{self, LangBot};
@@ -110,6 +110,7 @@ impl App {
         sessions: Sessions,
         rules: PolicyRules,
         langbot: LangBot,
+        home: Home,
         stopping: watch::Receiver<bool>,
         leaving: watch::Receiver<bool>,
     ) -> Self {
@@ -125,7 +126,7 @@ impl App {
             backend: crate::agent::own_backend(&config.agent),
         };
         Self {
-            agent: crate::agent::assemble(&config.agent, boxes),
+            agent: home.agent(&config.agent, boxes),
             start_patience,
             sessions,
             rules,
