@@ -97,7 +97,9 @@ pub(crate) enum Verb {
     Events(verbs::events::Args),
     Profiles(verbs::profiles::Args),
     Skill(verbs::skill::Args),
+    Tool(verbs::tool::Args),
     Image(verbs::image::Args),
+    McpServer(verbs::mcp_server::Args),
     #[cfg(target_os = "linux")]
     Serve(verbs::serve::Args),
     Doctor(verbs::doctor::Args),

@@ -14,12 +14,22 @@ const SOCKET: &str = "boxwood.sock";
 
 /// `url` is what the person said, by flag or variable.
 pub(crate) fn client(url: Option<&str>) -> Outcome<Client> {
+    let (endpoint, token) = place(url)?;
+    Ok(Client::new(endpoint, token))
+}
+
+/// Where the daemon is, and what opens its door.
+pub(crate) fn place(url: Option<&str>) -> Outcome<(Endpoint, Option<Token>)> {
     let endpoint = match url {
         Some(url) => url.parse()?,
         None => usual_endpoint(),
     };
     let token = token_text().map(|text| Token::new(&text)).transpose()?;
-    Ok(Client::new(endpoint, token))
+    Ok((endpoint, token))
+}
+
+pub(crate) fn has_token() -> bool {
+    token_text().is_some()
 }
 
 /// The first socket somebody listens on, the person's own daemon before the machine's; else the

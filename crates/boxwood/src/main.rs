@@ -63,6 +63,7 @@ fn dispatch(verb: Verb, global: &Global, output: Output) -> Outcome<u8> {
         #[cfg(target_os = "linux")]
         Verb::Doctor(args) if global.url.is_none() => verbs::doctor::here(&args, output),
         Verb::Completion(args) => done(verbs::completion::main(&args)),
+        Verb::McpServer(args) => done(verbs::mcp_server::main(&args, global.url.as_deref())),
         Verb::Skill(args) if args.is_local() => verbs::skill::here(&args, output),
         verb => {
             let runtime = runtime::for_client()?;
@@ -101,8 +102,10 @@ async fn ask(verb: Verb, client: &Client, output: Output) -> Outcome<u8> {
         Verb::Profiles(args) => done(verbs::profiles::main(&args, client, output).await),
         Verb::Image(args) => done(verbs::image::main(&args, client, output).await),
         Verb::Skill(args) => verbs::skill::main(&args, client, output).await,
+        Verb::Tool(args) => verbs::tool::main(&args, client, output).await,
         Verb::Doctor(args) => verbs::doctor::there(&args, client, output).await,
         Verb::Completion(args) => done(verbs::completion::main(&args)),
+        Verb::McpServer(_) => Err(Failure::usage("this verb finds its daemon itself")),
         #[cfg(target_os = "linux")]
         Verb::Run(_) | Verb::Serve(_) | Verb::Token(_) => {
             Err(Failure::usage("this verb needs no daemon"))

@@ -34,8 +34,8 @@ pub(crate) fn explain(reason: &Reason) -> (String, Option<&'static str>) {
             Some("allow more with `--pids 512`"),
         ),
         Reason::DiskQuota => (
-            "a private area of the box is full".to_owned(),
-            Some("give it more with `--disk 2g`, or mount a host directory as the workspace"),
+            "a private area of the box is full, or its workspace is over its quota".to_owned(),
+            Some("remove files, or give it more with `--disk 2g`"),
         ),
         Reason::OutputLimit => ("more output than is kept; the middle was left out".to_owned(), None),
         Reason::Seccomp { syscall } => (

@@ -12,6 +12,7 @@ pub(crate) mod inspect;
 pub(crate) mod kill;
 pub(crate) mod logs;
 pub(crate) mod ls;
+pub(crate) mod mcp_server;
 pub(crate) mod profiles;
 pub(crate) mod ps;
 pub(crate) mod rm;
@@ -25,6 +26,7 @@ pub(crate) mod start;
 pub(crate) mod stop;
 #[cfg(target_os = "linux")]
 pub(crate) mod token;
+pub(crate) mod tool;
 
 use std::time::Duration;
 

@@ -20,6 +20,7 @@ Examples:
   boxwood serve --listen 127.0.0.1:0 --state-dir /tmp/b     A second daemon on a free port
   boxwood serve --config /etc/boxwood/config.toml
   boxwood serve --stdio                                     As the child of a LangBot
+  boxwood serve --until-stdin-closes --listen none          As the child of any other program
   boxwood serve --takeover                                  In the place of the running daemon
   boxwood serve --on-shutdown keep                          Boxes run on until the next start
 
@@ -40,7 +41,7 @@ Every setting of the configuration file is also a variable, as in BOXWOOD_SESSIO
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Address and port to listen on [default: 127.0.0.1:5410]
+    /// Address and port to listen on, or `none` for the socket alone [default: 127.0.0.1:5410]
     #[arg(
         long,
         value_name = "ADDR:PORT",
@@ -85,6 +86,13 @@ pub(crate) struct Args {
     /// the port as always; the line for scripts goes to stderr.
     #[arg(long, conflicts_with = "takeover")]
     stdio: bool,
+
+    /// End with stdin, from which nothing is read
+    ///
+    /// For a program that starts a daemon of its own: however that program ends, its daemon ends as if
+    /// told to stop. Nobody can take over from such a daemon.
+    #[arg(long, conflicts_with_all = ["takeover", "stdio"])]
+    until_stdin_closes: bool,
 
     /// Take over from the daemon that runs on the same state directory
     ///
@@ -152,6 +160,11 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<()> {
         runtime.block_on(boxwood_server::serve_stdio(
             config, backends, start, on_ready,
         ))
+    } else if args.until_stdin_closes {
+        let on_ready = |ready: &Ready| tell_ready(ready, output);
+        runtime.block_on(boxwood_server::serve_until_stdin_closes(
+            config, backends, start, on_ready,
+        ))
     } else {
         let on_ready = |ready: &Ready| tell_ready(ready, output);
         runtime.block_on(boxwood_server::serve(config, backends, start, on_ready))
@@ -165,7 +178,7 @@ fn tell_ready(ready: &Ready, output: Output) {
     if output.is_json() {
         let backend = ready.backend.name.clone();
         let _ = Output::json_line(&ReadyLine {
-            url: format!("http://{}", ready.address),
+            url: ready.url(),
             backend: backend.filter(|_| ready.backend.available),
             pid: std::process::id(),
             followed_pid: ready.followed,
@@ -192,7 +205,7 @@ fn sentences(ready: &Ready) -> String {
 }
 
 fn sentence(ready: &Ready) -> String {
-    let (address, backend) = (ready.address, &ready.backend);
+    let (url, backend) = (ready.url(), &ready.backend);
     let backend = match (&backend.name, backend.available) {
         (Some(name), true) => format!("{name} backend"),
         (Some(name), false) => {
@@ -200,7 +213,7 @@ fn sentence(ready: &Ready) -> String {
         }
         (None, _) => "no backend".to_owned(),
     };
-    format!("boxwood: listening on http://{address} ({backend})")
+    format!("boxwood: listening on {url} ({backend})")
 }
 
 /// The library that speaks `WebSocket` writes down whole messages at `trace`, and in those are the
@@ -212,7 +225,8 @@ fn log_filter(filter: &str) -> Outcome<EnvFilter> {
     } else {
         filter
     };
-    let quiet = format!("{asked},tungstenite=warn,tokio_tungstenite=warn");
+    // The MCP library writes down whole messages, and clients' mistakes as warnings.
+    let quiet = format!("{asked},tungstenite=warn,tokio_tungstenite=warn,rmcp=error");
     EnvFilter::try_new(quiet).map_err(|error| {
         Failure::usage(format!("`{filter}` is not a log filter: {error}"))
             .hint("write `info`, or `boxwood_session=debug,info`")
@@ -224,6 +238,8 @@ fn start_log(log: &LogConfig) -> Outcome<()> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Nobody reading the log is no reason to stop, and complaining of it to stderr would be one.
+        .log_internal_errors(false)
         .with_ansi(false);
     let started = match log.format {
         LogFormat::Text => builder.try_init(),

@@ -1,0 +1,180 @@
+//! `boxwood mcp-server`: the agent's tools for one MCP client, on stdin and stdout.
+
+mod client_config;
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use boxwood_agent::{Agent, AgentSettings, BoxSection, Connector};
+use boxwood_api::{ErrorCode, SessionId};
+use boxwood_client::{Client, Endpoint};
+use boxwood_mcp::{Home, serve_stdio};
+use sha2::{Digest as _, Sha256};
+
+use crate::daemon;
+use crate::failure::{Failure, Outcome};
+use crate::interrupts::Interrupts;
+use crate::runtime;
+use crate::verbs::session_id;
+use client_config::Way;
+
+const EXAMPLES: &str = "\
+Examples:
+  boxwood mcp-server --print-config claude          What to paste into .mcp.json
+  boxwood mcp-server --print-config vscode --http   The same for a client that asks the daemon
+  boxwood mcp-server --session build                Tools that work in the session `build`
+
+Needs a daemon (`boxwood serve`); a call that is going on outlives a restart of it. The same tools
+are at http://127.0.0.1:5410/mcp.";
+
+/// How long to wait for a daemon's word about its own settings.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
+
+/// Serve the agent's tools to an MCP client
+///
+/// Speaks the Model Context Protocol on stdin and stdout, so a client has to start it. Everything the
+/// tools do happens in a box of the daemon's.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The session whose box the tools use [default: one for each working directory]
+    #[arg(long, value_name = "NAME", value_parser = session_id)]
+    session: Option<SessionId>,
+
+    /// Print what to paste into a client's configuration, and stop
+    #[arg(long, value_enum, value_name = "CLIENT")]
+    print_config: Option<ClientKind>,
+
+    /// With --print-config: let the client ask the daemon over HTTP instead of starting this command
+    #[arg(long, requires = "print_config")]
+    http: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ClientKind {
+    /// Claude Desktop and Claude Code
+    Claude,
+    Cursor,
+    /// Visual Studio Code
+    Vscode,
+}
+
+/// `url` is what the person said, by flag or variable.
+pub(crate) fn main(args: &Args, url: Option<&str>) -> Outcome<()> {
+    if let Some(client) = args.print_config {
+        return print_config(args, client, url);
+    }
+    let runtime = runtime::for_client()?;
+    let ended = runtime.block_on(serve(args, url));
+    // A read of stdin that never ends must not keep us here.
+    runtime.shutdown_background();
+    ended
+}
+
+fn print_config(args: &Args, client: ClientKind, url: Option<&str>) -> Outcome<()> {
+    let way = if args.http {
+        let endpoint = url.map(str::parse).transpose()?;
+        match endpoint.unwrap_or_else(Endpoint::local) {
+            Endpoint::Unix { .. } => {
+                return Err(
+                    Failure::usage("MCP clients cannot ask a Unix socket over HTTP")
+                        .hint("name the daemon's port with --url, or leave --http out"),
+                );
+            }
+            endpoint @ Endpoint::Tcp { .. } => Way::Http {
+                address: endpoint.to_string(),
+                with_token: daemon::has_token(),
+            },
+        }
+    } else {
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::local("this program's own path is not known", error))?;
+        Way::Command {
+            program: program.display().to_string(),
+            url: url.map(str::to_owned),
+        }
+    };
+    let written = client_config::write(client, &way, args.session.as_ref());
+    let text = serde_json::to_string_pretty(&written)
+        .context("JSON")
+        .map_err(internal)?;
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.write_all(b"\n")?;
+    Ok(stdout.flush()?)
+}
+
+async fn serve(args: &Args, url: Option<&str>) -> Outcome<()> {
+    let directory = std::env::current_dir()
+        .map_err(|error| Failure::local("the working directory is not known", error))?;
+    let home = match &args.session {
+        Some(id) => Home::Named(id.clone()),
+        None => Home::Derived(name_of(&directory)),
+    };
+    let (endpoint, token) = daemon::place(url)?;
+    let client = Client::new(endpoint.clone(), token.clone());
+    let settings = settings(&directory, &client).await?;
+    let connector = settings.enabled.then(|| Connector::remote(endpoint, token));
+    let agent = match &connector {
+        Some(connector) => Agent::new(Arc::new(connector.boxes()), settings),
+        None => Agent::disabled(settings),
+    };
+    let mut interrupts = Interrupts::watch()
+        .map_err(|error| Failure::local("signals could not be watched", error))?;
+    let told_to_leave = async move {
+        interrupts.next().await;
+    };
+    let ended = serve_stdio(agent, home, told_to_leave).await;
+    // Commands that nobody waits for any more have to be killed over there.
+    if let Some(connector) = connector {
+        connector.dispose().await;
+    }
+    ended.map_err(|error| internal(error.into()))
+}
+
+/// Whether the agent is off, and its profile, are the daemon's to say. One that does not answer now may
+/// come later; what is said here then holds.
+async fn settings(directory: &Path, client: &Client) -> Outcome<AgentSettings> {
+    // What is not text cannot be meant for us.
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let section = BoxSection::default().with_environment(variables);
+    let mut settings = section
+        .settings(directory)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    if let Ok(Ok(status)) = tokio::time::timeout(LONGEST_LOOK, client.agent_status()).await {
+        settings.enabled &= status.enabled;
+        settings.profile = status.profile;
+    }
+    Ok(settings)
+}
+
+/// The same for the same directory, today and tomorrow.
+fn name_of(directory: &Path) -> String {
+    let digest = Sha256::digest(directory.as_os_str().as_encoded_bytes());
+    digest
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn internal(error: anyhow::Error) -> Failure {
+    Failure::new(ErrorCode::InternalError, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_directory_has_its_own_name() {
+        let of = |path: &str| name_of(Path::new(path));
+        assert_eq!(of("/home/a"), of("/home/a"));
+        assert_ne!(of("/home/a"), of("/home/b"));
+        assert_eq!(of("/home/a").len(), 12);
+    }
+}
