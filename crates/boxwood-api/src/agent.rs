@@ -78,6 +78,10 @@ pub struct ToolInfo {
 
 /// What a client may rely on before it asks its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one hint of the protocol, and none depends on another"
+)]
 pub struct ToolAnnotations {
     pub read_only: bool,
     pub destructive: bool,

@@ -1,0 +1,566 @@
+//! Boxes in memory: they do as they are told, and remember what they were asked.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use boxwood_agent::{
+    Agent, AgentSettings, Answer, Begun, Boxes, BoxesError, Command, Content, NoProgress, Running,
+    ToolError,
+};
+use boxwood_api::{
+    BackendInfo, BackendReport, CreateSkillRequest, EditTextRequest, EditedText, ErrorCode,
+    ExecExit, ExecStatus, FileEntry, FileKind, FileList, GlobMatches, GlobRequest, GrepMatches,
+    GrepRequest, ReadTextRequest, SessionId, SessionInfo, SkillDetail, SkillInfo, SpecRequest,
+    Status, TextSlice, ToolCall, WriteTextRequest, WrittenText,
+};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tokio::io::AsyncReadExt as _;
+
+/// What the boxes were asked.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Asked {
+    Status,
+    Sessions,
+    Skills,
+    Open(Box<SpecRequest>),
+    Exec(Box<SpecRequest>),
+    Read(ReadTextRequest),
+    Write(WriteTextRequest),
+    Edit(EditTextRequest),
+    Glob(GlobRequest),
+    Grep(GrepRequest),
+    List(String),
+    Remove(String),
+    WriteStream(String),
+    Skill(String),
+    WriteSkillFile(String, String),
+    ReadSkillFile(String, String),
+    RegisterSkill(String, CreateSkillRequest),
+}
+
+/// One thing a command does.
+#[derive(Clone, Debug)]
+pub enum Step {
+    Out(Bytes),
+    Err(Bytes),
+    Exit(i32),
+    Ends(ExecExit),
+    Breaks(BoxesError),
+    Hangs,
+}
+
+#[derive(Default)]
+pub struct World {
+    pub asked: Vec<Asked>,
+    pub skills: BTreeMap<String, SkillDetail>,
+    pub skill_files: BTreeMap<(String, String), Bytes>,
+    /// Of every box.
+    pub files: BTreeMap<String, Vec<u8>>,
+    /// Of the next commands, in order; a command without any exits with 0.
+    pub commands: VecDeque<Vec<Step>>,
+    pub notices: Vec<String>,
+    pub backends: Vec<BackendReport>,
+    pub backend: Option<String>,
+    pub unusable: bool,
+    /// Methods that never answer.
+    pub hanging: BTreeSet<&'static str>,
+    /// Methods that answer with an error.
+    pub failing: BTreeMap<&'static str, BoxesError>,
+    /// Commands that were dropped before they ended.
+    pub killed: usize,
+}
+
+#[derive(Clone, Default)]
+pub struct Double {
+    world: Arc<Mutex<World>>,
+}
+
+pub fn failure(code: ErrorCode, message: &str) -> BoxesError {
+    BoxesError {
+        code,
+        message: message.to_owned(),
+        hint: None,
+        reached: true,
+    }
+}
+
+pub fn unreached(message: &str) -> BoxesError {
+    BoxesError {
+        reached: false,
+        ..failure(ErrorCode::BackendUnavailable, message)
+    }
+}
+
+pub fn report(name: &str, available: bool) -> BackendReport {
+    BackendReport {
+        name: name.to_owned(),
+        available,
+        chosen: available,
+        reason: (!available).then(|| format!("{name} is not installed")),
+        fix: (!available).then(|| format!("install {name}")),
+        capabilities: None,
+        mechanisms: Vec::new(),
+    }
+}
+
+pub fn exit(code: i32) -> ExecExit {
+    ExecExit {
+        exit_code: Some(code),
+        status: ExecStatus::Completed,
+        reason: None,
+        duration_ms: 3,
+    }
+}
+
+impl Double {
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().expect("not poisoned")
+    }
+
+    pub fn agent(&self) -> Agent {
+        self.agent_with(AgentSettings::default())
+    }
+
+    pub fn agent_with(&self, settings: AgentSettings) -> Agent {
+        Agent::new(Arc::new(self.clone()), settings)
+    }
+
+    pub fn add_skill(&self, name: &str) {
+        let skill = SkillDetail {
+            skill: SkillInfo {
+                name: name.to_owned(),
+                display_name: format!("The {name}"),
+                description: format!("about {name}"),
+                created_at: Timestamp::UNIX_EPOCH,
+                updated_at: Timestamp::UNIX_EPOCH,
+                warnings: Vec::new(),
+            },
+            instructions: format!("How to use {name}."),
+            entry_file: "SKILL.md".to_owned(),
+        };
+        self.world().skills.insert(name.to_owned(), skill);
+    }
+
+    pub fn next_command(&self, steps: Vec<Step>) {
+        self.world().commands.push_back(steps);
+    }
+
+    pub fn asked(&self) -> Vec<Asked> {
+        self.world().asked.clone()
+    }
+
+    /// The specs of all commands so far.
+    pub fn execs(&self) -> Vec<SpecRequest> {
+        let asked = self.asked();
+        let specs = asked.into_iter().filter_map(|asked| match asked {
+            Asked::Exec(spec) => Some(*spec),
+            _ => None,
+        });
+        specs.collect()
+    }
+
+    async fn answer(&self, method: &'static str, asked: Asked) -> Answer<()> {
+        let (hangs, fails) = {
+            let mut world = self.world();
+            world.asked.push(asked);
+            (
+                world.hanging.contains(method),
+                world.failing.get(method).cloned(),
+            )
+        };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        fails.map_or(Ok(()), Err)
+    }
+}
+
+pub async fn call(
+    agent: &Agent,
+    tool: &str,
+    arguments: Value,
+    query: Value,
+) -> Result<Map<String, Value>, ToolError> {
+    let call: ToolCall = serde_json::from_value(json!({"arguments": arguments, "query": query}))
+        .expect("a tool call");
+    let answer = agent.call(tool, call, &NoProgress).await?;
+    Ok(answer.result)
+}
+
+struct Script {
+    steps: VecDeque<Step>,
+    ended: bool,
+    world: Arc<Mutex<World>>,
+}
+
+impl Command for Script {
+    fn next(&mut self) -> BoxFuture<'_, Answer<Running>> {
+        async {
+            match self.steps.pop_front().unwrap_or(Step::Exit(0)) {
+                Step::Out(bytes) => Ok(Running::Stdout(bytes)),
+                Step::Err(bytes) => Ok(Running::Stderr(bytes)),
+                Step::Exit(code) => {
+                    self.ended = true;
+                    Ok(Running::Exited(exit(code)))
+                }
+                Step::Ends(exit) => {
+                    self.ended = true;
+                    Ok(Running::Exited(exit))
+                }
+                Step::Breaks(error) => Err(error),
+                Step::Hangs => std::future::pending().await,
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.world.lock().expect("not poisoned").killed += 1;
+        }
+    }
+}
+
+fn session(spec: &SpecRequest) -> SessionInfo {
+    let value = json!({
+        "session_id": spec.session_id, "backend_name": "memory", "backend_session_id": "1",
+        "incarnation": 1, "profile": spec.profile, "image": "", "network": "off",
+        "host_path": spec.host_path, "host_path_mode": "rw", "mount_path": "/workspace",
+        "extra_mounts": [], "persistent": false, "cpus": 1.0, "memory_mb": 512, "pids_limit": 64,
+        "read_only_rootfs": true, "workspace_quota_mb": 0,
+        "created_at": "2026-01-01T00:00:00Z", "last_used_at": "2026-01-01T00:00:00Z",
+        "isolation": {"backend": "memory", "network": "off", "in_force": []}
+    });
+    serde_json::from_value(value).expect("a session")
+}
+
+impl Boxes for Double {
+    fn shares_filesystem(&self) -> bool {
+        true
+    }
+
+    fn status(&self) -> BoxFuture<'_, Answer<Status>> {
+        async {
+            self.answer("status", Asked::Status).await?;
+            let world = self.world();
+            Ok(Status {
+                backend: BackendInfo {
+                    name: world.backend.clone(),
+                    available: !world.unusable,
+                },
+                active_sessions: 2,
+                managed_processes: 0,
+                session_ttl_sec: 300,
+                warm_boxes: 0,
+                frozen_sessions: 0,
+            })
+        }
+        .boxed()
+    }
+
+    fn backends(&self) -> BoxFuture<'_, Answer<Vec<BackendReport>>> {
+        async { Ok(self.world().backends.clone()) }.boxed()
+    }
+
+    fn sessions(&self) -> BoxFuture<'_, Answer<Vec<SessionInfo>>> {
+        async {
+            self.answer("sessions", Asked::Sessions).await?;
+            let spec = SpecRequest {
+                session_id: SessionId::new("person_a").ok(),
+                profile: Some("default".to_owned()),
+                ..SpecRequest::default()
+            };
+            Ok(vec![session(&spec)])
+        }
+        .boxed()
+    }
+
+    fn get_or_create(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<SessionInfo>> {
+        async move {
+            let info = session(&spec);
+            self.answer("get_or_create", Asked::Open(Box::new(spec)))
+                .await?;
+            Ok(info)
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, _id: &'a SessionId) -> BoxFuture<'a, Answer<()>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>> {
+        async move {
+            let session_id = spec.session_id.clone().expect("a session id");
+            self.answer("exec", Asked::Exec(Box::new(spec))).await?;
+            let mut world = self.world();
+            Ok(Begun {
+                session_id,
+                backend: "memory".to_owned(),
+                notices: world.notices.clone(),
+                command: Box::new(Script {
+                    steps: world.commands.pop_front().unwrap_or_default().into(),
+                    ended: false,
+                    world: Arc::clone(&self.world),
+                }),
+            })
+        }
+        .boxed()
+    }
+
+    fn read_text<'a>(
+        &'a self,
+        _id: &'a SessionId,
+        wish: ReadTextRequest,
+    ) -> BoxFuture<'a, Answer<TextSlice>> {
+        async move {
+            self.answer("read_text", Asked::Read(wish.clone())).await?;
+            let world = self.world();
+            let Some(content) = world.files.get(&wish.path) else {
+                let message = format!("File not found: {}", wish.path);
+                return Err(failure(ErrorCode::NotFound, &message));
+            };
+            let content = String::from_utf8_lossy(content).into_owned();
+            let lines = content.lines().count() as u64;
+            Ok(TextSlice {
+                size: content.len() as u64,
+                is_directory: false,
+                is_binary: content.contains('\0'),
+                first_line: wish.offset.unwrap_or(1),
+                lines,
+                total_lines: Some(lines),
+                truncated: wish.limit.is_some_and(|limit| limit < lines),
+                path: wish.path,
+                content,
+            })
+        }
+        .boxed()
+    }
+
+    fn read_bytes<'a>(
+        &'a self,
+        _id: &'a SessionId,
+        path: &'a str,
+        _from: u64,
+        _most: u64,
+    ) -> BoxFuture<'a, Answer<Bytes>> {
+        async move {
+            Ok(self
+                .world()
+                .files
+                .get(path)
+                .cloned()
+                .unwrap_or_default()
+                .into())
+        }
+        .boxed()
+    }
+
+    fn write_text<'a>(
+        &'a self,
+        _id: &'a SessionId,
+        wish: WriteTextRequest,
+    ) -> BoxFuture<'a, Answer<WrittenText>> {
+        async move {
+            self.answer("write_text", Asked::Write(wish.clone()))
+                .await?;
+            let size = wish.content.len() as u64;
+            let before = self
+                .world()
+                .files
+                .insert(wish.path.clone(), wish.content.into_bytes());
+            Ok(WrittenText {
+                path: wish.path,
+                size,
+                created: before.is_none(),
+            })
+        }
+        .boxed()
+    }
+
+    fn write_stream<'a>(
+        &'a self,
+        _id: &'a SessionId,
+        path: &'a str,
+        mut content: Content,
+    ) -> BoxFuture<'a, Answer<()>> {
+        async move {
+            self.answer("write_stream", Asked::WriteStream(path.to_owned()))
+                .await?;
+            let mut whole = Vec::new();
+            content.read_to_end(&mut whole).await.expect("readable");
+            self.world().files.insert(path.to_owned(), whole);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn remove<'a>(&'a self, _id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<()>> {
+        async move {
+            self.answer("remove", Asked::Remove(path.to_owned()))
+                .await?;
+            self.world().files.remove(path);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn edit_text<'a>(
+        &'a self,
+        _id: &'a SessionId,
+        wish: EditTextRequest,
+    ) -> BoxFuture<'a, Answer<EditedText>> {
+        async move {
+            self.answer("edit_text", Asked::Edit(wish.clone())).await?;
+            Ok(EditedText {
+                path: wish.path,
+                replaced: 1,
+                diff: "a diff".to_owned(),
+                size: 9,
+            })
+        }
+        .boxed()
+    }
+
+    fn glob<'a>(
+        &'a self,
+        _id: &'a SessionId,
+        wish: GlobRequest,
+    ) -> BoxFuture<'a, Answer<GlobMatches>> {
+        async move {
+            self.answer("glob", Asked::Glob(wish)).await?;
+            Ok(GlobMatches {
+                matches: vec!["/workspace/a.py".to_owned()],
+                total: 1,
+                truncated: false,
+            })
+        }
+        .boxed()
+    }
+
+    fn grep<'a>(
+        &'a self,
+        _id: &'a SessionId,
+        wish: GrepRequest,
+    ) -> BoxFuture<'a, Answer<GrepMatches>> {
+        async move {
+            self.answer("grep", Asked::Grep(wish)).await?;
+            Ok(GrepMatches {
+                matches: vec![boxwood_api::GrepMatch {
+                    file: "/workspace/a.py".to_owned(),
+                    line: 3,
+                    content: "x = 1".to_owned(),
+                }],
+                total: 1,
+                truncated: false,
+                files_searched: 4,
+            })
+        }
+        .boxed()
+    }
+
+    fn list<'a>(&'a self, _id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<FileList>> {
+        async move {
+            self.answer("list", Asked::List(path.to_owned())).await?;
+            let world = self.world();
+            let below = format!("{path}/");
+            let entries: Vec<FileEntry> = world
+                .files
+                .iter()
+                .filter_map(|(file, content)| {
+                    let name = file.strip_prefix(&below)?;
+                    Some(FileEntry {
+                        name: name.to_owned(),
+                        path: file.clone(),
+                        kind: FileKind::File,
+                        size: content.len() as u64,
+                        mode: 0o644,
+                        modified_at: Timestamp::UNIX_EPOCH,
+                        symlink_target: None,
+                    })
+                })
+                .collect();
+            if entries.is_empty() {
+                return Err(failure(ErrorCode::NotFound, "no such directory"));
+            }
+            Ok(FileList {
+                path: path.to_owned(),
+                entries,
+                truncated: false,
+            })
+        }
+        .boxed()
+    }
+
+    fn skills(&self) -> BoxFuture<'_, Answer<Vec<SkillInfo>>> {
+        async {
+            self.answer("skills", Asked::Skills).await?;
+            let world = self.world();
+            Ok(world
+                .skills
+                .values()
+                .map(|detail| detail.skill.clone())
+                .collect())
+        }
+        .boxed()
+    }
+
+    fn skill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Answer<Option<SkillDetail>>> {
+        async move {
+            self.answer("skill", Asked::Skill(name.to_owned())).await?;
+            Ok(self.world().skills.get(name).cloned())
+        }
+        .boxed()
+    }
+
+    fn write_skill_file<'a>(
+        &'a self,
+        name: &'a str,
+        path: &'a str,
+        content: Bytes,
+    ) -> BoxFuture<'a, Answer<()>> {
+        async move {
+            let key = (name.to_owned(), path.to_owned());
+            let asked = Asked::WriteSkillFile(key.0.clone(), key.1.clone());
+            self.answer("write_skill_file", asked).await?;
+            self.world().skill_files.insert(key, content);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn read_skill_file<'a>(&'a self, name: &'a str, path: &'a str) -> BoxFuture<'a, Answer<Bytes>> {
+        async move {
+            let key = (name.to_owned(), path.to_owned());
+            let asked = Asked::ReadSkillFile(key.0.clone(), key.1.clone());
+            self.answer("read_skill_file", asked).await?;
+            self.world()
+                .skill_files
+                .get(&key)
+                .cloned()
+                .ok_or_else(|| failure(ErrorCode::NotFound, "no such file in the package"))
+        }
+        .boxed()
+    }
+
+    fn register_skill<'a>(
+        &'a self,
+        _id: &'a SessionId,
+        path: &'a str,
+        wish: CreateSkillRequest,
+    ) -> BoxFuture<'a, Answer<SkillDetail>> {
+        async move {
+            let asked = Asked::RegisterSkill(path.to_owned(), wish);
+            self.answer("register_skill", asked).await?;
+            self.add_skill("made");
+            Ok(self.world().skills["made"].clone())
+        }
+        .boxed()
+    }
+}

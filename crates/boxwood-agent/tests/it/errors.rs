@@ -1,0 +1,88 @@
+//! The ring of recent errors.
+
+use boxwood_api::ErrorCode;
+use serde_json::{Value, json};
+
+use crate::double::{Double, call, failure};
+
+#[tokio::test]
+async fn a_failed_call_is_remembered_once_with_its_query() {
+    let boxes = Double::default();
+    let agent = boxes.agent();
+    let conflict = failure(ErrorCode::SessionConflict, "network differs");
+    boxes.world().failing.insert("exec", conflict);
+    for id in [json!(42), json!("abc"), Value::Null] {
+        let error = call(
+            &agent,
+            "exec",
+            json!({"command": "x"}),
+            json!({"query_id": id}),
+        )
+        .await
+        .expect_err("refused");
+        assert_eq!(error.code, ErrorCode::SessionConflict);
+    }
+    let errors = agent.recent_errors();
+    let ids: Vec<&str> = errors.iter().map(|error| error.query_id.as_str()).collect();
+    assert_eq!(ids, ["42", "abc", "unknown"]);
+    assert!(
+        errors
+            .iter()
+            .all(|error| error.message == "network differs")
+    );
+    assert_eq!(errors[0].kind, ErrorCode::SessionConflict);
+    assert_eq!(agent.status().await.recent_error_count, 3);
+}
+
+#[tokio::test]
+async fn only_the_last_fifty_are_remembered() {
+    let agent = Double::default().agent();
+    for number in 0..60 {
+        let query = json!({"query_id": number});
+        call(&agent, "read", json!({"path": "/etc/passwd"}), query)
+            .await
+            .expect_err("outside");
+    }
+    let errors = agent.recent_errors();
+    assert_eq!(errors.len(), 50);
+    assert_eq!(
+        (errors[0].query_id.as_str(), errors[49].query_id.as_str()),
+        ("10", "59")
+    );
+}
+
+#[tokio::test]
+async fn what_merely_did_not_work_is_no_error() {
+    let boxes = Double::default();
+    let agent = boxes.agent();
+    let result = call(
+        &agent,
+        "read",
+        json!({"path": "/workspace/none"}),
+        json!({}),
+    )
+    .await
+    .expect("a result");
+    assert_eq!(result["ok"], false);
+    assert_eq!(result["error"], "File not found: /workspace/none");
+    assert!(agent.recent_errors().is_empty());
+}
+
+#[tokio::test]
+async fn an_unknown_tool_and_unknown_fields_are_refused() {
+    let agent = Double::default().agent();
+    let error = call(&agent, "rm", json!({}), json!({}))
+        .await
+        .expect_err("unknown");
+    assert_eq!(error.code, ErrorCode::NotFound);
+    let error = call(
+        &agent,
+        "read",
+        json!({"path": "/workspace", "mode": 1}),
+        json!({}),
+    )
+    .await
+    .expect_err("unknown");
+    assert_eq!(error.code, ErrorCode::ValidationError);
+    assert_eq!(agent.recent_errors().len(), 2);
+}

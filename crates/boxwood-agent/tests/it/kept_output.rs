@@ -1,0 +1,144 @@
+//! Output that was too long to show can be read in the box for a while.
+
+use boxwood_api::{ErrorCode, ReadTextRequest};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use crate::double::{Asked, Double, Step, call, failure};
+
+async fn long(
+    boxes: &Double,
+    agent: &boxwood_agent::Agent,
+    steps: Vec<Step>,
+) -> Map<String, Value> {
+    boxes.next_command(steps);
+    call(agent, "exec", json!({"command": "x"}), json!({}))
+        .await
+        .expect("it runs")
+}
+
+fn out(size: usize) -> Step {
+    Step::Out(Bytes::from(vec![b'o'; size]))
+}
+
+fn err(size: usize) -> Step {
+    Step::Err(Bytes::from(vec![b'e'; size]))
+}
+
+#[tokio::test]
+async fn the_whole_of_a_cut_stream_is_put_into_the_box() {
+    let boxes = Double::default();
+    let agent = boxes.agent();
+    let result = long(&boxes, &agent, vec![out(9_000), err(10)]).await;
+    assert_eq!(result["stdout_file"], "/tmp/.boxwood/output/1.stdout");
+    assert!(!result.contains_key("stderr_file"));
+    assert_eq!(
+        result["notices"],
+        json!([
+            "the whole output is in /tmp/.boxwood/output/1.stdout; read it with the read tool, \
+             offset and limit"
+        ])
+    );
+    let kept = boxes.world().files["/tmp/.boxwood/output/1.stdout"].clone();
+    assert_eq!(kept, vec![b'o'; 9_000]);
+
+    let arguments = json!({"path": "/tmp/.boxwood/output/1.stdout", "offset": 5, "limit": 2});
+    let read = call(&agent, "read", arguments, json!({}))
+        .await
+        .expect("it reads");
+    assert_eq!(read["ok"], true);
+    let wish = ReadTextRequest {
+        path: "/tmp/.boxwood/output/1.stdout".to_owned(),
+        offset: Some(5),
+        limit: Some(2),
+        max_bytes: Some(256 * 1024),
+    };
+    assert!(boxes.asked().contains(&Asked::Read(wish)));
+
+    let result = long(&boxes, &agent, vec![out(5_000), err(5_000)]).await;
+    assert_eq!(result["stdout_file"], "/tmp/.boxwood/output/2.stdout");
+    assert_eq!(result["stderr_file"], "/tmp/.boxwood/output/2.stderr");
+}
+
+#[tokio::test]
+async fn short_output_touches_nothing() {
+    let boxes = Double::default();
+    let agent = boxes.agent();
+    long(&boxes, &agent, vec![out(4_000), err(4_000)]).await;
+    assert!(boxes.world().files.is_empty());
+    let touched = |asked: &Asked| matches!(asked, Asked::List(_) | Asked::WriteStream(_));
+    assert!(!boxes.asked().iter().any(touched));
+}
+
+#[tokio::test]
+async fn only_the_newest_are_kept() {
+    let boxes = Double::default();
+    let agent = boxes.agent();
+    let foreign = "/tmp/.boxwood/output/notes.txt".to_owned();
+    boxes
+        .world()
+        .files
+        .insert(foreign.clone(), b"mine".to_vec());
+    for _ in 0..20 {
+        long(&boxes, &agent, vec![out(5_000), err(5_000)]).await;
+    }
+    let mut expected = vec![foreign];
+    expected.extend((5..=20).flat_map(|number| {
+        ["stderr", "stdout"].map(|stream| format!("/tmp/.boxwood/output/{number}.{stream}"))
+    }));
+    expected.sort();
+    let kept: Vec<String> = boxes.world().files.keys().cloned().collect();
+    assert_eq!(kept, expected);
+}
+
+#[tokio::test]
+async fn large_ones_make_room_sooner() {
+    let boxes = Double::default();
+    let agent = boxes.agent();
+    for _ in 0..6 {
+        let steps = (0..17).map(|_| out(1 << 20)).collect();
+        let result = long(&boxes, &agent, steps).await;
+        let notice = result["notices"][0].as_str().expect("a notice");
+        assert!(
+            notice.starts_with("the first 16 MiB of the output are in"),
+            "{notice}"
+        );
+    }
+    let world = boxes.world();
+    let kept: Vec<&str> = world.files.keys().map(String::as_str).collect();
+    let expected: Vec<String> = (3..=6)
+        .map(|number| format!("/tmp/.boxwood/output/{number}.stdout"))
+        .collect();
+    assert_eq!(kept, expected);
+    assert!(world.files.values().all(|file| file.len() == 16 << 20));
+}
+
+#[tokio::test]
+async fn a_new_agent_goes_on_counting_where_the_box_is() {
+    let boxes = Double::default();
+    long(&boxes, &boxes.agent(), vec![out(5_000)]).await;
+    let result = long(&boxes, &boxes.agent(), vec![out(6_000)]).await;
+    assert_eq!(result["stdout_file"], "/tmp/.boxwood/output/2.stdout");
+    // Whatever a box writes there: no number is made of it that could not be counted on from.
+    let odd = "/tmp/.boxwood/output/18446744073709551615.stdout".to_owned();
+    boxes.world().files.insert(odd, Vec::new());
+    let result = long(&boxes, &boxes.agent(), vec![out(6_000)]).await;
+    assert_eq!(result["stdout_file"], "/tmp/.boxwood/output/3.stdout");
+}
+
+#[tokio::test]
+async fn a_box_that_cannot_keep_it_still_gives_the_result() {
+    let boxes = Double::default();
+    let full = failure(ErrorCode::Capacity, "no space is left");
+    boxes.world().failing.insert("write_stream", full);
+    let result = long(&boxes, &boxes.agent(), vec![out(9_000)]).await;
+    assert_eq!(
+        (&result["ok"], &result["stdout_truncated"]),
+        (&json!(true), &json!(true))
+    );
+    assert!(!result.contains_key("stdout_file"));
+    assert_eq!(
+        result["notices"],
+        json!(["the whole output could not be kept: no space is left"])
+    );
+}
