@@ -104,7 +104,6 @@ pub(crate) async fn run(
         Stdio::Output
     };
     let session = Arc::clone(record.session());
-    quota::before(&session).await?;
     let mut deadline = std::pin::pin!(sleep(exec.timeout()));
     let note = ExecNote {
         capture_bytes: Some(room.capture_bytes),

@@ -162,6 +162,7 @@ impl Sessions {
         let lease = self.registry.existing(self.handle(spec.session())).await?;
         let session = Arc::clone(&lease.session);
         let _turn = self.registry.gate.turn(session.incarnation).await?;
+        quota::before(&session).await?;
         let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
         let record = ExecRecord::begin(exec_id, lease);
         let done = exec::run(record, &exec, &self.registry.room()).await?;
@@ -244,6 +245,7 @@ impl Sessions {
     ) -> Result<(ExecRecord, Turn), SessionError> {
         let lease = self.registry.get_or_create(spec, self.incarnation).await?;
         let turn = self.registry.gate.turn(lease.session.incarnation).await?;
+        quota::before(&lease.session).await?;
         let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
         Ok((ExecRecord::begin(exec_id, lease), turn))
     }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use boxwood_api::{Mechanism, MountMode, MountSpec, Network, SessionId, SpecRequest};
 use boxwood_policy::{
-    AdmittedSpec, BoxUser, Facts, OpenedPath, Origin, PolicyConfig, PolicyRules, ProfileConfig,
-    admit,
+    Admission, AdmittedSpec, BoxUser, Facts, OpenedPath, Origin, PolicyConfig, PolicyRules,
+    ProfileConfig, admit,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -151,15 +151,19 @@ impl Wish {
 
     /// Opens the paths and asks policy, in that order, as the daemon does.
     pub fn admit(&self, session: &str) -> anyhow::Result<AdmittedSpec> {
+        Ok(self.admit_command(session, "true")?.spec)
+    }
+
+    /// The same for one command.
+    pub fn admit_command(&self, session: &str, command: &str) -> anyhow::Result<Admission> {
         let mut request = self.request.clone();
         request.session_id = Some(SessionId::new(session)?);
         request.profile = Some(SUITE_PROFILE.to_owned());
-        "true".clone_into(&mut request.cmd);
+        command.clone_into(&mut request.cmd);
         let rules = self.rules().context("the suite's own policy rules")?;
         let facts = facts(&request)?;
-        let admission = admit(&request, Origin::Operator, &facts, &rules)
-            .context("policy refused the suite's own request")?;
-        Ok(admission.spec)
+        admit(&request, Origin::Operator, &facts, &rules)
+            .context("policy refused the suite's own request")
     }
 
     fn rules(&self) -> anyhow::Result<PolicyRules> {

@@ -14,7 +14,6 @@ use super::place::{NEVER, Place};
 use super::rule::Look;
 use super::system::{Member, System};
 use super::walk::WalkError;
-use crate::activity::lock;
 use crate::freeze::Held;
 use crate::leash::kill_later;
 use crate::session::Session;
@@ -150,8 +149,6 @@ struct EndInspection<'a>(&'a Place);
 
 impl Drop for EndInspection<'_> {
     fn drop(&mut self) {
-        // Measured or not, the next look decides anew.
-        lock(&self.0.account).abandon_measure();
         self.0.end_inspection();
     }
 }

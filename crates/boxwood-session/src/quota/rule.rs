@@ -22,9 +22,9 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Files can also seem larger without taking room. That hurts nobody, and is looked for once in a while.
-const SLOW: Duration = Duration::from_secs(10);
-/// Of the time that a look through everything takes: it never takes more than a hundredth of a processor.
-const SLOW_PER_MEASURE: u32 = 100;
+const SLOW: Duration = Duration::from_secs(30);
+/// Of the time that a measure takes: those without any hurry take a thousandth of a processor at most.
+const SLOW_PER_MEASURE: u32 = 1000;
 
 /// By how much a quota may be exceeded.
 pub(super) fn slack(limit: u64) -> u64 {

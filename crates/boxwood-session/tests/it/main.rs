@@ -10,6 +10,7 @@ mod live;
 mod machine;
 mod mounts;
 mod processes;
+mod quota;
 mod recovery;
 mod relay;
 mod resuming;

@@ -14,6 +14,7 @@ mod live_mounts;
 mod mounts;
 mod neighbours;
 mod network;
+mod quota;
 mod root;
 mod streams;
 mod terminal;
@@ -35,6 +36,7 @@ pub(super) fn all() -> Vec<Case> {
         mounts::cases(),
         neighbours::cases(),
         network::cases(),
+        quota::cases(),
         root::cases(),
         streams::cases(),
         terminal::cases(),
