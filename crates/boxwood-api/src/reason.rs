@@ -14,7 +14,7 @@ pub enum Reason {
     Oom,
     /// The box reached its limit of processes.
     PidsLimit,
-    /// A private area of the box is full.
+    /// A private area of the box is full, its workspace is over its quota, or the host has too little room.
     DiskQuota,
     /// More output than is kept.
     OutputLimit,
