@@ -74,7 +74,7 @@ enum Home {
 struct Running {
     process: tokio::process::Child,
     /// The daemon lives for as long as this is open.
-    _lifeline: ChildStdin,
+    lifeline: ChildStdin,
 }
 
 pub(super) struct Child {
@@ -161,8 +161,8 @@ impl Child {
     /// Closing the pipe is how it is told: it lets requests end and stops its boxes. Only one that does
     /// not is signalled.
     pub(super) async fn end(mut self: Box<Self>, farewell: Duration) {
-        if let Some(Running { process, _lifeline }) = self.running.take() {
-            drop(_lifeline);
+        if let Some(Running { process, lifeline }) = self.running.take() {
+            drop(lifeline);
             end_process(process, farewell).await;
         }
         if let Home::Private(directory) = self.home {
@@ -218,10 +218,7 @@ impl Child {
         let lifeline = process.stdin.take();
         let lifeline = lifeline.ok_or_else(|| failed(io::Error::other("it has no stdin")))?;
         tracing::info!(pid = process.id(), "a box runtime was started");
-        Ok(Running {
-            process,
-            _lifeline: lifeline,
-        })
+        Ok(Running { process, lifeline })
     }
 
     fn command(&self, home: &Path, log: fs::File) -> Command {

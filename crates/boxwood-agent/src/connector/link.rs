@@ -74,7 +74,7 @@ pub(crate) enum State {
     /// Nobody has answered yet, and nothing has failed.
     Connecting,
     Up {
-        client: Client,
+        client: Box<Client>,
         /// As of the last look.
         status: Option<Status>,
     },
@@ -99,7 +99,10 @@ impl Link {
         match self.state {
             State::Connecting | State::Down(_) | State::Up { .. } => {
                 self.generation += 1;
-                self.state = State::Up { client, status };
+                self.state = State::Up {
+                    client: Box::new(client),
+                    status,
+                };
             }
             State::Over => {}
         }

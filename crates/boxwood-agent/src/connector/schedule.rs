@@ -65,7 +65,7 @@ impl Schedule {
         let wait = self.next.min(self.longest);
         self.next = (wait * 2).min(self.longest);
         let fifth = wait / 5;
-        wait - fifth.mul_f64(self.fraction())
+        wait.saturating_sub(fifth.mul_f64(self.fraction()))
     }
 
     /// It was there for a while: the next loss is a new one.

@@ -66,10 +66,9 @@ impl Followed {
         loop {
             let renewed = async {
                 if self.left {
-                    std::future::pending().await
-                } else {
-                    self.reach.renewed(self.generation).await
+                    std::future::pending::<()>().await;
                 }
+                self.reach.renewed(self.generation).await;
             };
             let event = tokio::select! {
                 biased;

@@ -9,7 +9,7 @@ use crate::connector::{Connector, Link, State, UnderWay};
 
 #[derive(Clone)]
 pub(super) enum Reach {
-    Always(Client),
+    Always(Box<Client>),
     Kept(Connector),
 }
 
@@ -82,7 +82,7 @@ impl Reach {
         let broken = |link: &Link| !link.is_up() || link.generation != generation;
         // A board that nobody writes on any more says nothing about the connection.
         if connector.board().wait_for(broken).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
@@ -93,7 +93,7 @@ impl Reach {
         };
         let renewed = |link: &Link| link.is_up() && link.generation != generation;
         if connector.board().wait_for(renewed).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
@@ -125,7 +125,7 @@ fn fixed(client: &Client) -> Line {
 fn line_of(link: &Link) -> Result<Line, BoxesError> {
     match &link.state {
         State::Up { client, .. } => Ok(Line {
-            client: client.clone(),
+            client: Client::clone(client),
             generation: link.generation,
         }),
         State::Down(outage) => Err(failure::down(outage)),

@@ -56,7 +56,7 @@ impl Remote {
     /// Over a client that is always used, whether its daemon is there or not.
     pub fn connect(client: Client) -> Self {
         Self {
-            reach: Reach::Always(client),
+            reach: Reach::Always(Box::new(client)),
             deadlines: Deadlines::default(),
         }
     }
