@@ -28,7 +28,9 @@ fn the_whole() {
       events      Watch what happens
       profiles    List profiles
       skill       Manage skills
+      tool        Call the tools that agents have
       image       Manage images
+      mcp-server  Serve the agent's tools to an MCP client
       serve       Run the daemon
       doctor      Say what keeps boxes apart here, and what is missing
       token       Manage access tokens
