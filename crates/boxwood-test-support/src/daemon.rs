@@ -54,7 +54,7 @@ impl Daemon {
                 .expect("a runtime");
             let on_ready = |told: &boxwood_server::Ready| {
                 // The test may have given up waiting.
-                let _ = ready.send(told.address);
+                let _ = ready.send(told.address.expect("a TCP socket"));
             };
             runtime
                 .block_on(serve_until(

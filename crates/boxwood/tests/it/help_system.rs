@@ -14,7 +14,7 @@ fn serve() {
 
     Options:
           --listen <ADDR:PORT>
-              Address and port to listen on [default: 127.0.0.1:5410]
+              Address and port to listen on, or `none` for the socket alone [default: 127.0.0.1:5410]
 
               [env: BOXWOOD_LISTEN]
 
@@ -41,6 +41,12 @@ fn serve() {
 
               For a LangBot that starts its own runtime. Everything else, the relay above all, is served
               on the port as always; the line for scripts goes to stderr.
+
+          --until-stdin-closes
+              End with stdin, from which nothing is read
+
+              For a program that starts a daemon of its own: however that program ends, its daemon ends
+              as if told to stop. Nobody can take over from such a daemon.
 
           --takeover
               Take over from the daemon that runs on the same state directory
@@ -80,6 +86,7 @@ fn serve() {
       boxwood serve --listen 127.0.0.1:0 --state-dir /tmp/b     A second daemon on a free port
       boxwood serve --config /etc/boxwood/config.toml
       boxwood serve --stdio                                     As the child of a LangBot
+      boxwood serve --until-stdin-closes --listen none          As the child of any other program
       boxwood serve --takeover                                  In the place of the running daemon
       boxwood serve --on-shutdown keep                          Boxes run on until the next start
 
