@@ -10,7 +10,7 @@ const PREFIX: &str = "BOX__";
 
 /// Where the platform itself keeps the template that nothing may escape. Heeded where the section has none
 /// of its own: a guard that is set and not seen would be worse than none.
-const PLATFORM_GUARD: &str = "SYSTEM__LIMITATION__FORCE_BOX_SESSION_ID_TEMPLATE";
+pub const PLATFORM_GUARD: &str = "SYSTEM__LIMITATION__FORCE_BOX_SESSION_ID_TEMPLATE";
 
 /// The place in the section that a variable names, or `None` where it is none of ours.
 fn place(name: &str) -> Option<Vec<String>> {

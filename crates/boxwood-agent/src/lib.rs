@@ -44,6 +44,7 @@ pub use connector::{
     Surroundings, Timing, connect, runtime_endpoint,
 };
 pub use default_workspace::WorkspaceError;
+pub use environment::PLATFORM_GUARD;
 pub use error::ToolError;
 pub use guidance::guidance;
 pub use progress::{NoProgress, Progress, Stream};

@@ -9,7 +9,7 @@ pub(crate) fn exec() -> Value {
     failing(json!({
         "session_id": text("The box in which it ran."),
         "backend": text("What the box is made of."),
-        "status": {"type": "string", "description": "completed, or timed_out."},
+        "status": {"type": "string", "description": "completed, timed_out, or failed."},
         "exit_code": {"type": ["integer", "null"], "description": "Null when the command was killed."},
         "stdout": text("Standard output, cut in its middle when it is long."),
         "stderr": text("Standard error, cut in its middle when it is long."),
@@ -34,6 +34,7 @@ pub(crate) fn read() -> Value {
         "total_lines": count("How many lines the file has, where that is known."),
         "size": count("The file's size in bytes."),
         "truncated": flag("Whether there is more behind content: read on with offset."),
+        "notice": text("What else there is to know, such as where to read on."),
     }))
 }
 

@@ -5,14 +5,21 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use boxwood_agent::{AgentSettings, BoxSection};
+use boxwood_agent::{AgentSettings, BoxSection, PLATFORM_GUARD};
 use boxwood_client::Token;
 use boxwood_policy::{ProfileConfig, Profiles};
 
 use super::load::{ConfigError, Environment};
 
 /// Of LangBot's own overrides.
-pub(super) const PREFIX: &str = "BOX__";
+const PREFIX: &str = "BOX__";
+
+/// What the environment says about the table.
+pub(super) fn variables(environment: &Environment) -> Vec<(String, String)> {
+    let mut variables = environment.beginning(PREFIX);
+    variables.extend(environment.beginning(PLATFORM_GUARD));
+    variables
+}
 
 /// Relative directories are meant from where the daemon is started.
 pub(super) fn settle(

@@ -525,6 +525,12 @@ mod tests {
         assert_eq!(config.agent, boxwood_agent::AgentSettings::default());
         let own = load_text("", &[("BOXWOOD_BOX__ENABLED", "false")]).expect("fine");
         assert!(!own.agent.enabled);
+        let guard = [(
+            "SYSTEM__LIMITATION__FORCE_BOX_SESSION_ID_TEMPLATE",
+            "{global}",
+        )];
+        let guarded = load_text("", &guard).expect("fine");
+        assert!(guarded.agent.forced_template.is_some());
     }
 
     #[test]

@@ -130,9 +130,7 @@ impl Tree {
             .or_else(|| own_state_dir.map(|dir| dir.join("run")))
             .or_else(|| places.run_dir.clone())
             .unwrap_or_else(|| state_dir.join("run"));
-        let agent = self
-            .agent
-            .with_environment(environment.beginning(agent::PREFIX));
+        let agent = self.agent.with_environment(agent::variables(environment));
         let agent = agent::settle(&agent, &self.profiles)?;
         Ok(Config {
             listen: self.listen.unwrap_or_default().0,
