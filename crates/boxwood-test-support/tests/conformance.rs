@@ -10,17 +10,22 @@ use boxwood_backend::suite::{Absence, Bench, Host, Privilege, conformance, run_c
 use boxwood_test_support::FakeBackend;
 
 /// Behaviour without walls.
-const GROUPS: [&str; 6] = [
+const GROUPS: [&str; 7] = [
     "exec",
     "streams",
     "terminal",
     "kill",
+    "file_tools",
     "files",
     "live_mounts",
 ];
 
 /// Cases of those groups that need a root, a uid or a process namespace after all.
-const NEEDS_WALLS: [(&str, &str); 21] = [
+const NEEDS_WALLS: [(&str, &str); 22] = [
+    (
+        "file_tools::tools_have_the_rights_of_a_command",
+        "there is no `/proc` in the box",
+    ),
     (
         "exec::a_long_script_runs_like_a_short_one",
         "descriptors that the test itself was started with are there too",

@@ -18,6 +18,7 @@ mod load;
 mod procfs;
 mod relay;
 mod sample;
+mod search;
 mod seed;
 mod table;
 mod turns;
@@ -47,7 +48,7 @@ pub(crate) struct Args {
     /// Measure this `boxwood` instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Measure these only: exec, apart, create, warm, idle, frozen, many, relay, daemon; backends, or of these
+    /// Measure these only: exec, apart, create, warm, idle, frozen, many, relay, search, daemon; backends, or of these
     /// backends-exec, backends-create; load, or of these load-output, load-forks, load-connections,
     /// load-crowd, load-adoption; langbot, or of these langbot-ping, langbot-exec,
     /// langbot-create, langbot-relay, langbot-at-once
@@ -77,8 +78,8 @@ impl Effort {
     }
 }
 
-const ROWS: [&str; 9] = [
-    "exec", "apart", "create", "warm", "idle", "frozen", "many", "relay", "daemon",
+const ROWS: [&str; 10] = [
+    "exec", "apart", "create", "warm", "idle", "frozen", "many", "relay", "search", "daemon",
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -146,6 +147,7 @@ fn measure(binary: &Path, effort: Effort, only: &[String]) -> Result<Vec<Row>> {
             "apart" => exec::against_fork_apart(&daemon, effort),
             "create" => create::against_bwrap(&daemon, effort),
             "relay" => relay::against_pipe(&daemon, effort),
+            "search" => search::against_python(&daemon, effort),
             // These need a daemon that has done nothing yet.
             "warm" => warm::create_against_bwrap(binary, effort),
             "idle" => idle::box_against_bwrap(binary),

@@ -1,7 +1,7 @@
 //! Lines that fit a regular expression.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use ignore::types::{Types, TypesBuilder};
 use rustix::fs::{Mode, OFlags};
 
 use super::leash::{Leash, Wanted};
-use super::open::{self, CALMLY, Opened, is_file};
+use super::open::{self, CALMLY, Opened};
 use super::walk::{self, Kind, Met, Visit};
 use super::words::{GrepLine, GrepOrder, Lines, ToolFailure, ToolFault};
 use super::{MOST_TEXT, pattern};
@@ -26,6 +26,7 @@ const LONGEST_LINE: usize = 2_000;
 const LEAD: usize = 200;
 /// A file with a longer line is passed by, and the answer says that it is not whole.
 const LONGEST_SEARCHED_LINE: usize = 8 * 1024 * 1024;
+const BUFFER: usize = 64 * 1024;
 /// Room for one compiled expression, and for what each thread builds of it while it searches.
 const EXPRESSION: usize = 4 * 1024 * 1024;
 
@@ -115,6 +116,7 @@ pub(super) struct Tools {
     searcher: Searcher,
     /// A copy, so that threads do not share its scratch space.
     matcher: RegexMatcher,
+    buffer: Vec<u8>,
 }
 
 impl Visit for Search {
@@ -130,6 +132,7 @@ impl Visit for Search {
         Tools {
             searcher,
             matcher: self.matcher.clone(),
+            buffer: vec![0; BUFFER],
         }
     }
 
@@ -138,11 +141,9 @@ impl Visit for Search {
         if met.kind == Kind::Link || !self.is_wanted(met.below) {
             return;
         }
+        // A moment ago it was a file. Should it be something else by now, reading does not wait.
         let flags = CALMLY | OFlags::NOFOLLOW;
-        let Ok(fd) = rustix::fs::openat(met.directory, met.name, flags, Mode::empty()) else {
-            return;
-        };
-        if rustix::fs::fstat(&fd).is_ok_and(|stat| is_file(&stat)) {
+        if let Ok(fd) = rustix::fs::openat(met.directory, met.name, flags, Mode::empty()) {
             let shown = || walk::shown(Path::new(&self.root), met.below);
             self.search(tools, File::from(fd), shown);
         }
@@ -160,22 +161,35 @@ impl Search {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn search(&self, tools: &mut Tools, file: File, path: impl Fn() -> String) {
+    fn search(&self, tools: &mut Tools, mut file: File, path: impl Fn() -> String) {
         self.searched.fetch_add(1, Ordering::Relaxed);
+        let Tools {
+            searcher,
+            matcher,
+            buffer,
+        } = tools;
         let mut hits = Hits {
-            matcher: &tools.matcher,
+            matcher,
             lines: Vec::new(),
             most: self.limit + 1,
             bytes: 0,
             is_binary: false,
         };
-        let reader = Leashed {
-            file,
-            leash: &self.leash,
+        // Most files fit, and then one read is all that it takes: less than was asked for is the end.
+        let searched = match file.read(buffer) {
+            Ok(read) if read < buffer.len() => {
+                searcher.search_slice(&*matcher, &buffer[..read], &mut hits)
+            }
+            Ok(_) => {
+                let rest = Leashed {
+                    file,
+                    leash: &self.leash,
+                };
+                searcher.search_reader(&*matcher, buffer.as_slice().chain(rest), &mut hits)
+            }
+            // Nobody writes to what has become a pipe, or the like.
+            Err(_) => return,
         };
-        let searched = tools
-            .searcher
-            .search_reader(&tools.matcher, reader, &mut hits);
         if searched.is_err() && !self.leash.is_over() {
             // A line without end, or a disk that fails.
             self.leash.leave_out();

@@ -17,6 +17,8 @@ mod open;
 mod pattern;
 mod read;
 mod rules;
+#[cfg(test)]
+mod tests;
 mod walk;
 mod words;
 mod write;

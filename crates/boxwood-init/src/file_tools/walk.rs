@@ -276,7 +276,7 @@ impl<V: Visit> Walk<V> {
         };
         let directory = Arc::new(opened);
         let below: Arc<Path> = below.into();
-        let mut files = Vec::new();
+        let (mut files, mut since_look) = (Vec::new(), 0);
         let mut full = path;
         listing.clear();
         let mut entries = RawDir::new(&*directory, listing.spare_capacity_mut());
@@ -320,11 +320,15 @@ impl<V: Visit> Walk<V> {
                 })),
                 Some(kind) => files.push((kind, name.to_vec())),
             }
+            since_look += 1;
+            if since_look >= BATCH {
+                since_look = 0;
+                if self.leash.is_over() {
+                    return;
+                }
+            }
             if files.len() >= BATCH {
                 self.hand_on(tools, &directory, &below, std::mem::take(&mut files));
-            }
-            if self.leash.is_over() {
-                return;
             }
         }
         if !files.is_empty() {

@@ -3,6 +3,7 @@
 mod adoption;
 mod environment;
 mod exec;
+mod file_tools;
 mod files;
 mod freeze;
 mod image;
@@ -25,6 +26,7 @@ pub(super) fn all() -> Vec<Case> {
     [
         environment::cases(),
         exec::cases(),
+        file_tools::cases(),
         files::cases(),
         freeze::cases(),
         image::cases(),

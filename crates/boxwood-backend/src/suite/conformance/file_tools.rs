@@ -1,0 +1,439 @@
+//! What agents do with files: text in, text out, and the search for it.
+
+use anyhow::{bail, ensure};
+use boxwood_api::{
+    EditTextRequest, EditedText, GlobMatches, GlobRequest, GrepMatches, GrepRequest,
+    ReadTextRequest, TextSlice, WriteTextRequest, WrittenText,
+};
+
+use crate::suite::case::cases;
+use crate::suite::{Bench, HeldBox, Wish};
+use crate::{FileAnswer, FileCall, FileError, FileFault, FileTool, FileToolAnswer};
+
+cases! { "file_tools":
+    text_is_written_and_read_back,
+    a_file_is_exchanged_in_one_step,
+    an_edit_shows_what_it_changed,
+    a_search_follows_the_rules_of_the_tree,
+    the_newest_files_come_first,
+    large_texts_pass_whole,
+    refusals_are_told_in_known_words,
+    odd_files_hold_nobody,
+    tools_have_the_rights_of_a_command,
+    a_search_that_nobody_waits_for_ends,
+    many_tools_at_once,
+}
+
+async fn tool(held: &HeldBox, tool: FileTool) -> anyhow::Result<FileToolAnswer> {
+    match held.file(FileCall::Tool(tool)).await? {
+        FileAnswer::Tool(answer) => Ok(answer),
+        other => bail!("a tool answered {other:?}"),
+    }
+}
+
+fn of(path: &str) -> ReadTextRequest {
+    ReadTextRequest {
+        path: path.to_owned(),
+        ..ReadTextRequest::default()
+    }
+}
+
+async fn read(held: &HeldBox, request: ReadTextRequest) -> anyhow::Result<TextSlice> {
+    match tool(held, FileTool::Read(request)).await? {
+        FileToolAnswer::Read(slice) => Ok(slice),
+        other => bail!("read answered {other:?}"),
+    }
+}
+
+async fn write(held: &HeldBox, path: &str, content: &str) -> anyhow::Result<WrittenText> {
+    let request = WriteTextRequest {
+        path: path.to_owned(),
+        content: content.to_owned(),
+    };
+    match tool(held, FileTool::Write(request)).await? {
+        FileToolAnswer::Write(written) => Ok(written),
+        other => bail!("write answered {other:?}"),
+    }
+}
+
+fn change(path: &str, old: &str, new: &str) -> EditTextRequest {
+    EditTextRequest {
+        path: path.to_owned(),
+        old_string: old.to_owned(),
+        new_string: new.to_owned(),
+        replace_all: false,
+    }
+}
+
+async fn edit(held: &HeldBox, request: EditTextRequest) -> anyhow::Result<EditedText> {
+    match tool(held, FileTool::Edit(request)).await? {
+        FileToolAnswer::Edit(edited) => Ok(edited),
+        other => bail!("edit answered {other:?}"),
+    }
+}
+
+fn named(pattern: &str, path: &str) -> GlobRequest {
+    GlobRequest {
+        pattern: pattern.to_owned(),
+        path: path.to_owned(),
+        ..GlobRequest::default()
+    }
+}
+
+async fn glob(held: &HeldBox, request: GlobRequest) -> anyhow::Result<GlobMatches> {
+    match tool(held, FileTool::Glob(request)).await? {
+        FileToolAnswer::Glob(matches) => Ok(matches),
+        other => bail!("glob answered {other:?}"),
+    }
+}
+
+fn lines(pattern: &str, path: &str) -> GrepRequest {
+    GrepRequest {
+        pattern: pattern.to_owned(),
+        path: path.to_owned(),
+        ..GrepRequest::default()
+    }
+}
+
+async fn grep(held: &HeldBox, request: GrepRequest) -> anyhow::Result<GrepMatches> {
+    match tool(held, FileTool::Grep(request)).await? {
+        FileToolAnswer::Grep(matches) => Ok(matches),
+        other => bail!("grep answered {other:?}"),
+    }
+}
+
+/// How a tool says no.
+async fn refusal(held: &HeldBox, tool: FileTool) -> anyhow::Result<(FileFault, String)> {
+    match held.try_file(FileCall::Tool(tool)).await? {
+        Err(FileError::Refused { fault, text }) => Ok((fault, text)),
+        other => bail!("{other:?} instead of a refusal"),
+    }
+}
+
+async fn text_is_written_and_read_back(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let text = "one\ntwo\nthrée\n";
+    let written = write(&held, "/workspace/a/b/text", text).await?;
+    ensure!(written.created && written.size == text.len() as u64);
+    ensure!(held.says("cat a/b/text").await? == text);
+    let whole = read(&held, of("/workspace/a/b/text")).await?;
+    ensure!(whole.content == text && whole.total_lines == Some(3));
+    ensure!(whole.path == "/workspace/a/b/text" && !whole.truncated);
+    let mut second = of("/workspace/a/b/text");
+    (second.offset, second.limit) = (Some(2), Some(1));
+    let second = read(&held, second).await?;
+    ensure!(second.content == "two\n" && second.first_line == 2 && second.truncated);
+    held.says("touch a/z a/.hidden").await?;
+    let names = read(&held, of("/workspace/a")).await?;
+    ensure!(names.is_directory && names.content == ".hidden\nb\nz");
+    held.says(r"printf 'bin\000ary' > binary").await?;
+    let binary = read(&held, of("/workspace/binary")).await?;
+    ensure!(binary.is_binary && binary.content.is_empty() && binary.size == 7);
+    Ok(())
+}
+
+async fn a_file_is_exchanged_in_one_step(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    held.says("echo long old text > file; chmod 750 file; ln -s file link")
+        .await?;
+    let written = write(&held, "/workspace/link", "new\n").await?;
+    ensure!(!written.created);
+    let said = held
+        .says("cat file; stat -c %a file; readlink link; ls -A")
+        .await?;
+    ensure!(said == "new\n750\nfile\nfile\nlink\n", "{said:?}");
+    // Whoever reads meanwhile sees one text or the other, never half of one.
+    let texts = ["a".repeat(300_000), "b".repeat(300_000)];
+    write(&held, "/workspace/file", &texts[0]).await?;
+    let watching = held.clone();
+    let watcher = tokio::spawn(async move {
+        watching
+            .says(
+                "i=0; while [ ! -e stop ]; do [ \"$(wc -c < file)\" = 300000 ] || echo half; \
+                 i=$((i+1)); done; echo $i",
+            )
+            .await
+    });
+    for turn in 0..40 {
+        write(&held, "/workspace/file", &texts[turn % 2]).await?;
+    }
+    write(&held, "/workspace/stop", "").await?;
+    let seen = watcher.await??;
+    ensure!(!seen.contains("half"), "{seen:?}");
+    Ok(())
+}
+
+async fn an_edit_shows_what_it_changed(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    held.says("printf 'a\\nb\\nc\\nb\\n' > file; chmod 600 file")
+        .await?;
+    let path = "/workspace/file";
+    let edited = edit(&held, change(path, "a\nb", "a\nB")).await?;
+    ensure!(edited.replaced == 1 && edited.size == 8, "{edited:?}");
+    ensure!(
+        edited.diff
+            == "--- /workspace/file\n+++ /workspace/file\n@@ -1,4 +1,4 @@\n a\n-b\n+B\n c\n b\n",
+        "{}",
+        edited.diff
+    );
+    let (_, text) = refusal(&held, FileTool::Edit(change(path, "x", "y"))).await?;
+    ensure!(text == "old_string not found in file.", "{text}");
+    held.says("printf 'b\\nb\\n' > file").await?;
+    let (_, text) = refusal(&held, FileTool::Edit(change(path, "b", "y"))).await?;
+    ensure!(
+        text == "old_string matches 2 locations; provide a more unique string.",
+        "{text}"
+    );
+    let mut all = change(path, "b", "y");
+    all.replace_all = true;
+    ensure!(edit(&held, all).await?.replaced == 2);
+    ensure!(held.says("cat file; stat -c %a file").await? == "y\ny\n600\n");
+    Ok(())
+}
+
+async fn a_search_follows_the_rules_of_the_tree(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    held.says(
+        "mkdir -p src/deep node_modules/x .git; echo '*.log' > .gitignore; \
+         for f in src/a.py src/deep/b.py src/c.log node_modules/x/d.py .git/e.py .hidden; do \
+         printf 'first\\nlet needle = 1\\n' > $f; done; printf 'needle\\000' > src/binary",
+    )
+    .await?;
+    let found = grep(&held, lines(r"need\w+ =", "/workspace")).await?;
+    let places: Vec<_> = found
+        .matches
+        .iter()
+        .map(|hit| (hit.file.as_str(), hit.line, hit.content.as_str()))
+        .collect();
+    ensure!(
+        places
+            == [
+                ("/workspace/.hidden", 2, "let needle = 1"),
+                ("/workspace/src/a.py", 2, "let needle = 1"),
+                ("/workspace/src/deep/b.py", 2, "let needle = 1"),
+            ],
+        "{found:?}"
+    );
+    ensure!(found.total == 3 && !found.truncated);
+    let mut some = lines("NEEDLE", "/workspace/src");
+    some.include = Some("*.py".to_owned());
+    some.ignore_case = true;
+    some.limit = Some(1);
+    let some = grep(&held, some).await?;
+    ensure!(some.matches.len() == 1 && some.truncated, "{some:?}");
+    let mut typed = lines("needle", "/workspace");
+    (typed.file_type, typed.ignored) = (Some("py".to_owned()), true);
+    ensure!(grep(&held, typed).await?.matches.len() == 2);
+    let one = grep(&held, lines("^first$", "/workspace/src/c.log")).await?;
+    ensure!(one.matches.len() == 1 && one.files_searched == 1);
+    Ok(())
+}
+
+async fn the_newest_files_come_first(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    held.says(
+        "mkdir -p d/e; touch -d @1000000000 a.py; touch -d @1000000002 d/b.py; \
+         touch -d @1000000001 d/e/c.py; touch d/e/x.txt; ln -s / d/loop",
+    )
+    .await?;
+    let found = glob(&held, named("*.py", "/workspace")).await?;
+    let newest = [
+        "/workspace/d/b.py",
+        "/workspace/d/e/c.py",
+        "/workspace/a.py",
+    ];
+    ensure!(found.matches == newest, "{found:?}");
+    ensure!(found.total == 3 && !found.truncated);
+    let mut one = named("d/**/*.py", "/workspace");
+    one.limit = Some(1);
+    let one = glob(&held, one).await?;
+    ensure!(
+        one.matches == newest[..1] && one.total == 2 && one.truncated,
+        "{one:?}"
+    );
+    Ok(())
+}
+
+async fn large_texts_pass_whole(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let line = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde\n";
+    let text = line.repeat(128 * 1024);
+    write(&held, "/workspace/big", &text).await?;
+    ensure!(held.says("wc -c < big").await?.trim() == text.len().to_string());
+    let mut some = of("/workspace/big");
+    some.max_bytes = Some(2 * 1024 * 1024);
+    let some = read(&held, some).await?;
+    ensure!(some.content.len() == 2 * 1024 * 1024 && some.truncated);
+    ensure!(some.total_lines == Some(128 * 1024));
+    let usual = read(&held, of("/workspace/big")).await?;
+    ensure!(usual.content.len() == 256 * 1024 && usual.truncated);
+    let mut many = lines("0123", "/workspace/big");
+    many.limit = Some(10_000);
+    let many = grep(&held, many).await?;
+    ensure!(many.matches.len() == 10_000 && many.truncated);
+    let content = "x".repeat(16 * 1024 * 1024 + 1);
+    let path = "/workspace/larger".to_owned();
+    let (fault, _) = refusal(&held, FileTool::Write(WriteTextRequest { path, content })).await?;
+    ensure!(fault == FileFault::TooLarge, "{fault:?}");
+    held.is_well().await
+}
+
+async fn refusals_are_told_in_known_words(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    held.says("touch file").await?;
+    let nowhere = "/workspace/no/where";
+    for (tool, fault, words) in [
+        (
+            FileTool::Read(of(nowhere)),
+            FileFault::NotFound,
+            "File not found: /workspace/no/where",
+        ),
+        (
+            FileTool::Edit(change(nowhere, "a", "b")),
+            FileFault::NotFound,
+            "File not found: /workspace/no/where",
+        ),
+        (
+            FileTool::Glob(named("*", nowhere)),
+            FileFault::NotADirectory,
+            "Path is not a directory: /workspace/no/where",
+        ),
+        (
+            FileTool::Glob(named("*", "/workspace/file")),
+            FileFault::NotADirectory,
+            "Path is not a directory: /workspace/file",
+        ),
+        (
+            FileTool::Grep(lines("a", nowhere)),
+            FileFault::NotFound,
+            "Path not found: /workspace/no/where",
+        ),
+        (
+            FileTool::Edit(change("/workspace", "a", "b")),
+            FileFault::IsADirectory,
+            "Path is a directory: /workspace",
+        ),
+    ] {
+        let (told, text) = refusal(&held, tool).await?;
+        ensure!(
+            told == fault && text == words,
+            "{told:?} {text:?} {words:?}"
+        );
+    }
+    let (fault, text) = refusal(&held, FileTool::Grep(lines("(", "/workspace"))).await?;
+    ensure!(
+        fault == FileFault::Unfit && text.starts_with("Invalid regex: "),
+        "{text}"
+    );
+    let relative = held
+        .try_file(FileCall::Tool(FileTool::Read(of("file"))))
+        .await?;
+    ensure!(
+        matches!(
+            relative,
+            Err(FileError::Fault {
+                fault: FileFault::BadPath,
+                ..
+            })
+        ),
+        "{relative:?}"
+    );
+    Ok(())
+}
+
+async fn odd_files_hold_nobody(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    held.says("mkfifo pipe .gitignore .ignore; echo needle > file; ln -s pipe link; ln -s . round")
+        .await?;
+    let found = grep(&held, lines("needle", "/workspace")).await?;
+    ensure!(found.matches.len() == 1 && !found.truncated, "{found:?}");
+    let found = glob(&held, named("*", "/workspace")).await?;
+    ensure!(found.matches == ["/workspace/file"], "{found:?}");
+    for path in ["/workspace/pipe", "/workspace/link"] {
+        let write = WriteTextRequest {
+            path: path.to_owned(),
+            content: "x".to_owned(),
+        };
+        for tool in [
+            FileTool::Read(of(path)),
+            FileTool::Write(write),
+            FileTool::Edit(change(path, "a", "b")),
+            FileTool::Grep(lines("a", path)),
+        ] {
+            let (fault, text) = refusal(&held, tool).await?;
+            ensure!(fault == FileFault::NotAFile, "{path}: {text}");
+        }
+    }
+    held.is_well().await
+}
+
+async fn tools_have_the_rights_of_a_command(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    write(&held, "/workspace/made/deep/file", "x").await?;
+    let said = held
+        .says("stat -c %u:%g made made/deep made/deep/file | sort -u; id -u; id -g")
+        .await?;
+    let mut said = said.lines();
+    let (owner, uid, gid) = (said.next(), said.next(), said.next());
+    ensure!(
+        owner
+            == Some(&format!(
+                "{}:{}",
+                uid.unwrap_or_default(),
+                gid.unwrap_or_default()
+            )),
+        "{owner:?} {uid:?} {gid:?}"
+    );
+    let kernels = refusal(&held, FileTool::Read(of("/proc/1/status"))).await?;
+    ensure!(kernels.0 == FileFault::NotAFile, "{kernels:?}");
+    // Only root may write beside the programs; a tool is not root.
+    let write = WriteTextRequest {
+        path: "/usr/bin/boxwood-was-here".to_owned(),
+        content: "x".to_owned(),
+    };
+    if uid != Some("0") {
+        let (fault, text) = refusal(&held, FileTool::Write(write)).await?;
+        ensure!(
+            matches!(fault, FileFault::Denied | FileFault::ReadOnly),
+            "{text}"
+        );
+    }
+    Ok(())
+}
+
+async fn a_search_that_nobody_waits_for_ends(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    held.says("for i in 1 2 3 4 5 6 7 8; do mkdir d$i; (cd d$i; seq 300 | xargs touch); done")
+        .await?;
+    for _ in 0..20 {
+        let search = held.try_file(FileCall::Tool(FileTool::Grep(lines("x", "/workspace"))));
+        let moment = std::time::Duration::from_millis(3);
+        let _ = tokio::time::timeout(moment, search).await;
+    }
+    // None of them is in the way of the next.
+    let found = glob(&held, named("300", "/workspace")).await?;
+    ensure!(found.total == 8, "{found:?}");
+    held.is_well().await
+}
+
+async fn many_tools_at_once(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..16 {
+        let held = held.clone();
+        tasks.spawn(async move {
+            let path = format!("/workspace/{number}/file");
+            let text = format!("needle {number}\n").repeat(1000);
+            write(&held, &path, &text).await?;
+            let slice = read(&held, of(&path)).await?;
+            ensure!(slice.content == text);
+            let found = grep(&held, lines(&format!("needle {number}$"), "/workspace")).await?;
+            ensure!(found.matches.len() == 200 && found.truncated);
+            Ok(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(())
+}

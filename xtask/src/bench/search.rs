@@ -1,0 +1,159 @@
+//! A search over a large tree: our tools against the way it was done before, in the same box.
+//!
+//! Comes in: a daemon. Goes out: one row. Theirs is a Python script that runs in the box, walks with
+//! `rglob` and tries every line with `re`, as LangBot's tools do. Never here: a box that helps one side.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::Effort;
+use super::daemon::Daemon;
+use super::http::Connection;
+use super::sample::Samples;
+use super::table::{Measured, Row};
+
+const SESSION: &str = "/v1/sessions/bench-search";
+const FILES: usize = 100_000;
+const NEEDLES: usize = 100;
+/// Twenty times as fast.
+const AT_MOST: f64 = 0.05;
+
+/// A part of the tree: modules of fifty files, each of sixty lines.
+const MAKE: &str = r#"
+import os, random
+random.seed(7)
+words = 'def return import class self value index table frame error config session result'.split()
+texts = [''.join('    ' + ' '.join(random.choice(words) for _ in range(6)) + '\n' for _ in range(60)) for _ in range(64)]
+for number in range(FROM, TO):
+    module = number // 50
+    place = f'/workspace/tree/package{module // 100:02}/module{module % 100:02}'
+    os.makedirs(place, exist_ok=True)
+    with open(f'{place}/file{number % 50:02}.py', 'w') as file:
+        file.write(texts[number % 64])
+        if number % 1000 == 7:
+            file.write('needle_in_the_hay = 42\n')
+"#;
+
+const COMMON: &str = r"
+import json, re
+from pathlib import Path
+skip = {'.git', 'node_modules', '__pycache__', '.venv', 'venv', '.tox', 'dist', 'build'}
+base = Path('/workspace/tree')
+";
+
+const GREP: &str = r"
+regex = re.compile(r'needle_\w+ =')
+matches = []
+for path in base.rglob('*'):
+    if any(part in skip for part in path.parts) or not path.is_file():
+        continue
+    try:
+        with path.open('r', encoding='utf-8', errors='ignore') as file:
+            for number, line in enumerate(file, 1):
+                if regex.search(line):
+                    matches.append({'file': str(path), 'line': number, 'content': line.rstrip()})
+    except OSError:
+        continue
+print(json.dumps({'total': len(matches), 'matches': matches[:200]}))
+";
+
+const GLOB: &str = r"
+hits = [path for path in base.rglob('*.py') if not any(part in skip for part in path.parts)]
+hits.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+print(json.dumps({'total': len(hits), 'matches': [str(path) for path in hits[:100]]}))
+";
+
+pub(super) fn against_python(daemon: &Daemon, effort: Effort) -> Row {
+    let (result, note) = match measure(daemon, effort) {
+        Ok(measured) => measured,
+        Err(error) => (Measured::unknown(&error), String::new()),
+    };
+    Row {
+        what: "grep and glob over 100,000 files, whole HTTP round trips",
+        against: "the same with `rglob` and `re` in Python, in the same box",
+        at_most: Some(AT_MOST),
+        result,
+        note,
+    }
+}
+
+fn measure(daemon: &Daemon, effort: Effort) -> Result<(Measured, String)> {
+    let mut connection = daemon.connect()?;
+    // Two processors and room for the tree; both sides have them.
+    let spec = json!({"cpus": 2.0, "memory_mb": 4096, "timeout_sec": 120});
+    connection.call("POST", SESSION, &spec.to_string(), 201)?;
+    let measured = compare(&mut connection, effort);
+    connection.call("DELETE", SESSION, "", 200)?;
+    measured
+}
+
+fn compare(connection: &mut Connection, effort: Effort) -> Result<(Measured, String)> {
+    const STEP: usize = 20_000;
+    for from in (0..FILES).step_by(STEP) {
+        let make = MAKE.replace("FROM", &from.to_string());
+        python(connection, &make.replace("TO", &(from + STEP).to_string()))?;
+    }
+    let turns = match effort {
+        Effort::Full => 7,
+        Effort::Quick => 3,
+    };
+    let mut times = [const { Vec::new() }; 4];
+    for _ in 0..turns {
+        let theirs_grep = timed(&mut times[0], || script(connection, GREP))?;
+        let ours_grep = timed(&mut times[1], || {
+            let wish = json!({"path": "/workspace/tree", "pattern": r"needle_\w+ ="});
+            tool(connection, "grep", &wish)
+        })?;
+        let theirs_glob = timed(&mut times[2], || script(connection, GLOB))?;
+        let ours_glob = timed(&mut times[3], || {
+            let wish = json!({"path": "/workspace/tree", "pattern": "*.py"});
+            tool(connection, "glob", &wish)
+        })?;
+        // Whoever finds less is not faster.
+        for (grep, glob) in [(&theirs_grep, &theirs_glob), (&ours_grep, &ours_glob)] {
+            ensure!(grep["total"] == NEEDLES, "grep found {}", grep["total"]);
+            ensure!(glob["total"] == FILES, "glob found {}", glob["total"]);
+        }
+    }
+    let both = |one: &[Duration], other: &[Duration]| {
+        let sums = one.iter().zip(other).map(|(one, other)| *one + *other);
+        Samples::from(sums.collect::<Vec<_>>())
+    };
+    let (theirs, ours) = (both(&times[0], &times[2]), both(&times[1], &times[3]));
+    let [theirs_grep, ours_grep, theirs_glob, ours_glob] =
+        times.map(|times| Samples::from(times).median().as_secs_f64());
+    let note = format!(
+        "a box of two processors; grep alone is {:.0} times as fast, glob alone {:.0} times",
+        theirs_grep / ours_grep,
+        theirs_glob / ours_glob
+    );
+    Ok((Measured::times(&ours, &theirs), note))
+}
+
+fn timed<T>(times: &mut Vec<Duration>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let begun = Instant::now();
+    let value = work()?;
+    times.push(begun.elapsed());
+    Ok(value)
+}
+
+fn tool(connection: &mut Connection, name: &str, wish: &Value) -> Result<Value> {
+    let target = format!("{SESSION}/files/{name}");
+    let answer = connection.call("POST", &target, &wish.to_string(), 200)?;
+    Ok(serde_json::from_str(&answer)?)
+}
+
+fn script(connection: &mut Connection, body: &str) -> Result<Value> {
+    let said = python(connection, &format!("{COMMON}{body}"))?;
+    serde_json::from_str(&said).with_context(|| format!("the script said `{said}`"))
+}
+
+fn python(connection: &mut Connection, script: &str) -> Result<String> {
+    let wish = json!({"cmd": format!("python3 - <<'END'\n{script}\nEND"), "timeout_sec": 120});
+    let answer = connection.call("POST", &format!("{SESSION}/exec"), &wish.to_string(), 200)?;
+    let answer: Value = serde_json::from_str(&answer)?;
+    ensure!(answer["exit_code"] == 0, "a script failed: {answer}");
+    Ok(answer["stdout"].as_str().unwrap_or_default().to_owned())
+}
