@@ -5,6 +5,7 @@ mod api;
 mod auth;
 mod backends;
 mod execs;
+mod file_tools;
 mod files;
 mod hostile;
 mod images;
