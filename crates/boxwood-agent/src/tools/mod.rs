@@ -7,8 +7,10 @@
 mod activate;
 mod edit;
 mod exec;
+mod exec_rules;
 mod glob;
 mod grep;
+mod outcome;
 mod read;
 mod register_skill;
 mod scene;
@@ -30,7 +32,7 @@ use crate::state;
 use scene::Scene;
 
 /// No call is waited for longer than this, whatever the model asks for.
-const LONGEST_CALL: Duration = Duration::from_secs(24 * 60 * 60);
+const LONGEST_CALL: Duration = Duration::from_hours(24);
 
 /// What a call came to, and what of it is worth remembering as a failure.
 pub(crate) struct Done {

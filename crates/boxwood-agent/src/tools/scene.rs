@@ -24,7 +24,7 @@ pub(super) struct Scene<'a> {
     pub(super) skills: Skills,
     pub(super) progress: &'a dyn Progress,
     /// Until then the box has to be there.
-    pub(super) start_by: Instant,
+    start_by: Instant,
     /// What the model should know about its box.
     notices: Vec<String>,
     mounted: Vec<String>,
@@ -38,8 +38,7 @@ impl<'a> Scene<'a> {
         scope: Scope,
         progress: &'a dyn Progress,
     ) -> Result<Self, ToolError> {
-        let start = Duration::from_secs(agent.settings().start_timeout_sec);
-        let start_by = Instant::now() + start.min(LONGEST_CALL);
+        let start_by = Instant::now() + longest_start(agent);
         let session = scope.session_id;
         let mut notices = Vec::new();
         if let Some(problem) = scope.problem {
@@ -50,7 +49,8 @@ impl<'a> Scene<'a> {
             agent.record(query, &problem);
             notices.push(problem.message);
         }
-        let all = match boxes.skills().await {
+        let listed = tokio::time::timeout_at(start_by, boxes.skills()).await;
+        let all = match listed.map_err(|_| ToolError::late(longest_start(agent)))? {
             Ok(all) => all,
             Err(error) if stops_everything(&error) => return Err(agent.refusal(error).await),
             // Most calls have nothing to do with skills; those that have will say which is missing.
@@ -75,6 +75,16 @@ impl<'a> Scene<'a> {
             notices,
             mounted: mounted.names,
         })
+    }
+
+    /// What comes before a command runs takes only the time that a box may take to start.
+    pub(super) async fn before_start<T>(
+        &self,
+        begins: impl Future<Output = Result<T, ToolError>>,
+    ) -> Result<T, ToolError> {
+        tokio::time::timeout_at(self.start_by, begins)
+            .await
+            .unwrap_or_else(|_| Err(ToolError::late(longest_start(self.agent))))
     }
 
     /// The conversation's box, as asked of the runtime.
@@ -130,6 +140,10 @@ impl<'a> Scene<'a> {
             session_id: Some(self.session.to_string()),
         }
     }
+}
+
+fn longest_start(agent: &Agent) -> Duration {
+    Duration::from_secs(agent.settings().start_timeout_sec).min(LONGEST_CALL)
 }
 
 /// Whether nothing else has to be tried.

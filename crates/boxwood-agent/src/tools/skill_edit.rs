@@ -124,8 +124,8 @@ fn changes(before: &str, lines: &[&str], places: &[usize], args: &EditArgs) -> V
         let end = place + args.old_string.len();
         let mut end_line = begins.partition_point(|begin| *begin < end);
         // Whether the line that the change leaves behind runs on into the next one.
-        let left_open = !args.new_string.ends_with('\n')
-            && !(args.new_string.is_empty() && *place == begins[first_line]);
+        let whole_lines = args.new_string.is_empty() && *place == begins[first_line];
+        let left_open = !whole_lines && !args.new_string.ends_with('\n');
         if begins[end_line] == end && left_open {
             end_line = (end_line + 1).min(lines.len());
         }

@@ -50,7 +50,9 @@ async fn no_tool_waits_for_a_runtime_that_hangs() {
 #[tokio::test(start_paused = true)]
 async fn a_box_that_does_not_start_costs_only_the_time_to_start() {
     let command = json!({"command": "x", "timeout_sec": 600});
-    ends_within(&hanging(&["exec"]), "exec", command, 61).await;
+    for method in ["exec", "skills"] {
+        ends_within(&hanging(&[method]), "exec", command.clone(), 61).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,7 +22,7 @@ use tokio::io::AsyncReadExt as _;
 
 /// What the boxes were asked.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Asked {
+pub(crate) enum Asked {
     Status,
     Sessions,
     Skills,
@@ -44,7 +44,7 @@ pub enum Asked {
 
 /// One thing a command does.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     Out(Bytes),
     Err(Bytes),
     Exit(i32),
@@ -54,32 +54,32 @@ pub enum Step {
 }
 
 #[derive(Default)]
-pub struct World {
-    pub asked: Vec<Asked>,
-    pub skills: BTreeMap<String, SkillDetail>,
-    pub skill_files: BTreeMap<(String, String), Bytes>,
+pub(crate) struct World {
+    pub(crate) asked: Vec<Asked>,
+    pub(crate) skills: BTreeMap<String, SkillDetail>,
+    pub(crate) skill_files: BTreeMap<(String, String), Bytes>,
     /// Of every box.
-    pub files: BTreeMap<String, Vec<u8>>,
+    pub(crate) files: BTreeMap<String, Vec<u8>>,
     /// Of the next commands, in order; a command without any exits with 0.
-    pub commands: VecDeque<Vec<Step>>,
-    pub notices: Vec<String>,
-    pub backends: Vec<BackendReport>,
-    pub backend: Option<String>,
-    pub unusable: bool,
+    pub(crate) commands: VecDeque<Vec<Step>>,
+    pub(crate) notices: Vec<String>,
+    pub(crate) backends: Vec<BackendReport>,
+    pub(crate) backend: Option<String>,
+    pub(crate) unusable: bool,
     /// Methods that never answer.
-    pub hanging: BTreeSet<&'static str>,
+    pub(crate) hanging: BTreeSet<&'static str>,
     /// Methods that answer with an error.
-    pub failing: BTreeMap<&'static str, BoxesError>,
+    pub(crate) failing: BTreeMap<&'static str, BoxesError>,
     /// Commands that were dropped before they ended.
-    pub killed: usize,
+    pub(crate) killed: usize,
 }
 
 #[derive(Clone, Default)]
-pub struct Double {
+pub(crate) struct Double {
     world: Arc<Mutex<World>>,
 }
 
-pub fn failure(code: ErrorCode, message: &str) -> BoxesError {
+pub(crate) fn failure(code: ErrorCode, message: &str) -> BoxesError {
     BoxesError {
         code,
         message: message.to_owned(),
@@ -88,14 +88,14 @@ pub fn failure(code: ErrorCode, message: &str) -> BoxesError {
     }
 }
 
-pub fn unreached(message: &str) -> BoxesError {
+pub(crate) fn unreached(message: &str) -> BoxesError {
     BoxesError {
         reached: false,
         ..failure(ErrorCode::BackendUnavailable, message)
     }
 }
 
-pub fn report(name: &str, available: bool) -> BackendReport {
+pub(crate) fn report(name: &str, available: bool) -> BackendReport {
     BackendReport {
         name: name.to_owned(),
         available,
@@ -107,7 +107,7 @@ pub fn report(name: &str, available: bool) -> BackendReport {
     }
 }
 
-pub fn exit(code: i32) -> ExecExit {
+pub(crate) fn exit(code: i32) -> ExecExit {
     ExecExit {
         exit_code: Some(code),
         status: ExecStatus::Completed,
@@ -117,19 +117,19 @@ pub fn exit(code: i32) -> ExecExit {
 }
 
 impl Double {
-    pub fn world(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().expect("not poisoned")
     }
 
-    pub fn agent(&self) -> Agent {
+    pub(crate) fn agent(&self) -> Agent {
         self.agent_with(AgentSettings::default())
     }
 
-    pub fn agent_with(&self, settings: AgentSettings) -> Agent {
+    pub(crate) fn agent_with(&self, settings: AgentSettings) -> Agent {
         Agent::new(Arc::new(self.clone()), settings)
     }
 
-    pub fn add_skill(&self, name: &str) {
+    pub(crate) fn add_skill(&self, name: &str) {
         let skill = SkillDetail {
             skill: SkillInfo {
                 name: name.to_owned(),
@@ -145,16 +145,16 @@ impl Double {
         self.world().skills.insert(name.to_owned(), skill);
     }
 
-    pub fn next_command(&self, steps: Vec<Step>) {
+    pub(crate) fn next_command(&self, steps: Vec<Step>) {
         self.world().commands.push_back(steps);
     }
 
-    pub fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<Asked> {
         self.world().asked.clone()
     }
 
     /// The specs of all commands so far.
-    pub fn execs(&self) -> Vec<SpecRequest> {
+    pub(crate) fn execs(&self) -> Vec<SpecRequest> {
         let asked = self.asked();
         let specs = asked.into_iter().filter_map(|asked| match asked {
             Asked::Exec(spec) => Some(*spec),
@@ -179,7 +179,7 @@ impl Double {
     }
 }
 
-pub async fn call(
+pub(crate) async fn call(
     agent: &Agent,
     tool: &str,
     arguments: Value,

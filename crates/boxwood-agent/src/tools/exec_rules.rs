@@ -1,0 +1,67 @@
+//! Where a command may run, and whose package it may work in.
+
+use super::scene::Scene;
+use crate::error::ToolError;
+use crate::paths::{self, PathError, Place, SkillAccess};
+
+/// Where a command runs.
+pub(super) struct Workdir {
+    pub(super) path: String,
+    /// In whose package that is.
+    pub(super) skill: Option<String>,
+}
+
+/// Anywhere in the box; in a skill's package only where that skill is active.
+pub(super) fn workdir(scene: &Scene<'_>, path: &str) -> Result<Workdir, ToolError> {
+    match paths::resolve(path) {
+        Ok(Place::Skill { name, path, .. }) => {
+            scene.check_skill(&name, SkillAccess::Use)?;
+            Ok(Workdir {
+                path,
+                skill: Some(name),
+            })
+        }
+        Ok(Place::Workspace { path } | Place::KeptOutput { path }) => {
+            Ok(Workdir { path, skill: None })
+        }
+        // A detour could lead into a package.
+        Err(PathError::Outside) if !path.split('/').any(|name| name == "..") => Ok(Workdir {
+            path: path.to_owned(),
+            skill: None,
+        }),
+        Err(PathError::Outside) => Err(PathError::Escapes.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The skill in whose package the command works, if it does in any.
+pub(super) fn target(
+    scene: &Scene<'_>,
+    workdir: Option<String>,
+    command: &str,
+) -> Result<Option<String>, ToolError> {
+    let mentioned = paths::mentioned_skills(command);
+    if let Some(name) = workdir {
+        if mentioned.iter().any(|other| *other != name) {
+            return Err(ToolError::rule(
+                "exec can reference files from only one activated skill package per call.",
+            ));
+        }
+        return Ok(Some(name));
+    }
+    if mentioned.len() > 1 {
+        return Err(ToolError::rule(
+            "exec can target at most one activated skill package per call.",
+        ));
+    }
+    let Some(name) = mentioned.into_iter().next() else {
+        return Ok(None);
+    };
+    if !scene.skills.activated.contains(&name) {
+        return Err(ToolError::rule(format!(
+            "Skill \"{name}\" must be activated before exec can run in its package."
+        ))
+        .with_hint("call activate with this skill's name first"));
+    }
+    Ok(Some(name))
+}
