@@ -18,6 +18,9 @@ use crate::http::{
     unexpected_answer,
 };
 
+/// Where a box has its skills, below its workspace.
+const SKILLS: &str = ".skills";
+
 /// What an archive says about each of its files, with room to spare.
 const OVERHEAD: u64 = 256;
 
@@ -101,6 +104,10 @@ impl<'a> Packing<'a> {
                     "" => entry.name.clone(),
                     above => format!("{above}/{}", entry.name),
                 };
+                // The packages of other skills, which are mounted there.
+                if inner == SKILLS {
+                    continue;
+                }
                 match entry.kind {
                     FileKind::Directory => queue.push((inner, depth + 1)),
                     FileKind::File => self.file(&inner, &entry).await?,

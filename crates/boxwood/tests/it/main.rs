@@ -2,6 +2,13 @@
 
 mod activation;
 mod aftermath;
+mod agent;
+mod agent_files;
+mod agent_page;
+mod agent_remote;
+mod agent_remote_child;
+mod agent_skills;
+mod agent_states;
 mod boxes;
 mod command;
 mod completion;
@@ -15,9 +22,11 @@ mod help_processes;
 mod help_sessions;
 mod help_skills;
 mod help_system;
+mod help_tools;
 mod host;
 mod images;
 mod langbot;
+mod mcp_server;
 mod processes;
 mod restarts;
 mod seed;
