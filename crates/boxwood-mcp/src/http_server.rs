@@ -9,17 +9,20 @@ use std::sync::Arc;
 
 use boxwood_agent::Agent;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
-use http_body_util::combinators::BoxBody;
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use rmcp::model::ProtocolVersion;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 
 use crate::attendance::Attendance;
 use crate::conversation::Home;
+use crate::patience;
 use crate::sessions::Sessions;
 use crate::tool_server::ToolServer;
 
-pub type Answer = Response<BoxBody<Bytes, Infallible>>;
+pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -44,8 +47,28 @@ impl HttpServer {
     pub async fn answer<B>(&self, request: Request<B>) -> Answer
     where
         B: Body + Send + 'static,
+        B::Data: Send,
         B::Error: Display,
     {
-        self.service.handle(request).await
+        let stateless = is_stateless(&request);
+        let deletes = request.method() == Method::DELETE;
+        let service = self.service.clone();
+        let answering = async move { service.handle(request).await };
+        if stateless {
+            return patience::answer(Box::pin(answering)).await;
+        }
+        let mut answer = answering.await.map(BodyExt::boxed_unsync);
+        // The session is gone by now, and the official Python client takes 202 for a failure.
+        if deletes && answer.status() == StatusCode::ACCEPTED {
+            *answer.status_mut() = StatusCode::NO_CONTENT;
+        }
+        answer
     }
+}
+
+fn is_stateless<B>(request: &Request<B>) -> bool {
+    let version = request.headers().get("mcp-protocol-version");
+    version.is_some_and(|version| {
+        version.as_bytes() >= ProtocolVersion::V_2026_07_28.as_str().as_bytes()
+    })
 }

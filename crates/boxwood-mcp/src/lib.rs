@@ -10,6 +10,7 @@ mod conversation;
 mod http_server;
 mod mime;
 mod outcome;
+mod patience;
 mod progress;
 mod resources;
 mod sessions;

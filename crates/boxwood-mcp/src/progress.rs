@@ -64,7 +64,7 @@ pub(crate) async fn report(
     if let Some(token) = token {
         tell(watched, token, peer).await;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Ends when nobody listens any more.

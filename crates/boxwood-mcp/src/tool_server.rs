@@ -8,10 +8,11 @@ use std::time::Duration;
 use boxwood_agent::Agent;
 use boxwood_api::{AgentQuery, ToolCall};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, DiscoverResult, ErrorData, Implementation,
-    InitializeRequestParams, InitializeResult, ListResourceTemplatesResult, ListResourcesResult,
-    ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
-    ServerCapabilities, ServerConfig,
+    CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams,
+    CompleteResult, DiscoverResult, ErrorData, Implementation, InitializeRequestParams,
+    InitializeResult, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
@@ -96,6 +97,24 @@ impl ServerHandler for ToolServer {
         let mut result = DiscoverResult::from_server_info(versions, self.get_info());
         result.instructions = self.instructions(&self.home.query(&context)?).await;
         Ok(result)
+    }
+
+    /// The SDK's own answer is an empty list, which a server without prompts must not give.
+    async fn list_prompts(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    /// The same for completions.
+    async fn complete(
+        &self,
+        _request: CompleteRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
     }
 
     /// All of them also while they cannot be used: a client asks once, and the runtime may come back.

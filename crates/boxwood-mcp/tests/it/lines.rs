@@ -171,6 +171,30 @@ async fn the_newer_era_is_served_without_a_handshake() {
 }
 
 #[tokio::test]
+async fn what_is_not_declared_is_not_answered() {
+    let mut client = Client::new();
+    let opened = client.initialize("2025-11-25").await;
+    let declared = opened["result"]["capabilities"]
+        .as_object()
+        .expect("object");
+    let declared: Vec<&str> = declared.keys().map(String::as_str).collect();
+    assert_eq!(declared, ["resources", "tools"]);
+    for method in ["prompts/list", "logging/setLevel", "completion/complete"] {
+        let params = match method {
+            "logging/setLevel" => json!({"level": "info"}),
+            "completion/complete" => json!({
+                "ref": {"type": "ref/resource", "uri": "boxwood://workspace/{+path}"},
+                "argument": {"name": "path", "value": ""},
+            }),
+            _ => json!({}),
+        };
+        let answer = client.ask(method, params).await;
+        assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
+    }
+    client.leave().await;
+}
+
+#[tokio::test]
 async fn an_unknown_tool_and_a_bad_session_name_are_the_clients_mistakes() {
     let mut client = Client::new();
     client.initialize("2025-11-25").await;
