@@ -38,6 +38,7 @@ pub(crate) fn run() -> ! {
     match settle(&plan) {
         Ok(mut locked) => {
             locked.marks = marks;
+            locked.relayed = true;
             take_environment(&mut plan);
             part(wire, decoder, &plan, locked)
         }

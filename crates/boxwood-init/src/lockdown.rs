@@ -26,6 +26,8 @@ pub(crate) struct Locked {
     pub(crate) listener: Option<OwnedFd>,
     /// The kernel knows no subreapers: what a command leaves behind is known by a mark.
     pub(crate) marks: bool,
+    /// A relay runs beside us, and the box ends with it.
+    pub(crate) relayed: bool,
 }
 
 /// What init keeps: to become the commands' uid, and to end them.
@@ -43,6 +45,7 @@ pub(crate) fn lock(plan: &Plan) -> Result<Locked, StepError> {
         landlock,
         listener: filter(plan)?,
         marks: false,
+        relayed: false,
     })
 }
 

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use boxwood_init::{
     ChannelError, EVERYBODY, Ended, FromInit, KillScope, Plan, Program, Spawn, StdioPlan, ToInit,
 };
-use boxwood_sys::clone::{ChildStack, exit_now};
+use boxwood_sys::clone::{self, ChildStack, exit_now};
 use boxwood_sys::{seccomp, signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -57,6 +57,7 @@ struct Init<'a> {
     running: Vec<Running>,
     /// Where there are no supervisors; see [`Marked`].
     marked: Option<Marked>,
+    relayed: bool,
 }
 
 pub(crate) fn run(daemon: Daemon, plan: &Plan, locked: &Locked) -> ! {
@@ -80,6 +81,7 @@ pub(crate) fn run(daemon: Daemon, plan: &Plan, locked: &Locked) -> ! {
         stack,
         running: Vec::new(),
         marked: locked.marks.then(Marked::default),
+        relayed: locked.relayed,
     };
     loop {
         let ready = init.wait(children.as_fd(), locked.listener.as_ref());
@@ -378,8 +380,7 @@ impl Init<'_> {
 
     fn signal(&mut self, id: u64, signal: i32, scope: KillScope) {
         if id == EVERYBODY {
-            // SAFETY: integers only. Everybody but us, in one sweep that no fork slips through.
-            unsafe { libc::kill(-1, signal) };
+            self.signal_everybody(signal);
             return;
         }
         if let (KillScope::Tree, Some(marked)) = (scope, &mut self.marked) {
@@ -399,6 +400,35 @@ impl Init<'_> {
                     let _ = kill_process(pid, signal);
                 }
             }
+        }
+    }
+
+    /// In one sweep that no fork slips through.
+    fn signal_everybody(&mut self, signal: i32) {
+        if !self.relayed {
+            // SAFETY: integers only. Everybody but us.
+            unsafe { libc::kill(-1, signal) };
+            return;
+        }
+        // Everybody with the commands' uid: the relay has ours.
+        let identity = self.plan.identity;
+        // SAFETY: init has one thread.
+        if !identity.single_uid
+            && let Ok(None) = unsafe { clone::plain_fork() }
+        {
+            let uid = identity.command_uid;
+            // SAFETY: integers only.
+            unsafe {
+                if libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0 {
+                    libc::kill(-1, signal);
+                }
+            }
+            exit_now(0)
+        }
+        // There may have been no room for another process.
+        let ids: Vec<u64> = self.running.iter().map(|running| running.id).collect();
+        for id in ids {
+            self.signal(id, signal, KillScope::Tree);
         }
     }
 

@@ -156,11 +156,8 @@ pub(crate) async fn run(
     leash.let_go();
     let (mut end, unkillable) = ended.told(&record, &listed);
     let mut asked = asked;
-    if let Some(over) = quota::after(&session).await {
+    if let Some(over) = quota::after(&session, &mut end).await {
         asked.notices.push(over.to_string());
-        if end.went_wrong_unexplained() {
-            end.reason = Some(Reason::DiskQuota);
-        }
     }
     let done = finish(record, asked, &streams, end, unkillable);
     if streams.lingers {

@@ -75,9 +75,8 @@ impl Task {
                 unkillable();
             }
             let mut end = self.end_of(&ended);
-            if end.went_wrong_unexplained() && quota::after(self.record.session()).await.is_some() {
-                end.reason = Some(Reason::DiskQuota);
-            }
+            // It has nowhere to be told but in the reason.
+            let _ = quota::after(self.record.session(), &mut end).await;
             let duration_ms = self.record.finish(&end);
             ExecExit {
                 exit_code: end.exit_code,

@@ -37,12 +37,9 @@ pub(super) async fn inspect(system: Arc<System>, place: Arc<Place>, why: Look) {
         Look::Due | Look::Again(_) => Vec::new(),
     };
     let mut measuring = std::pin::pin!(place.measure(&sessions, NEVER));
-    let measured = match timeout(HOLD_AT_MOST, measuring.as_mut()).await {
-        Ok(measured) => measured,
-        Err(_) => {
-            release(held).await;
-            return judge(&members, measuring.await.map(|measured| measured.used)).await;
-        }
+    let Ok(measured) = timeout(HOLD_AT_MOST, measuring.as_mut()).await else {
+        release(held).await;
+        return judge(&members, measuring.await.map(|measured| measured.used)).await;
     };
     judge(&members, measured.map(|measured| measured.used)).await;
     release(held).await;

@@ -20,15 +20,16 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
-use boxwood_api::MountMode;
+use boxwood_api::{MountMode, Reason};
 use boxwood_policy::{AdmittedMount, OpenedPath};
 use rustix::fs::fstat;
 use tokio::runtime::Handle;
 
 use crate::SessionError;
 use crate::activity::lock;
-use crate::session::Session;
+use crate::session::{ExecEnd, Session};
 use place::{NEVER, Place};
+use rule::Doubt;
 use system::System;
 
 const MIB: u64 = 1024 * 1024;
@@ -117,15 +118,30 @@ impl Quotas {
 
 /// Refuses a command in a workspace that holds too much already.
 pub(crate) async fn before(session: &Arc<Session>) -> Result<(), SessionError> {
-    check(session, "before execution").await
+    check(session, "before execution", Doubt::Usual).await
 }
 
-/// What to say of a command that left its workspace with too much.
-pub(crate) async fn after(session: &Arc<Session>) -> Option<SessionError> {
-    check(session, "after execution").await.err()
+/// What to say of a command that left its workspace with too much. If it failed and nobody knows why,
+/// that may be the reason, and is told so.
+pub(crate) async fn after(session: &Arc<Session>, end: &mut ExecEnd) -> Option<SessionError> {
+    let unexplained = end.reason.is_none() && end.exit_code != Some(0);
+    let doubt = if unexplained {
+        Doubt::Reason
+    } else {
+        Doubt::Usual
+    };
+    let over = check(session, "after execution", doubt).await.err()?;
+    if unexplained {
+        end.reason = Some(Reason::DiskQuota);
+    }
+    Some(over)
 }
 
-async fn check(session: &Arc<Session>, phase: &'static str) -> Result<(), SessionError> {
+async fn check(
+    session: &Arc<Session>,
+    phase: &'static str,
+    doubt: Doubt,
+) -> Result<(), SessionError> {
     let Some(bound) = session.bounds.0.get() else {
         return Ok(());
     };
@@ -139,7 +155,7 @@ async fn check(session: &Arc<Session>, phase: &'static str) -> Result<(), Sessio
     {
         let mut account = lock(&bound.place.account);
         account.saw(room.free);
-        if !account.is_unsure(bound.limit, Instant::now()) {
+        if !account.is_unsure(bound.limit, doubt, Instant::now()) {
             return Ok(());
         }
     }

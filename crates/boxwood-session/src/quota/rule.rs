@@ -66,6 +66,14 @@ pub(super) enum Look {
     Due,
 }
 
+/// What there is to say for it that it is too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    Usual,
+    /// A command failed, and nobody knows why.
+    Reason,
+}
+
 impl Account {
     /// Somebody looked how much is free.
     pub(super) fn saw(&mut self, free: u64) {
@@ -96,10 +104,18 @@ impl Account {
     }
 
     /// Whether nothing but a measure can tell if it is too much. An old one does not do: what only seems
-    /// large takes no room.
-    pub(super) fn is_unsure(&self, limit: u64, now: Instant) -> bool {
-        let within = self.at_most().is_some_and(|at_most| at_most <= limit);
-        !within || self.is_due(now)
+    /// large takes no room. Nor does one that is close, once anything was lost: a neighbour who gave room
+    /// back between two looks has hidden as much.
+    pub(super) fn is_unsure(&self, limit: u64, doubt: Doubt, now: Instant) -> bool {
+        let Some(at_most) = self.at_most() else {
+            return true;
+        };
+        let margin = match doubt {
+            _ if self.lost == 0 => 0,
+            Doubt::Usual => (slack(limit) / 8).min(limit / 8),
+            Doubt::Reason => limit / 2,
+        };
+        at_most.saturating_add(margin) > limit || self.is_due(now)
     }
 
     fn is_due(&self, now: Instant) -> bool {
@@ -144,7 +160,7 @@ mod tests {
     fn nothing_is_known_before_the_first_measure() {
         let account = Account::default();
         assert_eq!(account.look(MIB, Instant::now()), Look::Due);
-        assert!(account.is_unsure(MIB, Instant::now()));
+        assert!(account.is_unsure(MIB, Doubt::Usual, Instant::now()));
     }
 
     #[test]
@@ -174,6 +190,18 @@ mod tests {
         assert!(matches!(account.look(2 * MIB, later), Look::Again(_)));
         account.saw(99 * MIB + 1);
         assert_eq!(account.look(200 * MIB, later), Look::Due);
+    }
+
+    #[test]
+    fn a_failed_command_is_a_reason_to_measure() {
+        let mut account = measured(0, 1000 * MIB);
+        let unsure = |account: &Account, doubt| account.is_unsure(100 * MIB, doubt, Instant::now());
+        assert!(!unsure(&account, Doubt::Reason), "nobody wrote anything");
+        account.saw(940 * MIB);
+        assert!(unsure(&account, Doubt::Reason));
+        assert!(!unsure(&account, Doubt::Usual));
+        account.saw(905 * MIB);
+        assert!(unsure(&account, Doubt::Usual), "too close");
     }
 
     #[test]
@@ -235,7 +263,7 @@ mod tests {
                     prop_assert_eq!(account.look(limit, Instant::now()), Look::Close);
                 }
                 if used > limit {
-                    prop_assert!(account.is_unsure(limit, Instant::now()));
+                    prop_assert!(account.is_unsure(limit, Doubt::Usual, Instant::now()));
                 }
             }
         }

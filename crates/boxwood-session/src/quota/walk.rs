@@ -149,7 +149,6 @@ impl Walk {
             }
             self.count(&facts);
         }
-        drop(entries);
         self.buffer = buffer;
         Ok(Level { directory, below })
     }
