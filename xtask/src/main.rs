@@ -8,6 +8,7 @@ mod backends;
 mod bench;
 mod e2e_langbot;
 mod engines;
+mod node_modules;
 mod run;
 mod test;
 mod tidy;

@@ -5,6 +5,7 @@
 
 mod engine;
 mod langbot;
+mod mcp;
 pub(crate) mod needs;
 mod readme;
 pub(crate) mod rootless;
@@ -176,6 +177,11 @@ const TIERS: &[Tier] = &[
         name: "langbot",
         about: "LangBot's own published clients on the real daemon",
         run: || langbot::run().map(|()| Outcome::Passed),
+    },
+    Tier {
+        name: "mcp",
+        about: "official MCP clients and the conformance suite on the real daemon",
+        run: || mcp::run().map(|()| Outcome::Passed),
     },
     Tier {
         name: "docs",

@@ -1,0 +1,71 @@
+"""Who may speak to `/mcp`: the daemon's guard stands before it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+
+import pytest
+
+INITIALIZE = {
+    'jsonrpc': '2.0',
+    'id': 1,
+    'method': 'initialize',
+    'params': {
+        'protocolVersion': '2025-11-25',
+        'capabilities': {},
+        'clientInfo': {'name': 'test', 'version': '1'},
+    },
+}
+
+
+def knock(runtime, headers: dict[str, str], method: str = 'POST', body=INITIALIZE):
+    host, port = runtime.address.rsplit(':', 1)
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    standard = {
+        'Content-Type': 'application/json',
+        'Accept': 'application/json, text/event-stream',
+    }
+    connection.request(method, '/mcp', json.dumps(body), standard | headers)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer
+
+
+def test_a_neighbour_is_let_in(runtime):
+    answer = knock(runtime, {})
+    assert answer.status == 200
+    assert answer.getheader('Mcp-Session-Id')
+
+
+@pytest.mark.parametrize(
+    'headers',
+    [
+        {'Origin': 'http://evil.example'},
+        {'Origin': 'null'},
+        {'Host': 'evil.example'},
+        {'Sec-Fetch-Site': 'cross-site'},
+    ],
+)
+def test_a_page_from_elsewhere_is_not(runtime, headers):
+    assert knock(runtime, headers).status == 403
+
+
+def test_a_wrong_token_is_not_a_missing_one(runtime):
+    answer = knock(runtime, {'Authorization': 'Bearer wrong'})
+    assert answer.status == 401
+    assert answer.getheader('WWW-Authenticate') == 'Bearer'
+
+
+def test_an_endless_body_is_refused(runtime):
+    endless = INITIALIZE | {'padding': 'x' * (17 * 1024 * 1024)}
+    assert knock(runtime, {}, body=endless).status == 413
+
+
+def test_a_session_can_be_ended_once(runtime):
+    session = knock(runtime, {}).getheader('Mcp-Session-Id')
+    headers = {'Mcp-Session-Id': session}
+    assert knock(runtime, headers, 'DELETE').status == 204
+    ping = {'jsonrpc': '2.0', 'id': 2, 'method': 'ping'}
+    assert knock(runtime, headers, body=ping).status == 404

@@ -1,0 +1,46 @@
+"""The official Inspector's command line: every tool, over both transports."""
+
+from __future__ import annotations
+
+import pytest
+
+from every_tool import NAMES, calls
+from stage import ERAS, TRANSPORTS, Inspector
+
+
+@pytest.mark.parametrize('transport', TRANSPORTS)
+def test_every_tool(runtime, transport: str):
+    inspector = Inspector(runtime, transport, 'legacy', f'inspector-{transport}')
+    listed = inspector.ask('--method', 'tools/list', '--strict')
+    assert {tool['name'] for tool in listed['tools']} == NAMES
+    for call in calls(f'inspector-{transport}'):
+        result = inspector.call(call.name, call.arguments)
+        assert not result.get('isError'), f'{call.name}: {result}'
+        assert call.check(result['structuredContent']), f'{call.name}: {result}'
+
+
+@pytest.mark.parametrize('transport', TRANSPORTS)
+def test_the_newer_era(runtime, transport: str):
+    inspector = Inspector(runtime, transport, ERAS[1], f'inspector-modern-{transport}')
+    listed = inspector.ask('--method', 'tools/list', '--strict')
+    assert {tool['name'] for tool in listed['tools']} == NAMES
+    result = inspector.call('exec', {'command': 'echo modern'})
+    assert result['structuredContent']['stdout'] == 'modern\n'
+    failed = inspector.call('exec', {'command': 'exit 1'}, may_fail=True)
+    assert failed['isError'] and failed['structuredContent']['exit_code'] == 1
+
+
+@pytest.mark.parametrize('transport', TRANSPORTS)
+def test_workspace_files_are_resources(runtime, transport: str):
+    session = f'inspector-files-{transport}'
+    inspector = Inspector(runtime, transport, 'legacy', session)
+    assert inspector.ask('--method', 'resources/list')['resources'] == []
+    inspector.call('write', {'path': '/workspace/a b.md', 'content': 'text'})
+    listed = inspector.ask('--method', 'resources/list')['resources']
+    assert [(r['uri'], r['mimeType']) for r in listed] == [
+        ('boxwood://workspace/a%20b.md', 'text/markdown')
+    ]
+    read = inspector.ask('--method', 'resources/read', '--uri', listed[0]['uri'])
+    assert read['contents'][0]['text'] == 'text'
+    templates = inspector.ask('--method', 'resources/templates/list')
+    assert templates['resourceTemplates'][0]['uriTemplate'] == 'boxwood://workspace/{+path}'
