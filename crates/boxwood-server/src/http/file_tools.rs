@@ -1,9 +1,5 @@
 //! Routes that agents' file tools are made of: text in, text out, and the search for it. Each is done
 //! in one go inside the box.
-#![expect(
-    unused_qualifications,
-    reason = "the expansion of `utoipa::path` qualifies the parameter types"
-)]
 
 use axum::response::Response;
 use boxwood_api::{
