@@ -54,7 +54,7 @@ if [ "${boxwood_plan%% *}" != ready ]; then
     # Somebody else may have built it while we waited.
     plan="$("$boxwood_python" -I -c "$boxwood_helper" plan "$boxwood_project" "$boxwood_root")" || exit 1
     [ "${plan%% *}" != ready ] || exit 0
-    echo "boxwood: building the Python environment of $boxwood_project, once" >&2
+    echo "boxwood: building the Python environment of $boxwood_project, once; call again with a larger timeout_sec if the time is not enough" >&2
     discard() {
       rm -rf "$boxwood_env"
       fail "$1"

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use boxwood_api::{MountMode, Network};
+use boxwood_api::{MountMode, Network, ProcessId};
 use serde_json::{Map, Value, json};
 
 use crate::paths::WORKSPACE;
@@ -41,6 +41,18 @@ pub struct ExecWishes {
     pub timeout_sec: Option<u64>,
     /// Instead of the session's.
     pub env: Option<BTreeMap<String, String>>,
+}
+
+/// A program that shall run in a session, in the host's words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessWishes {
+    /// Left out of the payload when not given; the session's only program needs no name.
+    pub process_id: Option<ProcessId>,
+    pub command: String,
+    pub args: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    /// The session's when left out.
+    pub cwd: Option<String>,
 }
 
 impl Workspace {
@@ -114,29 +126,28 @@ impl Workspace {
         payload
     }
 
-    /// What starts a program in it, its paths as they are in the box.
-    pub fn process_payload(
-        &self,
-        command: &str,
-        args: &[String],
-        env: &BTreeMap<String, String>,
-        cwd: Option<&str>,
-    ) -> Map<String, Value> {
-        let cwd = cwd.unwrap_or(&self.workdir);
-        let mut payload = Map::new();
+    /// What starts a program in it, its paths as they are in the box. Values of the environment stay as
+    /// they are: nobody knows which of them are paths.
+    pub fn process_payload(&self, wishes: &ProcessWishes) -> Map<String, Value> {
+        let cwd = wishes.cwd.as_deref().unwrap_or(&self.workdir);
         let (command, args, cwd) = match &self.host_path {
-            None => (command.to_owned(), args.to_vec(), cwd.to_owned()),
-            Some(host) => (
-                rewrite_command(command, host, &self.mount_path),
-                args.iter()
-                    .map(|arg| rewrite_path(arg, host, &self.mount_path))
-                    .collect(),
-                rewrite_path(cwd, host, &self.mount_path),
-            ),
+            None => (wishes.command.clone(), wishes.args.clone(), cwd.to_owned()),
+            Some(host) => {
+                let in_the_box = |path: &str| rewrite_path(path, host, &self.mount_path);
+                (
+                    rewrite_command(&wishes.command, host, &self.mount_path),
+                    wishes.args.iter().map(|arg| in_the_box(arg)).collect(),
+                    in_the_box(cwd),
+                )
+            }
         };
+        let mut payload = Map::new();
+        if let Some(process_id) = &wishes.process_id {
+            payload.insert("process_id".to_owned(), json!(process_id));
+        }
         payload.insert("command".to_owned(), json!(command));
         payload.insert("args".to_owned(), json!(args));
-        payload.insert("env".to_owned(), json!(env));
+        payload.insert("env".to_owned(), json!(wishes.env));
         payload.insert("cwd".to_owned(), json!(cwd));
         payload
     }

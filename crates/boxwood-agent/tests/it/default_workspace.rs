@@ -1,7 +1,7 @@
 use boxwood_agent::{AgentSettings, BoxSection};
 use serde_json::json;
 
-fn settings(local: serde_json::Value, base: &std::path::Path) -> AgentSettings {
+fn settings(local: &serde_json::Value, base: &std::path::Path) -> AgentSettings {
     let section: BoxSection = serde_json::from_value(json!({"local": local})).unwrap();
     section.settings(base).unwrap()
 }
@@ -9,7 +9,7 @@ fn settings(local: serde_json::Value, base: &std::path::Path) -> AgentSettings {
 #[test]
 fn the_default_workspace_is_made_below_an_allowed_root() {
     let place = tempfile::tempdir().unwrap();
-    let settings = settings(json!({"host_root": "boxes"}), place.path());
+    let settings = settings(&json!({"host_root": "boxes"}), place.path());
     settings.prepare_default_workspace().unwrap();
     assert!(place.path().join("boxes/default").is_dir());
     settings.prepare_default_workspace().unwrap();
@@ -19,8 +19,8 @@ fn the_default_workspace_is_made_below_an_allowed_root() {
 fn a_default_workspace_elsewhere_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path().canonicalize().unwrap();
-    let message = |local| {
-        settings(local, &root)
+    let message = |local: serde_json::Value| {
+        settings(&local, &root)
             .prepare_default_workspace()
             .unwrap_err()
             .to_string()

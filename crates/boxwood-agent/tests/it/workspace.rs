@@ -3,9 +3,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use boxwood_agent::workspace::{
-    ExecWishes, Workspace, infer_host_path, rewrite_command, rewrite_path, unwrap_venv,
+    ExecWishes, ProcessWishes, Workspace, infer_host_path, rewrite_command, rewrite_path,
+    unwrap_venv,
 };
-use boxwood_api::{MountMode, Network};
+use boxwood_api::{MountMode, Network, ProcessId};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -272,37 +273,34 @@ fn a_process_payload_has_the_paths_of_the_box() {
     let project = Project::new();
     let mut workspace = Workspace::new("mcp-shared");
     workspace.host_path = Some(project.root.clone());
-    let args = [
-        project.path("src/server.py"),
-        "--port".to_owned(),
-        "5".to_owned(),
-    ];
-    let env = variables(&[("HOME_OF", &project.path("src"))]);
+    let mut wishes = ProcessWishes {
+        process_id: Some(ProcessId::default()),
+        command: project.path(".venv/bin/python"),
+        args: strings(&[&project.path("src/server.py"), "--port", "5"]),
+        env: variables(&[("SOURCES", &project.path("src"))]),
+        cwd: Some(project.path("src")),
+    };
     assert_eq!(
-        Value::Object(workspace.process_payload(
-            &project.path(".venv/bin/python"),
-            &args,
-            &env,
-            Some(&project.path("src")),
-        )),
+        Value::Object(workspace.process_payload(&wishes)),
         json!({
+            "process_id": "default",
             "command": "python",
             "args": ["/workspace/src/server.py", "--port", "5"],
-            // Values may be anything; nobody knows which are paths.
-            "env": {"HOME_OF": project.path("src")},
+            "env": {"SOURCES": project.path("src")},
             "cwd": "/workspace/src",
         })
     );
     workspace.host_path = None;
-    let untouched = workspace.process_payload(
-        "/p/.venv/bin/python",
-        &strings(&["/p/a"]),
-        &BTreeMap::new(),
-        None,
-    );
+    wishes.process_id = None;
+    wishes.cwd = None;
     assert_eq!(
-        Value::Object(untouched),
-        json!({"command": "/p/.venv/bin/python", "args": ["/p/a"], "env": {}, "cwd": "/workspace"})
+        Value::Object(workspace.process_payload(&wishes)),
+        json!({
+            "command": project.path(".venv/bin/python"),
+            "args": [project.path("src/server.py"), "--port", "5"],
+            "env": {"SOURCES": project.path("src")},
+            "cwd": "/workspace",
+        })
     );
 }
 
@@ -312,12 +310,12 @@ proptest! {
         let host = Path::new("/nowhere/project");
         let path = format!("/nowhere/project{tail}");
         let found = rewrite_path(&path, host, "/workspace");
-        if found != path {
-            prop_assert!(found == "/workspace" || found.starts_with("/workspace/"));
-            prop_assert!(found.split('/').all(|name| name != ".." && name != "."));
-        } else {
+        if found == path {
             // Only what climbed out stays.
             prop_assert!(tail.contains(".."));
+        } else {
+            prop_assert!(found == "/workspace" || found.starts_with("/workspace/"));
+            prop_assert!(found.split('/').all(|name| name != ".." && name != "."));
         }
     }
 }
