@@ -21,7 +21,7 @@ const NEEDLES: usize = 100;
 const AT_MOST: f64 = 0.05;
 
 /// A part of the tree: modules of fifty files, each of sixty lines.
-const MAKE: &str = r#"
+const MAKE: &str = r"
 import os, random
 random.seed(7)
 words = 'def return import class self value index table frame error config session result'.split()
@@ -34,7 +34,7 @@ for number in range(FROM, TO):
         file.write(texts[number % 64])
         if number % 1000 == 7:
             file.write('needle_in_the_hay = 42\n')
-"#;
+";
 
 const COMMON: &str = r"
 import json, re

@@ -109,7 +109,7 @@ impl<'a> Lines<'a> {
 
     /// Behind the last line end there is one more place, on no line.
     fn at(&self, place: usize) -> usize {
-        if place == self.bytes.len() && !self.bytes.last().is_some_and(|&last| last != b'\n') {
+        if place == self.bytes.len() && self.bytes.last().is_none_or(|&last| last == b'\n') {
             return self.count();
         }
         self.starts.partition_point(|&start| start <= place).max(1) - 1

@@ -254,16 +254,15 @@ impl<V: Visit> Walk<V> {
             chain,
         } = directory;
         let path = self.root.join(&below);
-        let opened = match opened {
-            Some(opened) => opened,
-            None => {
-                let flags = CALMLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-                match rustix::fs::open(&path, flags, Mode::empty()) {
-                    Ok(opened) => opened,
-                    // Gone, or not ours to read.
-                    Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return,
-                    Err(_) => return self.leash.leave_out(),
-                }
+        let opened = if let Some(opened) = opened {
+            opened
+        } else {
+            let flags = CALMLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+            match rustix::fs::open(&path, flags, Mode::empty()) {
+                Ok(opened) => opened,
+                // Gone, or not ours to read.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return,
+                Err(_) => return self.leash.leave_out(),
             }
         };
         if is_kernels(&opened).unwrap_or(true) {
