@@ -384,7 +384,7 @@ async fn tools_have_the_rights_of_a_command(bench: &Bench) -> anyhow::Result<()>
             )),
         "{owner:?} {uid:?} {gid:?}"
     );
-    let kernels = refusal(&held, FileTool::Read(of("/proc/1/status"))).await?;
+    let kernels = refusal(&held, FileTool::Read(of("/proc/self/status"))).await?;
     ensure!(kernels.0 == FileFault::NotAFile, "{kernels:?}");
     // Only root may write beside the programs; a tool is not root.
     let write = WriteTextRequest {
