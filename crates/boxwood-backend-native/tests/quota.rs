@@ -451,8 +451,8 @@ async fn a_quiet_box_costs_nearly_nothing(house: &House) -> anyhow::Result<()> {
             "quota {quota_mb} MiB: {} us of processor time in 3 s",
             nanos / 1000
         );
-        // A hundredth of a processor, on a machine that may be busy with other things.
-        ensure!(nanos < 30_000_000, "{nanos} ns in 3 s");
+        // Fiftieths of a processor would be too much even for a build without optimisation.
+        ensure!(nanos < 60_000_000, "{nanos} ns in 3 s");
         house
             .sessions
             .delete(&SessionId::new(&session)?, "over")

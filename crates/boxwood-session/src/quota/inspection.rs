@@ -14,6 +14,7 @@ use super::place::{NEVER, Place};
 use super::rule::Look;
 use super::system::{Member, System};
 use super::walk::WalkError;
+use crate::activity::lock;
 use crate::freeze::Held;
 use crate::leash::kill_later;
 use crate::session::Session;
@@ -37,15 +38,16 @@ pub(super) async fn inspect(system: Arc<System>, place: Arc<Place>, why: Look) {
         Look::Due | Look::Again(_) => Vec::new(),
     };
     let mut measuring = std::pin::pin!(place.measure(&sessions, NEVER));
+    let judged = |used| judge(&place, &members, used);
     let Ok(measured) = timeout(HOLD_AT_MOST, measuring.as_mut()).await else {
         release(held).await;
-        return judge(&members, measuring.await.map(|measured| measured.used)).await;
+        return judged(measuring.await.map(|measured| measured.used)).await;
     };
-    judge(&members, measured.map(|measured| measured.used)).await;
+    judged(measured.map(|measured| measured.used)).await;
     release(held).await;
 }
 
-async fn judge(members: &[Member], used: Result<u64, WalkError>) {
+async fn judge(place: &Place, members: &[Member], used: Result<u64, WalkError>) {
     let over = |limit: u64| match &used {
         Ok(used) => *used > limit,
         Err(WalkError::TooDeep | WalkError::TooMany) => true,
@@ -63,6 +65,9 @@ async fn judge(members: &[Member], used: Result<u64, WalkError>) {
             );
             stop(&member.session).await;
         }
+    }
+    if used.is_ok() {
+        lock(&place.account).judge();
     }
 }
 

@@ -46,6 +46,8 @@ pub(super) struct Account {
     lost: u64,
     /// Of `lost`, before the measure that is under way began.
     lost_before: Option<u64>,
+    /// What it held when those who are over were last stopped, and nothing less since.
+    judged: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +93,12 @@ impl Account {
         let before = self.lost_before.take().unwrap_or(0);
         self.lost = self.lost.saturating_sub(before);
         self.last = Some(Measure { used, at, took });
+        self.judged = self.judged.min(used);
+    }
+
+    /// Whoever is over was stopped: there is nothing more to do until it grows again.
+    pub(super) fn judge(&mut self) {
+        self.judged = self.last.map_or(0, |last| last.used);
     }
 
     /// It came to nothing, so everything that is lost since the one before still counts.
@@ -131,6 +139,7 @@ impl Account {
         };
         let slack = slack(limit);
         // A little over is not worth a look: who stays there is told when a command begins or ends.
+        let limit = limit.max(self.judged);
         if at_most > limit.saturating_add(slack / 4) {
             return Look::Close;
         }
@@ -202,6 +211,27 @@ mod tests {
         assert!(!unsure(&account, Doubt::Usual));
         account.saw(905 * MIB);
         assert!(unsure(&account, Doubt::Usual), "too close");
+    }
+
+    #[test]
+    fn what_was_judged_is_judged_again_only_when_it_grows() {
+        let mut account = measured(120 * MIB, 1000 * MIB);
+        let look = |account: &Account| account.look(100 * MIB, Instant::now());
+        assert_eq!(look(&account), Look::Close);
+        account.judge();
+        assert!(matches!(look(&account), Look::Again(_)));
+        account.saw(980 * MIB);
+        assert_eq!(look(&account), Look::Close, "it grows");
+        // Who measures meanwhile, to refuse a command, changes nothing in that.
+        account.begin_measure();
+        account.end_measure(140 * MIB, Instant::now(), Duration::ZERO);
+        assert_eq!(look(&account), Look::Close);
+        account.judge();
+        // Made smaller, it has no more than anybody else.
+        account.begin_measure();
+        account.end_measure(50 * MIB, Instant::now(), Duration::ZERO);
+        account.saw(900 * MIB);
+        assert_eq!(look(&account), Look::Close);
     }
 
     #[test]
