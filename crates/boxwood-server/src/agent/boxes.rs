@@ -76,12 +76,16 @@ impl DaemonBoxes {
             path: path.to_owned(),
             how: OpenFor::Read,
         };
-        let file = match self.file(id, call).await? {
-            FileAnswer::Opened { file, .. } => file,
+        let (file, size) = match self.file(id, call).await? {
+            FileAnswer::Opened { file, entry } => (file, entry.size),
             other => return Err(unexpected_answer("open", &other)),
         };
+        let length = size.saturating_sub(from).min(most).min(MOST_READ);
+        if length == 0 {
+            return Ok(Bytes::new());
+        }
         let reading = tokio::task::spawn_blocking(move || {
-            let mut buffer = vec![0; usize::try_from(most.min(MOST_READ)).unwrap_or(usize::MAX)];
+            let mut buffer = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
             let mut filled = 0;
             while filled < buffer.len() {
                 match file.read_at(&mut buffer[filled..], from + filled as u64)? {

@@ -84,8 +84,8 @@ fn call() {
 
     Options:
           --query <JSON>
-              The conversation, as a JSON object with `query_id`, `launcher_type`, `launcher_id`, `sender_id`,
-              `variables` and `pipeline`, each of which may be left out
+              The conversation, as a JSON object with `query_id`, `launcher_type`, `launcher_id`,
+              `sender_id`, `variables` and `pipeline`, each of which may be left out
 
               [default: {}]
 
@@ -96,7 +96,7 @@ fn call() {
       boxwood tool call exec '{"command": "make test", "timeout_sec": 60}'
       boxwood tool call write '{"path": "/workspace/a.txt", "content": "hello"}'
       boxwood tool call exec - < arguments.json
-      boxwood tool call exec '{"command": "pwd"}' --query '{"launcher_type": "group", "launcher_id": "room-1"}'
+      boxwood tool call exec '{"command": "pwd"}' --query '{"launcher_id": "room-1"}'
       boxwood tool call exec '{"command": "pwd"}' -o json | jq -r .result.stdout
     "#);
 }

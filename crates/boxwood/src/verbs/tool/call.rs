@@ -17,7 +17,7 @@ Examples:
   boxwood tool call exec '{\"command\": \"make test\", \"timeout_sec\": 60}'
   boxwood tool call write '{\"path\": \"/workspace/a.txt\", \"content\": \"hello\"}'
   boxwood tool call exec - < arguments.json
-  boxwood tool call exec '{\"command\": \"pwd\"}' --query '{\"launcher_type\": \"group\", \"launcher_id\": \"room-1\"}'
+  boxwood tool call exec '{\"command\": \"pwd\"}' --query '{\"launcher_id\": \"room-1\"}'
   boxwood tool call exec '{\"command\": \"pwd\"}' -o json | jq -r .result.stdout";
 
 /// Call a tool
