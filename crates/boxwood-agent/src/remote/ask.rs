@@ -16,6 +16,9 @@ const MOST_TRIES: u32 = 4;
 /// Before a request is sent again over a connection that seems to be there.
 const BREATH: Duration = Duration::from_millis(100);
 
+/// A runtime that has not answered for so long is looked at.
+const UNANSWERED: Duration = Duration::from_secs(5);
+
 /// Whether a request may be carried out twice.
 #[derive(Clone, Copy)]
 pub(super) enum Repeat {
@@ -57,7 +60,7 @@ impl Remote {
             tries += 1;
             let broken = async {
                 match repeat {
-                    Repeat::Always => self.reach.broken(line.generation).await,
+                    Repeat::Always => self.broken(line.generation).await,
                     // An answer may still come, and nobody else has it.
                     Repeat::Unsent(_) => std::future::pending().await,
                 }
@@ -76,11 +79,32 @@ impl Remote {
             if !error.is_of_connection() || !self.reach.is_kept() || tries >= MOST_TRIES {
                 return Err(failure::of(error));
             }
-            line = self.reach.next_line(deadline).await?;
+            line = if matches!(error, ClientError::Unreachable { .. }) {
+                // Nothing has begun, so this is a call to a runtime that is not there.
+                self.reach.suspect().await;
+                self.reach.line(deadline).await?
+            } else {
+                self.reach.next_line(deadline).await?
+            };
             if let (ClientError::Lost { .. }, Repeat::Unsent(what)) = (&error, repeat) {
                 return Err(failure::in_doubt(what));
             }
             sleep(BREATH * tries).await;
+        }
+    }
+}
+
+impl Remote {
+    /// Waits until the connection is known to be lost, and asks whether it is when that takes long.
+    async fn broken(&self, generation: u64) {
+        let asking = async {
+            sleep(UNANSWERED).await;
+            self.reach.suspect().await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = self.reach.broken(generation) => {}
+            () = asking => {}
         }
     }
 }

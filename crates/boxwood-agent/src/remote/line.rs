@@ -54,6 +54,13 @@ impl Reach {
         line_of(&link)
     }
 
+    /// Has the runtime looked at, and waits until it is known whether it is there.
+    pub(super) async fn suspect(&self) {
+        if let Self::Kept(connector) = self {
+            connector.suspect().await;
+        }
+    }
+
     /// The connection after the one that failed. Where the runtime turns out to be there, that is the
     /// same one.
     pub(super) async fn next_line(&self, deadline: Instant) -> Answer<Line> {

@@ -106,6 +106,43 @@ async fn a_runtime_that_stands_still_does_not_hold_a_call_beyond_its_deadline() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_first_call_after_a_loss_that_nobody_noticed_is_refused_at_once() {
+    let _clock = Clock::hold();
+    let mut fake = Fake::start().await;
+    let connector = Connector::remote(fake.endpoint(), None);
+    connector.settled().await;
+    fake.vanish().await;
+    settle().await;
+    assert!(is_available(&connector), "nobody has looked yet");
+    let begin = Instant::now();
+    let error = connector.boxes().sessions().await.expect_err("refused");
+    assert_eq!(error.message, "Disconnected from Box runtime");
+    assert!(!error.reached);
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_an_answer_makes_the_connector_look() {
+    let clock = Clock::hold();
+    let fake = Fake::start().await;
+    let connector = Connector::remote(fake.endpoint(), None);
+    connector.settled().await;
+    fake.feel(Mood::StandsStill);
+    let boxes = connector.boxes().with_deadlines(Deadlines {
+        question: 60 * SECOND,
+        ..Deadlines::default()
+    });
+    let call = tokio::spawn(async move { boxes.sessions().await });
+    until("the request", || asked(&fake, "/v1/sessions") == 1).await;
+    let lost = || !is_available(&connector);
+    clock.advance_until("the loss", 11 * SECOND, lost).await;
+    fake.feel(Mood::Answers);
+    clock.advance(4 * SECOND).await;
+    until("the answer", || call.is_finished()).await;
+    assert_eq!(call.await.expect("no panic"), Ok(Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_change_whose_answer_was_lost_is_not_made_twice() {
     let clock = Clock::hold();
     let fake = Fake::start().await;
