@@ -24,7 +24,7 @@ use boxwood_session::{Backends, Replace, SessionError, Sessions, Settings, Shutd
 use libtest_mimic::Trial;
 
 const MIB: u64 = 1024 * 1024;
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_mins(1);
 
 type Work = for<'a> fn(&'a House) -> BoxFuture<'a, anyhow::Result<()>>;
 
