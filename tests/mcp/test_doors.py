@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 
 import pytest
+
+from harness import daemon
 
 INITIALIZE = {
     'jsonrpc': '2.0',
@@ -69,3 +72,22 @@ def test_a_session_can_be_ended_once(runtime):
     assert knock(runtime, headers, 'DELETE').status == 204
     ping = {'jsonrpc': '2.0', 'id': 2, 'method': 'ping'}
     assert knock(runtime, headers, body=ping).status == 404
+
+
+def test_a_client_that_waits_does_not_hold_up_a_daemon_that_stops(tmp_path):
+    leaving = daemon.Daemon(tmp_path)
+    try:
+        session = knock(leaving, {}).getheader('Mcp-Session-Id')
+        host, port = leaving.address.rsplit(':', 1)
+        waiting = http.client.HTTPConnection(host, int(port), timeout=30)
+        headers = {'Accept': 'text/event-stream', 'Mcp-Session-Id': session}
+        waiting.request('GET', '/mcp', headers=headers)
+        stream = waiting.getresponse()
+        assert stream.status == 200 and stream.readline()
+        started = time.monotonic()
+        leaving.stop()
+        assert time.monotonic() - started < 5
+        stream.read()
+        waiting.close()
+    finally:
+        leaving.kill()
