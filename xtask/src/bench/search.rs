@@ -20,12 +20,12 @@ const NEEDLES: usize = 100;
 /// Twenty times as fast.
 const AT_MOST: f64 = 0.05;
 
-/// A part of the tree: modules of fifty files, each of sixty lines.
+/// A part of the tree: modules of fifty files, each of two hundred lines.
 const MAKE: &str = r"
 import os, random
 random.seed(7)
 words = 'def return import class self value index table frame error config session result'.split()
-texts = [''.join('    ' + ' '.join(random.choice(words) for _ in range(6)) + '\n' for _ in range(60)) for _ in range(64)]
+texts = [''.join('    ' + ' '.join(random.choice(words) for _ in range(5)) + '\n' for _ in range(200)) for _ in range(64)]
 for number in range(FROM, TO):
     module = number // 50
     place = f'/workspace/tree/package{module // 100:02}/module{module % 100:02}'

@@ -82,7 +82,8 @@ pub(super) fn walk<V: Visit>(
         leash: Arc::clone(leash),
         visit: Arc::clone(visit),
         queue: Mutex::default(),
-        changed: Condvar::new(),
+        more: Condvar::new(),
+        done: Condvar::new(),
     });
     walk.push(Work::Directory(Directory {
         below: PathBuf::new(),
@@ -145,6 +146,7 @@ struct Queue {
     bytes: usize,
     batches: usize,
     working: usize,
+    idle: usize,
     over: bool,
 }
 
@@ -154,7 +156,10 @@ struct Walk<V: Visit> {
     leash: Arc<Leash>,
     visit: Arc<V>,
     queue: Mutex<Queue>,
-    changed: Condvar,
+    /// For threads that have nothing to do.
+    more: Condvar,
+    /// For the one that waits for all of them.
+    done: Condvar,
 }
 
 impl<V: Visit> Walk<V> {
@@ -176,7 +181,9 @@ impl<V: Visit> Walk<V> {
             Work::Batch(_) => queue.batches += 1,
         }
         queue.work.push(work);
-        self.changed.notify_one();
+        if queue.idle > 0 {
+            self.more.notify_one();
+        }
     }
 
     fn next(&self) -> Option<Work> {
@@ -198,14 +205,17 @@ impl<V: Visit> Walk<V> {
             if queue.working == 0 {
                 break;
             }
+            queue.idle += 1;
             queue = self
-                .changed
+                .more
                 .wait_timeout(queue, LOOK)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
+            queue.idle -= 1;
         }
         queue.over = true;
-        self.changed.notify_all();
+        self.more.notify_all();
+        self.done.notify_all();
         None
     }
 
@@ -219,8 +229,8 @@ impl<V: Visit> Walk<V> {
             }
             let mut queue = self.queue();
             queue.working -= 1;
-            if queue.working == 0 && queue.work.is_empty() {
-                self.changed.notify_all();
+            if queue.working == 0 && queue.over {
+                self.done.notify_all();
             }
         }
     }
@@ -235,7 +245,7 @@ impl<V: Visit> Walk<V> {
                 break;
             }
             queue = self
-                .changed
+                .done
                 .wait_timeout(queue, LOOK)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
