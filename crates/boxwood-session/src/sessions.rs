@@ -357,6 +357,13 @@ impl Sessions {
             })
     }
 
+    /// Whether the session's workspace may still grow. For whoever writes to a file of it for a while:
+    /// the file was judged when it was opened.
+    pub async fn check_room(&self, id: &SessionId) -> Result<(), SessionError> {
+        let lease = self.registry.existing(self.handle(id)).await?;
+        quota::before(&lease.session).await
+    }
+
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.registry.events.subscribe()
     }

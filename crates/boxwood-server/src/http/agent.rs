@@ -11,9 +11,12 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use boxwood_agent::{NoProgress, ToolError};
 use boxwood_api::{
-    AgentErrorRecord, AgentGuidance, AgentQuery, AgentStatus, CreateSkillRequest, ErrorBody,
-    ErrorCode, RegisterSkillRequest, SkillDetail, ToolAnswer, ToolCall, ToolList,
+    AgentErrorRecord, AgentGuidance, AgentQuery, AgentState, AgentStatus, CreateSkillRequest,
+    ErrorBody, ErrorCode, ErrorDetail, RegisterSkillRequest, SkillDetail, ToolAnswer, ToolCall,
+    ToolList,
 };
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::error::{ApiError, ApiResult};
 use super::files::inside;
@@ -37,7 +40,7 @@ pub(super) async fn tools(State(app): State<Arc<App>>) -> Response {
         (status = 400, body = ErrorBody, description = "The arguments break a rule"),
         (status = 404, body = ErrorBody, description = "No such tool"),
         (status = 409, body = ErrorBody, description = "The session exists with other settings"),
-        (status = 503, body = ErrorBody, description = "The agent is off, or its boxes cannot be had now")))]
+        (status = 503, body = UnavailableBody, description = "The agent is off, or its boxes cannot be had now")))]
 pub(super) async fn call(
     State(app): State<Arc<App>>,
     Named(name): Named,
@@ -45,7 +48,10 @@ pub(super) async fn call(
 ) -> ApiResult<Response> {
     let started = Instant::now();
     // A caller that leaves takes its command along: dropping the call kills it.
-    let answer = app.agent.call(&name, call, &NoProgress).await?;
+    let answer = match app.agent.call(&name, call, &NoProgress).await {
+        Err(error) if error.state.is_some() => return Ok(unavailable(error)),
+        outcome => outcome?,
+    };
     if name == "exec" {
         app.metrics.exec(started.elapsed());
     }
@@ -104,15 +110,38 @@ pub(super) async fn register_skill(
     Ok(json::created(&within(PATIENCE, work).await?))
 }
 
+/// Why no tool can be used now, whatever the arguments.
+#[derive(Serialize, ToSchema)]
+pub(super) struct UnavailableBody {
+    error: UnavailableDetail,
+}
+
+#[derive(Serialize, ToSchema)]
+struct UnavailableDetail {
+    #[serde(flatten)]
+    error: ErrorDetail,
+    /// Which of the three reasons it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<AgentState>,
+}
+
+fn unavailable(error: ToolError) -> Response {
+    let detail = UnavailableDetail {
+        error: ErrorDetail {
+            code: ErrorCode::BackendUnavailable,
+            message: error.message,
+            hint: error.hint,
+        },
+        state: error.state,
+    };
+    let body = UnavailableBody { error: detail };
+    json::answer(StatusCode::SERVICE_UNAVAILABLE, &body)
+}
+
 /// A refusal of the agent is told like any other.
 impl From<ToolError> for ApiError {
     fn from(error: ToolError) -> Self {
-        let told = match error.state {
-            // Whatever the agent calls it: nothing about the request would change the answer.
-            Some(_) => Self::new(ErrorCode::BackendUnavailable, error.message)
-                .status(StatusCode::SERVICE_UNAVAILABLE),
-            None => Self::new(error.code, error.message),
-        };
+        let told = Self::new(error.code, error.message);
         match error.hint {
             Some(hint) => told.hint(hint),
             None => told,

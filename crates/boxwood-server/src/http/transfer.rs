@@ -25,12 +25,12 @@ use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWriteExt as _};
 use utoipa::IntoParams;
 
-use super::App;
 use super::error::{ApiError, ApiResult};
 use super::files::{entry, inside, unexpected};
 use super::ids::{InSession, Params};
 use super::json;
 use super::range::{Wanted, wanted};
+use super::{App, PATIENCE, within};
 use crate::load::Weight;
 
 /// One read of a file, and so the most of it that is in memory at a time.
@@ -38,6 +38,10 @@ const PIECE: u64 = 256 * 1024;
 
 /// What an upload has in memory between the socket and the file.
 const IN_TRANSIT: usize = 512 * 1024;
+
+/// So much of an upload is written before the workspace's quota is asked again: the daemon writes here,
+/// and nobody stops it as boxes are stopped.
+const JUDGED_EVERY: usize = 8 * 1024 * 1024;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -176,7 +180,7 @@ pub(super) async fn upload(
     Weight::of(&request, app.sessions.budget()).take(IN_TRANSIT)?;
     let mode = params.mode.as_deref().map(octal).transpose()?;
     let (file, landing) = Landing::begin(&session, &path, params.parents, mode).await?;
-    receive(request.into_body(), file, app.body_timeout()).await?;
+    receive(&session, request.into_body(), file, app.body_timeout()).await?;
     landing.end(&session, &path).await?;
     let entry = entry(&session, path, false).await?;
     Ok(json::created(&entry))
@@ -280,7 +284,8 @@ impl Drop for Cleanup {
     }
 }
 
-async fn receive(body: Body, file: File, idle: Duration) -> ApiResult<()> {
+async fn receive(session: &InSession, body: Body, file: File, idle: Duration) -> ApiResult<()> {
+    let mut unjudged = 0;
     let mut file = tokio::fs::File::from_std(file);
     let mut stream = body.into_data_stream();
     loop {
@@ -295,6 +300,12 @@ async fn receive(body: Body, file: File, idle: Duration) -> ApiResult<()> {
         file.write_all(&piece)
             .await
             .map_err(|error| write_failed(&error))?;
+        unjudged += piece.len();
+        if unjudged >= JUDGED_EVERY {
+            unjudged = 0;
+            file.flush().await.map_err(|error| write_failed(&error))?;
+            within(PATIENCE, session.sessions.check_room(&session.id)).await?;
+        }
     }
     file.flush().await.map_err(|error| write_failed(&error))
 }

@@ -202,6 +202,7 @@ async fn an_agent_that_is_off_refuses_everything_the_same_way() {
         let told = call(&api, tool, json!({"path": "/workspace/a"}), person("a")).await;
         refused(&told, 503, "backend_unavailable");
         assert_eq!(told.1["error"]["message"], words);
+        assert_eq!(told.1["error"]["state"], "disabled");
         let hint = told.1["error"]["hint"].as_str().expect("a hint");
         assert!(hint.contains("box.enabled"), "{hint}");
     }
@@ -246,6 +247,7 @@ async fn a_broken_backend_is_told_apart_and_its_end_is_noticed() {
     let told = call(&api, "exec", json!({"command": "true"}), person("new")).await;
     refused(&told, 503, "backend_unavailable");
     assert_eq!(told.1["error"]["message"], list["unavailable"]["reason"]);
+    assert_eq!(told.1["error"]["state"], "backend_unusable");
 
     api.backend.mend();
     // A bad look is believed for a few seconds.

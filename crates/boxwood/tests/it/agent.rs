@@ -256,6 +256,16 @@ fn a_full_workspace_is_refused_and_a_growing_one_is_stopped() {
     let used = fs::metadata(home.path().join("default/big")).map_or(0, |data| data.len());
     assert!(used <= (8 + 64) << 20, "{used}");
 
+    // Nor does an upload get around it.
+    fs::remove_file(home.path().join("default/big")).expect("removed");
+    let upload = tempfile::NamedTempFile::new().expect("a file");
+    upload.as_file().set_len(300 << 20).expect("long");
+    let from = upload.path().to_str().expect("UTF-8");
+    let said = daemon.run(&["cp", from, "person_a:/workspace/up"]);
+    assert_eq!(said.code, Some(1), "{}", said.all());
+    assert!(said.stderr.contains("workspace quota"), "{}", said.stderr);
+    assert!(!home.path().join("default/up").exists());
+
     let file = fs::File::create(home.path().join("default/more")).expect("made");
     std::io::Write::write_all(&mut &file, &vec![1; 9 << 20]).expect("written");
     let told = tool(&daemon, "exec", &json!({"command": "true"}));
