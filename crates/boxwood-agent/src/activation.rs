@@ -4,13 +4,18 @@
 //! Never here: whether a skill exists, or may be seen.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use boxwood_api::{AgentQuery, SessionId};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 /// So many conversations are remembered; the oldest are forgotten first.
 const MOST: usize = 1024;
+
+/// In bytes. A longer one is remembered by its digest.
+const LONGEST_QUERY_ID: usize = 256;
 
 /// The query within its session, or the session alone where the platform does not number queries.
 type Key = (SessionId, Option<String>);
@@ -81,11 +86,21 @@ fn named(value: Option<&Value>) -> Option<BTreeSet<String>> {
 
 /// A query's number as text, where it has one.
 pub(crate) fn query_id(query: &AgentQuery) -> Option<String> {
-    match query.query_id.as_ref()? {
-        Value::Null => None,
-        Value::String(text) => Some(text.clone()),
-        other => Some(other.to_string()),
-    }
+    let text = match query.query_id.as_ref()? {
+        Value::Null => return None,
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    Some(if text.len() <= LONGEST_QUERY_ID {
+        text
+    } else {
+        let digest = Sha256::digest(text.as_bytes());
+        let hex: String = digest.iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
+        format!("sha256:{hex}")
+    })
 }
 
 fn key(session: &SessionId, query: &AgentQuery) -> Key {
@@ -116,6 +131,14 @@ mod tests {
         assert!(activations.of(&session("person_a"), &later).is_empty());
         // Another platform may count from one as well.
         assert!(activations.of(&session("person_b"), &first).is_empty());
+    }
+
+    #[test]
+    fn a_long_query_id_is_remembered_by_its_digest() {
+        let long = query(json!({"query_id": "x".repeat(1 << 20)}));
+        assert_eq!(query_id(&long).expect("one").len(), 71);
+        let other = query(json!({"query_id": format!("{}y", "x".repeat(1 << 20))}));
+        assert_ne!(query_id(&long), query_id(&other));
     }
 
     #[test]

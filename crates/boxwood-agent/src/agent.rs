@@ -38,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) settings: AgentSettings,
     pub(crate) activations: Activations,
     pub(crate) kept: crate::kept_output::Numbers,
+    pub(crate) holding: crate::collected::Holding,
     errors: ErrorRing,
 }
 
@@ -64,6 +65,7 @@ impl Agent {
                 settings,
                 activations: Activations::default(),
                 kept: crate::kept_output::Numbers::default(),
+                holding: crate::collected::Holding::default(),
                 errors: ErrorRing::default(),
             }),
         }

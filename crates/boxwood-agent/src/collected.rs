@@ -5,6 +5,8 @@
 //! command writes.
 
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::{SpooledData, SpooledTempFile};
 
@@ -13,6 +15,37 @@ use crate::truncate::{Truncated, truncate_ends};
 
 /// So much of a stream is kept beyond what is shown.
 pub(crate) const MOST_KEPT_BYTES: u64 = 16 * 1024 * 1024;
+
+/// So much of all streams of all calls is held here at a time, on its way into boxes.
+const MOST_HELD_BYTES: u64 = 512 * 1024 * 1024;
+
+/// What all calls of one agent hold together.
+#[derive(Clone, Default)]
+pub(crate) struct Holding(Arc<AtomicU64>);
+
+/// One stream's part of it; given back when dropped.
+pub(crate) struct Share {
+    all: Holding,
+    bytes: u64,
+}
+
+impl Share {
+    fn grow(&mut self, bytes: u64) -> bool {
+        let all = &self.all.0;
+        if all.fetch_add(bytes, Ordering::Relaxed) + bytes > MOST_HELD_BYTES {
+            all.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        self.bytes += bytes;
+        true
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 /// A stream that is no longer than this never touches a disk.
 const IN_MEMORY_BYTES: usize = 64 * 1024;
@@ -36,7 +69,7 @@ pub(crate) struct Collected {
 enum Whole {
     Kept {
         file: SpooledTempFile,
-        bytes: u64,
+        share: Share,
     },
     /// There is no place for it here.
     Lost {
@@ -48,6 +81,8 @@ enum Whole {
 pub(crate) enum Kept {
     File {
         content: Content,
+        /// To be held until the content is in the box.
+        share: Share,
         /// Whether it had more than is kept.
         cut: bool,
         bytes: u64,
@@ -58,7 +93,7 @@ pub(crate) enum Kept {
 }
 
 impl Collected {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, holding: &Holding) -> Self {
         Self {
             limit,
             decoder: Decoder::default(),
@@ -68,7 +103,10 @@ impl Collected {
             bytes: 0,
             whole: Whole::Kept {
                 file: SpooledTempFile::new(IN_MEMORY_BYTES),
-                bytes: 0,
+                share: Share {
+                    all: holding.clone(),
+                    bytes: 0,
+                },
             },
         }
     }
@@ -114,25 +152,24 @@ impl Collected {
 
     /// Writes go to memory or to the page cache, a few pages at a time, so no thread is set aside.
     fn keep(&mut self, bytes: &[u8]) {
-        let Whole::Kept { file, bytes: kept } = &mut self.whole else {
+        let Whole::Kept { file, share } = &mut self.whole else {
             return;
         };
-        let room = usize::try_from(MOST_KEPT_BYTES - *kept).unwrap_or(usize::MAX);
+        let room = usize::try_from(MOST_KEPT_BYTES - share.bytes).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
-        match file.write_all(bytes) {
-            Ok(()) => *kept += bytes.len() as u64,
-            Err(error) => {
-                self.whole = Whole::Lost {
-                    why: error.to_string(),
-                }
-            }
+        if !share.grow(bytes.len() as u64) {
+            let why = "other commands write too much at this moment".to_owned();
+            self.whole = Whole::Lost { why };
+        } else if let Err(error) = file.write_all(bytes) {
+            let why = error.to_string();
+            self.whole = Whole::Lost { why };
         }
     }
 }
 
 fn kept(whole: Whole, total: u64) -> Kept {
-    let (file, bytes) = match whole {
-        Whole::Kept { file, bytes } => (file, bytes),
+    let (file, share) = match whole {
+        Whole::Kept { file, share } => (file, share),
         Whole::Lost { why } => return Kept::Lost { why },
     };
     let content: std::io::Result<Content> = match file.into_inner() {
@@ -145,8 +182,9 @@ fn kept(whole: Whole, total: u64) -> Kept {
     match content {
         Ok(content) => Kept::File {
             content,
-            cut: bytes < total,
-            bytes,
+            cut: share.bytes < total,
+            bytes: share.bytes,
+            share,
         },
         Err(error) => Kept::Lost {
             why: error.to_string(),
@@ -218,7 +256,7 @@ mod tests {
     use crate::truncate::truncate;
 
     fn collected(pieces: &[Vec<u8>], limit: usize) -> (String, Truncated, Option<Kept>) {
-        let mut stream = Collected::new(limit);
+        let mut stream = Collected::new(limit, &Holding::default());
         let told = pieces.iter().map(|piece| stream.take(piece)).collect();
         let (shown, kept) = stream.finish();
         (told, shown, kept)
@@ -229,6 +267,7 @@ mod tests {
             mut content,
             cut,
             bytes,
+            ..
         }) = kept
         else {
             panic!("nothing was kept");
@@ -237,6 +276,21 @@ mod tests {
         content.read_to_end(&mut read).await.expect("readable");
         assert_eq!(read.len() as u64, bytes);
         (read, cut)
+    }
+
+    #[test]
+    fn all_streams_together_hold_no_more_than_is_allowed() {
+        let holding = Holding::default();
+        let mut first = Collected::new(10, &holding);
+        first.take(&[b'x'; 1000]);
+        holding
+            .0
+            .fetch_add(MOST_HELD_BYTES - 1500, Ordering::Relaxed);
+        let mut second = Collected::new(10, &holding);
+        second.take(&[b'y'; 1000]);
+        assert!(matches!(second.finish().1, Some(Kept::Lost { .. })));
+        drop(first);
+        assert_eq!(holding.0.load(Ordering::Relaxed), MOST_HELD_BYTES - 1500);
     }
 
     proptest! {

@@ -82,8 +82,13 @@ pub(crate) async fn keep(
         }
     };
     for (stream, kept) in streams {
-        let (content, cut) = match kept {
-            Kept::File { content, cut, .. } => (content, cut),
+        let (content, cut, _share) = match kept {
+            Kept::File {
+                content,
+                cut,
+                share,
+                ..
+            } => (content, cut, share),
             Kept::Lost { why } => {
                 places.notices.push(not_kept(&why));
                 continue;

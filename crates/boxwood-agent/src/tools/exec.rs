@@ -11,7 +11,7 @@ use super::scene::Scene;
 use super::{Done, exec_rules, object, skill_environment};
 use crate::arguments::ExecArgs;
 use crate::boxes::{Begun, BoxesError, Command, Running};
-use crate::collected::Collected;
+use crate::collected::{Collected, Holding};
 use crate::config::AgentSettings;
 use crate::error::ToolError;
 use crate::kept_output;
@@ -37,7 +37,7 @@ pub(super) async fn run(scene: &Scene<'_>, args: ExecArgs) -> Result<Done, ToolE
         mut command,
     } = scene.before_start(begin(scene, args, timeout)).await?;
     scene.progress.step("the command runs");
-    let mut followed = Followed::new(settings.output_limit_chars);
+    let mut followed = Followed::new(settings.output_limit_chars, &scene.agent.inner.holding);
     let began = Instant::now();
     let longest = Duration::from_secs(timeout).saturating_add(GRACE);
     let following = follow(command.as_mut(), &mut followed, scene.progress);
@@ -175,10 +175,10 @@ struct Followed {
 }
 
 impl Followed {
-    fn new(limit: usize) -> Self {
+    fn new(limit: usize, holding: &Holding) -> Self {
         Self {
-            stdout: Collected::new(limit),
-            stderr: Collected::new(limit),
+            stdout: Collected::new(limit, holding),
+            stderr: Collected::new(limit, holding),
         }
     }
 

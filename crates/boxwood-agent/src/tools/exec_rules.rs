@@ -13,6 +13,8 @@ pub(super) struct Workdir {
 
 /// Anywhere in the box; in a skill's package only where that skill is active.
 pub(super) fn workdir(scene: &Scene<'_>, path: &str) -> Result<Workdir, ToolError> {
+    // Otherwise one more slash would make another path of it.
+    let path = &squeezed(path);
     match paths::resolve(path) {
         Ok(Place::Skill { name, path, .. }) => {
             scene.check_skill(&name, SkillAccess::Use)?;
@@ -32,6 +34,13 @@ pub(super) fn workdir(scene: &Scene<'_>, path: &str) -> Result<Workdir, ToolErro
         Err(PathError::Outside) => Err(PathError::Escapes.into()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// With single slashes.
+fn squeezed(path: &str) -> String {
+    let mut last = '\0';
+    let follows = |letter: &char| std::mem::replace(&mut last, *letter) != '/' || *letter != '/';
+    path.chars().filter(follows).collect()
 }
 
 /// The skill in whose package the command works, if it does in any.

@@ -55,6 +55,12 @@ pub(crate) async fn call(
     let scope = agent.scope(&call.query)?;
     let longest = longest(agent, &args);
     let run = async {
+        // These may have nothing to ask of a box, and refuse all the same where there is none.
+        if matches!(args, Args::Activate(_) | Args::Write(_) | Args::Edit(_))
+            && let Some(trouble) = agent.look().await.trouble
+        {
+            return Err(trouble.into());
+        }
         let scene = Scene::set(agent, boxes.as_ref(), &call.query, scope, progress).await?;
         run(&scene, args).await
     };

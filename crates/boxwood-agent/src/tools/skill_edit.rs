@@ -11,6 +11,9 @@ use crate::error::ToolError;
 /// Lines of the file shown around a change.
 const CONTEXT: usize = 3;
 
+/// As large as a file may get by an edit, here and in a box.
+const MOST_BYTES: usize = 16 * 1024 * 1024;
+
 /// A longer diff only fills the model's window.
 const MOST_DIFF_BYTES: usize = 64 * 1024;
 
@@ -64,21 +67,28 @@ fn replaced(text: &str, old: &str, new: &str, all: bool) -> Result<Replaced, Str
     if old == new {
         return Err("old_string and new_string are the same.".to_owned());
     }
-    let places: Vec<usize> = text.match_indices(old).map(|(at, _)| at).collect();
-    match places.len() {
-        0 => Err("old_string not found in file.".to_owned()),
-        1 => Ok(Replaced {
-            text: text.replacen(old, new, 1),
-            places,
-        }),
-        _ if all => Ok(Replaced {
-            text: text.replace(old, new),
-            places,
-        }),
-        count => Err(format!(
-            "old_string matches {count} locations; provide a more unique string."
-        )),
+    let count = text.match_indices(old).count();
+    match count {
+        0 => return Err("old_string not found in file.".to_owned()),
+        2.. if !all => {
+            return Err(format!(
+                "old_string matches {count} locations; provide a more unique string."
+            ));
+        }
+        _ => {}
     }
+    // A short text replaced by a long one in many places is more than any machine has.
+    let grown = new.len().saturating_sub(old.len()).saturating_mul(count);
+    if text.len().saturating_add(grown) > MOST_BYTES {
+        return Err(format!(
+            "the file would have more than {} MiB.",
+            MOST_BYTES / (1024 * 1024)
+        ));
+    }
+    Ok(Replaced {
+        text: text.replace(old, new),
+        places: text.match_indices(old).map(|(at, _)| at).collect(),
+    })
 }
 
 /// Whole lines of the old file, and what stands there now.
@@ -253,6 +263,13 @@ mod tests {
     fn diff_of(before: &str, args: &EditArgs) -> String {
         let after = replaced(before, &args.old_string, &args.new_string, args.replace_all);
         diff("f", before, &after.expect("it fits").places, args)
+    }
+
+    #[test]
+    fn a_file_that_would_be_huge_is_refused() {
+        let text = "a".repeat(1 << 20);
+        let why = replaced(&text, "a", &text, true).err().expect("refused");
+        assert_eq!(why, "the file would have more than 16 MiB.");
     }
 
     /// What `patch` would make of it.
