@@ -8,7 +8,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,6 +45,7 @@ fn main() {
         reserved_space_is_stopped,
         one_sparse_file_is_refused_by_the_kernel,
         files_without_a_name_are_stopped,
+        files_in_a_closed_directory_are_stopped,
         what_a_command_left_running_is_stopped,
         a_managed_process_is_stopped,
         a_large_tree_is_measured_while_the_box_stands_still,
@@ -307,6 +308,23 @@ while True:
     let again = house.exec(128, "echo room").await?;
     ensure!(again.stdout == "room\n", "{again:?}");
     Ok(())
+}
+
+async fn files_in_a_closed_directory_are_stopped(house: &House) -> anyhow::Result<()> {
+    let script = r#"
+import os
+os.mkdir("d")
+files = [os.open(f"d/{n}", os.O_WRONLY | os.O_CREAT) for n in range(20)]
+os.chmod("d", 0)
+block = b"x" * (1 << 20)
+for file in files:
+    for _ in range(64): os.write(file, block)
+"#;
+    // A daemon that is root measures it; any other takes what it may not see for too much.
+    let result = house.python(128, script).await?;
+    ensure!(result.reason == Some(Reason::DiskQuota), "{result:?}");
+    fs::set_permissions(house.directory.join("d"), fs::Permissions::from_mode(0o755))?;
+    house.within(128)
 }
 
 async fn what_a_command_left_running_is_stopped(house: &House) -> anyhow::Result<()> {

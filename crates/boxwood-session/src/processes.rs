@@ -49,6 +49,8 @@ async fn start_in(
     replace: Replace,
 ) -> Result<ProcessInfo, SessionError> {
     let session = &lease.session;
+    // First of all: one that is to be replaced lives on when its successor is refused.
+    quota::before(session).await?;
     let (ticket, previous) = loop {
         match session.processes.claim(&spec.process_id, replace) {
             Claim::Mine { ticket, previous } => break (ticket, previous),
@@ -67,7 +69,6 @@ async fn start_in(
     if let Some(previous) = previous {
         terminate(registry, &lease, &previous).await;
     }
-    quota::before(session).await?;
     let _turn = registry.gate.turn(session.incarnation).await?;
     let seat = registry.gate.process(session.incarnation)?;
     let argv = std::iter::once(spec.command.clone())

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::kill_all::is_populated;
 use super::{Group, Version};
 
 /// For every command to stand still. A task deep in the kernel takes until it comes out of there.
@@ -131,7 +132,10 @@ pub(super) fn command_groups(parent: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 async fn freeze_all(groups: &[PathBuf]) -> io::Result<()> {
-    for group in groups {
+    // Those without anybody wait for the next command, which must not be born frozen: init waits for it
+    // to become another program.
+    let groups: Vec<&PathBuf> = groups.iter().filter(|group| is_populated(group)).collect();
+    for group in &groups {
         set(group, "1")?;
     }
     let deadline = Instant::now() + LONGEST_WAIT;
@@ -151,7 +155,7 @@ async fn freeze_all(groups: &[PathBuf]) -> io::Result<()> {
     Ok(())
 }
 
-fn set(group: &Path, value: &str) -> io::Result<()> {
+pub(super) fn set(group: &Path, value: &str) -> io::Result<()> {
     match fs::write(group.join("cgroup.freeze"), value) {
         Err(error) if is_gone(&error) => Ok(()),
         outcome => outcome,

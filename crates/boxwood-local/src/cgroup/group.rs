@@ -13,7 +13,7 @@ use std::time::Duration;
 use boxwood_api::Mechanism;
 use boxwood_policy::Limits;
 
-use super::freeze::Frost;
+use super::freeze::{self, Frost};
 use super::hosts::Whereabouts;
 use super::{Cgroups, Version, remove_tree};
 
@@ -280,6 +280,8 @@ impl Group {
             .unwrap_or_else(PoisonError::into_inner)
             .pop()
         {
+            // Whoever was in it last may have been frozen there.
+            freeze::set(&group.path, "0")?;
             return Ok(Some(group));
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);

@@ -20,13 +20,15 @@ impl Group {
         };
         let mut outcome = Ok(());
         for group in command_groups(parent)? {
-            if !is_populated(&group) {
-                continue;
-            }
+            // Said before the look: one that is given back in between is not used again either way.
             self.doomed
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(group.clone());
+            if !is_populated(&group) {
+                self.was_doomed(&group);
+                continue;
+            }
             match fs::write(group.join("cgroup.kill"), "1") {
                 Err(error) if !is_gone(&error) => outcome = Err(error),
                 Ok(()) | Err(_) => {}
@@ -41,7 +43,7 @@ impl Group {
     }
 }
 
-fn is_populated(group: &Path) -> bool {
+pub(super) fn is_populated(group: &Path) -> bool {
     let events = fs::read_to_string(group.join("cgroup.events")).unwrap_or_default();
     events.lines().any(|line| line == "populated 1")
 }

@@ -50,7 +50,7 @@ pub(super) async fn inspect(system: Arc<System>, place: Arc<Place>, why: Look) {
 async fn judge(place: &Place, members: &[Member], used: Result<u64, WalkError>) {
     let over = |limit: u64| match &used {
         Ok(used) => *used > limit,
-        Err(WalkError::TooDeep | WalkError::TooMany) => true,
+        Err(WalkError::TooDeep | WalkError::TooMany | WalkError::Closed) => true,
         Err(WalkError::Cancelled | WalkError::Io(_)) => false,
     };
     if let Err(error) = &used {
@@ -71,33 +71,48 @@ async fn judge(place: &Place, members: &[Member], used: Result<u64, WalkError>) 
     }
 }
 
-/// Ends the programs of every box that wrote lately.
+/// Ends the programs of every box that wrote lately. One at a time for each file system.
 pub(super) async fn protect_host(system: Arc<System>) {
+    let _done = EndProtection(&system);
     let members = system.members();
     let sessions = sessions_of(&members);
     let held = hold(&sessions).await;
     let since = SystemTime::now() - LATELY;
     let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = i64::try_from(since.as_secs()).unwrap_or(NEVER);
+    let mut places: Vec<&Arc<Place>> = Vec::new();
     for member in &members {
-        let own = [Arc::clone(&member.session)];
-        let wrote = match timeout(HOLD_AT_MOST, member.place.measure(&own, since)).await {
-            Ok(Ok(measured)) => measured.recent > WRITER_BYTES,
-            // Too much to be looked through, by now: nobody else can have done that.
-            Ok(Err(WalkError::TooDeep | WalkError::TooMany)) | Err(_) => true,
-            Ok(Err(WalkError::Cancelled | WalkError::Io(_))) => false,
+        if !places.iter().any(|known| Arc::ptr_eq(known, &member.place)) {
+            places.push(&member.place);
+        }
+    }
+    let judging = places.into_iter().map(|place| async {
+        let here = members.iter().filter(|it| Arc::ptr_eq(&it.place, place));
+        let here: Vec<Member> = here.cloned().collect();
+        let wrote = match place.measure(&sessions_of(&here), since).await {
+            Ok(measured) => measured.recent > WRITER_BYTES,
+            Err(WalkError::TooDeep | WalkError::TooMany | WalkError::Closed) => true,
+            Err(WalkError::Cancelled | WalkError::Io(_)) => false,
         };
-        if wrote && !member.session.is_idle() {
+        for member in here.iter().filter(|_| wrote) {
             tracing::warn!(
                 session = %member.session.id, floor = system.floor,
                 "the host has too little room left: the programs of a box that writes are ended"
             );
-        }
-        if wrote {
             stop(&member.session).await;
         }
-    }
+    });
+    // Whoever cannot be judged by then is let go, and looked at again if it gets worse.
+    let _ = timeout(HOLD_AT_MOST, join_all(judging)).await;
     release(held).await;
+}
+
+struct EndProtection<'a>(&'a System);
+
+impl Drop for EndProtection<'_> {
+    fn drop(&mut self) {
+        self.0.end_protection();
+    }
 }
 
 fn sessions_of(members: &[Member]) -> Vec<Arc<Session>> {
@@ -128,6 +143,10 @@ async fn release(held: Vec<Held<'_>>) {
 /// Ends everything in the box, and says why to whoever asks. What is said first: an end may be seen
 /// before this call is over.
 async fn stop(session: &Session) {
+    if session.is_let_go() {
+        // The next daemon's, who looks for itself.
+        return;
+    }
     let running = session.execs.all_running();
     for exec in &running {
         exec.mark_over_quota();

@@ -68,7 +68,8 @@ impl Place {
         let usage = walked.inspect_err(|_| lock(&self.account).abandon_measure())?;
         let mut unlinked = 0_u64;
         for session in sessions {
-            unlinked += session.sandbox.unlinked_bytes(self.device).await;
+            let bytes = session.sandbox.unlinked_bytes(self.device).await;
+            unlinked = unlinked.saturating_add(bytes);
         }
         let used = usage.bytes().saturating_add(unlinked);
         lock(&self.account).end_measure(used, Instant::now(), began.elapsed());

@@ -106,6 +106,10 @@ impl Account {
         self.lost_before = None;
     }
 
+    pub(super) fn measured(&self) -> Option<u64> {
+        self.last.map(|last| last.used)
+    }
+
     /// `None` before the first measure.
     pub(super) fn at_most(&self) -> Option<u64> {
         self.last.map(|last| last.used.saturating_add(self.lost))
@@ -121,7 +125,9 @@ impl Account {
         let margin = match doubt {
             _ if self.lost == 0 => 0,
             Doubt::Usual => (slack(limit) / 8).min(limit / 8),
-            Doubt::Reason => limit / 2,
+            // One that wrote little did not fail for that.
+            Doubt::Reason if self.lost > limit / 8 => limit / 2,
+            Doubt::Reason => (slack(limit) / 8).min(limit / 8),
         };
         at_most.saturating_add(margin) > limit || self.is_due(now)
     }

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -60,6 +61,7 @@ pub(super) struct System {
     pub(super) floor: u64,
     entries: Mutex<Entries>,
     news: Condvar,
+    protected: AtomicBool,
 }
 
 #[derive(Default)]
@@ -105,6 +107,7 @@ impl System {
             floor: min_free.unwrap_or_else(|| MIN_FREE.min(total / 100)),
             entries: Mutex::default(),
             news: Condvar::new(),
+            protected: AtomicBool::new(false),
         })
     }
 
@@ -166,6 +169,15 @@ impl System {
         let mut members = self.members();
         members.retain(|member| Arc::ptr_eq(&member.place, place));
         members
+    }
+
+    /// True for the one who is to protect the host; until [`System::end_protection`] nobody else is.
+    pub(super) fn begin_protection(&self) -> bool {
+        !self.protected.swap(true, Ordering::AcqRel)
+    }
+
+    pub(super) fn end_protection(&self) {
+        self.protected.store(false, Ordering::Release);
     }
 
     /// Until then, or until somebody joins.

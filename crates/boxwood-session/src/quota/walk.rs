@@ -10,7 +10,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, fstat, openat, statat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RawDir, Stat, StatxFlags, fstat, openat, statat, statx,
+};
 use rustix::io::Errno;
 
 /// Directories that are open at once: one for every level that has more than one way down.
@@ -45,6 +47,9 @@ pub(super) enum WalkError {
     TooDeep,
     #[error("it has more than {MOST_ENTRIES} files")]
     TooMany,
+    /// Somebody may be hiding something there.
+    #[error("the daemon may not read a directory in it")]
+    Closed,
     #[error("nobody wants to know any more")]
     Cancelled,
     #[error("it cannot be read")]
@@ -59,9 +64,8 @@ pub(super) fn walk(
     cancelled: &AtomicBool,
 ) -> Result<Usage, WalkError> {
     let root = open(directory, c".").map_err(io::Error::from)?;
-    let facts = fstat(&root).map_err(io::Error::from)?;
+    let mount = mount_of(&root)?;
     let mut walk = Walk {
-        device: facts.st_dev,
         recent_since,
         usage: Usage::default(),
         linked: HashSet::new(),
@@ -81,11 +85,14 @@ pub(super) fn walk(
             // A chain of directories, however long, takes one descriptor.
             levels.pop();
         }
-        // Removed meanwhile, or closed to us: what is in there is in nobody's sight.
-        let Ok(opened) = opened else {
-            continue;
+        let opened = match opened {
+            Ok(opened) => opened,
+            // Removed meanwhile, or another thing by now.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+            Err(Errno::ACCESS) => return Err(WalkError::Closed),
+            Err(error) => return Err(io::Error::from(error).into()),
         };
-        if fstat(&opened).is_ok_and(|facts| facts.st_dev != walk.device) {
+        if mount_of(&opened)? != mount {
             continue;
         }
         if levels.len() >= DEEPEST {
@@ -94,6 +101,17 @@ pub(super) fn walk(
         levels.push(walk.level(opened)?);
     }
     Ok(walk.usage)
+}
+
+/// Which mount it is in; kernels before 5.8 tell the device instead. A part of one file system may have
+/// a device number of its own, and a box may make such parts.
+fn mount_of(directory: &OwnedFd) -> Result<(bool, u64), WalkError> {
+    let wanted = StatxFlags::MNT_ID;
+    let facts = statx(directory, c"", AtFlags::EMPTY_PATH, wanted).map_err(io::Error::from)?;
+    if facts.stx_mask & wanted.bits() != 0 {
+        return Ok((true, facts.stx_mnt_id));
+    }
+    Ok((false, fstat(directory).map_err(io::Error::from)?.st_dev))
 }
 
 fn open(at: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
@@ -107,11 +125,10 @@ struct Level {
 }
 
 struct Walk {
-    device: u64,
     recent_since: i64,
     usage: Usage,
     /// Files with more than one name that were met already.
-    linked: HashSet<u64>,
+    linked: HashSet<(u64, u64)>,
     buffer: Vec<u8>,
 }
 
@@ -133,13 +150,10 @@ impl Walk {
             }
             let facts = match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(facts) => facts,
-                // Removed meanwhile, or closed to us.
-                Err(Errno::NOENT | Errno::ACCESS) => continue,
+                Err(Errno::NOENT) => continue,
+                Err(Errno::ACCESS) => return Err(WalkError::Closed),
                 Err(error) => return Err(io::Error::from(error).into()),
             };
-            if facts.st_dev != self.device {
-                continue;
-            }
             self.usage.entries += 1;
             if self.usage.entries > MOST_ENTRIES {
                 return Err(WalkError::TooMany);
@@ -158,7 +172,7 @@ impl Walk {
         if !is_directory {
             let length = u64::try_from(facts.st_size).unwrap_or(0);
             self.usage.lengths = self.usage.lengths.saturating_add(length);
-            if facts.st_nlink > 1 && !self.linked.insert(facts.st_ino) {
+            if facts.st_nlink > 1 && !self.linked.insert((facts.st_dev, facts.st_ino)) {
                 return;
             }
         }

@@ -104,7 +104,7 @@ impl Watcher {
             let lost = available.saturating_sub(room.available);
             lost > floor / 8 || at.elapsed() >= FLOOR_PERIOD
         });
-        if worse {
+        if worse && self.system.begin_protection() {
             self.protected = Some((Instant::now(), room.available));
             self.runtime.spawn(protect_host(Arc::clone(&self.system)));
         }

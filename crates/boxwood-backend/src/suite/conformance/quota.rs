@@ -18,6 +18,7 @@ cases! { "quota" needs HostsOwnKernel HostMounts:
     everybody_is_killed_while_the_box_is_held,
     files_without_a_name_are_found,
     a_box_that_is_held_stands_still,
+    a_command_begins_while_the_box_is_held,
     space_cannot_be_reserved_in_a_watched_workspace,
     one_file_is_never_much_larger_than_the_quota,
     a_private_workspace_has_no_such_bounds,
@@ -129,6 +130,24 @@ async fn a_box_that_is_held_stands_still(bench: &Bench) -> anyhow::Result<()> {
     while size() == after {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    running.control.signal(9, Scope::Tree).await?;
+    running.finish_within(Duration::from_secs(10)).await?;
+    Ok(())
+}
+
+async fn a_command_begins_while_the_box_is_held(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    // Leaves what the next one is to use again.
+    held.says("true").await?;
+    let running = held.spawn(request(&["sleep", "600"])).await?;
+    held.says("true").await?;
+    held.sandbox().hold().await.context("holding")?;
+    for _ in 0..3 {
+        let begun = held.spawn(request(&["echo", "begun"])).await?;
+        let ran = begun.finish_within(Duration::from_secs(10)).await?;
+        ensure!(ran.out() == "begun\n", "{:?}", ran.exit);
+    }
+    held.sandbox().thaw().await.context("thawing")?;
     running.control.signal(9, Scope::Tree).await?;
     running.finish_within(Duration::from_secs(10)).await?;
     Ok(())
