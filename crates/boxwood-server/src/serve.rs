@@ -289,17 +289,7 @@ async fn run(
         is_leaving,
     ));
     app.langbot.begin(&app).await;
-    let trust = Trust::new(
-        rustix::process::geteuid().as_raw(),
-        &config.auth.trusted_uids,
-    )
-    .with_langbot_peers(&config.langbot.trusted_peers);
-    let connections = Connections::new(
-        Arc::clone(&app),
-        router(Arc::clone(&app)),
-        trust,
-        &config.load,
-    );
+    let connections = connections(&config, &app);
     let ready = Ready {
         address,
         socket,
@@ -350,6 +340,18 @@ async fn run(
     };
     serving.end(ending.boxes(config.shutdown.boxes), stop).await;
     Ok(())
+}
+
+fn connections(config: &Config, app: &Arc<App>) -> Connections {
+    let own = rustix::process::geteuid().as_raw();
+    let trust = Trust::new(own, &config.auth.trusted_uids)
+        .with_langbot_peers(&config.langbot.trusted_peers);
+    Connections::new(
+        Arc::clone(app),
+        router(Arc::clone(app)),
+        trust,
+        &config.load,
+    )
 }
 
 async fn look_for_backends(sessions: &Sessions) {

@@ -57,7 +57,7 @@ impl DaemonBoxes {
         within(PATIENCE, self.sessions.file(id, call)).await
     }
 
-    async fn look(&self) -> Status {
+    fn look(&self) -> Status {
         let mut status = self.sessions.status();
         if let Some(backend) = &self.backend {
             status.backend = self.sessions.backends().info_for(&Choice::new(backend));
@@ -171,7 +171,7 @@ impl Boxes for DaemonBoxes {
     }
 
     fn status(&self) -> BoxFuture<'_, Answer<Status>> {
-        async { Ok(self.look().await) }.boxed()
+        async { Ok(self.look()) }.boxed()
     }
 
     fn backends(&self) -> BoxFuture<'_, Answer<Vec<BackendReport>>> {

@@ -39,7 +39,8 @@ pub(crate) async fn register(
     wish: CreateSkillRequest,
 ) -> ApiResult<SkillDetail> {
     let _place = door.place().await?;
-    let archive = Packing::new(from, store.limits()).run().await?;
+    // It has room for a whole archive's state, and few come this way.
+    let archive = Box::pin(Packing::new(from, store.limits()).run()).await?;
     let door = Arc::clone(door);
     let place = from.path.to_owned();
     ask_store(store, move |store| {

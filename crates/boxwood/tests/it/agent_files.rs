@@ -6,15 +6,15 @@ use crate::agent::{exec, refusal, tool};
 use crate::daemon::Daemon;
 
 #[track_caller]
-fn done(daemon: &Daemon, name: &str, arguments: Value) -> Value {
-    let result = tool(daemon, name, &arguments).expect("a result");
+fn done(daemon: &Daemon, name: &str, arguments: &Value) -> Value {
+    let result = tool(daemon, name, arguments).expect("a result");
     assert_eq!(result["ok"], true, "{name} {arguments}: {result}");
     result
 }
 
 #[track_caller]
-fn failed(daemon: &Daemon, name: &str, arguments: Value, words: &str) {
-    let result = tool(daemon, name, &arguments).expect("a result");
+fn failed(daemon: &Daemon, name: &str, arguments: &Value, words: &str) {
+    let result = tool(daemon, name, arguments).expect("a result");
     assert_eq!(result["ok"], false, "{name} {arguments}: {result}");
     let error = result["error"].as_str().expect("an error");
     assert!(error.contains(words), "`{error}` lacks `{words}`");
@@ -27,15 +27,15 @@ fn read_gives_text_lines_names_and_says_what_is_missing() {
         &daemon,
         "seq 1 10 > lines.txt; mkdir -p d/sub; touch d/b d/a; printf 'a\\000b' > bin; printf '\\377x' > odd",
     );
-    let whole = done(&daemon, "read", json!({"path": "/workspace/lines.txt"}));
+    let whole = done(&daemon, "read", &json!({"path": "/workspace/lines.txt"}));
     assert_eq!(whole["content"], "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n");
     let part = done(
         &daemon,
         "read",
-        json!({"path": "/workspace/lines.txt", "offset": 3, "limit": 2}),
+        &json!({"path": "/workspace/lines.txt", "offset": 3, "limit": 2}),
     );
     assert_eq!(part["content"], "3\n4\n");
-    let names = done(&daemon, "read", json!({"path": "/workspace/d"}));
+    let names = done(&daemon, "read", &json!({"path": "/workspace/d"}));
     assert_eq!(names["is_directory"], true);
     let content = names["content"].as_str().expect("names");
     let content: Vec<&str> = content
@@ -46,12 +46,12 @@ fn read_gives_text_lines_names_and_says_what_is_missing() {
     failed(
         &daemon,
         "read",
-        json!({"path": "/workspace/nope.txt"}),
+        &json!({"path": "/workspace/nope.txt"}),
         "File not found: /workspace/nope.txt",
     );
     let binary = tool(&daemon, "read", &json!({"path": "/workspace/bin"})).expect("a result");
     assert!(binary.to_string().contains("binary"), "{binary}");
-    let odd = done(&daemon, "read", json!({"path": "/workspace/odd"}));
+    let odd = done(&daemon, "read", &json!({"path": "/workspace/odd"}));
     assert_eq!(odd["content"], "\u{fffd}x");
 }
 
@@ -59,9 +59,13 @@ fn read_gives_text_lines_names_and_says_what_is_missing() {
 fn write_makes_files_and_the_directories_above_them() {
     let daemon = Daemon::start();
     let path = "/workspace/a/b/c.txt";
-    let made = done(&daemon, "write", json!({"path": path, "content": "one\n"}));
+    let made = done(&daemon, "write", &json!({"path": path, "content": "one\n"}));
     assert_eq!(made["path"], path);
-    done(&daemon, "write", json!({"path": path, "content": "字 two"}));
+    done(
+        &daemon,
+        "write",
+        &json!({"path": path, "content": "字 two"}),
+    );
     assert_eq!(exec(&daemon, &format!("cat {path}"))["stdout"], "字 two");
     exec(&daemon, "mkdir dir; echo x > file");
     for in_the_way in ["/workspace/dir", "/workspace/file/below"] {
@@ -82,26 +86,26 @@ fn edit_wants_one_place() {
     let edited = done(
         &daemon,
         "edit",
-        json!({"path": path, "old_string": "one", "new_string": "ONE"}),
+        &json!({"path": path, "old_string": "one", "new_string": "ONE"}),
     );
     let diff = edited["diff"].as_str().expect("a diff");
     assert!(diff.contains("-one\n+ONE\n"), "{diff}");
     failed(
         &daemon,
         "edit",
-        json!({"path": path, "old_string": "two", "new_string": "2"}),
+        &json!({"path": path, "old_string": "two", "new_string": "2"}),
         "old_string matches 2 locations; provide a more unique string.",
     );
     failed(
         &daemon,
         "edit",
-        json!({"path": path, "old_string": "four", "new_string": "4"}),
+        &json!({"path": path, "old_string": "four", "new_string": "4"}),
         "old_string not found in file.",
     );
     failed(
         &daemon,
         "edit",
-        json!({"path": "/workspace/none", "old_string": "a", "new_string": "b"}),
+        &json!({"path": "/workspace/none", "old_string": "a", "new_string": "b"}),
         "File not found: /workspace/none",
     );
     assert_eq!(exec(&daemon, "cat f")["stdout"], "ONE\ntwo\ntwo\nthree\n");
@@ -114,7 +118,7 @@ fn glob_and_grep_find_what_is_there() {
         &daemon,
         "mkdir -p src/deep node_modules; echo 'fn main() {}' > src/main.rs; echo 'let x = 7; // TODO' > src/deep/x.rs; echo TODO > node_modules/y.rs; echo TODO > notes.md",
     );
-    let found = done(&daemon, "glob", json!({"pattern": "*.rs"}));
+    let found = done(&daemon, "glob", &json!({"pattern": "*.rs"}));
     let mut matches: Vec<&str> = found["matches"]
         .as_array()
         .expect("matches")
@@ -130,23 +134,23 @@ fn glob_and_grep_find_what_is_there() {
     let found = done(
         &daemon,
         "grep",
-        json!({"pattern": "TODO$", "include": "*.rs"}),
+        &json!({"pattern": "TODO$", "include": "*.rs"}),
     );
     assert_eq!(
         found["matches"],
         json!([{"file": "/workspace/src/deep/x.rs", "line": 1, "content": "let x = 7; // TODO"}])
     );
-    failed(&daemon, "grep", json!({"pattern": "("}), "Invalid regex");
+    failed(&daemon, "grep", &json!({"pattern": "("}), "Invalid regex");
     failed(
         &daemon,
         "grep",
-        json!({"pattern": "x", "path": "/workspace/none"}),
+        &json!({"pattern": "x", "path": "/workspace/none"}),
         "Path not found: /workspace/none",
     );
     failed(
         &daemon,
         "glob",
-        json!({"pattern": "*", "path": "/workspace/notes.md"}),
+        &json!({"pattern": "*", "path": "/workspace/notes.md"}),
         "Path is not a directory: /workspace/notes.md",
     );
 }
