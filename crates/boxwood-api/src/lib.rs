@@ -69,8 +69,8 @@ pub use relay::{ProcessExit, RelayControl, RelayNews};
 pub use session::{DeletedSession, SessionDetail, SessionInfo};
 pub use skill::{
     CreateSkillRequest, DeletedSkill, MoveSkillFileRequest, MovedSkillFile, PlannedSkill,
-    RegisterSkillRequest, SkillDetail, SkillFile, SkillFileList, SkillInfo, SkillIntake, SkillList, SkillProblem,
-    SkillWarning, UpdateSkillRequest, WrittenSkillFile,
+    RegisterSkillRequest, SkillDetail, SkillFile, SkillFileList, SkillInfo, SkillIntake, SkillList,
+    SkillProblem, SkillWarning, UpdateSkillRequest, WrittenSkillFile,
 };
 pub use spec::{DEFAULT_IMAGES, DEFAULT_MOUNT_PATH, MountMode, MountSpec, Network, SpecRequest};
 pub use spec_rules::{MAX_COMMAND_BYTES, MAX_MOUNTS, MAX_SKILLS};

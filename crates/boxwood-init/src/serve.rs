@@ -421,10 +421,12 @@ impl Init<'_> {
         }
         // Everybody with the commands' uid: the relay has ours.
         let identity = self.plan.identity;
+        if identity.single_uid {
+            return;
+        }
         // SAFETY: init has one thread.
-        if !identity.single_uid
-            && let Ok(None) = unsafe { clone::plain_fork() }
-        {
+        let forked = unsafe { clone::plain_fork() };
+        if let Ok(None) = forked {
             let uid = identity.command_uid;
             // SAFETY: integers only.
             unsafe {

@@ -309,7 +309,8 @@ mod tests {
 
     #[test]
     fn near_changes_share_a_hunk_and_far_ones_do_not() {
-        let text: String = (1..=30).map(|n| format!("{n}\n")).collect();
+        let lines: Vec<String> = (1..=30).map(|n| format!("{n}\n")).collect();
+        let text = lines.concat();
         let text = text.replace("5\n", "x\n");
         assert_eq!(diff(&text, "x", "y").matches("@@ -").count(), 3);
         let near = "x\n1\n2\n3\n4\n5\n6\nx\n";

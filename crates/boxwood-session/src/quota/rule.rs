@@ -124,10 +124,9 @@ impl Account {
         };
         let margin = match doubt {
             _ if self.lost == 0 => 0,
-            Doubt::Usual => (slack(limit) / 8).min(limit / 8),
             // One that wrote little did not fail for that.
             Doubt::Reason if self.lost > limit / 8 => limit / 2,
-            Doubt::Reason => (slack(limit) / 8).min(limit / 8),
+            Doubt::Usual | Doubt::Reason => (slack(limit) / 8).min(limit / 8),
         };
         at_most.saturating_add(margin) > limit || self.is_due(now)
     }

@@ -181,7 +181,8 @@ fn a_daemon_that_stood_still_loses_nothing_of_a_command() {
     wait_until("the loss", || !platform.is_available());
     daemon.signal("CONT");
     let answer = running.end(&platform);
-    let expected: String = (1..=12).map(|number| format!("{number}\n")).collect();
+    let lines: Vec<String> = (1..=12).map(|number| format!("{number}\n")).collect();
+    let expected = lines.concat();
     assert_eq!(answer.result["stdout"], expected, "{answer:?}");
     platform
         .wait(question)
