@@ -2,6 +2,7 @@
 
 mod client_config;
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -155,11 +156,12 @@ async fn settings(directory: &Path, client: &Client) -> Outcome<AgentSettings> {
 /// The same for the same directory, today and tomorrow.
 fn name_of(directory: &Path) -> String {
     let digest = Sha256::digest(directory.as_os_str().as_encoded_bytes());
-    digest
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let mut name = String::new();
+    for byte in digest.iter().take(6) {
+        // Writing to a string cannot fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
 }
 
 fn internal(error: anyhow::Error) -> Failure {
