@@ -326,6 +326,9 @@ impl Sandbox for LocalBox {
         // A box that nobody can find again is stopped instead.
         if self.remains.handle().is_some() {
             self.remains.let_go();
+            if let Some(group) = &self.remains.group {
+                group.let_go();
+            }
             self.link.let_go();
         }
     }
@@ -355,7 +358,10 @@ impl Sandbox for LocalBox {
         Box::pin(async move {
             match &self.remains.group {
                 Some(_) if !self.is_running() => Err(ControlError::Gone),
-                Some(group) => group.freeze().await.map_err(ControlError::Io),
+                Some(group) => group
+                    .hold(|| self.remains.is_let_go())
+                    .await
+                    .map_err(ControlError::Io),
                 None => Ok(false),
             }
         })

@@ -145,7 +145,7 @@ impl Remains {
         self.let_go.store(false, Ordering::Release);
     }
 
-    fn is_let_go(&self) -> bool {
+    pub(crate) fn is_let_go(&self) -> bool {
         self.let_go.load(Ordering::Acquire)
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct Frost {
     /// Whether a group of a command may be frozen. Set before the first one is, and at first: an
     /// earlier daemon may have made the box, and only the kernel knows what it did.
     maybe: AtomicBool,
+    /// Whether it stands still for a look only, and goes on by itself.
+    held: AtomicBool,
     /// Held by the one who freezes or thaws.
     alone: tokio::sync::Mutex<()>,
 }
@@ -34,6 +36,7 @@ impl Default for Frost {
     fn default() -> Self {
         Self {
             maybe: AtomicBool::new(true),
+            held: AtomicBool::new(false),
             alone: tokio::sync::Mutex::default(),
         }
     }
@@ -56,6 +59,26 @@ impl Group {
             self.let_run()?;
         }
         outcome.map(|()| true)
+    }
+
+    /// The same for a moment, for as long as this daemon has the box.
+    pub(crate) async fn hold(&self, is_let_go: impl Fn() -> bool) -> io::Result<bool> {
+        self.frost.held.store(true, Ordering::SeqCst);
+        let outcome = self.freeze().await;
+        if is_let_go() {
+            // The next daemon may have thawed it already.
+            self.let_run()?;
+        }
+        outcome
+    }
+
+    /// What stands still for a look must not do so until the next daemon comes.
+    pub(crate) fn let_go(&self) {
+        if self.frost.held.load(Ordering::SeqCst)
+            && let Err(error) = self.let_run()
+        {
+            tracing::warn!(%error, "a box that was held does not go on");
+        }
     }
 
     pub(crate) async fn thaw(&self) -> io::Result<()> {
@@ -81,6 +104,7 @@ impl Group {
             return Err(error);
         }
         self.frost.maybe.store(false, Ordering::Release);
+        self.frost.held.store(false, Ordering::SeqCst);
         Ok(())
     }
 
