@@ -304,7 +304,12 @@ async fn receive(session: &InSession, body: Body, file: File, idle: Duration) ->
         if unjudged >= JUDGED_EVERY {
             unjudged = 0;
             file.flush().await.map_err(|error| write_failed(&error))?;
-            within(PATIENCE, session.sessions.check_room(&session.id)).await?;
+            let room = within(PATIENCE, session.sessions.check_room(&session.id)).await;
+            if let Err(refusal) = room {
+                // An answer while the caller still writes would be lost with the connection.
+                json::discard(Body::from_stream(stream)).await;
+                return Err(refusal);
+            }
         }
     }
     file.flush().await.map_err(|error| write_failed(&error))

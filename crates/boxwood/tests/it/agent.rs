@@ -259,7 +259,7 @@ fn a_full_workspace_is_refused_and_a_growing_one_is_stopped() {
     // Nor does an upload get around it.
     fs::remove_file(home.path().join("default/big")).expect("removed");
     let upload = tempfile::NamedTempFile::new().expect("a file");
-    upload.as_file().set_len(300 << 20).expect("long");
+    upload.as_file().set_len(48 << 20).expect("long");
     let from = upload.path().to_str().expect("UTF-8");
     let said = daemon.run(&["cp", from, "person_a:/workspace/up"]);
     assert_eq!(said.code, Some(1), "{}", said.all());
