@@ -26,8 +26,10 @@ const ENVIRONMENT_READERS: [&str; 7] = [
 /// Who may start programs on the host: backends, for their own tools, the command, for the person's
 /// own editor, and code that is not part of the product. Whatever a caller asked for is started in a
 /// box.
-const PROGRAM_STARTERS: [&str; 7] = [
+const PROGRAM_STARTERS: [&str; 8] = [
     "crates/boxwood/src/verbs/skill/edit.rs",
+    // A daemon of an agent's own.
+    "crates/boxwood-agent/src/connector/child.rs",
     "crates/boxwood-backend-",
     "crates/boxwood-init/src/",
     "crates/boxwood-local/src/",

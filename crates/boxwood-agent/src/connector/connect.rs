@@ -1,6 +1,6 @@
 //! An agent with its boxes, wherever the configuration says they are.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use boxwood_client::{ClientError, Token};
@@ -43,14 +43,8 @@ impl Default for Surroundings {
 }
 
 impl Surroundings {
-    /// As the environment of this process has it: `DOCKER_ENV=true` or `/.dockerenv`, and
+    /// As an environment has it: `DOCKER_ENV=true`, whether there is a `/.dockerenv`, and
     /// `BOXWOOD_TOKEN`.
-    pub fn of_this_process() -> Result<Self, ConnectError> {
-        let marker = Path::new("/.dockerenv").exists();
-        Self::of(|name| std::env::var(name).ok(), marker)
-    }
-
-    /// The same with everything handed in.
     pub fn of(
         variable: impl Fn(&str) -> Option<String>,
         docker_marker: bool,
@@ -116,7 +110,9 @@ impl ConnectedAgent {
 ///     endpoint: Some("http://127.0.0.1:5410".to_owned()),
 ///     ..AgentSettings::default()
 /// };
-/// let connected = connect(&settings, Surroundings::of_this_process()?).await?;
+/// let in_docker = std::path::Path::new("/.dockerenv").exists();
+/// let surroundings = Surroundings::of(|name| std::env::var(name).ok(), in_docker)?;
+/// let connected = connect(&settings, surroundings).await?;
 /// let call = ToolCall {
 ///     arguments: serde_json::from_str(r#"{"command": "echo $((6 * 7))"}"#)?,
 ///     query: AgentQuery {

@@ -126,12 +126,12 @@ fn the_workspace_and_the_allowed_root_come_from_the_host_root() {
     );
     assert_eq!(found.allowed_mount_roots, [PathBuf::from("/srv/boxes")]);
     let found = settings(
-        json!({"local": {"host_root": "/srv/boxes", "default_workspace": "../shared/w",
+        json!({"local": {"host_root": "/srv/boxes", "default_workspace": "../others/w",
                                           "skills_root": "/srv/skills"}}),
     );
     assert_eq!(
         found.default_workspace,
-        Some(PathBuf::from("/srv/shared/w"))
+        Some(PathBuf::from("/srv/others/w"))
     );
     assert_eq!(found.skills_root, Some(PathBuf::from("/srv/skills")));
     let found = settings(json!({"local": {"default_workspace": "/srv/w"}}));
