@@ -136,6 +136,12 @@ impl Agent {
                 .boxes
                 .as_ref()
                 .is_some_and(|boxes| boxes.shares_filesystem()),
+            forced_template: self
+                .inner
+                .settings
+                .forced_template
+                .as_ref()
+                .map(ToString::to_string),
             runtime: look.runtime,
         }
     }

@@ -4,6 +4,7 @@
 //! id. Never here: which sessions exist.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::fmt::Write as _;
 
 use boxwood_api::{AgentQuery, IdError, SessionId};
@@ -90,6 +91,21 @@ pub struct Scope {
     pub session_id: SessionId,
     /// Why the pipeline's own template was not used. The id is then made by [`NARROW_TEMPLATE`].
     pub problem: Option<TemplateError>,
+}
+
+/// As it would be written.
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => {
+                    f.write_str(&text.replace('{', "{{").replace('}', "}}"))?;
+                }
+                Piece::Name(name) => write!(f, "{{{name}}}")?,
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Template {

@@ -144,6 +144,9 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
     pub shares_filesystem: bool,
+    /// The session-id template that holds for every conversation, where the operator forces one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forced_template: Option<String>,
     /// What the runtime says of itself, where it could be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<Status>,

@@ -17,6 +17,8 @@ pub const SESSION_HEADER: &str = "boxwood-session";
 
 const MCP_SESSION_HEADER: &str = "mcp-session-id";
 const LAUNCHER: &str = "mcp";
+/// The variable that has a chosen name.
+const NAME: &str = "mcp_session_name";
 /// For clients of the stateless era that name nothing.
 const SHARED: &str = "default";
 
@@ -71,12 +73,15 @@ fn named(name: &str) -> Result<AgentQuery, ErrorData> {
     let id = SessionId::new(name).map_err(|error| {
         ErrorData::invalid_params(format!("`{name}` cannot name a session: {error}"), None)
     })?;
-    Ok(AgentQuery {
-        pipeline: AgentPipeline {
-            box_session_id_template: Some("{launcher_id}".to_owned()),
-        },
-        ..derived(id.as_str())
-    })
+    // Where a template is forced, a name that a client chose must not pass for somebody's id.
+    let mut query = derived(&format!("{LAUNCHER}-{id}"));
+    query
+        .variables
+        .insert(NAME.to_owned(), Value::from(id.as_str()));
+    query.pipeline = AgentPipeline {
+        box_session_id_template: Some(format!("{{{NAME}}}")),
+    };
+    Ok(query)
 }
 
 // No query id: activated skills are then remembered for the session and not for one request.
@@ -95,11 +100,13 @@ mod tests {
     #[test]
     fn a_chosen_name_is_the_sessions_name() {
         let query = named("build").expect("query");
-        assert_eq!(query.launcher_id, Some(Value::from("build")));
+        assert_eq!(query.variables[NAME], Value::from("build"));
         assert_eq!(
             query.pipeline.box_session_id_template.as_deref(),
-            Some("{launcher_id}")
+            Some("{mcp_session_name}")
         );
+        // What a forced template would see.
+        assert_eq!(query.launcher_id, Some(Value::from("mcp-build")));
         assert_eq!(query.query_id, None);
     }
 

@@ -29,6 +29,8 @@ pub(crate) struct Sessions {
     longest_idle: Duration,
 }
 
+const ANSWERS_KEPT: Duration = Duration::from_secs(10);
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("too many MCP sessions have calls going on")]
@@ -42,6 +44,8 @@ impl Sessions {
         let mut inner = LocalSessionManager::default();
         // The SDK's clock does not know of calls that say nothing for long; ours does.
         inner.session_config.keep_alive = None;
+        // For a client that lost its connection; every answer of so long is in memory.
+        inner.session_config.completed_cache_ttl = ANSWERS_KEPT;
         Self {
             inner,
             attendance,

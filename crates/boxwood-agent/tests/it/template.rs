@@ -323,3 +323,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_template_is_shown_as_it_would_be_written() {
+    for text in ["{launcher_type}_{launcher_id}", "{{x}}-{sender_id}", "all"] {
+        let template = Template::parse(text).expect("a template");
+        assert_eq!(template.to_string(), text);
+    }
+}

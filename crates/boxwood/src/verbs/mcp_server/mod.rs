@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use boxwood_agent::{Agent, AgentSettings, BoxSection, Connector};
+use boxwood_agent::{Agent, AgentSettings, BoxSection, Connector, Template};
 use boxwood_api::{ErrorCode, SessionId};
 use boxwood_client::{Client, Endpoint};
 use boxwood_mcp::{Home, serve_stdio};
@@ -136,7 +136,7 @@ async fn serve(args: &Args, url: Option<&str>) -> Outcome<()> {
     ended.map_err(|error| internal(error.into()))
 }
 
-/// Whether the agent is off, and its profile, are the daemon's to say. One that does not answer now may
+/// Whether the agent is off, its profile and a forced template are the daemon's to say. One that does not answer now may
 /// come later; what is said here then holds.
 async fn settings(directory: &Path, client: &Client) -> Outcome<AgentSettings> {
     // What is not text cannot be meant for us.
@@ -149,13 +149,23 @@ async fn settings(directory: &Path, client: &Client) -> Outcome<AgentSettings> {
     if let Ok(Ok(status)) = tokio::time::timeout(LONGEST_LOOK, client.agent_status()).await {
         settings.enabled &= status.enabled;
         settings.profile = status.profile;
+        if let Some(text) = status.forced_template {
+            let forced = Template::parse(&text);
+            let forced = forced.map_err(|error| internal(anyhow::Error::from(error)))?;
+            settings.forced_template = Some(forced);
+        }
     }
     Ok(settings)
 }
 
-/// The same for the same directory, today and tomorrow.
+/// The same for the same directory of the same user on the same machine, today and tomorrow.
 fn name_of(directory: &Path) -> String {
-    let digest = Sha256::digest(directory.as_os_str().as_encoded_bytes());
+    let machine = std::fs::read("/etc/machine-id").unwrap_or_default();
+    let digest = Sha256::new()
+        .chain_update(machine)
+        .chain_update(rustix::process::geteuid().as_raw().to_ne_bytes())
+        .chain_update(directory.as_os_str().as_encoded_bytes())
+        .finalize();
     let mut name = String::new();
     for byte in digest.iter().take(6) {
         // Writing to a string cannot fail.
