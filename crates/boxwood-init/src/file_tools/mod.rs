@@ -52,7 +52,10 @@ pub fn run(order: ToolOrder, wanted: &Wanted<'_>) -> Result<ToolAnswer, ToolFail
             offset,
             limit,
             max_bytes,
-        } => read::read(&path, offset, limit, max_bytes).map(ToolAnswer::Read),
+        } => {
+            let goes_on = || !leash.is_over() && wanted();
+            read::read(&path, offset, limit, max_bytes, &goes_on).map(ToolAnswer::Read)
+        }
         FileTool::Write { path, content } => {
             write::write(&path, content.as_bytes()).map(ToolAnswer::Write)
         }

@@ -22,6 +22,7 @@ pub(super) fn read(
     offset: u64,
     limit: Option<u64>,
     max_bytes: u64,
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<Text, ToolFailure> {
     for (number, name) in [(Some(offset), "offset"), (limit, "limit")] {
         if number == Some(0) {
@@ -40,7 +41,7 @@ pub(super) fn read(
         }
         Opened::File(mut file, stat) => {
             let size = u64::try_from(stat.st_size).unwrap_or(0);
-            text(&mut file, size, &wish).map_err(ToolFailure::of(path, MISSING))
+            text(&mut file, size, &wish, goes_on).map_err(ToolFailure::of(path, MISSING))
         }
     }
 }
@@ -125,7 +126,14 @@ impl<'a> Slice<'a> {
     }
 }
 
-fn text(file: &mut File, size: u64, wish: &Wish) -> std::io::Result<Text> {
+/// A file can be larger than anybody could wait for; what was not reached by then is as if it were not
+/// kept.
+fn text(
+    file: &mut File,
+    size: u64,
+    wish: &Wish,
+    goes_on: &dyn Fn() -> bool,
+) -> std::io::Result<Text> {
     let mut buffer = vec![0_u8; CHUNK];
     let mut read = open::fill(file, &mut buffer)?;
     if memchr::memchr(0, &buffer[..read.min(LOOK)]).is_some() {
@@ -140,7 +148,8 @@ fn text(file: &mut File, size: u64, wish: &Wish) -> std::io::Result<Text> {
     let mut ended = true;
     while read > 0 {
         slice.push(&buffer[..read]);
-        if slice.is_full() && size > CHEAP {
+        if slice.is_full() && size > CHEAP || !goes_on() {
+            slice.beyond = true;
             ended = false;
             break;
         }
@@ -217,6 +226,28 @@ mod tests {
         std::fs::write(&path, bytes).expect("write");
         let path = path.to_str().expect("UTF-8").to_owned();
         (directory, path)
+    }
+
+    fn read(path: &str, offset: u64, limit: Option<u64>, most: u64) -> Result<Text, ToolFailure> {
+        super::read(path, offset, limit, most, &|| true)
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_given_up() {
+        let (_home, path) = at("large", b"a\nb\n");
+        let file = File::options().write(true).open(&path).expect("a file");
+        // Far more than could be read, and text as far as anybody looks.
+        std::os::unix::fs::FileExt::write_all_at(&file, &vec![b'x'; LOOK], 4).expect("written");
+        file.set_len(1 << 42).expect("sparse");
+        let looks = std::cell::Cell::new(0);
+        let goes_on = || {
+            looks.set(looks.get() + 1);
+            looks.get() < 3
+        };
+        let read = super::read(&path, 1 << 40, None, 100, &goes_on).expect("read");
+        assert_eq!((read.content.as_str(), read.total_lines), ("", None));
+        assert!(read.truncated);
+        assert_eq!(looks.get(), 3);
     }
 
     fn slice(bytes: &[u8], offset: u64, limit: Option<u64>, most: u64) -> Text {
