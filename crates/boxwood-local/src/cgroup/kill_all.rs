@@ -21,12 +21,16 @@ impl Group {
         let mut outcome = Ok(());
         for group in command_groups(parent)? {
             // Said before the look: one that is given back in between is not used again either way.
-            self.doomed
+            let is_new = self
+                .doomed
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(group.clone());
             if !is_populated(&group) {
-                self.was_doomed(&group);
+                // One that was killed before stays as it is, though nobody is left in it.
+                if is_new {
+                    self.was_doomed(&group);
+                }
                 continue;
             }
             match fs::write(group.join("cgroup.kill"), "1") {
