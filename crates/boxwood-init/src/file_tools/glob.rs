@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -64,9 +65,27 @@ type Changed = (i64, i64);
 
 /// The newest so far, the oldest of them on top.
 #[derive(Default)]
-struct Kept {
-    newest: BinaryHeap<Reverse<(Changed, Reverse<std::ffi::OsString>)>>,
+pub(super) struct Kept {
+    newest: BinaryHeap<Reverse<(Changed, Reverse<OsString>)>>,
     total: u64,
+    /// Enough were changed after this; what is older only counts.
+    floor: Option<Changed>,
+}
+
+impl Kept {
+    fn take(&mut self, limit: usize, changed: Changed, below: &OsStr) {
+        if self.newest.len() >= limit {
+            let Some(Reverse((oldest, Reverse(last)))) = self.newest.peek() else {
+                return;
+            };
+            if (changed, Reverse(below)) <= (*oldest, Reverse(last.as_os_str())) {
+                return;
+            }
+            self.newest.pop();
+        }
+        self.newest
+            .push(Reverse((changed, Reverse(below.to_owned()))));
+    }
 }
 
 struct Newest {
@@ -82,11 +101,14 @@ impl Newest {
 }
 
 impl Visit for Newest {
-    type Tools = ();
+    /// What one thread found since it handed in what it had.
+    type Tools = Kept;
 
-    fn tools(&self) {}
+    fn tools(&self) -> Kept {
+        Kept::default()
+    }
 
-    fn meet(&self, (): &mut (), met: &Met<'_>) {
+    fn meet(&self, kept: &mut Kept, met: &Met<'_>) {
         if !self.pattern.is_match_candidate(&Candidate::new(met.below)) {
             return;
         }
@@ -107,18 +129,20 @@ impl Visit for Newest {
             reason = "the fields' types vary by machine; nanoseconds are few"
         )]
         let changed = (stat.st_mtime as i64, stat.st_mtime_nsec as i64);
-        let mut found = self.found();
-        found.total += 1;
-        if found.newest.len() >= self.limit {
-            let Some(Reverse((oldest, Reverse(below)))) = found.newest.peek() else {
-                return;
-            };
-            if (changed, Reverse(met.below.as_os_str())) <= (*oldest, Reverse(below.as_os_str())) {
-                return;
-            }
-            found.newest.pop();
+        kept.total += 1;
+        if kept.floor.is_none_or(|floor| changed >= floor) {
+            kept.take(self.limit, changed, met.below.as_os_str());
         }
-        let below = met.below.as_os_str().to_owned();
-        found.newest.push(Reverse((changed, Reverse(below))));
+    }
+
+    fn pause(&self, kept: &mut Kept) {
+        let mut found = self.found();
+        found.total += std::mem::take(&mut kept.total);
+        for Reverse((changed, Reverse(below))) in kept.newest.drain() {
+            found.take(self.limit, changed, &below);
+        }
+        if found.newest.len() >= self.limit {
+            kept.floor = found.newest.peek().map(|Reverse((oldest, _))| *oldest);
+        }
     }
 }

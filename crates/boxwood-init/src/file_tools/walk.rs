@@ -64,6 +64,8 @@ pub(super) trait Visit: Send + Sync + 'static {
     type Tools;
     fn tools(&self) -> Self::Tools;
     fn meet(&self, tools: &mut Self::Tools, met: &Met<'_>);
+    /// Some files of one directory were met; what the tools hold back can be handed in.
+    fn pause(&self, _: &mut Self::Tools) {}
 }
 
 /// Walks until everything was met or the leash ends. What was met stands in `visit`.
@@ -131,7 +133,31 @@ struct Directory {
 struct Batch {
     directory: Arc<OwnedFd>,
     below: Arc<Path>,
-    files: Vec<(Kind, Vec<u8>)>,
+    files: Files,
+}
+
+/// Names one behind the other: a piece of memory for each would cost more than the names.
+#[derive(Default)]
+struct Files {
+    names: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<(Kind, usize)>,
+}
+
+impl Files {
+    fn push(&mut self, kind: Kind, name: &[u8]) {
+        self.names.extend_from_slice(name);
+        self.ends.push((kind, self.names.len()));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (Kind, &[u8])> {
+        let mut start = 0;
+        self.ends.iter().map(move |&(kind, end)| {
+            let name = &self.names[start..end];
+            start = end;
+            (kind, name)
+        })
+    }
 }
 
 enum Work {
@@ -285,7 +311,7 @@ impl<V: Visit> Walk<V> {
         };
         let directory = Arc::new(opened);
         let below: Arc<Path> = below.into();
-        let (mut files, mut since_look) = (Vec::new(), 0);
+        let (mut files, mut since_look) = (Files::default(), 0);
         let mut full = path;
         listing.clear();
         let mut entries = RawDir::new(&*directory, listing.spare_capacity_mut());
@@ -327,7 +353,7 @@ impl<V: Visit> Walk<V> {
                     opened: None,
                     chain: chain.clone(),
                 })),
-                Some(kind) => files.push((kind, name.to_vec())),
+                Some(kind) => files.push(kind, name),
             }
             since_look += 1;
             if since_look >= BATCH {
@@ -336,11 +362,11 @@ impl<V: Visit> Walk<V> {
                     return;
                 }
             }
-            if files.len() >= BATCH {
+            if files.ends.len() >= BATCH {
                 self.hand_on(tools, &directory, &below, std::mem::take(&mut files));
             }
         }
-        if !files.is_empty() {
+        if !files.ends.is_empty() {
             self.meet(
                 tools,
                 &Batch {
@@ -358,7 +384,7 @@ impl<V: Visit> Walk<V> {
         tools: &mut V::Tools,
         directory: &Arc<OwnedFd>,
         below: &Arc<Path>,
-        files: Vec<(Kind, Vec<u8>)>,
+        files: Files,
     ) {
         let batch = Batch {
             directory: Arc::clone(directory),
@@ -378,9 +404,9 @@ impl<V: Visit> Walk<V> {
             below.push(b'/');
         }
         let stem = below.len();
-        for (kind, name) in &batch.files {
+        for (kind, name) in batch.files.iter() {
             if self.leash.is_over() {
-                return;
+                break;
             }
             below.truncate(stem);
             below.extend_from_slice(name);
@@ -389,11 +415,12 @@ impl<V: Visit> Walk<V> {
                 &Met {
                     directory: batch.directory.as_fd(),
                     name: OsStr::from_bytes(name),
-                    kind: *kind,
+                    kind,
                     below: Path::new(OsStr::from_bytes(&below)),
                 },
             );
         }
+        self.visit.pause(tools);
     }
 }
 
