@@ -19,7 +19,7 @@ const PROGRESS: Duration = Duration::from_secs(15);
 const SHOWN_CHARS: usize = 100;
 
 /// Debian keeps this part of Python in a package of its own.
-const DEBIAN_VENV: Package = Package {
+pub(crate) const DEBIAN_VENV: Package = Package {
     name: "python3-venv",
     proof: "/usr/share/doc/python3-venv",
 };

@@ -58,6 +58,8 @@ const PACKAGES: &[Package] = &[
         name: "python3-pip",
         proof: "/usr/bin/pip3",
     },
+    // Boxes have Debian's Python, whichever is first on our own path.
+    venv::DEBIAN_VENV,
     Package {
         name: "nodejs",
         proof: "/usr/bin/node",

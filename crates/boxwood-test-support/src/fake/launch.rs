@@ -40,6 +40,8 @@ pub(super) fn start(of: &Arc<FakeBox>, request: SpawnRequest) -> Result<Started,
     })?;
     if let Some(keep) = request.keep {
         program.keep(keep, ends.copies().map_err(step("keeping its pipes"))?);
+        // A quick one has ended before that, and was dropped.
+        of.add(Arc::clone(&program));
     }
     if !of.is_alive() {
         // It died meanwhile, and may have missed this one.

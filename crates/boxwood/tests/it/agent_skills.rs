@@ -1,6 +1,7 @@
 //! Skills in an agent's hands, in real boxes.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -191,4 +192,59 @@ fn nothing_else_becomes_one() {
         assert!(words.contains("neither a file nor a directory"), "{words}");
     }
     assert_eq!(daemon.run(&["skill", "ls", "-q"]).ok(), "");
+}
+
+/// A package without a build: pip only unpacks it, and needs no network.
+const WHEEL: &str = r"
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1], 'w') as wheel:
+    wheel.writestr('greeter.py', 'def hello():\n    return \'hello\'\n')
+    about = 'greeter-1.0.dist-info/'
+    wheel.writestr(about + 'METADATA', 'Metadata-Version: 2.1\nName: greeter\nVersion: 1.0\n')
+    wheel.writestr(about + 'WHEEL', 'Wheel-Version: 1.0\nGenerator: by hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n')
+    wheel.writestr(about + 'RECORD', '')
+";
+
+const NEEDS: &str = "/workspace/.skills/py/greeter-1.0-py3-none-any.whl\n";
+
+#[test]
+fn a_python_skill_has_an_environment_that_is_built_once() {
+    let (daemon, here) = (Daemon::start(), Here::new());
+    let skill = here.skill("py");
+    let wheel = here.text("py/greeter-1.0-py3-none-any.whl");
+    let made = Command::new("python3").args(["-c", WHEEL, &wheel]).status();
+    assert!(made.expect("python3 runs").success());
+    here.file("py/requirements.txt", NEEDS);
+    daemon.run(&["skill", "add", &skill]).ok();
+    activate(&daemon, "py");
+    let greet = || {
+        let command = "python -c 'import greeter; print(greeter.hello())'; echo $VIRTUAL_ENV";
+        let wish =
+            json!({"command": command, "workdir": "/workspace/.skills/py", "timeout_sec": 120});
+        let result = tool(&daemon, "exec", &wish).expect("a result");
+        assert_eq!(result["ok"], true, "{result}");
+        let has_built = result["stderr"]
+            .as_str()
+            .expect("text")
+            .contains("boxwood: building the Python environment");
+        let said = result["stdout"].as_str().expect("text").to_owned();
+        (said, has_built)
+    };
+    // Two at the same time: one builds, the other waits for it.
+    let (one, other) = std::thread::scope(|scope| {
+        let other = scope.spawn(greet);
+        (greet(), other.join().expect("it ran"))
+    });
+    assert!(one.1 != other.1, "{one:?} {other:?}");
+    assert_eq!(one.0, other.0);
+    assert!(one.0.starts_with("hello\n/"), "{one:?}");
+    assert_eq!(greet(), (one.0.clone(), false), "a later command finds it");
+
+    let other = json!({"path": "/workspace/.skills/py/requirements.txt", "content": format!("# again\n{NEEDS}")});
+    let written = tool(&daemon, "write", &other).expect("a result");
+    assert_eq!(written["ok"], true, "{written}");
+    let (said, has_built) = greet();
+    assert!(has_built, "other manifests want another environment");
+    assert!(said.starts_with("hello\n/"), "{said}");
+    assert_ne!(said, one.0);
 }
