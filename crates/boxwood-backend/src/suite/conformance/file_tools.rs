@@ -139,7 +139,7 @@ async fn a_file_is_exchanged_in_one_step(bench: &Bench) -> anyhow::Result<()> {
     let written = write(&held, "/workspace/link", "new\n").await?;
     ensure!(!written.created);
     let said = held
-        .says("cat file; stat -c %a file; readlink link; ls -A")
+        .says("cat file; find file -printf '%m\\n'; readlink link; ls -A")
         .await?;
     ensure!(said == "new\n750\nfile\nfile\nlink\n", "{said:?}");
     // Whoever reads meanwhile sees one text or the other, never half of one.
@@ -187,7 +187,7 @@ async fn an_edit_shows_what_it_changed(bench: &Bench) -> anyhow::Result<()> {
     let mut all = change(path, "b", "y");
     all.replace_all = true;
     ensure!(edit(&held, all).await?.replaced == 2);
-    ensure!(held.says("cat file; stat -c %a file").await? == "y\ny\n600\n");
+    ensure!(held.says("cat file; find file -printf '%m\\n'").await? == "y\ny\n600\n");
     Ok(())
 }
 
@@ -371,7 +371,7 @@ async fn tools_have_the_rights_of_a_command(bench: &Bench) -> anyhow::Result<()>
     let held = bench.start(&Wish::new()).await?;
     write(&held, "/workspace/made/deep/file", "x").await?;
     let said = held
-        .says("stat -c %u:%g made made/deep made/deep/file | sort -u; id -u; id -g")
+        .says("find made -printf '%U:%G\\n' | sort -u; id -u; id -g")
         .await?;
     let mut said = said.lines();
     let (owner, uid, gid) = (said.next(), said.next(), said.next());
