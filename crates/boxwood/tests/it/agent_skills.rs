@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::agent::{call, exec, person, refusal, tool};
+use crate::command::run_with_input;
 use crate::daemon::Daemon;
 use crate::skills::Here;
 
@@ -207,6 +208,18 @@ with zipfile.ZipFile(sys.argv[1], 'w') as wheel:
 
 const NEEDS: &str = "/workspace/.skills/py/greeter-1.0-py3-none-any.whl\n";
 
+/// What the package said and where it is, and whether that was built for this call.
+fn greet(call: Command) -> (String, bool) {
+    let command = "python -c 'import greeter; print(greeter.hello())'; echo $VIRTUAL_ENV";
+    let wish = json!({"command": command, "workdir": "/workspace/.skills/py", "timeout_sec": 120});
+    let said = run_with_input(call, wish.to_string().as_bytes()).ok();
+    let answer: Value = serde_json::from_str(&said).expect("JSON");
+    let stderr = answer["result"]["stderr"].as_str().expect("text");
+    let stdout = answer["result"]["stdout"].as_str().expect("text");
+    let has_built = stderr.contains("boxwood: building the Python environment");
+    (stdout.to_owned(), has_built)
+}
+
 #[test]
 fn a_python_skill_has_an_environment_that_is_built_once() {
     let (daemon, here) = (Daemon::start(), Here::new());
@@ -217,33 +230,24 @@ fn a_python_skill_has_an_environment_that_is_built_once() {
     here.file("py/requirements.txt", NEEDS);
     daemon.run(&["skill", "add", &skill]).ok();
     activate(&daemon, "py");
-    let greet = || {
-        let command = "python -c 'import greeter; print(greeter.hello())'; echo $VIRTUAL_ENV";
-        let wish =
-            json!({"command": command, "workdir": "/workspace/.skills/py", "timeout_sec": 120});
-        let result = tool(&daemon, "exec", &wish).expect("a result");
-        assert_eq!(result["ok"], true, "{result}");
-        let has_built = result["stderr"]
-            .as_str()
-            .expect("text")
-            .contains("boxwood: building the Python environment");
-        let said = result["stdout"].as_str().expect("text").to_owned();
-        (said, has_built)
-    };
+    let query = person("a").to_string();
+    let words = ["tool", "call", "exec", "-", "--query", &query, "-o", "json"];
     // Two at the same time: one builds, the other waits for it.
+    let (first, second) = (daemon.command(&words), daemon.command(&words));
     let (one, other) = std::thread::scope(|scope| {
-        let other = scope.spawn(greet);
-        (greet(), other.join().expect("it ran"))
+        let other = scope.spawn(move || greet(second));
+        (greet(first), other.join().expect("it ran"))
     });
     assert!(one.1 != other.1, "{one:?} {other:?}");
     assert_eq!(one.0, other.0);
     assert!(one.0.starts_with("hello\n/"), "{one:?}");
-    assert_eq!(greet(), (one.0.clone(), false), "a later command finds it");
+    let again = greet(daemon.command(&words));
+    assert_eq!(again, (one.0.clone(), false), "a later command finds it");
 
     let other = json!({"path": "/workspace/.skills/py/requirements.txt", "content": format!("# again\n{NEEDS}")});
     let written = tool(&daemon, "write", &other).expect("a result");
     assert_eq!(written["ok"], true, "{written}");
-    let (said, has_built) = greet();
+    let (said, has_built) = greet(daemon.command(&words));
     assert!(has_built, "other manifests want another environment");
     assert!(said.starts_with("hello\n/"), "{said}");
     assert_ne!(said, one.0);
