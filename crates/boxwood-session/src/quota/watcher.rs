@@ -23,11 +23,16 @@ const SOON: Duration = Duration::from_millis(5);
 /// Between two looks at a host without room where nothing gets worse.
 const FLOOR_PERIOD: Duration = Duration::from_secs(1);
 
+/// Before whatever else wants a processor.
+const FIRST: i32 = -20;
+
 pub(super) fn start(system: Arc<System>, runtime: Handle) -> io::Result<()> {
     let name = "disk-watch".to_owned();
     thread::Builder::new().name(name).spawn(move || {
         // Whoever drops the last of something here may need a task for it.
         let _inside = runtime.enter();
+        // Boxes that write keep a machine busy, and this must not wait behind them. Not everybody may.
+        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), FIRST);
         let mut watcher = Watcher {
             system,
             runtime,
