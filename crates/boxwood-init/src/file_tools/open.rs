@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 
 use super::words::ToolFailure;
 
@@ -22,7 +23,7 @@ pub(super) enum Opened {
 /// Opens a path as its caller named it: symlinks are followed, everything but files and directories is
 /// left alone. Pipes and devices are not even opened.
 pub(super) fn open(path: &str, missing: &str) -> Result<Opened, ToolFailure> {
-    let failed = |errno: rustix::io::Errno| ToolFailure::of(path, missing)(errno.into());
+    let failed = |errno: Errno| ToolFailure::of(path, missing)(errno.into());
     let looked = rustix::fs::stat(path).map_err(failed)?;
     if !is_file(&looked) && !is_directory(&looked) {
         return Err(ToolFailure::not_a_file(path));
@@ -59,7 +60,12 @@ pub(super) fn is_kernels(fd: impl AsFd) -> rustix::io::Result<bool> {
     const DEBUGFS: i64 = 0x6462_6720;
     const TRACEFS: i64 = 0x7472_6163;
     const SECURITYFS: i64 = 0x7363_6673;
-    let system = rustix::fs::fstatfs(fd)?;
+    let system = match rustix::fs::fstatfs(fd) {
+        Ok(system) => system,
+        // gVisor's made-up file systems do not say what they are; its others do.
+        Err(Errno::NOSYS) => return Ok(true),
+        Err(error) => return Err(error),
+    };
     #[allow(
         clippy::unnecessary_cast,
         reason = "the field's width varies by machine"
