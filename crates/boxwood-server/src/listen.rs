@@ -99,6 +99,7 @@ impl Connections {
     async fn accept_tcp(&self, listener: &TcpListener) {
         loop {
             self.greetings_end().await;
+            self.shared.reserve.refill();
             match listener.accept().await {
                 Ok((stream, _)) => {
                     self.spawn(|shared, greeting| serve_tcp(shared, stream, greeting));
@@ -119,6 +120,7 @@ impl Connections {
     async fn accept_unix(&self, listener: &UnixListener) {
         loop {
             self.greetings_end().await;
+            self.shared.reserve.refill();
             match listener.accept().await {
                 Ok((stream, _)) => {
                     self.spawn(|shared, greeting| serve_unix(shared, stream, greeting));

@@ -29,6 +29,14 @@ impl Reserve {
         )
     }
 
+    /// Takes one again before anybody else does, if somebody was quicker the last time.
+    pub(crate) fn refill(&self) {
+        let mut kept = self.lock();
+        if kept.is_none() {
+            *kept = spare();
+        }
+    }
+
     /// Does something that needs one descriptor and gives it back.
     pub(crate) fn lend<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut kept = self.lock();
@@ -43,7 +51,7 @@ impl Reserve {
     }
 }
 
-/// `None` when somebody was quicker; it is asked for again after the next use.
+/// `None` when somebody was quicker.
 fn spare() -> Option<File> {
     File::open("/dev/null").ok()
 }
@@ -58,6 +66,15 @@ mod tests {
         assert!(reserve.lock().is_some());
         let opened = reserve.lend(|| File::open("/dev/null").is_ok());
         assert!(opened);
+        assert!(reserve.lock().is_some());
+    }
+
+    #[test]
+    fn what_somebody_else_took_is_taken_again() {
+        let reserve = Reserve {
+            kept: Mutex::new(None),
+        };
+        reserve.refill();
         assert!(reserve.lock().is_some());
     }
 

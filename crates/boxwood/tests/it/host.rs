@@ -30,8 +30,17 @@ pub(crate) fn pids(token: &str) -> Vec<u32> {
         })
         .map(|(pid, _)| pid)
         .collect();
+    // A shell that is about to run something is there twice for a moment.
+    let all = pids.clone();
+    pids.retain(|pid| parent(*pid).is_none_or(|parent| !all.contains(&parent)));
     pids.sort_unstable();
     pids
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[track_caller]
