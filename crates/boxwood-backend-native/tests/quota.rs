@@ -129,7 +129,14 @@ impl House {
 
     fn within(&self, quota_mb: u64) -> anyhow::Result<()> {
         let used = used(&self.directory)?;
-        let most = quota_mb * MIB + (64 * MIB).max(quota_mb * MIB / 10);
+        let slack = (64 * MIB).max(quota_mb * MIB / 10);
+        // An ordinary user's boxes cannot be made to stand still, nor its daemon go first.
+        let times = if rustix::process::geteuid().is_root() {
+            1
+        } else {
+            2
+        };
+        let most = quota_mb * MIB + times * slack;
         println!("used {} MiB of {quota_mb} MiB", used / MIB);
         ensure!(used <= most, "{} MiB of {} MiB", used / MIB, most / MIB);
         Ok(())
