@@ -18,7 +18,7 @@ const LEAST_SLACK: u64 = 64 * MIB;
 /// What a box can write at most, by the second: as fast as memory, because that is where it goes first.
 const BYTES_PER_MS: u64 = 4 * 1024 * MIB / 1000;
 
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Files can also seem larger without taking room. That hurts nobody, and is looked for once in a while.
@@ -29,12 +29,6 @@ const SLOW_PER_MEASURE: u32 = 1000;
 /// By how much a quota may be exceeded.
 pub(super) fn slack(limit: u64) -> u64 {
     LEAST_SLACK.max(limit / 10)
-}
-
-/// Where a close look begins. Most of the slack is for those who cannot be made to stand still: they write
-/// on until they are ended.
-fn threshold(limit: u64) -> u64 {
-    limit.saturating_add(slack(limit) / 16)
 }
 
 /// Before what is left could be written.
@@ -148,15 +142,17 @@ impl Account {
         let Some(at_most) = self.at_most() else {
             return Look::Due;
         };
+        let slack = slack(limit);
         // A little over is not worth a look: who stays there is told when a command begins or ends.
-        let threshold = threshold(limit).max(self.judged.saturating_add(slack(limit) / 16));
-        if at_most > threshold {
+        let limit = limit.max(self.judged);
+        if at_most > limit.saturating_add(slack / 4) {
             return Look::Close;
         }
         if self.is_due(now) {
             return Look::Due;
         }
-        Look::Again(pause(threshold - at_most))
+        let left = limit.saturating_add(slack / 2).saturating_sub(at_most);
+        Look::Again(pause(left))
     }
 }
 
@@ -298,7 +294,7 @@ mod tests {
                 }
                 account.saw(free);
                 prop_assert!(account.at_most() >= Some(used));
-                if used > threshold(limit) {
+                if used > limit + slack(limit) / 4 {
                     prop_assert_eq!(account.look(limit, Instant::now()), Look::Close);
                 }
                 if used > limit {

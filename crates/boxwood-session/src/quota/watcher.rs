@@ -19,7 +19,7 @@ use crate::activity::lock;
 /// While nobody has a quota and the host has room.
 const UNHURRIED: Duration = Duration::from_secs(1);
 /// Between two looks while an inspection goes on.
-const SOON: Duration = Duration::from_millis(2);
+const SOON: Duration = Duration::from_millis(5);
 /// Between two looks at a host without room where nothing gets worse.
 const FLOOR_PERIOD: Duration = Duration::from_secs(1);
 
