@@ -221,9 +221,9 @@ async fn empty_files_are_stopped(house: &House) -> anyhow::Result<()> {
 import os
 for d in range(100):
     os.mkdir(f"d{d}")
-    for n in range(100_000): os.mknod(f"d{d}/{n}")
+    for n in range(100_000): os.mknod(f"d{d}/{n:0200}")
 "#;
-    // An inode takes room even when nothing is in it; far fewer than ten million fit.
+    // An inode and its name take room even when nothing is in it; far fewer than ten million fit.
     let result = house.python(4, script).await?;
     house.stopped(4, &result).await
 }
