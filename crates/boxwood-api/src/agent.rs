@@ -9,6 +9,9 @@ use utoipa::ToSchema;
 
 use crate::{ErrorCode, Status};
 
+/// The directory of a box in which the whole outputs of an agent's commands are kept for a while.
+pub const KEPT_OUTPUT: &str = "/tmp/.boxwood/output";
+
 /// The conversation on whose behalf a tool is called. Everything in it comes from the platform, nothing
 /// from the model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -138,6 +141,18 @@ pub struct AgentStatus {
     pub enabled: bool,
     pub state: AgentState,
     pub profile: String,
+    /// The backend that agents insist on; absent where the choice is the runtime's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    /// The image of agents' boxes, where it is not the profile's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// What agents may write to a workspace of the host's, where it is not what the profile says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_quota_mb: Option<u64>,
+    /// The runtime that has the agents' boxes, where it is not this daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
     pub recent_error_count: u64,
     /// Empty when all is well.
     pub connector_error: String,

@@ -41,6 +41,23 @@ pub struct DoctorReport {
     /// Every backend of this daemon, in the order in which they are tried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<BackendReport>,
+    /// What there is on this machine for programs that boxes with the host's own system run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub toolchains: Vec<ToolchainFinding>,
+}
+
+/// A program that most MCP servers need. Boxes start without it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ToolchainFinding {
+    pub name: String,
+    /// Where a box finds it; absent when it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// What needs it.
+    pub matters: String,
+    /// How to do without it, or to get it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
 }
 
 impl DoctorReport {
@@ -52,7 +69,14 @@ impl DoctorReport {
                 .all(|finding| finding.state != FindingState::Fatal),
             findings,
             backends: Vec::new(),
+            toolchains: Vec::new(),
         }
+    }
+
+    /// With what MCP servers find here.
+    #[must_use]
+    pub fn with_toolchains(self, toolchains: Vec<ToolchainFinding>) -> Self {
+        Self { toolchains, ..self }
     }
 
     /// With what each backend of the daemon is good for.

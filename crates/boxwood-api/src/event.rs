@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{ImageProgress, ProcessId, Reason, SessionId};
+use crate::{ImageProgress, McpPhase, McpServerName, ProcessId, Reason, SessionId};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
@@ -48,5 +48,15 @@ pub enum EventKind {
         process_id: ProcessId,
         exit_code: Option<i32>,
         reason: Option<Reason>,
+    },
+    /// A hosted MCP server is there for its clients.
+    McpConnected {
+        name: McpServerName,
+    },
+    /// A hosted MCP server is not there, and will not be without help.
+    McpFailed {
+        name: McpServerName,
+        phase: Option<McpPhase>,
+        message: String,
     },
 }

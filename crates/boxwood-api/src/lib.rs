@@ -21,6 +21,8 @@ mod id;
 mod image;
 mod isolation;
 mod json;
+mod mcp;
+mod mcp_edit;
 mod process;
 mod profile;
 mod reason;
@@ -36,11 +38,11 @@ mod token;
 
 pub use agent::{
     AgentErrorRecord, AgentGuidance, AgentPipeline, AgentQuery, AgentState, AgentStatus,
-    ToolAnnotations, ToolAnswer, ToolCall, ToolInfo, ToolList, Unavailable,
+    KEPT_OUTPUT, ToolAnnotations, ToolAnswer, ToolCall, ToolInfo, ToolList, Unavailable,
 };
 pub use backend::{BackendCapabilities, BackendReport};
-pub use doctor::{DoctorFinding, DoctorReport, FindingState};
-pub use error::{ErrorBody, ErrorCode, ErrorDetail};
+pub use doctor::{DoctorFinding, DoctorReport, FindingState, ToolchainFinding};
+pub use error::{ErrorBody, ErrorCode, ErrorDetail, McpErrorBody, McpErrorDetail};
 pub use event::{Event, EventKind};
 pub use exec::{ExecResult, ExecStatus, StreamCapture};
 pub use exec_info::{
@@ -60,6 +62,13 @@ pub use image::{
 };
 pub use isolation::{IsolationLabel, Mechanism, MissingMechanism, NetworkIsolation};
 pub use json::{BodyError, from_json};
+pub use mcp::{
+    CallMcpToolRequest, ImportMcpRequest, ImportedMcp, McpBoxSettings, McpLogs, McpNameError,
+    McpPhase, McpProgress, McpRuntimeInfo, McpServerInfo, McpServerList, McpServerName,
+    McpServerSpec, McpStatus, McpStep, McpTestResult, McpToolFilter, McpToolInfo, RemovedMcpServer,
+    SkippedMcp,
+};
+pub use mcp_edit::{Change, EditMcpBoxSettings, EditMcpServerRequest, EditMcpToolFilter};
 pub use process::{
     ProcessInfo, ProcessLogs, ProcessSpec, ProcessStatus, SignalledProcess, StoppedProcess,
 };

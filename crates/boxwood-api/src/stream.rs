@@ -74,6 +74,9 @@ pub enum ExecOutput {
         /// How many bytes of input it has been given, where that is counted: with `resumable`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stdin: Option<u64>,
+        /// After so many seconds it is killed: what the profile made of the request.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_sec: Option<u64>,
     },
     /// The first frame of a command that is followed again: where the output that follows begins, and
     /// how many bytes of input the command has been given.
@@ -104,6 +107,9 @@ pub struct ExecExit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     pub duration_ms: u64,
+    /// What else there is to know, in words: a workspace that holds too much now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<String>,
 }
 
 /// Data of the events `stdout` and `stderr`; bytes that are not UTF-8 are replaced.
@@ -267,6 +273,7 @@ mod tests {
             status: ExecStatus::Completed,
             reason: None,
             duration_ms: 3,
+            notices: Vec::new(),
         });
         assert_eq!(
             serde_json::to_string(&exit).expect("JSON"),

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use boxwood_api::{DEFAULT_MOUNT_PATH, LockableField, MountMode, SpecRequest};
 
 use crate::path::{is_within, normalize_text};
-use crate::spec::outer_first;
+use crate::spec::{Owner, outer_first};
 use crate::targets::{Targets, target};
 use crate::{
     Admission, AdmittedExec, AdmittedMount, AdmittedSpec, Denial, Facts, Joining, OpenedPath,
-    Origin, PolicyRules, Profile, asked, image, limits, mounts, skills,
+    Origin, PolicyRules, Profile, asked, image, limits, mounts, own, skills,
 };
 
 /// Judges one request. Everything the caller may not do is refused, everything the profile decides
@@ -54,7 +54,7 @@ pub fn admit(
     );
     let backend = backend(request, profile, &mut notices);
     let limits = limits::limits(request, profile, &rules.maxima, &mut notices)?;
-    let timeout = limits::timeout(request, profile, &rules.maxima, &mut notices);
+    let timeout = limits::timeout(request, origin, profile, &rules.maxima, &mut notices);
 
     let files = Files::judge(request, origin, facts, rules, profile, &mut notices)?;
     let workdir = workdir(request, &files)?;
@@ -84,7 +84,8 @@ pub fn admit(
             require: require.into_iter().collect(),
             host_network_allowed: rules.allow_host_network,
             backend,
-            asked: asked::fields(request, origin),
+            owner: owner(origin),
+            asked: asked::fields(request, origin, facts),
         },
         exec: AdmittedExec {
             cmd: request.cmd.clone(),
@@ -98,6 +99,13 @@ pub fn admit(
     })
 }
 
+fn owner(origin: Origin) -> Owner {
+    match origin {
+        Origin::Hosting => Owner::Hosting,
+        Origin::Operator | Origin::Client | Origin::LangBotPlatform => Owner::Callers,
+    }
+}
+
 fn profile_for(
     request: &SpecRequest,
     origin: Origin,
@@ -107,7 +115,7 @@ fn profile_for(
     Ok(match (&request.profile, origin) {
         (Some(name), _) => rules.profiles.get(name.trim())?.clone(),
         (None, Origin::LangBotPlatform) => Profile::for_platform(default),
-        (None, Origin::Operator | Origin::Client) => default.clone(),
+        (None, Origin::Operator | Origin::Client | Origin::Hosting) => default.clone(),
     })
 }
 
@@ -172,21 +180,32 @@ impl Files {
             profile,
             notices,
         );
+        own::check(origin, facts, rules)?;
         let host_path = request.host_path.as_deref().map(str::trim);
-        let workspace = match host_path {
+        let asked = match host_path {
             None => None,
             Some(given) => workspace_source(given, host_path_mode, origin, facts, rules)?,
+        };
+        let asked = asked.map(|source| AdmittedMount {
+            source,
+            mount_path: mount_path.clone(),
+            mode: host_path_mode,
+            joining: Joining::WhenMade,
+            below_workspace: None,
+        });
+        let workspace = match (asked, own::workspace(facts, &mount_path)) {
+            (Some(_), Some(_)) => {
+                return Err(Denial::SameTarget {
+                    field: "mount_path".to_owned(),
+                    target: mount_path,
+                });
+            }
+            (asked, own) => asked.or(own),
         };
         let extra_mounts =
             extra_mounts(request, &mount_path, origin, facts, rules, profile, notices)?;
         Ok(Self {
-            workspace: workspace.map(|source| AdmittedMount {
-                source,
-                mount_path: mount_path.clone(),
-                mode: host_path_mode,
-                joining: Joining::WhenMade,
-                below_workspace: None,
-            }),
+            workspace,
             host_path: host_path.map(str::to_owned),
             host_path_mode,
             mount_path,
@@ -261,12 +280,13 @@ fn extra_mounts(
                 // The platform sends its whole set with every request, and installs skills while
                 // its boxes live.
                 Origin::LangBotPlatform => Joining::Living,
-                Origin::Operator | Origin::Client => Joining::WhenMade,
+                Origin::Operator | Origin::Client | Origin::Hosting => Joining::WhenMade,
             },
             below_workspace: None,
         });
     }
     skills::admit(request, workspace, facts, &mut targets, &mut admitted)?;
+    own::admit(facts, workspace, &mut targets, &mut admitted)?;
     outer_first(&mut admitted);
     Ok(admitted)
 }

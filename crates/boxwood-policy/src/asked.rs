@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use boxwood_api::SpecRequest;
 
-use crate::Origin;
+use crate::{Facts, Origin};
 
 /// The fields that make one box differ from another, and where in it a command starts.
 #[derive(
@@ -52,9 +52,14 @@ const WHOLE_SPEC: [SpecField; 12] = [
     SpecField::WorkspaceQuotaMb,
 ];
 
-pub(crate) fn fields(request: &SpecRequest, origin: Origin) -> BTreeSet<SpecField> {
+pub(crate) fn fields(request: &SpecRequest, origin: Origin, facts: &Facts) -> BTreeSet<SpecField> {
     match origin {
         Origin::Operator | Origin::Client => named_fields(request),
+        // A box without these directories is another box.
+        Origin::Hosting => {
+            let own = (!facts.own.is_empty()).then_some(SpecField::ExtraMounts);
+            named_fields(request).into_iter().chain(own).collect()
+        }
         Origin::LangBotPlatform => {
             let workdir = names_workdir(request).then_some(SpecField::Workdir);
             WHOLE_SPEC.into_iter().chain(workdir).collect()

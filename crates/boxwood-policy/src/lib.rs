@@ -14,6 +14,7 @@ mod label;
 mod limits;
 mod mounts;
 mod origin;
+mod own;
 mod path;
 mod profile;
 mod profile_set;
@@ -40,5 +41,5 @@ pub use record::{
 pub use rules::{MountsConfig, NetworkConfig, PolicyConfig, PolicyRules, RulesError};
 pub use spec::{
     Admission, AdmittedExec, AdmittedMount, AdmittedSpec, BoxUser, Facts, Image, Joining, Limits,
-    OpenedPath,
+    OpenedPath, OwnDirectory,
 };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use boxwood_api::{LockableField, SpecRequest};
 
 use crate::profile::Maxima;
-use crate::{Denial, Limits, Profile};
+use crate::{Denial, Limits, Origin, Profile};
 
 /// One bound that a value must keep, and who set it.
 #[derive(Clone, Copy)]
@@ -78,25 +78,35 @@ pub(crate) fn limits(
 
 /// Too long a timeout is shortened rather than refused: callers send generous ones by habit, and a
 /// shorter one still runs the command.
+///
+/// A profile's bounds are for commands that somebody sends. What hosting runs is its own installer, which
+/// ends with the time that the server has to start; the server itself runs without any such bound.
 pub(crate) fn timeout(
     request: &SpecRequest,
+    origin: Origin,
     profile: &Profile,
     hard: &Maxima,
     notices: &mut Vec<String>,
 ) -> Duration {
     let of_profile = OfProfile(&profile.name);
-    let asked = chosen(
-        "timeout_sec",
-        LockableField::TimeoutSec,
-        request.timeout_sec,
-        profile.timeout_sec,
-        profile,
-        notices,
-    );
+    let (asked, most_of_profile) = match origin {
+        Origin::Hosting => (request.timeout_sec.unwrap_or(profile.timeout_sec), None),
+        Origin::Operator | Origin::Client | Origin::LangBotPlatform => {
+            let asked = chosen(
+                "timeout_sec",
+                LockableField::TimeoutSec,
+                request.timeout_sec,
+                profile.timeout_sec,
+                profile,
+                notices,
+            );
+            (asked, profile.max.timeout_sec)
+        }
+    };
     let mut granted = asked;
     let mut by: &dyn Display = &of_profile;
     let bounds: [(Option<u64>, &dyn Display); 2] = [
-        (profile.max.timeout_sec, &of_profile),
+        (most_of_profile, &of_profile),
         (hard.timeout_sec, &HARD_LIMITS),
     ];
     for (most, who) in bounds {

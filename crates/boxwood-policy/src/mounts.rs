@@ -107,7 +107,7 @@ pub(crate) fn within_roots(
 ) -> Result<(), Denial> {
     let roots: &[PathBuf] = match origin {
         Origin::Operator => return Ok(()),
-        Origin::Client => &rules.allowed_roots,
+        Origin::Client | Origin::Hosting => &rules.allowed_roots,
         Origin::LangBotPlatform => match &rules.platform_roots {
             Some(roots) => roots,
             None => return Ok(()),

@@ -12,4 +12,8 @@ pub enum Origin {
     /// the operator's hard maxima, the blocked list and, where configured, the platform's own cap
     /// on roots apply.
     LangBotPlatform,
+    /// The daemon, for an MCP server that somebody described over `/v1`. What they wrote is judged as
+    /// a client's; beside it the box sees directories that Boxwood made for the server, and its install
+    /// has the time that the server has to start.
+    Hosting,
 }

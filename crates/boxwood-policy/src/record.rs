@@ -15,6 +15,7 @@ use std::sync::Arc;
 use boxwood_api::{Mechanism, MountMode, Network, SessionId};
 use serde::{Deserialize, Serialize};
 
+use crate::spec::Owner;
 use crate::{AdmittedMount, AdmittedSpec, BoxUser, Image, Joining, Limits, OpenedPath, SpecField};
 
 /// Raised when a field changes its meaning. Fields that are new have a default instead.
@@ -49,6 +50,8 @@ pub struct SpecRecord {
     require: Vec<Mechanism>,
     host_network_allowed: bool,
     backend: Option<String>,
+    #[serde(default)]
+    owner: Owner,
     asked: BTreeSet<SpecField>,
 }
 
@@ -172,6 +175,7 @@ impl AdmittedSpec {
             require: self.require.clone(),
             host_network_allowed: self.host_network_allowed,
             backend: self.backend.clone(),
+            owner: self.owner,
             asked: self.asked.clone(),
         }
     }
@@ -217,6 +221,7 @@ impl AdmittedSpec {
             require: record.require,
             host_network_allowed: record.host_network_allowed,
             backend: record.backend,
+            owner: record.owner,
             asked: record.asked,
         })
     }

@@ -76,6 +76,8 @@ pub struct PolicyRules {
     pub skills_dir: Option<PathBuf>,
     /// What the kernel calls [`PolicyRules::skills_dir`].
     pub skills_dir_real: Option<PathBuf>,
+    /// Where hosting keeps what its servers' boxes see, as the kernel calls it. `None`: nowhere.
+    pub hosting_dir: Option<PathBuf>,
     pub images: BTreeMap<String, PathBuf>,
     pub maxima: Maxima,
     pub allow_host_network: bool,
@@ -100,6 +102,7 @@ impl PolicyRules {
                 .collect(),
             skills_dir: None,
             skills_dir_real: None,
+            hosting_dir: None,
             images: config.images.clone(),
             maxima: config.limits,
             allow_host_network: config.network.allow_host,

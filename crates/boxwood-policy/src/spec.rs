@@ -68,6 +68,16 @@ pub enum Joining {
     Living,
 }
 
+/// Whose session it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Owner {
+    /// Whoever knows its name.
+    #[default]
+    Callers,
+    Hosting,
+}
+
 #[derive(Clone, Debug)]
 pub struct AdmittedMount {
     pub(crate) source: OpenedPath,
@@ -138,6 +148,7 @@ pub struct AdmittedSpec {
     pub(crate) host_network_allowed: bool,
     /// As the caller or the profile named it.
     pub(crate) backend: Option<String>,
+    pub(crate) owner: Owner,
     pub(crate) asked: BTreeSet<SpecField>,
 }
 
@@ -169,6 +180,8 @@ getters! {
     host_network_allowed -> bool = |s| s.host_network_allowed;
     /// What is to run the box, or runs it; `None` while that is the daemon's choice.
     backend -> Option<&str> = |s| s.backend.as_deref();
+    /// Made for an MCP server of this daemon, whose secrets are in it: nobody else's commands are.
+    is_hosted -> bool = |s| s.owner == Owner::Hosting;
     /// The fields that the caller named; every other value came from the profile.
     asked -> &BTreeSet<SpecField> = |s| &s.asked;
 }
@@ -304,4 +317,15 @@ pub struct Facts {
     /// One per `skills` entry, in order, up to the first that the store does not have. The store
     /// vouches for these directories; `given` is the skill's name.
     pub skills: Vec<OpenedPath>,
+    /// Made by Boxwood for a hosted server, so that only hosting has any. No caller names them.
+    pub own: Vec<OwnDirectory>,
+}
+
+/// A directory of Boxwood's own, and where a hosted server's box sees it.
+#[derive(Clone, Debug)]
+pub struct OwnDirectory {
+    pub source: OpenedPath,
+    /// The box's `mount_path` makes it the workspace.
+    pub mount_path: String,
+    pub mode: MountMode,
 }

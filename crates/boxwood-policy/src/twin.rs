@@ -35,6 +35,8 @@ impl AdmittedSpec {
             require,
             host_network_allowed,
             backend,
+            // Who may use the session, which the box does not know.
+            owner: _,
             // Who named a value is a matter between requests.
             asked: _,
         } = self;

@@ -168,6 +168,36 @@ fn no_quota_means_the_largest_one_where_there_is_one() {
 }
 
 #[test]
+fn an_install_for_a_hosted_server_has_the_time_of_its_start() {
+    let tables = toml::from_str("[strict]\nlocked = [\"timeout_sec\"]").expect("TOML");
+    let admitted = |origin, profiles: Profiles, most: Option<u64>| {
+        let request = SpecRequest {
+            timeout_sec: Some(900),
+            ..request()
+        };
+        let rules = PolicyRules {
+            profiles,
+            maxima: Maxima {
+                timeout_sec: most,
+                ..Maxima::default()
+            },
+            ..PolicyRules::default()
+        };
+        let exec = admit(&request, origin, &Facts::default(), &rules)
+            .expect("admitted")
+            .exec;
+        exec.timeout().as_secs()
+    };
+    let strict = || Profiles::new(&tables, Some("strict")).expect("profiles");
+    let usual = Profiles::default;
+    assert_eq!(admitted(Origin::Hosting, usual(), None), 900);
+    assert_eq!(admitted(Origin::Hosting, strict(), None), 900);
+    assert_eq!(admitted(Origin::Hosting, usual(), Some(600)), 600);
+    assert_eq!(admitted(Origin::Client, usual(), None), 120);
+    assert_eq!(admitted(Origin::Client, strict(), None), 30);
+}
+
+#[test]
 fn the_platform_has_applied_its_own_profile() {
     let request = SpecRequest {
         timeout_sec: Some(3600),

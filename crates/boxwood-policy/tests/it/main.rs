@@ -7,6 +7,7 @@ mod drift;
 mod joining;
 mod label;
 mod mounts;
+mod own;
 mod place;
 mod profiles;
 mod properties;

@@ -5,7 +5,12 @@ use boxwood_policy::{BLOCKED, Denial, Facts, Origin, PolicyRules, admit};
 
 use crate::wish::{extra, mount, opened, request, workspace};
 
-const ALL_ORIGINS: [Origin; 3] = [Origin::Operator, Origin::Client, Origin::LangBotPlatform];
+const ALL_ORIGINS: [Origin; 4] = [
+    Origin::Operator,
+    Origin::Client,
+    Origin::LangBotPlatform,
+    Origin::Hosting,
+];
 
 fn open_to(root: &str) -> PolicyRules {
     PolicyRules {

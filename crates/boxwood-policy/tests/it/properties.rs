@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use boxwood_api::{LockableField, MountMode, MountSpec, Network, SessionId, SpecRequest};
 use boxwood_policy::{
-    BLOCKED, Denial, Facts, Maxima, OpenedPath, Origin, PolicyRules, Profile, ProfileConfig,
-    Profiles, admit,
+    BLOCKED, Denial, Facts, Maxima, OpenedPath, Origin, OwnDirectory, PolicyRules, Profile,
+    ProfileConfig, Profiles, admit,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -29,7 +29,8 @@ pub(crate) fn origins() -> impl Strategy<Value = Origin> {
     prop_oneof![
         Just(Origin::Operator),
         Just(Origin::Client),
-        Just(Origin::LangBotPlatform)
+        Just(Origin::LangBotPlatform),
+        Just(Origin::Hosting)
     ]
 }
 
@@ -198,7 +199,9 @@ proptest! {
         prop_assert!(within(limits.cpus, &[soft.cpus, hard.cpus]));
         prop_assert!(within(limits.memory_mb, &[soft.memory_mb, hard.memory_mb]));
         prop_assert!(within(limits.pids, &[soft.pids_limit, hard.pids_limit]));
-        prop_assert!(within(admission.exec.timeout().as_secs(), &[soft.timeout_sec, hard.timeout_sec]));
+        // An install has the time of its server's start, which only the operator bounds.
+        let soft_timeout = soft.timeout_sec.filter(|_| origin != Origin::Hosting);
+        prop_assert!(within(admission.exec.timeout().as_secs(), &[soft_timeout, hard.timeout_sec]));
         let quotas = [soft.workspace_quota_mb, hard.workspace_quota_mb];
         prop_assert!(within(limits.workspace_quota_mb, &quotas));
         if quotas.iter().any(Option::is_some) {
@@ -367,7 +370,7 @@ proptest! {
             skills: names,
             ..request
         };
-        let given = Facts { host_path: facts_of(&facts).pop(), extra_mounts: facts_of(&facts), skills: facts_of(&facts) };
+        let given = Facts { host_path: facts_of(&facts).pop(), extra_mounts: facts_of(&facts), skills: facts_of(&facts), own: facts_of(&facts).into_iter().map(|source| OwnDirectory { mount_path: source.given.clone(), source, mode: MountMode::Rw }).collect() };
         for facts in [Facts::default(), given] {
             if let Err(denial) = admit(&request, origin, &facts, &rules) {
                 let _ = (denial.to_string(), denial.code(), denial.hint());

@@ -79,6 +79,7 @@ proptest! {
                 .map(|mount| opened_as(&mount.host_path, &mount.host_path))
                 .collect(),
             skills: request.skills.iter().map(|name| opened_as(name, "/skills/x")).collect(),
+            ..Facts::default()
         };
         // Some of them are refused, which is not the matter here.
         if let Ok(admitted) = admit(&request, origin, &facts, &rules) {
@@ -132,4 +133,27 @@ fn what_a_newer_daemon_wrote_is_not_guessed_at() {
     let record = serde_json::from_value(record).expect("a record");
     let refused = AdmittedSpec::restored(record, &|_| Err(io::ErrorKind::NotFound.into()));
     assert!(matches!(refused, Err(RecordError::Version { found: 99 })));
+}
+
+#[test]
+fn whose_box_it_is_is_not_forgotten() {
+    let check = |origin, expected| {
+        let rules = PolicyRules::default();
+        let admitted = admit(&request(), origin, &Facts::default(), &rules).expect("allowed");
+        assert_eq!(admitted.spec.is_hosted(), expected, "{origin:?}");
+        let text = written(&admitted.spec);
+        let restored = read_back(&text, &opened("/", "/"));
+        assert_eq!(restored.is_hosted(), expected, "{origin:?}");
+        text
+    };
+    for origin in [Origin::Client, Origin::Operator, Origin::LangBotPlatform] {
+        check(origin, false);
+    }
+    let text = check(Origin::Hosting, true);
+    // A record from before there were hosted servers.
+    let mut record: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let fields = record.as_object_mut().expect("an object");
+    fields.remove("owner").expect("written down");
+    let restored = read_back(&record.to_string(), &opened("/", "/"));
+    assert!(!restored.is_hosted());
 }

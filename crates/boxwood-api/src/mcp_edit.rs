@@ -1,0 +1,359 @@
+//! What is to become of an MCP server that is there: only what shall change is named.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::ToSchema;
+
+use crate::{McpBoxSettings, McpServerSpec, McpToolFilter, MountMode, Network};
+
+/// One setting of an edit. Left out it stays, null sets it back to what it is by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Change<T> {
+    #[default]
+    Stay,
+    Reset,
+    To(T),
+}
+
+impl<T> Change<T> {
+    pub const fn stays(&self) -> bool {
+        matches!(self, Self::Stay)
+    }
+
+    fn apply<Place: From<T>>(self, place: &mut Place, default: Place) {
+        match self {
+            Self::Stay => {}
+            Self::Reset => *place = default,
+            Self::To(value) => *place = value.into(),
+        }
+    }
+}
+
+impl<T: Serialize> Serialize for Change<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Stay | Self::Reset => serializer.serialize_none(),
+            Self::To(value) => value.serialize(serializer),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Option::deserialize(deserializer)?;
+        Ok(value.map_or(Self::Reset, Self::To))
+    }
+}
+
+/// An edit: what is left out stays, in `box` and `tools` too. `env` names that map to null are forgotten,
+/// others are set. An empty `cwd` and an `idle_stop_sec` of 0 take the old one away.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EditMcpServerRequest {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, Option<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    #[serde(rename = "box", skip_serializing_if = "Option::is_none")]
+    pub settings: Option<EditMcpBoxSettings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<EditMcpToolFilter>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_stop_sec: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub with: Option<Vec<String>>,
+}
+
+impl EditMcpServerRequest {
+    pub fn apply(self, spec: &mut McpServerSpec) {
+        if let Some(command) = self.command {
+            spec.command = command;
+        }
+        if let Some(args) = self.args {
+            spec.args = args;
+        }
+        edit_variables(&mut spec.env, self.env);
+        if let Some(cwd) = self.cwd {
+            spec.cwd = Some(cwd).filter(|cwd| !cwd.is_empty());
+        }
+        if let Some(enabled) = self.enabled {
+            spec.enabled = enabled;
+        }
+        if let Some(settings) = self.settings {
+            settings.apply(&mut spec.settings);
+        }
+        if let Some(tools) = self.tools {
+            tools.apply(&mut spec.tools);
+        }
+        if let Some(seconds) = self.idle_stop_sec {
+            spec.idle_stop_sec = Some(seconds).filter(|&seconds| seconds > 0);
+        }
+        if let Some(with) = self.with {
+            spec.with = with;
+        }
+    }
+}
+
+/// Environment values may be secrets, so only their names are shown.
+impl fmt::Debug for EditMcpServerRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EditMcpServerRequest")
+            .field("command", &self.command)
+            .field("args", &self.args)
+            .field("env_keys", &self.env.keys().collect::<Vec<_>>())
+            .field("cwd", &self.cwd)
+            .field("enabled", &self.enabled)
+            .field("settings", &self.settings)
+            .field("tools", &self.tools)
+            .field("idle_stop_sec", &self.idle_stop_sec)
+            .field("with", &self.with)
+            .finish()
+    }
+}
+
+/// What changes about a server's box. What is left out stays, and null sets it back to its default.
+// `default` stands at each field: at the struct, the schema would say that null means the same as nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EditMcpBoxSettings {
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<String>)]
+    pub profile: Change<String>,
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<String>)]
+    pub backend: Change<String>,
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<String>)]
+    pub image: Change<String>,
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<Network>)]
+    pub network: Change<Network>,
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<String>)]
+    pub host_path: Change<String>,
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<MountMode>)]
+    pub host_path_mode: Change<MountMode>,
+    /// Names that map to null are forgotten, others are set; null alone forgets all of them.
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<BTreeMap<String, Option<String>>>)]
+    pub env: Change<BTreeMap<String, Option<String>>>,
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<u64>, minimum = 1)]
+    pub startup_timeout_sec: Change<u64>,
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<f64>)]
+    pub cpus: Change<f64>,
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<u64>)]
+    pub memory_mb: Change<u64>,
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<u64>)]
+    pub pids_limit: Change<u64>,
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<bool>)]
+    pub read_only_rootfs: Change<bool>,
+}
+
+impl EditMcpBoxSettings {
+    fn apply(self, settings: &mut McpBoxSettings) {
+        let default = McpBoxSettings::default();
+        self.profile.apply(&mut settings.profile, default.profile);
+        self.backend.apply(&mut settings.backend, default.backend);
+        self.image.apply(&mut settings.image, default.image);
+        self.network.apply(&mut settings.network, default.network);
+        self.host_path
+            .apply(&mut settings.host_path, default.host_path);
+        self.host_path_mode
+            .apply(&mut settings.host_path_mode, default.host_path_mode);
+        match self.env {
+            Change::Stay => {}
+            Change::Reset => settings.env = default.env,
+            Change::To(changes) => edit_variables(&mut settings.env, changes),
+        }
+        self.startup_timeout_sec.apply(
+            &mut settings.startup_timeout_sec,
+            default.startup_timeout_sec,
+        );
+        self.cpus.apply(&mut settings.cpus, default.cpus);
+        self.memory_mb
+            .apply(&mut settings.memory_mb, default.memory_mb);
+        self.pids_limit
+            .apply(&mut settings.pids_limit, default.pids_limit);
+        self.read_only_rootfs
+            .apply(&mut settings.read_only_rootfs, default.read_only_rootfs);
+    }
+}
+
+/// What changes about which tools clients see. A list that is left out stays, and null empties it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EditMcpToolFilter {
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub allow: Change<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Change::stays")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub deny: Change<Vec<String>>,
+}
+
+impl EditMcpToolFilter {
+    fn apply(self, filter: &mut McpToolFilter) {
+        self.allow.apply(&mut filter.allow, Vec::new());
+        self.deny.apply(&mut filter.deny, Vec::new());
+    }
+}
+
+/// Names that map to nothing are forgotten.
+fn edit_variables(
+    variables: &mut BTreeMap<String, String>,
+    changes: BTreeMap<String, Option<String>>,
+) {
+    for (name, value) in changes {
+        match value {
+            Some(value) => variables.insert(name, value),
+            None => variables.remove(&name),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn spec(changes: Value) -> McpServerSpec {
+        let mut whole = json!({"name": "a", "command": "uvx"});
+        if let (Some(whole), Value::Object(changes)) = (whole.as_object_mut(), changes) {
+            whole.extend(changes);
+        }
+        serde_json::from_value(whole).expect("a spec")
+    }
+
+    #[track_caller]
+    fn check(before: Value, edit: Value, after: Value) {
+        let mut edited = spec(before);
+        let edit: EditMcpServerRequest = serde_json::from_value(edit).expect("an edit");
+        edit.apply(&mut edited);
+        assert_eq!(edited, spec(after));
+    }
+
+    #[test]
+    fn an_edit_changes_what_it_names_and_nothing_else() {
+        let before = json!({
+            "args": ["a"], "env": {"KEEP": "1", "DROP": "2"}, "cwd": "/x", "idle_stop_sec": 9,
+            "box": {"network": "off"}, "tools": {"deny": ["x"]},
+        });
+        check(before.clone(), json!({}), before.clone());
+        check(
+            before.clone(),
+            json!({"box": {}, "tools": {}}),
+            before.clone(),
+        );
+        check(
+            before,
+            json!({
+                "env": {"DROP": null, "NEW": "3"}, "cwd": "", "idle_stop_sec": 0, "enabled": false,
+            }),
+            json!({
+                "args": ["a"], "env": {"KEEP": "1", "NEW": "3"}, "enabled": false,
+                "box": {"network": "off"}, "tools": {"deny": ["x"]},
+            }),
+        );
+    }
+
+    #[test]
+    fn a_box_keeps_its_other_settings() {
+        let whole = json!({
+            "profile": "p", "backend": "b", "image": "i", "network": "off", "host_path": "/h",
+            "host_path_mode": "rw", "env": {"A": "1", "B": "2"}, "startup_timeout_sec": 7,
+            "cpus": 0.5, "memory_mb": 64, "pids_limit": 9, "read_only_rootfs": true,
+        });
+        let with = |key: &str, value: &Value| {
+            let mut changed = whole.clone();
+            changed[key] = value.clone();
+            json!({"box": changed})
+        };
+        for (key, value) in [
+            ("profile", json!("q")),
+            ("backend", json!("c")),
+            ("image", json!("j")),
+            ("network", json!("on")),
+            ("host_path", json!("/i")),
+            ("host_path_mode", json!("ro")),
+            ("startup_timeout_sec", json!(8)),
+            ("cpus", json!(2.0)),
+            ("memory_mb", json!(1024)),
+            ("pids_limit", json!(10)),
+            ("read_only_rootfs", json!(false)),
+        ] {
+            let before = json!({"box": whole});
+            check(
+                before.clone(),
+                json!({"box": {key: value}}),
+                with(key, &value),
+            );
+            let mut without = whole.clone();
+            without.as_object_mut().expect("an object").remove(key);
+            check(before, json!({"box": {key: null}}), json!({"box": without}));
+        }
+        let before = json!({"box": whole});
+        let one_less = json!({"A": "1", "C": "3"});
+        let edit = json!({"box": {"env": {"B": null, "C": "3"}}});
+        check(before.clone(), edit, with("env", &one_less));
+        check(
+            before,
+            json!({"box": {"env": null}}),
+            with("env", &json!({})),
+        );
+    }
+
+    #[test]
+    fn a_list_of_tools_keeps_the_other() {
+        let before = json!({"tools": {"allow": ["a"], "deny": ["d"]}});
+        let check = |edit, after| {
+            check(
+                before.clone(),
+                json!({"tools": edit}),
+                json!({"tools": after}),
+            );
+        };
+        check(
+            json!({"allow": ["b"]}),
+            json!({"allow": ["b"], "deny": ["d"]}),
+        );
+        check(json!({"deny": null}), json!({"allow": ["a"]}));
+    }
+
+    #[test]
+    fn what_a_box_does_not_have_cannot_be_edited() {
+        for edit in [
+            json!({"box": {"memroy_mb": 1}}),
+            json!({"box": {"memroy_mb": null}}),
+            json!({"tools": {"alow": null}}),
+        ] {
+            serde_json::from_value::<EditMcpServerRequest>(edit).expect_err("refused");
+        }
+    }
+
+    #[test]
+    fn an_edit_is_read_as_it_was_written() {
+        for edit in [
+            json!({}),
+            json!({"box": {"network": null, "memory_mb": 1, "env": {"A": null}}}),
+            json!({"tools": {"allow": null, "deny": ["x"]}}),
+        ] {
+            let read: EditMcpServerRequest = serde_json::from_value(edit.clone()).expect("an edit");
+            assert_eq!(serde_json::to_value(read).expect("JSON"), edit);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Directories of Boxwood's own in the box of a hosted server.
+
+use boxwood_api::{MountMode, SpecRequest};
+use boxwood_policy::{
+    AdmittedMount, Denial, Facts, Origin, OwnDirectory, PolicyRules, SpecField, admit,
+};
+
+use crate::wish::{opened, request, workspace};
+
+const HOME: &str = "/var/lib/boxwood/mcp";
+
+fn rules() -> PolicyRules {
+    PolicyRules {
+        hosting_dir: Some(HOME.into()),
+        blocked: vec!["/var/lib/boxwood".into()],
+        allowed_roots: vec!["/srv".into()],
+        ..PolicyRules::default()
+    }
+}
+
+fn own(real: &str, mount_path: &str, mode: MountMode) -> OwnDirectory {
+    OwnDirectory {
+        source: opened(real, real),
+        mount_path: mount_path.to_owned(),
+        mode,
+    }
+}
+
+fn facts(own: Vec<OwnDirectory>) -> Facts {
+    Facts {
+        own,
+        ..Facts::default()
+    }
+}
+
+fn seen(mount: &AdmittedMount) -> (&str, &str, MountMode) {
+    let real = mount.source().real_path.to_str().expect("text");
+    (real, mount.mount_path(), mount.mode())
+}
+
+#[test]
+fn a_hosted_server_sees_its_own_directories_although_they_are_blocked_for_everybody() {
+    let (cache, work) = (format!("{HOME}/cache/ab12"), format!("{HOME}/work/time"));
+    let given = facts(vec![
+        own(&cache, "/opt/mcp", MountMode::Ro),
+        own(&work, "/workspace", MountMode::Rw),
+    ]);
+    let admitted = admit(&request(), Origin::Hosting, &given, &rules()).expect("admitted");
+    let mounts: Vec<_> = admitted.spec.extra_mounts().iter().map(seen).collect();
+    assert_eq!(mounts, [(cache.as_str(), "/opt/mcp", MountMode::Ro)]);
+    let workspace = admitted.spec.workspace().expect("a workspace");
+    assert_eq!(
+        seen(workspace),
+        (work.as_str(), "/workspace", MountMode::Rw)
+    );
+    assert_eq!(admitted.spec.host_path(), None);
+    // A session of that name without them is not what was meant.
+    assert!(admitted.spec.asked().contains(&SpecField::ExtraMounts));
+    let bare = admit(&request(), Origin::Hosting, &Facts::default(), &rules()).expect("admitted");
+    assert!(!bare.spec.asked().contains(&SpecField::ExtraMounts));
+}
+
+#[test]
+fn nobody_else_has_directories_of_boxwoods() {
+    let given = facts(vec![own(
+        &format!("{HOME}/work/a"),
+        "/opt/mcp",
+        MountMode::Ro,
+    )]);
+    for origin in [Origin::Operator, Origin::Client, Origin::LangBotPlatform] {
+        let denied = admit(&request(), origin, &given, &rules());
+        assert!(
+            matches!(denied, Err(Denial::ForeignFacts { .. })),
+            "{origin:?}"
+        );
+    }
+}
+
+#[test]
+fn only_what_lies_in_hostings_directory_is_its_own() {
+    for real in [
+        HOME,
+        "/var/lib/boxwood",
+        "/var/lib/boxwood/mcp2/a",
+        "/etc",
+        "/srv/a",
+        "relative",
+    ] {
+        let given = facts(vec![own(real, "/opt/mcp", MountMode::Ro)]);
+        let denied = admit(&request(), Origin::Hosting, &given, &rules());
+        assert!(matches!(denied, Err(Denial::ForeignFacts { .. })), "{real}");
+    }
+    let given = facts(vec![own(&format!("{HOME}/a"), "/opt/mcp", MountMode::Ro)]);
+    let nowhere = PolicyRules::default();
+    assert!(admit(&request(), Origin::Hosting, &given, &nowhere).is_err());
+}
+
+#[test]
+fn what_was_asked_for_is_judged_as_a_clients() {
+    let (asked, given) = workspace("/home/me", "/home/me");
+    let words = |origin| {
+        admit(&asked, origin, &given, &rules())
+            .expect_err("refused")
+            .to_string()
+    };
+    assert_eq!(words(Origin::Hosting), words(Origin::Client));
+    let (asked, given) = workspace("/srv/a", "/srv/a");
+    let admitted = admit(&asked, Origin::Hosting, &given, &rules()).expect("admitted");
+    assert_eq!(admitted.spec.host_path(), Some("/srv/a"));
+    let (asked, given) = workspace(&format!("{HOME}/work/b"), &format!("{HOME}/work/b"));
+    let denied = admit(&asked, Origin::Hosting, &given, &rules());
+    assert!(matches!(denied, Err(Denial::Blocked { .. })));
+}
+
+#[test]
+fn two_directories_never_share_a_place() {
+    let work = || own(&format!("{HOME}/work/a"), "/workspace/", MountMode::Rw);
+    let (asked, mut given) = workspace("/srv/a", "/srv/a");
+    given.own = vec![work()];
+    let denied = admit(&asked, Origin::Hosting, &given, &rules());
+    assert!(matches!(denied, Err(Denial::SameTarget { .. })));
+    let twice = || own(&format!("{HOME}/cache/a"), "/opt/mcp", MountMode::Ro);
+    let denied = admit(
+        &request(),
+        Origin::Hosting,
+        &facts(vec![twice(), twice()]),
+        &rules(),
+    );
+    assert!(matches!(denied, Err(Denial::SameTarget { .. })));
+    let system = facts(vec![own(
+        &format!("{HOME}/cache/a"),
+        "/usr/lib",
+        MountMode::Ro,
+    )]);
+    let denied = admit(&request(), Origin::Hosting, &system, &rules());
+    assert!(matches!(denied, Err(Denial::SystemTarget { .. })));
+    let elsewhere = SpecRequest {
+        mount_path: Some("/data".to_owned()),
+        ..request()
+    };
+    let admitted = admit(&elsewhere, Origin::Hosting, &facts(vec![work()]), &rules());
+    let spec = admitted.expect("admitted").spec;
+    assert!(spec.workspace().is_none());
+    assert_eq!(spec.extra_mounts()[0].mount_path(), "/workspace");
+}
