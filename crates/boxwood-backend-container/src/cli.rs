@@ -278,6 +278,11 @@ impl CliError {
         self.says(&["no such container", "no container with name or id"])
     }
 
+    /// A container went, or a process of one, while the engine looked at it.
+    pub(crate) fn went_meanwhile(&self) -> bool {
+        self.no_such_container() || self.says(&["no such process"])
+    }
+
     /// Asking once more helps. The last words are Podman's of a container that lost its monitor: it
     /// waits for news of the end, and knows better the next time.
     pub(crate) fn being_removed(&self) -> bool {
@@ -323,5 +328,23 @@ impl CliError {
                 "eof",
             ]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_meanwhile_is_known_by_the_engines_words() {
+        let check = |said: &str, expected| {
+            let said = said.to_owned();
+            let error = CliError::Refused { said };
+            assert_eq!(error.went_meanwhile(), expected, "{error}");
+        };
+        check("Error response from daemon: No such container: b1", true);
+        check("Error: no container with name or ID \"b1\" found", true);
+        check("Error: read /proc/4565/cgroup: no such process", true);
+        check("Cannot connect to the Docker daemon", false);
     }
 }

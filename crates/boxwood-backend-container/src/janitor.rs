@@ -81,7 +81,7 @@ impl Janitor {
         for _ in 1..ATTEMPTS {
             match self.try_sweep().await {
                 // Somebody else's went between two looks.
-                Err(error) if error.no_such_container() => {}
+                Err(error) if error.went_meanwhile() => {}
                 outcome => return outcome,
             }
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,12 +1,14 @@
 //! A box in a container, whichever way leads into it.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
 use boxwood_api::IsolationLabel;
 use boxwood_backend::{
-    BoxFuture, ControlError, Exit, FileAnswer, FileCall, FileError, FileFault, MountError, Process,
-    ProcessControl, Sandbox, Scope, SpawnError, SpawnRequest, Stdio, StopError, TerminalSize,
+    BeingWritten, BoxFuture, ControlError, Exit, FileAnswer, FileCall, FileError, FileFault,
+    MountError, Process, ProcessControl, Sandbox, Scope, SpawnError, SpawnRequest, Stdio,
+    StopError, TerminalSize,
 };
 use boxwood_local::LocalBox;
 use boxwood_policy::AdmittedMount;
@@ -141,6 +143,10 @@ impl Sandbox for ContainerBox {
 
     fn unlinked_bytes(&self, device: u64) -> BoxFuture<'_, u64> {
         self.local.unlinked_bytes(device)
+    }
+
+    fn being_written(&self, device: u64, watched: &mut HashSet<i32>) -> BeingWritten {
+        self.local.being_written(device, watched)
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {

@@ -55,16 +55,17 @@ pub enum FileCall {
 }
 
 impl FileCall {
-    /// Whether it can make the box's files larger.
-    pub fn adds(&self) -> bool {
+    /// Where it can make the box's files larger, if it can.
+    pub fn adds_to(&self) -> Option<&str> {
         match self {
-            Self::Open { how, .. } => *how != OpenFor::Read,
-            Self::Mkdir { .. } | Self::Tool(FileTool::Write(_) | FileTool::Edit(_)) => true,
+            Self::Open { path, how } => (*how != OpenFor::Read).then_some(path),
+            Self::Mkdir { path, .. } => Some(path),
+            Self::Tool(tool @ (FileTool::Write(_) | FileTool::Edit(_))) => Some(tool.path()),
             Self::Stat { .. }
             | Self::List { .. }
             | Self::Move { .. }
             | Self::Remove { .. }
-            | Self::Tool(FileTool::Read(_) | FileTool::Glob(_) | FileTool::Grep(_)) => false,
+            | Self::Tool(FileTool::Read(_) | FileTool::Glob(_) | FileTool::Grep(_)) => None,
         }
     }
 }

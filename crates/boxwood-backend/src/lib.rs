@@ -14,7 +14,9 @@ mod stream;
 #[cfg(feature = "suites")]
 pub mod suite;
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use boxwood_api::{IsolationLabel, Mechanism};
 use boxwood_policy::{AdmittedMount, AdmittedSpec};
@@ -158,6 +160,21 @@ pub trait Sandbox: Send + Sync {
     /// mapped) in files that no directory names any more. As far as one look tells; 0 where nobody
     /// can look.
     fn unlinked_bytes(&self, device: u64) -> BoxFuture<'_, u64>;
+    /// What may still grow on the file system with this device number while the box is held
+    /// ([`Sandbox::hold`]): nothing but its end interrupts a call that had begun. Nothing where no program
+    /// was told to stand still. Waits for nobody. Who is at work is added to `watched`, and looked at again
+    /// next time, at work or not: what it wrote by then counts.
+    fn being_written(&self, device: u64, watched: &mut HashSet<i32>) -> BeingWritten;
     /// Kills everything in the box and removes every trace of it. Idempotent. A frozen box too.
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>>;
+}
+
+/// Files that programs have open for writing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BeingWritten {
+    /// What they take, by inode.
+    pub bytes: HashMap<u64, u64>,
+    /// How long threads had a processor of which that cannot be told, by their number: more is open than one
+    /// look takes in, or nobody may look.
+    pub hidden: HashMap<i32, Duration>,
 }

@@ -14,6 +14,7 @@ mod denials;
 mod door;
 mod enter;
 mod files;
+mod hold;
 mod join;
 mod kept;
 mod lockdown;

@@ -84,6 +84,9 @@ pub enum ToInit {
 
 /// In the place of a program's number: every program of the box. An init that does not know of it knows
 /// no program of that number either.
+///
+/// `SIGSTOP` holds them for a moment, `SIGCONT` lets them go on, but for those who were stopped before.
+/// Init does that by itself when its daemon goes.
 pub const EVERYBODY: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,6 +187,10 @@ pub enum FromInit {
     Exited {
         id: u64,
         ended: Ended,
+    },
+    /// Answers `SIGSTOP` to [`EVERYBODY`]: all programs of the box stand still, or cannot be made to.
+    Held {
+        still: bool,
     },
 }
 

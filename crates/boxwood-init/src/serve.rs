@@ -3,12 +3,16 @@
 //! Comes in: requests on the channel, ended children, refused system calls. Goes out: events. Never
 //! here: the bytes that programs read and write; those go through pipes straight to the daemon.
 
+mod everybody;
+mod holding;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use boxwood_init::{
     ChannelError, EVERYBODY, Ended, FromInit, KillScope, Plan, Program, Spawn, StdioPlan, ToInit,
 };
-use boxwood_sys::clone::{self, ChildStack, exit_now};
+use boxwood_sys::clone::{ChildStack, exit_now};
 use boxwood_sys::{seccomp, signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -16,6 +20,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
 use crate::command::{Prepared, Streams};
 use crate::door::Daemon;
+use crate::hold::{Hold, LastLooks};
 use crate::kept::{Kept, Memory, Over};
 use crate::lockdown::Locked;
 use crate::marks::{self, Marked};
@@ -58,6 +63,9 @@ struct Init<'a> {
     /// Where there are no supervisors; see [`Marked`].
     marked: Option<Marked>,
     relayed: bool,
+    /// While everybody stands still for the daemon.
+    hold: Option<Hold>,
+    last_looks: Option<LastLooks>,
 }
 
 pub(crate) fn run(daemon: Daemon, plan: &Plan, locked: &Locked) -> ! {
@@ -82,6 +90,8 @@ pub(crate) fn run(daemon: Daemon, plan: &Plan, locked: &Locked) -> ! {
         running: Vec::new(),
         marked: locked.marks.then(Marked::default),
         relayed: locked.relayed,
+        hold: None,
+        last_looks: None,
     };
     loop {
         let ready = init.wait(children.as_fd(), locked.listener.as_ref());
@@ -101,6 +111,7 @@ pub(crate) fn run(daemon: Daemon, plan: &Plan, locked: &Locked) -> ! {
         if ready.is(Who::Caller) {
             init.meet();
         }
+        init.look_after_hold();
         if let Some(marked) = &mut init.marked {
             let running = &init.running;
             marked.hunt(|mark| {
@@ -161,6 +172,7 @@ impl Init<'_> {
         let pauses = [
             self.marked.as_ref().and_then(Marked::pause),
             self.daemon.patience(),
+            self.hold_pause().and_then(timespec),
         ];
         let shortest = |pause: &Timespec| (pause.tv_sec, pause.tv_nsec);
         let pause = pauses.into_iter().flatten().min_by_key(shortest);
@@ -186,6 +198,7 @@ impl Init<'_> {
             Err(ChannelError::WouldBlock) => return,
             Err(_) => {
                 self.daemon.lost();
+                self.end_hold();
                 self.end_unkept();
                 return;
             }
@@ -241,6 +254,7 @@ impl Init<'_> {
             self.obey();
         }
         self.daemon.replace(next);
+        self.end_hold();
         self.end_unkept();
         let running = self.running.iter().filter(|it| it.kept.is_some()).count();
         let fds: Vec<BorrowedFd<'_>> = self
@@ -352,6 +366,9 @@ impl Init<'_> {
         } else {
             self.check_room().step("fork")?;
             let (pid, supervisor) = supervise::start(&prepared, &streams).step("fork")?;
+            if let Some(hold) = &mut self.hold {
+                hold.lets_begin(pid);
+            }
             (pid, Some(supervisor))
         };
         self.running.push(Running {
@@ -380,7 +397,11 @@ impl Init<'_> {
 
     fn signal(&mut self, id: u64, signal: i32, scope: KillScope) {
         if id == EVERYBODY {
-            self.signal_everybody(signal);
+            match signal {
+                libc::SIGSTOP => self.begin_hold(),
+                libc::SIGCONT => self.end_hold(),
+                _ => self.signal_everybody(signal),
+            }
             return;
         }
         if let (KillScope::Tree, Some(marked)) = (scope, &mut self.marked) {
@@ -400,46 +421,6 @@ impl Init<'_> {
                     let _ = kill_process(pid, signal);
                 }
             }
-        }
-    }
-
-    /// In one sweep that no fork slips through, where it meets nobody else. File operations are spared:
-    /// somebody may be removing what there is too much of.
-    fn signal_everybody(&mut self, signal: i32) {
-        if !self.relayed {
-            // Whoever asks for this has no cgroups, so every command has a supervisor.
-            let of_files = |running: &&Running| running.supervisor.is_none();
-            let running = self.running.iter().filter(of_files);
-            let spared: Vec<i32> = running.map(|running| running.pid).collect();
-            if !spared.is_empty() {
-                signal_others(&spared, signal);
-                return;
-            }
-            // SAFETY: integers only. Everybody but us.
-            unsafe { libc::kill(-1, signal) };
-            return;
-        }
-        // Everybody with the commands' uid: the relay has ours.
-        let identity = self.plan.identity;
-        if identity.single_uid {
-            return;
-        }
-        // SAFETY: init has one thread.
-        let forked = unsafe { clone::plain_fork() };
-        if let Ok(None) = forked {
-            let uid = identity.command_uid;
-            // SAFETY: integers only.
-            unsafe {
-                if libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0 {
-                    libc::kill(-1, signal);
-                }
-            }
-            exit_now(0)
-        }
-        // There may have been no room for another process.
-        let ids: Vec<u64> = self.running.iter().map(|running| running.id).collect();
-        for id in ids {
-            self.signal(id, signal, KillScope::Tree);
         }
     }
 
@@ -519,6 +500,10 @@ impl Init<'_> {
     }
 }
 
+fn timespec(pause: Duration) -> Option<Timespec> {
+    Timespec::try_from(pause).ok()
+}
+
 fn thread_group(pid: i32) -> Option<i32> {
     status_field(pid, "Tgid:")
 }
@@ -531,29 +516,4 @@ fn status_field(pid: i32, field: &str) -> Option<i32> {
         .trim()
         .parse()
         .ok()
-}
-
-/// Rounds of looking for everybody: each finds whoever was forked during the one before.
-const ROUNDS: usize = 20;
-
-fn signal_others(spared: &[i32], signal: i32) {
-    let Some(signal) = Signal::from_named_raw(signal) else {
-        return;
-    };
-    let own = rustix::process::getpid();
-    for _ in 0..ROUNDS {
-        let others = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let others = others.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        let others = others.filter(|pid| !spared.contains(pid));
-        let others: Vec<Pid> = others.filter_map(Pid::from_raw).collect();
-        let sent = others.iter().filter(|pid| **pid != own);
-        // The dead that nobody has waited for take a signal too; the last rounds are for them.
-        if sent
-            .filter(|pid| kill_process(**pid, signal).is_ok())
-            .count()
-            == 0
-        {
-            return;
-        }
-    }
 }

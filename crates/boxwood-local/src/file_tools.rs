@@ -58,27 +58,24 @@ pub(crate) async fn call(sandbox: &LocalBox, tool: FileTool) -> Result<FileToolA
             return Err(step("finish in time")(io::ErrorKind::TimedOut));
         }
     }
-    // It died without an answer: the box is gone, or had no room for it.
-    if bytes.is_empty() && !sandbox.is_running() {
-        return Err(FileError::Gone);
-    }
     if bytes.len() > LARGEST_ANSWER {
         helper.kill().await;
         return Err(step("hear from the helper")(io::Error::other(
             "its answer is too large",
         )));
     }
-    let outcome: Result<ToolAnswer, ToolFailure> = postcard::from_bytes(&bytes).map_err(|_| {
-        step("hear from the helper")(io::Error::other(
-            "it ended without an answer; the box may be short of memory",
-        ))
-    })?;
+    let outcome: Result<Result<ToolAnswer, ToolFailure>, _> = postcard::from_bytes(&bytes);
     match outcome {
-        Ok(answer) => Ok(wire(answer, path)),
-        Err(ToolFailure { fault, text }) => Err(FileError::Refused {
+        Ok(Ok(answer)) => Ok(wire(answer, path)),
+        Ok(Err(ToolFailure { fault, text })) => Err(FileError::Refused {
             fault: fault_of(fault),
             text,
         }),
+        // It died in the middle of its answer or before: the box is gone, or had no room for it.
+        Err(_) if helper.went_with_its_box().await => Err(FileError::Gone),
+        Err(_) => Err(step("hear from the helper")(io::Error::other(
+            "it ended without an answer; the box may be short of memory",
+        ))),
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) async fn call(sandbox: &LocalBox, call: FileCall) -> Result<FileAnswe
     match answer {
         Ok(Ok((reply, file))) => answer_of(&path, reply, file),
         // It died without an answer: the box is gone, or had no room for it.
-        Ok(Err(_)) if !sandbox.is_running() => Err(FileError::Gone),
+        Ok(Err(_)) if helper.went_with_its_box().await => Err(FileError::Gone),
         Ok(Err(error)) => Err(step("hear from the helper")(error)),
         Err(_elapsed) => {
             helper.kill().await;

@@ -31,6 +31,7 @@ mod mount_plan;
 mod names;
 mod namespace;
 mod net;
+mod open_files;
 mod pipe;
 mod process;
 mod record;
@@ -41,7 +42,6 @@ mod settle;
 mod spawner;
 mod streams;
 mod terminal;
-mod unlinked;
 mod watched;
 mod way_out;
 

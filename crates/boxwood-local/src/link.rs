@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use boxwood_backend::{Exit, Process, SpawnError};
-use boxwood_init::{Channel, ChannelError, FromInit, KillScope, ToInit};
+use boxwood_backend::{Exit, ExitStatus, Process, SpawnError};
+use boxwood_init::{Channel, ChannelError, EVERYBODY, FromInit, KillScope, ToInit};
 use rustix::io::Errno;
+use rustix::process::Signal;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 
@@ -33,13 +34,19 @@ pub struct Link {
     let_go: watch::Sender<bool>,
     /// The box is not this daemon's yet: nor is anything told so far.
     silent: AtomicBool,
+    /// Set before init is asked to hold everybody, cleared when it is told to let them go. And set at
+    /// first: an earlier daemon may have asked an init that does not let go by itself. One that holds
+    /// nobody does nothing when it is told.
+    holds: AtomicBool,
+    /// Who waits for everybody to stand still.
+    held: Mutex<Option<oneshot::Sender<bool>>>,
 }
 
 pub(crate) struct Waiting {
     pub(crate) spawned: Option<oneshot::Sender<Result<Option<OwnedFd>, SpawnError>>>,
     pub(crate) exit: watch::Sender<Option<Exit>>,
     pub(crate) before: Counters,
-    pub(crate) group: Arc<Mutex<Option<ExecGroup>>>,
+    pub(crate) group: SharedGroup,
 }
 
 /// A program that init has started.
@@ -47,7 +54,7 @@ pub(crate) struct Spawned {
     pub(crate) id: u64,
     pub(crate) link: Arc<Link>,
     pub(crate) exit: watch::Receiver<Option<Exit>>,
-    pub(crate) group: Arc<Mutex<Option<ExecGroup>>>,
+    pub(crate) group: Held,
     pub(crate) terminal: Option<OwnedFd>,
     /// Where init keeps it.
     pub(crate) kept: Option<(Places, Arc<Token>)>,
@@ -55,7 +62,7 @@ pub(crate) struct Spawned {
 
 impl Spawned {
     /// As the layers above hold it, with our ends of its streams.
-    pub(crate) fn into_process(self, ours: Ours, remains: &Arc<Remains>) -> io::Result<Process> {
+    pub(crate) fn into_process(self, ours: Ours) -> io::Result<Process> {
         let Self {
             id,
             link,
@@ -64,7 +71,6 @@ impl Spawned {
             terminal,
             kept,
         } = self;
-        let group = Held::new(group, Arc::clone(remains));
         ours.into_process(terminal, kept, move |terminal, token| Control {
             id,
             link,
@@ -73,6 +79,20 @@ impl Spawned {
             terminal,
             _token: token,
         })
+    }
+
+    /// Whether a program that fell silent ended because its box did. It falls silent first: init waits
+    /// for everybody's end before its own.
+    pub(crate) async fn went_with_its_box(&self) -> bool {
+        let mut exit = self.exit.clone();
+        let ended = tokio::time::timeout(DEADLINE, exit.wait_for(Option::is_some)).await;
+        match ended {
+            Ok(Ok(exit)) => exit
+                .as_ref()
+                .is_some_and(|exit| exit.status == ExitStatus::BoxGone),
+            Ok(Err(_)) => true,
+            Err(_elapsed) => false,
+        }
     }
 
     pub(crate) async fn kill(&self) {
@@ -108,7 +128,16 @@ impl Drop for Unheard {
     }
 }
 
-pub(crate) const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
+pub(crate) const SIGKILL: i32 = Signal::KILL.as_raw();
+
+/// A signal to every program of the box.
+pub(crate) fn everybody(signal: Signal) -> ToInit {
+    ToInit::Signal {
+        id: EVERYBODY,
+        signal: signal.as_raw(),
+        scope: KillScope::Tree,
+    }
+}
 
 impl Link {
     pub fn new(channel: Channel) -> io::Result<Arc<Self>> {
@@ -119,6 +148,8 @@ impl Link {
             closed: AtomicBool::new(false),
             let_go: watch::channel(false).0,
             silent: AtomicBool::new(false),
+            holds: AtomicBool::new(true),
+            held: Mutex::default(),
         }))
     }
 
@@ -165,6 +196,24 @@ impl Link {
         }
     }
 
+    /// Lets everybody in the box stand still, through init. False where that cannot be done. Whoever stops
+    /// waiting has begun it all the same.
+    pub(crate) async fn hold(&self) -> io::Result<bool> {
+        let (tell, heard) = oneshot::channel();
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(tell);
+        self.holds.store(true, Ordering::Release);
+        self.send(&everybody(Signal::STOP), &[]).await?;
+        heard.await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// Undoes it. Costs nothing where nobody is held.
+    pub(crate) async fn release(&self) -> io::Result<()> {
+        if !self.holds.swap(false, Ordering::AcqRel) || self.is_let_go() {
+            return Ok(());
+        }
+        self.send(&everybody(Signal::CONT), &[]).await
+    }
+
     pub async fn receive(&self) -> io::Result<(FromInit, Vec<OwnedFd>)> {
         loop {
             let mut ready = self.channel.readable().await?;
@@ -203,11 +252,17 @@ impl Link {
         self.closed.store(true, Ordering::Release);
         let left = std::mem::take(&mut *self.waiting());
         for (_, waiting) in left {
-            if let Some(spawned) = waiting.spawned {
-                let _ = spawned.send(Err(SpawnError::Gone));
-            }
             waiting.exit.send_replace(Some(process::gone()));
+            // Init had it, and may have started it: it is one that went with its box, so that nobody
+            // runs it again in another.
+            if let Some(spawned) = waiting.spawned {
+                let _ = spawned.send(Ok(None));
+            }
         }
+        self.held
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         gone.send_replace(true);
     }
 
@@ -250,6 +305,13 @@ impl Link {
                 // last handle goes.
                 if Arc::strong_count(&waiting.group) == 1 {
                     give_back(&waiting.group, remains);
+                }
+            }
+            FromInit::Held { still } => {
+                let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(tell) = held.take() {
+                    // Whoever asked may have gone on without.
+                    let _ = tell.send(still);
                 }
             }
             // Said once, at the start.
@@ -295,5 +357,31 @@ fn spawn_error(step: String, errno: i32) -> SpawnError {
             step,
             source: errno.into(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_let_go(init: &Channel) -> bool {
+        let heard = init.receive::<ToInit>();
+        match heard {
+            Ok((ToInit::Signal { id, signal, .. }, _)) => {
+                id == EVERYBODY && signal == Signal::CONT.as_raw()
+            }
+            _ => false,
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_takes_a_box_over_lets_it_go_once() {
+        let (ours, init) = Channel::pair().expect("a channel");
+        rustix::io::ioctl_fionbio(&init, true).expect("set");
+        let link = Link::new(ours).expect("a link");
+        link.release().await.expect("told");
+        assert!(is_let_go(&init), "what an earlier daemon did is not known");
+        link.release().await.expect("nothing to tell");
+        assert!(!is_let_go(&init));
     }
 }

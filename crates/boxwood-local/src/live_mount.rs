@@ -141,8 +141,8 @@ pub(crate) fn mount(
     let order = order(remains.ids.identity, &places, work);
     match carry_out(host, &order, &fds, remains) {
         Outcome::Done => Ok(()),
-        Outcome::Failed { step, source } => Err(failed(mount, step, source)),
-        Outcome::BoxGone => Err(MountError::Gone),
+        Outcome::Failed { step, source } if remains.is_alive() => Err(failed(mount, step, source)),
+        Outcome::Failed { .. } | Outcome::BoxGone => Err(MountError::Gone),
     }
 }
 

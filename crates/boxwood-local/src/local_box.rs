@@ -4,28 +4,31 @@
 //! processes whose bytes flow through pipes. Never here: timeouts, output limits, names that callers
 //! chose.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use boxwood_api::IsolationLabel;
 use boxwood_backend::{
-    BoxFuture, ControlError, FileAnswer, FileCall, FileError, MountError, Process, Sandbox,
-    SpawnError, SpawnRequest, StopError,
+    BeingWritten, BoxFuture, ControlError, FileAnswer, FileCall, FileError, MountError, Process,
+    Sandbox, SpawnError, SpawnRequest, StopError,
 };
-use boxwood_init::{EVERYBODY, KillScope, Program, Spawn, ToInit};
+use boxwood_init::{Program, Spawn, ToInit};
 use boxwood_policy::AdmittedMount;
+use rustix::process::Signal;
 use tokio::sync::{oneshot, watch};
 
 use crate::busy::{Busy, Pulse};
 use crate::cgroup::{ExecGroup, Group};
 use crate::host::LocalHost;
 use crate::keeping::{Note, Places, Token};
-use crate::link::{DEADLINE, Link, SIGKILL, Spawned, Unheard, Waiting};
+use crate::link::{DEADLINE, Link, Spawned, Unheard, Waiting, everybody};
 use crate::record::BoxRecord;
 use crate::remains::Remains;
-use crate::{files, framed, live_mount, streams, unlinked};
+use crate::streams::Held;
+use crate::{files, framed, live_mount, open_files, streams};
 
 /// What init is to keep of a program that is to be started.
 pub(crate) struct KeepOrder<'a> {
@@ -115,12 +118,7 @@ impl LocalBox {
         mut fds: Vec<OwnedFd>,
         keep: Option<KeepOrder<'_>>,
     ) -> Result<Spawned, SpawnError> {
-        let step = |step: &'static str| {
-            move |source: io::Error| SpawnError::Step {
-                step: step.to_owned(),
-                source,
-            }
-        };
+        let failed = |step: &'static str| move |source| self.remains.spawn_failed(step, source);
         if !self.is_running() {
             return Err(SpawnError::Gone);
         }
@@ -129,14 +127,15 @@ impl LocalBox {
         // A file operation ends by itself and leaves nobody behind.
         let group = match (&self.remains.group, &program) {
             (Some(group), Program::Command { .. }) => {
-                group.exec_group().map_err(step("make its cgroup"))?
+                group.exec_group().map_err(failed("make its cgroup"))?
             }
             _ => None,
         };
-        let cgroup = match &group {
-            Some(group) => {
-                let directory = group.directory.as_fd().try_clone_to_owned();
-                fds.push(directory.map_err(step("hand over its cgroup"))?);
+        // Given back by whoever has it last, on every way out of here.
+        let group = Held::new(group, Arc::clone(&self.remains));
+        let cgroup = match group.with(|group| group.directory.as_fd().try_clone_to_owned()) {
+            Some(directory) => {
+                fds.push(directory.map_err(failed("hand over its cgroup"))?);
                 Some(fds.len() - 1)
             }
             None => None,
@@ -146,27 +145,26 @@ impl LocalBox {
         let mut borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         let kept = match &keep {
             Some(order) => {
-                let group = group.as_ref().and_then(ExecGroup::name);
-                let note = Note::new(order.places, group, before);
+                let name = group.with(ExecGroup::name).flatten();
+                let note = Note::new(order.places, name, before);
                 let first = borrowed.len();
                 borrowed.extend_from_slice(&order.fds);
                 Some(boxwood_init::Keep {
                     note: note
                         .pack(order.note)
-                        .map_err(step("write down what it is"))?,
+                        .map_err(failed("write down what it is"))?,
                     fds: (first..borrowed.len()).collect(),
                 })
             }
             None => None,
         };
-        let group = Arc::new(Mutex::new(group));
         let (tell_spawned, spawned) = oneshot::channel();
         let (tell_exit, exit) = watch::channel(None);
         let waiting = Waiting {
             spawned: Some(tell_spawned),
             exit: tell_exit,
             before,
-            group: Arc::clone(&group),
+            group: group.share(),
         };
         self.link.waiting().insert(id, waiting);
         // From here on init may have it, whatever becomes of this call.
@@ -182,15 +180,22 @@ impl LocalBox {
         } else {
             Err(io::ErrorKind::BrokenPipe.into())
         };
-        if sent.is_err() {
-            self.link.waiting().remove(&id);
-            return Err(SpawnError::Gone);
+        if let Err(error) = sent {
+            drop(self.link.waiting().remove(&id));
+            return Err(match error.kind() {
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => SpawnError::Gone,
+                // A box that lives does not pay for a daemon that is short of something.
+                _ => failed("hand it over to init")(error),
+            });
         }
         drop(fds);
-        let mut unheard = Unheard(Some((Arc::clone(&group), Arc::clone(&self.link))));
-        let heard = tokio::time::timeout(DEADLINE, spawned)
-            .await
-            .map_err(|_| step("hear from init")(io::ErrorKind::TimedOut.into()))?;
+        // From here on it may have begun, so nobody is told that the box was gone before.
+        let mut unheard = Unheard(Some((group.share(), Arc::clone(&self.link))));
+        let heard = tokio::time::timeout(DEADLINE, spawned).await;
+        let heard = heard.map_err(|_| SpawnError::Step {
+            step: "hear from init".to_owned(),
+            source: io::ErrorKind::TimedOut.into(),
+        })?;
         unheard.0 = None;
         let terminal = heard.map_err(|_| SpawnError::Gone)??;
         Ok(Spawned {
@@ -270,9 +275,7 @@ impl Sandbox for LocalBox {
                 }
             });
             let spawned = self.spawn_program(program, theirs, order).await?;
-            spawned
-                .into_process(ours, &self.remains)
-                .map_err(streams::step)
+            spawned.into_process(ours).map_err(streams::step)
         })
     }
 
@@ -341,9 +344,10 @@ impl Sandbox for LocalBox {
             if !self.is_running() {
                 return Err(ControlError::Gone);
             }
-            let frozen = group.freeze().await.map_err(ControlError::Io)?;
+            let remains = Arc::clone(&self.remains);
+            let frozen = group.freeze().await;
+            let frozen = frozen.map_err(|error| remains.control_failed(error))?;
             if frozen {
-                let remains = Arc::clone(&self.remains);
                 // Nobody waits for it: a box that is thawed meanwhile pays for what it lost.
                 tokio::task::spawn_blocking(move || {
                     let bytes = remains.group.as_ref().map_or(0, Group::give_memory_back);
@@ -356,23 +360,25 @@ impl Sandbox for LocalBox {
 
     fn hold(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
         Box::pin(async move {
-            match &self.remains.group {
-                Some(_) if !self.is_running() => Err(ControlError::Gone),
-                Some(group) => group
-                    .hold(|| self.remains.is_let_go())
-                    .await
-                    .map_err(ControlError::Io),
-                None => Ok(false),
+            if !self.is_running() {
+                return Err(ControlError::Gone);
             }
+            match &self.remains.group {
+                Some(group) if group.kills() => group.hold(|| self.remains.is_let_go()).await,
+                // Init lets everybody go by itself when this daemon lets go of the box.
+                Some(_) | None => self.link.hold().await,
+            }
+            .map_err(|error| self.remains.control_failed(error))
         })
     }
 
     fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>> {
         Box::pin(async move {
             match &self.remains.group {
-                Some(group) => group.thaw().await.map_err(ControlError::Io),
-                None => Ok(()),
+                Some(group) if group.kills() => group.thaw().await,
+                Some(_) | None => self.link.release().await,
             }
+            .map_err(|error| self.remains.control_failed(error))
         })
     }
 
@@ -384,14 +390,10 @@ impl Sandbox for LocalBox {
             if let Some(group) = &self.remains.group
                 && group.kills()
             {
-                return group.kill_all().map_err(ControlError::Io);
+                let killed = group.kill_all();
+                return killed.map_err(|error| self.remains.control_failed(error));
             }
-            let message = ToInit::Signal {
-                id: EVERYBODY,
-                signal: SIGKILL,
-                scope: KillScope::Tree,
-            };
-            let sent = self.link.send(&message, &[]).await;
+            let sent = self.link.send(&everybody(Signal::KILL), &[]).await;
             sent.map_err(|_| ControlError::Gone)
         })
     }
@@ -399,9 +401,18 @@ impl Sandbox for LocalBox {
     fn unlinked_bytes(&self, device: u64) -> BoxFuture<'_, u64> {
         Box::pin(async move {
             let init = self.remains.init.as_raw_nonzero().get();
-            let looking = tokio::task::spawn_blocking(move || unlinked::bytes(init, device));
+            let looking =
+                tokio::task::spawn_blocking(move || open_files::unlinked_bytes(init, device));
             looking.await.unwrap_or(0)
         })
+    }
+
+    fn being_written(&self, device: u64, watched: &mut HashSet<i32>) -> BeingWritten {
+        let told = match &self.remains.group {
+            Some(group) if group.kills() => group.told_to_stop(),
+            Some(_) | None => open_files::told_to_stop(self.remains.init.as_raw_nonzero().get()),
+        };
+        open_files::being_written(told, device, watched)
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {

@@ -48,7 +48,7 @@ impl ProcessControl for Control {
             if scope == Scope::Tree
                 && let Some(sent) = self.signal_group(named)
             {
-                return sent.map_err(ControlError::Io);
+                return sent.map_err(|error| self.group.remains().control_failed(error));
             }
             if self.exit.borrow().is_some() {
                 return Err(ControlError::Ended);

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use boxwood_backend::{BoxFuture, BoxHandle};
+use boxwood_backend::{BoxFuture, BoxHandle, ControlError, SpawnError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
@@ -165,6 +165,26 @@ impl Remains {
             tv_nsec: 0,
         };
         poll(&mut look, Some(&moment)) == Ok(0)
+    }
+
+    /// What failed with a box that went meanwhile failed because it went: its cgroups go with it, and
+    /// they go before the daemon's other tasks have heard of it.
+    pub(crate) fn spawn_failed(&self, step: &str, source: io::Error) -> SpawnError {
+        if !self.is_alive() {
+            return SpawnError::Gone;
+        }
+        SpawnError::Step {
+            step: step.to_owned(),
+            source,
+        }
+    }
+
+    pub(crate) fn control_failed(&self, source: io::Error) -> ControlError {
+        if self.is_alive() {
+            ControlError::Io(source)
+        } else {
+            ControlError::Gone
+        }
     }
 
     /// Resolves when init is dead, and with it every process of the box.

@@ -7,7 +7,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_backend::{AdoptError, Adopted, BoxHandle, KeptProcess, Sandbox};
@@ -29,7 +29,7 @@ use crate::net::NetError;
 use crate::process;
 use crate::record::BoxRecord;
 use crate::remains::{Remains, Shell};
-use crate::streams::Ours;
+use crate::streams::{Held, Ours};
 use crate::way_out::WayOut;
 
 /// For init to say everything. It is not busy; its host may be, with many boxes at once.
@@ -328,7 +328,7 @@ fn resume(mut shown: Shown, link: &Arc<Link>, remains: &Arc<Remains>) -> io::Res
     let of = remains.group.as_ref();
     let named = shown.note.group.clone();
     let group = named.and_then(|name| of?.claim(&name));
-    let group = Arc::new(Mutex::new(group));
+    let group = Held::new(group, Arc::clone(remains));
     let before = shown.note.before();
     let (tell_exit, exit) = watch::channel(None);
     if let Some(ended) = shown.ended.take() {
@@ -339,7 +339,7 @@ fn resume(mut shown: Shown, link: &Arc<Link>, remains: &Arc<Remains>) -> io::Res
             spawned: None,
             exit: tell_exit,
             before,
-            group: Arc::clone(&group),
+            group: group.share(),
         };
         link.waiting().insert(shown.id, waiting);
     }
@@ -365,6 +365,6 @@ fn resume(mut shown: Shown, link: &Arc<Link>, remains: &Arc<Remains>) -> io::Res
     Ok(KeptProcess {
         note: shown.callers_note,
         files,
-        process: spawned.into_process(ours, remains)?,
+        process: spawned.into_process(ours)?,
     })
 }

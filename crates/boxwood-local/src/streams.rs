@@ -12,6 +12,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::cgroup::ExecGroup;
 use crate::keeping::{Part, Places, Token};
+use crate::link::SharedGroup;
 use crate::pipe::{PipeReader, PipeWriter};
 use crate::process::Control;
 use crate::remains::Remains;
@@ -228,7 +229,13 @@ impl Ours {
                     control: Arc::new(control(Some(terminal), token)),
                 })
             }
-            (Self::Terminal, None) => Err(io::Error::other("no terminal came back")),
+            // Its box went before it had one.
+            (Self::Terminal, None) => Ok(Process {
+                stdin: None,
+                stdout: Box::new(Copied(tokio::io::empty())),
+                stderr: None,
+                control: Arc::new(control(None, token)),
+            }),
         }
     }
 }
@@ -246,13 +253,23 @@ fn output(
 
 /// A program's cgroup, given back to its box when the last handle of the program goes.
 pub(crate) struct Held {
-    group: Arc<Mutex<Option<ExecGroup>>>,
+    group: SharedGroup,
     remains: Arc<Remains>,
 }
 
 impl Held {
-    pub(crate) fn new(group: Arc<Mutex<Option<ExecGroup>>>, remains: Arc<Remains>) -> Self {
+    pub(crate) fn new(group: Option<ExecGroup>, remains: Arc<Remains>) -> Self {
+        let group = Arc::new(Mutex::new(group));
         Self { group, remains }
+    }
+
+    /// For the box, which holds it while the program runs.
+    pub(crate) fn share(&self) -> SharedGroup {
+        Arc::clone(&self.group)
+    }
+
+    pub(crate) fn remains(&self) -> &Remains {
+        &self.remains
     }
 
     pub(crate) fn with<T>(&self, work: impl FnOnce(&ExecGroup) -> T) -> Option<T> {

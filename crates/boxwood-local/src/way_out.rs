@@ -85,6 +85,12 @@ pub async fn attach(host: &Arc<LocalHost>, remains: &Remains) -> Result<InsideNe
         .await
         .map_err(|error| failed(error.to_string(), DOCTOR))?
         .map_err(|error| {
+            // Of a box that died on its way nothing can be said about the others.
+            if !remains.is_alive() {
+                let step = "set up its network".to_owned();
+                let source = io::Error::other(error);
+                return StartError::Step { step, source };
+            }
             let hint = error.hint().unwrap_or(DOCTOR).to_owned();
             failed(chain(&error), &hint)
         })?;

@@ -89,6 +89,7 @@ fn judged(
             .map(|mount| open(&mount.host_path))
             .collect::<Result<_, _>>()?,
         skills,
+        ..Facts::default()
     };
     Ok(admit(&request, origin, &facts, rules)?)
 }

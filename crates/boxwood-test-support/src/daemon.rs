@@ -65,9 +65,9 @@ impl Daemon {
                 ))
                 .expect("the daemon serves");
         });
-        let address = tokio::time::timeout(Duration::from_secs(10), is_ready)
+        let address = tokio::time::timeout(Duration::from_mins(1), is_ready)
             .await
-            .expect("the daemon is ready within 10 s")
+            .expect("the daemon is ready within a minute")
             .expect("the daemon starts");
         Self {
             address,

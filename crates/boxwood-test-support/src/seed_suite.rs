@@ -168,9 +168,9 @@ pub async fn ws_stdio_attach_echo(base_url: &str) {
             }
         }
     };
-    let echo = tokio::time::timeout(Duration::from_secs(5), echo)
+    let echo = tokio::time::timeout(Duration::from_secs(20), echo)
         .await
-        .expect("an echo within 5 s");
+        .expect("an echo within 20 s");
     assert_eq!(echo, "hello from test");
     socket.close(None).await.expect("closed");
     seed.delete(id).await;
@@ -214,7 +214,7 @@ pub async fn process_exit_detected(base_url: &str) {
     seed.create(id).await;
     seed.start(id, "sh", &["-c", "echo done && exit 0"]).await;
     let path = format!("/v1/sessions/{id}/managed-process");
-    let deadline = Instant::now() + Duration::from_secs(2);
+    let deadline = Instant::now() + Duration::from_secs(30);
     let process = loop {
         let (_, process) = seed.get(&path).await;
         if process["status"] == "exited" || Instant::now() > deadline {
@@ -279,7 +279,7 @@ pub async fn timeout_kills_command_and_session_remains(base_url: &str) {
     assert_eq!(result["exit_code"], Value::Null);
     assert_eq!(result["reason"]["kind"], "timeout");
     assert!(
-        (Duration::from_secs(3)..Duration::from_secs(10)).contains(&elapsed),
+        (Duration::from_secs(3)..Duration::from_secs(25)).contains(&elapsed),
         "{elapsed:?}"
     );
     let (status, _) = seed.get(&format!("/v1/sessions/{id}")).await;

@@ -21,7 +21,7 @@ const GROUPS: [&str; 7] = [
 ];
 
 /// Cases of those groups that need a root, a uid or a process namespace after all.
-const NEEDS_WALLS: [(&str, &str); 22] = [
+const NEEDS_WALLS: [(&str, &str); 23] = [
     (
         "file_tools::tools_have_the_rights_of_a_command",
         "there is no `/proc` in the box",
@@ -63,6 +63,10 @@ const NEEDS_WALLS: [(&str, &str); 22] = [
         "there is no user of its own",
     ),
     ("files::a_full_area_is_told", "there is no quota"),
+    (
+        "kill::a_growing_tree_dies",
+        "a process that only lives to fork the next may hide from every look through `/proc`",
+    ),
     (
         "live_mounts::a_program_that_runs_sees_a_mount_that_joins",
         "commands see the host's mounts",

@@ -46,7 +46,7 @@ impl Footprint {
         let kinds = BTreeMap::from([
             ("process", children.iter().map(describe).collect()),
             ("mount", mounts()?),
-            ("cgroup", directories(Path::new("/sys/fs/cgroup"))),
+            ("cgroup", cgroups()),
             ("namespace", namespaces(&children)),
             (
                 "link",
@@ -302,6 +302,27 @@ fn names(directory: &Path) -> Vec<String> {
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect()
+}
+
+/// Every cgroup but those beside our own: a session manager gives each of its jobs one, and they come and
+/// go without us.
+fn cgroups() -> BTreeSet<String> {
+    let ours = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    // Such as `4:memory:/jobs/17`: hierarchy, controllers, path.
+    let ours = ours.lines().filter_map(|line| {
+        let (jobs, own) = line.splitn(3, ':').nth(2)?.rsplit_once('/')?;
+        (!jobs.is_empty()).then_some((format!("{jobs}/"), own))
+    });
+    let ours: Vec<_> = ours.collect();
+    let is_beside = |cgroup: &str| {
+        ours.iter().any(|(jobs, own)| {
+            let job = cgroup.split_once(jobs.as_str());
+            job.is_some_and(|(_, job)| job.split('/').next() != Some(*own))
+        })
+    };
+    let mut all = directories(Path::new("/sys/fs/cgroup"));
+    all.retain(|cgroup| cgroup.contains("boxwood") || !is_beside(cgroup));
+    all
 }
 
 fn directories(top: &Path) -> BTreeSet<String> {

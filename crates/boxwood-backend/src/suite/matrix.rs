@@ -1,8 +1,8 @@
 //! One backend's column in the table of backends.
 //!
 //! Comes in: a bench. Goes out: a JSON file for whoever makes the page, where the environment names a
-//! directory for it. Never here: times, numbers of this machine, or anything else that differs from
-//! one run to the next.
+//! directory for it. Never here: times, numbers of this machine, numbers of cases, or anything else
+//! that differs from one run to the next or with every new case.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use boxwood_api::{Mechanism, Network, NetworkIsolation};
 use serde_json::{Value, json};
 
-use super::{Bench, Case, Host, Wish};
+use super::{Bench, Host, Wish};
 
 /// Names the directory that columns are written to. Without it there is nothing to write, and what
 /// goes into the column is looked at all the same.
@@ -25,8 +25,6 @@ pub(super) async fn write(bench: &Bench, column: &str) -> anyhow::Result<()> {
         "root_inside": bench.host().root_inside,
         "capabilities": capabilities(bench),
         "not_offered": not_offered(bench.host()),
-        "conformance": cases(&super::conformance(), bench.host()),
-        "escape": cases(&super::escape(), bench.host()),
     });
     let Some(place) = std::env::var_os(PLACE).map(PathBuf::from) else {
         return Ok(());
@@ -93,15 +91,4 @@ fn not_offered(host: &Host) -> Value {
         .iter()
         .map(|missing| json!({ "offer": missing.offer.name(), "why": missing.why }))
         .collect()
-}
-
-fn cases(suite: &[Case], host: &Host) -> Value {
-    let not_offered: Vec<Value> = suite
-        .iter()
-        .filter_map(|case| {
-            let offer = case.not_offered(host)?;
-            Some(json!({ "case": case.name, "offer": offer.name() }))
-        })
-        .collect();
-    json!({ "run": suite.len() - not_offered.len(), "not_offered": not_offered })
 }

@@ -11,6 +11,7 @@ mod case;
 mod conformance;
 mod escape;
 mod footprint;
+mod growing;
 mod harness;
 mod held;
 mod host;

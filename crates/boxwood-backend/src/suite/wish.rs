@@ -203,7 +203,7 @@ fn facts(request: &SpecRequest) -> anyhow::Result<Facts> {
             .filter(|mount| mount.mode != MountMode::None)
             .map(|mount| open(&mount.host_path))
             .collect::<anyhow::Result<_>>()?,
-        skills: Vec::new(),
+        ..Facts::default()
     })
 }
 

@@ -1,16 +1,23 @@
 //! An exact text in a file, replaced by another.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use memchr::memmem::Finder;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::open::{self, Opened};
 use super::words::{Edited, ToolFailure, ToolFault};
 use super::{LARGEST_TEXT, diff, write};
 
 const MISSING: &str = "File not found";
+
+/// Whoever else holds the lock for so long is no edit.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const BETWEEN_TRIES: Duration = Duration::from_millis(2);
 
 /// Works on bytes, so that what is not replaced stays as it is, text or not.
 pub(super) fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Edited, ToolFailure> {
@@ -19,6 +26,7 @@ pub(super) fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Edited
         return Err(ToolFailure::new(ToolFault::Unfit, text));
     }
     let failed = ToolFailure::of(path, MISSING);
+    let _alone = alone(Path::new(path));
     let before = match open::open(path, MISSING)? {
         Opened::Directory(_) => return Err(ToolFailure::is_a_directory(path)),
         Opened::File(file, stat) => {
@@ -83,6 +91,24 @@ pub(super) fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Edited
     })
 }
 
+/// Until it is dropped no other edit is made in the file's directory: a model asks for several at once, and
+/// each has to see what the others did. The file itself is no place for a lock, because another takes its
+/// name. Where there can be none, an edit is made all the same.
+fn alone(path: &Path) -> Option<File> {
+    let target = fs::canonicalize(path).ok()?;
+    let directory = File::open(target.parent()?).ok()?;
+    let began = Instant::now();
+    loop {
+        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(directory),
+            Err(Errno::AGAIN | Errno::INTR) if began.elapsed() < LONGEST_WAIT => {
+                std::thread::sleep(BETWEEN_TRIES);
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
 fn put(path: &Path, content: &[u8]) -> io::Result<()> {
     // It exists, so its real place is known.
     let target = fs::canonicalize(path)?;
@@ -138,6 +164,25 @@ mod tests {
         let (_directory, path) = file(b"aa aa aaa");
         assert_eq!(edit(&path, "aa", "b", true).expect("edit").replaced, 3);
         assert_eq!(fs::read(&path).expect("read"), b"b b ba");
+    }
+
+    #[test]
+    fn edits_at_the_same_time_do_not_undo_each_other() {
+        let lines: Vec<String> = (0..80).map(|line| format!("<{line}>\n")).collect();
+        let (_directory, path) = file(lines.concat().as_bytes());
+        std::thread::scope(|scope| {
+            for share in lines.chunks(10) {
+                let path = &path;
+                scope.spawn(move || {
+                    for line in share {
+                        let new = line.replace('<', "[");
+                        edit(path, line, &new, false).expect("edit");
+                    }
+                });
+            }
+        });
+        let after = fs::read_to_string(&path).expect("read");
+        assert_eq!(after, lines.concat().replace('<', "["));
     }
 
     #[test]

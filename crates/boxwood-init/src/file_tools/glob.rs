@@ -6,14 +6,15 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use globset::{Candidate, GlobSet};
 use rustix::fs::{AtFlags, statat};
 
+use super::MOST_TEXT;
 use super::leash::{Leash, Wanted};
+use super::listing::Kind;
 use super::open::{self, Opened};
-use super::walk::{self, Kind, Met, Visit};
+use super::pattern::{self, Pattern};
+use super::walk::{self, Met, Visit};
 use super::words::{Found, ToolFailure, ToolFault};
-use super::{MOST_TEXT, pattern};
 
 pub(super) fn glob(
     pattern: &str,
@@ -89,7 +90,7 @@ impl Kept {
 }
 
 struct Newest {
-    pattern: GlobSet,
+    pattern: Pattern,
     limit: usize,
     found: Mutex<Kept>,
 }
@@ -109,13 +110,13 @@ impl Visit for Newest {
     }
 
     fn meet(&self, kept: &mut Kept, met: &Met<'_>) {
-        if !self.pattern.is_match_candidate(&Candidate::new(met.below)) {
+        if !self.pattern.fits(met.below) {
             return;
         }
         // A link to a file is a file by another name; one to anything else is not.
         let follow = match met.kind {
-            Kind::File => AtFlags::SYMLINK_NOFOLLOW,
             Kind::Link => AtFlags::empty(),
+            _ => AtFlags::SYMLINK_NOFOLLOW,
         };
         let Ok(stat) = statat(met.directory, met.name, follow) else {
             return;

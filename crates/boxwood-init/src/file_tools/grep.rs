@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use globset::GlobSet;
 use grep_matcher::Matcher as _;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
@@ -15,11 +14,13 @@ use grep_searcher::{
 use ignore::types::{Types, TypesBuilder};
 use rustix::fs::{Mode, OFlags};
 
+use super::MOST_TEXT;
 use super::leash::{Leash, Wanted};
+use super::listing::Kind;
 use super::open::{self, CALMLY, Opened};
-use super::walk::{self, Kind, Met, Visit};
+use super::pattern::{self, Pattern};
+use super::walk::{self, Met, Visit};
 use super::words::{GrepLine, GrepOrder, Lines, ToolFailure, ToolFault};
-use super::{MOST_TEXT, pattern};
 
 const LONGEST_LINE: usize = 2_000;
 /// How much of a cut line stands before what fits.
@@ -56,7 +57,11 @@ pub(super) fn grep(
             walk::walk(root, top, order.ignored, &search, &leash, wanted);
         }
         // Who names a file wants that file.
-        Opened::File(file, _) => search.search(&mut search.tools(), file, || order.path.clone()),
+        Opened::File(file, _) => {
+            let mut tools = search.tools();
+            search.search(&mut tools, file, || order.path.clone());
+            search.pause(&mut tools);
+        }
     }
     let mut found = std::mem::take(&mut *search.found());
     found.lines.sort_unstable();
@@ -103,7 +108,7 @@ struct Found {
 
 struct Search {
     matcher: RegexMatcher,
-    include: Option<GlobSet>,
+    include: Option<Pattern>,
     types: Option<Types>,
     limit: usize,
     root: String,
@@ -117,6 +122,7 @@ pub(super) struct Tools {
     /// A copy, so that threads do not share its scratch space.
     matcher: RegexMatcher,
     buffer: Vec<u8>,
+    searched: u64,
 }
 
 impl Visit for Search {
@@ -133,6 +139,7 @@ impl Visit for Search {
             searcher,
             matcher: self.matcher.clone(),
             buffer: vec![0; BUFFER],
+            searched: 0,
         }
     }
 
@@ -148,11 +155,16 @@ impl Visit for Search {
             self.search(tools, File::from(fd), shown);
         }
     }
+
+    fn pause(&self, tools: &mut Tools) {
+        let searched = std::mem::take(&mut tools.searched);
+        self.searched.fetch_add(searched, Ordering::Relaxed);
+    }
 }
 
 impl Search {
     fn is_wanted(&self, below: &Path) -> bool {
-        let fits = |include: &GlobSet| include.is_match(below);
+        let fits = |include: &Pattern| include.fits(below);
         self.include.as_ref().is_none_or(fits)
             && (self.types.as_ref()).is_none_or(|types| types.matched(below, false).is_whitelist())
     }
@@ -162,12 +174,13 @@ impl Search {
     }
 
     fn search(&self, tools: &mut Tools, mut file: File, path: impl Fn() -> String) {
-        self.searched.fetch_add(1, Ordering::Relaxed);
         let Tools {
             searcher,
             matcher,
             buffer,
+            searched,
         } = tools;
+        *searched += 1;
         let mut hits = Hits {
             matcher,
             lines: Vec::new(),
@@ -178,6 +191,9 @@ impl Search {
         // Most files fit, and then one read is all that it takes: less than was asked for is the end.
         let searched = match file.read(buffer) {
             Ok(read) if read < buffer.len() => {
+                if has_none(matcher, &buffer[..read]) {
+                    return;
+                }
                 searcher.search_slice(&*matcher, &buffer[..read], &mut hits)
             }
             Ok(_) => {
@@ -214,6 +230,16 @@ impl Search {
             }
         }
     }
+}
+
+/// Whether no line fits, as far as can be told without going from line to line. Most files are done with
+/// this; whether they are text does not matter then.
+fn has_none(matcher: &RegexMatcher, bytes: &[u8]) -> bool {
+    // A mark of the encoding begins with one of these; such a text is read in another way.
+    let is_marked = matches!(bytes.first(), Some(0xef | 0xfe | 0xff));
+    // Without it the expression speaks of where a text begins or ends, and each line is one.
+    let is_of_lines = matcher.line_terminator().is_some();
+    is_of_lines && !is_marked && matches!(matcher.find_candidate_line(bytes), Ok(None))
 }
 
 /// A file that ends when time does.

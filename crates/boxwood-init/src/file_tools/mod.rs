@@ -13,6 +13,7 @@ mod failure;
 mod glob;
 mod grep;
 mod leash;
+mod listing;
 mod open;
 mod pattern;
 mod read;

@@ -1,11 +1,37 @@
 //! Patterns of file names.
 
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::words::{ToolFailure, ToolFault};
 
+pub(super) enum Pattern {
+    /// Such as `*.py`, which most are: then there is little to look at.
+    Ending(Vec<u8>),
+    Any(GlobSet),
+}
+
+impl Pattern {
+    /// Whether a path fits, as seen from where the search began.
+    pub(super) fn fits(&self, below: &Path) -> bool {
+        match self {
+            Self::Ending(ending) => below.as_os_str().as_bytes().ends_with(ending),
+            Self::Any(set) => set.is_match(below),
+        }
+    }
+}
+
+/// What follows a star, if nothing in it has a meaning of its own.
+fn ending(glob: &str) -> Option<&str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    glob.strip_prefix("**/*")
+        .filter(|ending| ending.bytes().all(plain))
+}
+
 /// A pattern fits at every depth, unless it begins with a slash or with the path of the search itself.
-pub(super) fn compile(pattern: &str, root: &str) -> Result<GlobSet, ToolFailure> {
+pub(super) fn compile(pattern: &str, root: &str) -> Result<Pattern, ToolFailure> {
     let root = root.trim_end_matches('/');
     let anchored = match pattern.strip_prefix(root) {
         Some(rest) if !root.is_empty() && rest.starts_with('/') => Some(rest),
@@ -26,11 +52,15 @@ pub(super) fn compile(pattern: &str, root: &str) -> Result<GlobSet, ToolFailure>
         let text = "Invalid pattern: it must not be empty";
         return Err(ToolFailure::new(ToolFault::Unfit, text));
     }
-    let glob = GlobBuilder::new(&glob)
-        .literal_separator(true)
-        .build()
-        .map_err(unfit)?;
-    GlobSetBuilder::new().add(glob).build().map_err(unfit)
+    if let Some(ending) = ending(&glob) {
+        return Ok(Pattern::Ending(ending.as_bytes().to_vec()));
+    }
+    set(&glob).map(Pattern::Any).map_err(unfit)
+}
+
+fn set(glob: &str) -> Result<GlobSet, globset::Error> {
+    let glob = GlobBuilder::new(glob).literal_separator(true).build()?;
+    GlobSetBuilder::new().add(glob).build()
 }
 
 #[cfg(test)]
@@ -42,7 +72,7 @@ mod tests {
         let check = |pattern: &str, path: &str| {
             compile(pattern, "/workspace/")
                 .expect("a pattern")
-                .is_match(path)
+                .fits(Path::new(path))
         };
         for (pattern, fits, fails) in [
             ("*.py", "a/b/c.py", "a/b.py/c"),
@@ -63,9 +93,52 @@ mod tests {
     }
 
     #[test]
+    fn an_ending_fits_what_the_whole_pattern_fits() {
+        for pattern in ["*.py", "*", "*_test.py", "**/*.py", "*-", "*.tar.gz"] {
+            let Ok(Pattern::Ending(_)) = compile(pattern, "/workspace") else {
+                panic!("{pattern} is more than an ending");
+            };
+            let glob = format!("**/{}", pattern.trim_start_matches("**/"));
+            let (whole, ending) = (set(&glob).expect("a glob"), compile(pattern, "/").ok());
+            for path in [
+                "a.py",
+                "a/.py",
+                ".py",
+                "a.pyc",
+                "py",
+                "a.py/b",
+                "x/y_test.py",
+                "-",
+                "b/c-",
+                "a.tar.gz",
+                "tar.gz",
+                "a/.tar.gz",
+                "a\nb.py",
+                "é.py",
+            ] {
+                let fits = ending.as_ref().map(|ending| ending.fits(Path::new(path)));
+                assert_eq!(fits, Some(whole.is_match(path)), "{pattern} {path}");
+            }
+        }
+        for pattern in [
+            "a*.py",
+            "*.{py,rs}",
+            "*.p?",
+            "src/*.py",
+            "/*.py",
+            "*.[ch]",
+            "*\\.py",
+            "***",
+        ] {
+            let more = matches!(compile(pattern, "/"), Ok(Pattern::Any(_)));
+            assert!(more, "{pattern} is an ending");
+        }
+    }
+
+    #[test]
     fn nonsense_is_told() {
         for pattern in ["", "[z-a]", "{a"] {
-            let error = compile(pattern, "/").expect_err("nonsense");
+            let error = compile(pattern, "/").err().expect("nonsense");
             assert!(
                 error.text.starts_with("Invalid pattern: "),
                 "{}",

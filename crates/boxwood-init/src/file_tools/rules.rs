@@ -31,22 +31,53 @@ pub(super) struct Rules {
 
 pub(super) type Chain = Option<Arc<Rules>>;
 
+/// Which names of rules there may be in a directory. Most have none, and need not be asked.
+#[derive(Clone, Copy)]
+pub(super) struct Signs {
+    own: bool,
+    git: bool,
+    repository: bool,
+}
+
+impl Signs {
+    pub(super) const NONE: Self = Self {
+        own: false,
+        git: false,
+        repository: false,
+    };
+    pub(super) const ANY: Self = Self {
+        own: true,
+        git: true,
+        repository: true,
+    };
+
+    pub(super) fn see(&mut self, name: &[u8]) {
+        match name {
+            b".ignore" | b".rgignore" => self.own = true,
+            b".gitignore" => self.git = true,
+            b".git" => self.repository = true,
+            _ => {}
+        }
+    }
+}
+
 /// The rules that hold in the directory at `path`.
-pub(super) fn within(directory: impl AsFd, path: &Path, above: &Chain) -> Chain {
+pub(super) fn within(directory: impl AsFd, path: &Path, signs: Signs, above: &Chain) -> Chain {
     let directory = directory.as_fd();
-    let is_repository = rustix::fs::accessat(
-        directory,
-        ".git",
-        rustix::fs::Access::EXISTS,
-        rustix::fs::AtFlags::empty(),
-    )
-    .is_ok();
+    let is_repository = signs.repository
+        && rustix::fs::accessat(
+            directory,
+            ".git",
+            rustix::fs::Access::EXISTS,
+            rustix::fs::AtFlags::empty(),
+        )
+        .is_ok();
+    let read =
+        |is_there: bool, names: &[&str]| is_there.then(|| read(directory, path, names)).flatten();
     let rules = Rules {
-        own: read(directory, path, &[".ignore", ".rgignore"]),
-        git: read(directory, path, &[".gitignore"]),
-        exclude: is_repository
-            .then(|| read(directory, path, &[".git/info/exclude"]))
-            .flatten(),
+        own: read(signs.own, &[".ignore", ".rgignore"]),
+        git: read(signs.git, &[".gitignore"]),
+        exclude: read(is_repository, &[".git/info/exclude"]),
         is_repository,
         above: above.clone(),
     };

@@ -154,6 +154,48 @@ fn gits_rules_end_where_its_repository_does() {
 }
 
 #[test]
+fn rules_hold_in_a_directory_of_any_size() {
+    for size in [1, 126, 127, 128, 129, 700] {
+        let tree = Tree::of(&[("kept.txt", ""), ("sub/kept.txt", "")]);
+        for number in 0..size {
+            tree.put(&format!("{number}.log"), b"");
+            tree.put(&format!("sub/{number}.tmp"), b"");
+        }
+        tree.put(".gitignore", b"*.log");
+        tree.put("sub/.git/info/exclude", b"*.tmp");
+        assert_eq!(
+            tree.glob("*"),
+            [".gitignore", "kept.txt", "sub/kept.txt"],
+            "{size}"
+        );
+        let all = tree.glob_with("*", 1, true).total;
+        assert_eq!(all, 2 * size + 3);
+    }
+}
+
+#[test]
+fn an_anchor_means_a_line_wherever_it_is() {
+    let tree = Tree::of(&[
+        ("a.txt", "first\nneedle\n\nlast needle\n"),
+        ("marked.txt", "\u{feff}begin\n"),
+    ]);
+    for (pattern, lines) in [
+        ("^needle", &["a.txt:2:needle"][..]),
+        ("^needle$", &["a.txt:2:needle"]),
+        (r"\Aneedle\z", &["a.txt:2:needle"]),
+        ("needle$", &["a.txt:2:needle", "a.txt:4:last needle"]),
+        (r"\bneedle\b", &["a.txt:2:needle", "a.txt:4:last needle"]),
+        ("^$", &["a.txt:3:"]),
+        ("^first$", &["a.txt:1:first"]),
+        ("^last$", &[]),
+        ("(?m)^begin$", &["marked.txt:1:begin"]),
+    ] {
+        let found = tree.grep(|order| order.pattern = pattern.to_owned());
+        assert_eq!(found, lines, "{pattern}");
+    }
+}
+
+#[test]
 fn what_tools_leave_behind_is_skipped_and_hidden_files_are_not() {
     let mut files = vec![
         (".env".to_owned(), "needle"),

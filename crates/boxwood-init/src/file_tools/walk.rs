@@ -11,44 +11,26 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, statat};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::leash::{Leash, Wanted};
+use super::listing::{Kind, Listing, Names, Room};
 use super::open::{CALMLY, is_kernels};
-use super::rules::{self, Chain};
+use super::rules::{self, Chain, Signs};
 
 /// More do not help: a search waits for memory and the kernel's locks.
 const MOST_THREADS: usize = 4;
 const STACK: usize = 1024 * 1024;
-/// Files of one directory that are handed on together.
-const BATCH: usize = 128;
-/// Batches that wait; each keeps its directory open.
+/// Parts of large directories that wait; each keeps its directory open.
 const MOST_BATCHES: usize = 32;
 /// Bytes of paths that wait. A tree that needs more is searched in part.
 const MOST_WAITING: usize = 32 * 1024 * 1024;
 /// How long a thread may go on after its time before nobody waits for it.
 const GRACE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
-const LISTING: usize = 32 * 1024;
-
-/// What is never looked into, nor shown, at whatever depth.
-const SKIPPED: [&[u8]; 8] = [
-    b".git",
-    b"node_modules",
-    b"__pycache__",
-    b".venv",
-    b"venv",
-    b".tox",
-    b"dist",
-    b"build",
-];
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    File,
-    Link,
-}
+/// Files between two looks at the clock. Reading it costs as much as judging a name.
+const BETWEEN_LOOKS: usize = 16;
 
 /// One file that the walk came by.
 pub(super) struct Met<'a> {
@@ -87,11 +69,11 @@ pub(super) fn walk<V: Visit>(
         more: Condvar::new(),
         done: Condvar::new(),
     });
-    walk.push(Work::Directory(Directory {
+    walk.push([Work::Directory(Directory {
         below: PathBuf::new(),
         opened: Some(top),
         chain,
-    }));
+    })]);
     let started = (0..threads()).map_while(|_| {
         let walk = Arc::clone(&walk);
         std::thread::Builder::new()
@@ -118,7 +100,7 @@ fn above(root: &Path) -> Chain {
     for path in outer.into_iter().rev() {
         let flags = CALMLY | OFlags::DIRECTORY;
         if let Ok(directory) = rustix::fs::open(path, flags, Mode::empty()) {
-            chain = rules::within(&directory, path, &chain);
+            chain = rules::within(&directory, path, Signs::ANY, &chain);
         }
     }
     chain
@@ -133,31 +115,7 @@ struct Directory {
 struct Batch {
     directory: Arc<OwnedFd>,
     below: Arc<Path>,
-    files: Files,
-}
-
-/// Names one behind the other: a piece of memory for each would cost more than the names.
-#[derive(Default)]
-struct Files {
-    names: Vec<u8>,
-    /// Where each ends.
-    ends: Vec<(Kind, usize)>,
-}
-
-impl Files {
-    fn push(&mut self, kind: Kind, name: &[u8]) {
-        self.names.extend_from_slice(name);
-        self.ends.push((kind, self.names.len()));
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (Kind, &[u8])> {
-        let mut start = 0;
-        self.ends.iter().map(move |&(kind, end)| {
-            let name = &self.names[start..end];
-            start = end;
-            (kind, name)
-        })
-    }
+    files: Names,
 }
 
 enum Work {
@@ -193,22 +151,25 @@ impl<V: Visit> Walk<V> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, work: Work) {
+    /// The last of these is done first.
+    fn push(&self, works: impl IntoIterator<Item = Work>) {
         let mut queue = self.queue();
-        match &work {
-            Work::Directory(directory) => {
-                let size = size_of::<Work>() + directory.below.as_os_str().len();
-                if queue.bytes + size > MOST_WAITING {
-                    self.leash.leave_out();
-                    return;
+        for work in works {
+            match &work {
+                Work::Directory(directory) => {
+                    let size = size_of::<Work>() + directory.below.as_os_str().len();
+                    if queue.bytes + size > MOST_WAITING {
+                        self.leash.leave_out();
+                        continue;
+                    }
+                    queue.bytes += size;
                 }
-                queue.bytes += size;
+                Work::Batch(_) => queue.batches += 1,
             }
-            Work::Batch(_) => queue.batches += 1,
-        }
-        queue.work.push(work);
-        if queue.idle > 0 {
-            self.more.notify_one();
+            queue.work.push(work);
+            if queue.idle > 0 {
+                self.more.notify_one();
+            }
         }
     }
 
@@ -247,10 +208,10 @@ impl<V: Visit> Walk<V> {
 
     fn work(&self) {
         let mut tools = self.visit.tools();
-        let mut listing = Vec::with_capacity(LISTING);
+        let mut room = Room::default();
         while let Some(work) = self.next() {
             match work {
-                Work::Directory(directory) => self.list(&mut tools, &mut listing, directory),
+                Work::Directory(directory) => self.list(&mut tools, &mut room, directory),
                 Work::Batch(batch) => self.meet(&mut tools, &batch),
             }
             let mut queue = self.queue();
@@ -278,19 +239,16 @@ impl<V: Visit> Walk<V> {
             if !wanted() {
                 break;
             }
+            // Ends it for all of them when its time has come.
+            self.leash.is_over();
         }
         drop(queue);
         self.leash.end();
     }
 
-    fn list(&self, tools: &mut V::Tools, listing: &mut Vec<u8>, directory: Directory) {
-        let Directory {
-            below,
-            opened,
-            chain,
-        } = directory;
-        let path = self.root.join(&below);
-        let opened = if let Some(opened) = opened {
+    fn list(&self, tools: &mut V::Tools, room: &mut Room, directory: Directory) {
+        let path = self.root.join(&directory.below);
+        let opened = if let Some(opened) = directory.opened {
             opened
         } else {
             let flags = CALMLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
@@ -304,95 +262,61 @@ impl<V: Visit> Walk<V> {
         if is_kernels(&opened).unwrap_or(true) {
             return;
         }
-        let chain = if self.ignored {
-            None
-        } else {
-            rules::within(&opened, &path, &chain)
-        };
-        let directory = Arc::new(opened);
-        let below: Arc<Path> = below.into();
-        let (mut files, mut since_look) = (Files::default(), 0);
+        let opened = Arc::new(opened);
+        let below: Arc<Path> = directory.below.into();
+        let mut rules = None;
         let mut full = path;
-        listing.clear();
-        let mut entries = RawDir::new(&*directory, listing.spare_capacity_mut());
-        while let Some(entry) = entries.next() {
-            let Ok(entry) = entry else {
-                self.leash.leave_out();
-                break;
-            };
-            let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." || SKIPPED.contains(&name) {
+        let mut listing = Listing::new(opened.as_fd(), room);
+        while listing.read_on(&self.leash) {
+            let chain = rules.get_or_insert_with(|| {
+                let within = || rules::within(&opened, &full, listing.signs(), &directory.chain);
+                if self.ignored { None } else { within() }
+            });
+            let (mut files, mut directories) = (Names::default(), Vec::new());
+            for (kind, name) in listing.names() {
+                if let Some(rules) = chain {
+                    full.push(OsStr::from_bytes(name));
+                    let left_out = rules.leave_out(&full, kind == Kind::Directory);
+                    full.pop();
+                    if left_out {
+                        continue;
+                    }
+                }
+                match kind {
+                    Kind::Directory => directories.push(Work::Directory(Directory {
+                        below: below.join(OsStr::from_bytes(name)),
+                        opened: None,
+                        chain: chain.clone(),
+                    })),
+                    kind => files.push(kind, name),
+                }
+            }
+            if !directories.is_empty() {
+                self.push(directories.into_iter().rev());
+            }
+            if self.leash.is_over() {
+                return;
+            }
+            if files.is_empty() {
                 continue;
             }
-            let kind = match entry.file_type() {
-                FileType::Unknown => {
-                    let stat = statat(&*directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
-                    stat.map_or(FileType::Unknown, |stat| {
-                        FileType::from_raw_mode(stat.st_mode)
-                    })
-                }
-                kind => kind,
+            let batch = Batch {
+                directory: Arc::clone(&opened),
+                below: Arc::clone(&below),
+                files,
             };
-            let kind = match kind {
-                FileType::RegularFile => Some(Kind::File),
-                FileType::Symlink => Some(Kind::Link),
-                FileType::Directory => None,
-                _ => continue,
-            };
-            if let Some(rules) = &chain {
-                full.push(OsStr::from_bytes(name));
-                let left_out = rules.leave_out(&full, kind.is_none());
-                full.pop();
-                if left_out {
-                    continue;
-                }
+            if listing.is_over() {
+                self.meet(tools, &batch);
+            } else {
+                self.hand_on(tools, batch);
             }
-            match kind {
-                None => self.push(Work::Directory(Directory {
-                    below: below.join(OsStr::from_bytes(name)),
-                    opened: None,
-                    chain: chain.clone(),
-                })),
-                Some(kind) => files.push(kind, name),
-            }
-            since_look += 1;
-            if since_look >= BATCH {
-                since_look = 0;
-                if self.leash.is_over() {
-                    return;
-                }
-            }
-            if files.ends.len() >= BATCH {
-                self.hand_on(tools, &directory, &below, std::mem::take(&mut files));
-            }
-        }
-        if !files.ends.is_empty() {
-            self.meet(
-                tools,
-                &Batch {
-                    directory,
-                    below,
-                    files,
-                },
-            );
         }
     }
 
     /// To whoever has time, or to ourselves when enough wait already.
-    fn hand_on(
-        &self,
-        tools: &mut V::Tools,
-        directory: &Arc<OwnedFd>,
-        below: &Arc<Path>,
-        files: Files,
-    ) {
-        let batch = Batch {
-            directory: Arc::clone(directory),
-            below: Arc::clone(below),
-            files,
-        };
+    fn hand_on(&self, tools: &mut V::Tools, batch: Batch) {
         if self.queue().batches < MOST_BATCHES {
-            self.push(Work::Batch(batch));
+            self.push([Work::Batch(batch)]);
         } else {
             self.meet(tools, &batch);
         }
@@ -404,8 +328,8 @@ impl<V: Visit> Walk<V> {
             below.push(b'/');
         }
         let stem = below.len();
-        for (kind, name) in batch.files.iter() {
-            if self.leash.is_over() {
+        for (number, (kind, name)) in batch.files.iter().enumerate() {
+            if self.leash.has_ended() || (number % BETWEEN_LOOKS == 0 && self.leash.is_over()) {
                 break;
             }
             below.truncate(stem);

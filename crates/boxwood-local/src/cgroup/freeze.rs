@@ -72,6 +72,23 @@ impl Group {
         outcome
     }
 
+    /// Who is to stand still for a look.
+    pub(crate) fn told_to_stop(&self) -> Vec<i32> {
+        let Some(parent) = self.kill.as_deref() else {
+            return Vec::new();
+        };
+        if !self.frost.held.load(Ordering::SeqCst) {
+            return Vec::new();
+        }
+        let groups = command_groups(parent).unwrap_or_default();
+        let pids = groups.iter().flat_map(|group| {
+            let pids = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+            let pids = pids.lines().filter_map(|pid| pid.parse::<i32>().ok());
+            pids.collect::<Vec<_>>()
+        });
+        pids.collect()
+    }
+
     /// What stands still for a look must not do so until the next daemon comes.
     pub(crate) fn let_go(&self) {
         if self.frost.held.load(Ordering::SeqCst)

@@ -270,7 +270,11 @@ impl Making<'_> {
                 Ok(()) => {
                     // The old one has our temporary name now, and perhaps boxes.
                     self.done = true;
-                    return fs::rename(&self.place, self.places.unused(GONE)?);
+                    return match fs::rename(&self.place, self.places.unused(GONE)?) {
+                        // It had none, and a sweep was faster.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                        moved => moved,
+                    };
                 }
                 // Removed just now.
                 Err(Errno::NOENT) => {}

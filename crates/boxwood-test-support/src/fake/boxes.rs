@@ -42,7 +42,10 @@ pub struct FakeBox {
     /// The daemon that made it, or took it over last.
     owner: Mutex<Weak<Life>>,
     alive: watch::Sender<bool>,
+    /// Whether its programs are to stand still.
     frozen: AtomicBool,
+    /// Whether some of them may have been stopped. Held by the one who freezes or thaws.
+    stopped: Mutex<bool>,
 }
 
 impl FakeBox {
@@ -73,6 +76,7 @@ impl FakeBox {
             owner: Mutex::default(),
             alive: watch::Sender::new(true),
             frozen: AtomicBool::new(false),
+            stopped: Mutex::default(),
         })
     }
 
@@ -161,23 +165,33 @@ impl FakeBox {
         }
     }
 
-    /// Whether its programs stand still.
+    /// Whether its programs stand still, or are about to.
     pub fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::Acquire)
     }
 
-    /// Stops every real program. Scripts live in this process and go on: they are told of nothing
-    /// meanwhile, because whoever tells them something thaws first.
-    pub(super) fn freeze(&self) {
-        self.frozen.store(true, Ordering::Release);
-        if self.has_children.load(Ordering::Acquire) {
-            tree::stop_marked(&program::box_mark(&self.id));
-        }
+    /// What is wanted of its programs from now on. Somebody then has to see to it with `settle`.
+    pub(super) fn want(&self, frozen: bool) {
+        self.frozen.store(frozen, Ordering::Release);
     }
 
-    pub(super) fn thaw(&self) {
-        if self.frozen.swap(false, Ordering::AcqRel) && self.has_children.load(Ordering::Acquire) {
-            tree::signal_marked(&program::box_mark(&self.id), Signal::CONT);
+    /// Stops every real program, or lets it go on, by what was wanted last: whoever gave up waiting for
+    /// a freeze has begun it all the same, and it must not overtake the thaw. Scripts live in this
+    /// process and go on: they are told of nothing meanwhile, because whoever tells them something
+    /// thaws first.
+    pub(super) fn settle(&self) {
+        let mut stopped = lock(&self.stopped);
+        if !self.has_children.load(Ordering::Acquire) {
+            return;
+        }
+        let mark = program::box_mark(&self.id);
+        if self.is_frozen() {
+            *stopped = true;
+            tree::stop_marked(&mark, || self.is_frozen());
+        }
+        if *stopped && !self.is_frozen() {
+            tree::signal_marked(&mark, Signal::CONT);
+            *stopped = false;
         }
     }
 

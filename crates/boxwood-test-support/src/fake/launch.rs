@@ -69,6 +69,8 @@ fn run_script(of: &Arc<FakeBox>, number: u64, text: String, stdio: Stdio) -> io:
 fn run_program(of: &Arc<FakeBox>, number: u64, request: &SpawnRequest) -> io::Result<Started> {
     let (base, rest) = of.locate(&request.cwd);
     let cwd = base.join(rest);
+    // A directory of the host's that is gone stays gone: whoever had it would find it again.
+    std::fs::metadata(&base)?;
     std::fs::create_dir_all(&cwd)?;
     let argv = short_enough(of, request.argv.clone(), number)?;
     let Some((program, arguments)) = argv.split_first() else {

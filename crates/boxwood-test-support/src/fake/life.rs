@@ -62,6 +62,7 @@ pub enum Point {
     /// The program runs, and its caller does not know.
     Spawned,
     BeforeSignal,
+    BeforeThaw,
     BeforeStop,
     /// Nothing is left of the box, and its caller does not know.
     Stopped,

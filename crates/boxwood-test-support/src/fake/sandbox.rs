@@ -1,13 +1,14 @@
 //! A daemon's hold on a pretended box.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use boxwood_api::{IsolationLabel, Mechanism, MissingMechanism, NetworkIsolation};
 use boxwood_backend::{
-    Adopted, BoxFuture, ControlError, FileAnswer, FileCall, FileError, KeptProcess, MountError,
-    Process, Sandbox, SpawnError, SpawnRequest, StopError,
+    Adopted, BeingWritten, BoxFuture, ControlError, FileAnswer, FileCall, FileError, KeptProcess,
+    MountError, Process, Sandbox, SpawnError, SpawnRequest, StopError,
 };
 use boxwood_policy::AdmittedMount;
 
@@ -219,7 +220,8 @@ impl Sandbox for FakeSandbox {
             if !self.is_alive() {
                 return Err(ControlError::Gone);
             }
-            self.aside(FakeBox::freeze).await.map(|()| true)
+            self.link.to.want(true);
+            self.aside(FakeBox::settle).await.map(|()| true)
         }))
     }
 
@@ -228,7 +230,15 @@ impl Sandbox for FakeSandbox {
     }
 
     fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>> {
-        Box::pin(self.link.life.live(self.aside(FakeBox::thaw)))
+        Box::pin(self.link.life.live(async move {
+            let reached = self.reach(Point::BeforeThaw).await;
+            reached.map_err(ControlError::Io)?;
+            if !self.is_alive() {
+                return Err(ControlError::Gone);
+            }
+            self.link.to.want(false);
+            self.aside(FakeBox::settle).await
+        }))
     }
 
     fn kill_all(&self) -> BoxFuture<'_, Result<(), ControlError>> {
@@ -243,6 +253,10 @@ impl Sandbox for FakeSandbox {
     /// Nobody looks: what a fake box holds open is for boxes with walls to show.
     fn unlinked_bytes(&self, _: u64) -> BoxFuture<'_, u64> {
         Box::pin(std::future::ready(0))
+    }
+
+    fn being_written(&self, _: u64, _: &mut HashSet<i32>) -> BeingWritten {
+        BeingWritten::default()
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {

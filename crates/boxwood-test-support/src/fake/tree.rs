@@ -6,28 +6,56 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// Rounds of killing: each finds what was forked during the one before.
-const ROUNDS: usize = 50;
+/// Whoever is still there then is not to be stopped or killed by us.
+const LONGEST: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(1);
+/// Looks that find nothing. A process that only lives to fork the next may hide from one of them.
+const EMPTY_LOOKS: usize = 2;
 
 /// Kills everything that carries the mark, until nothing does.
 pub(super) fn kill_marked(mark: &str) {
-    for _ in 0..ROUNDS {
-        if signal_marked(mark, Signal::KILL) == 0 {
-            return;
+    let until = Instant::now() + LONGEST;
+    let mut empty = 0;
+    while empty < EMPTY_LOOKS && Instant::now() < until {
+        let found = marked(mark);
+        if found.is_empty() {
+            empty += 1;
+        } else {
+            empty = 0;
+            kill(&found);
         }
+        thread::sleep(PAUSE);
     }
 }
 
-/// Stops everything that carries the mark, until nothing of it runs.
-pub(super) fn stop_marked(mark: &str) {
-    for _ in 0..ROUNDS {
-        let running = marked(mark)
-            .into_iter()
-            .filter(|pid| state_and_parent(*pid).is_some_and(|(state, _)| state != 'T'));
-        let running: Vec<_> = running.filter_map(Pid::from_raw).collect();
+/// With their groups: of a process that has forked and ended meanwhile the child is there.
+fn kill(found: &BTreeMap<i32, Facts>) {
+    let own = rustix::process::getpgrp();
+    let groups: BTreeSet<_> = found.values().map(|facts| facts.group).collect();
+    for group in groups.into_iter().filter_map(Pid::from_raw) {
+        if group != own {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+    for pid in found.keys().copied().filter_map(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// Stops everything that carries the mark, until nothing of it runs or it is no longer wanted.
+pub(super) fn stop_marked(mark: &str, is_wanted: impl Fn() -> bool) {
+    let until = Instant::now() + LONGEST;
+    while is_wanted() && Instant::now() < until {
+        let found = marked(mark).into_iter();
+        let running: Vec<_> = found
+            .filter(|(_, facts)| facts.state != 'T')
+            .filter_map(|(pid, _)| Pid::from_raw(pid))
+            .collect();
         if running.is_empty() {
             return;
         }
@@ -35,44 +63,37 @@ pub(super) fn stop_marked(mark: &str) {
             let _ = kill_process(pid, Signal::STOP);
         }
         // The kernel stops a process when it next looks.
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        thread::sleep(PAUSE);
     }
 }
 
-/// Returns how many processes were there to be signalled.
-pub(super) fn signal_marked(mark: &str, signal: Signal) -> usize {
-    let found = marked(mark);
-    for pid in &found {
+/// To everything that carries the mark now.
+pub(super) fn signal_marked(mark: &str, signal: Signal) {
+    for pid in marked(mark).into_keys().filter_map(Pid::from_raw) {
         // One that has just ended needs no signal.
-        if let Some(pid) = Pid::from_raw(*pid) {
-            let _ = kill_process(pid, signal);
-        }
+        let _ = kill_process(pid, signal);
     }
-    found.len()
+}
+
+/// What is told of a process that is not dead.
+struct Facts {
+    state: char,
+    parent: i32,
+    group: i32,
 }
 
 /// The marked processes and their descendants, without the dead.
-fn marked(mark: &str) -> BTreeSet<i32> {
-    let mut parents = BTreeMap::new();
+fn marked(mark: &str) -> BTreeMap<i32, Facts> {
+    let mut all = BTreeMap::new();
     let mut found = BTreeSet::new();
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return found;
-    };
-    for entry in entries.flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<i32>().ok())
-        else {
+    for pid in processes() {
+        let Some(facts) = facts(pid) else {
             continue;
         };
-        let Some((state, parent)) = state_and_parent(pid) else {
-            continue;
-        };
-        if matches!(state, 'Z' | 'X') {
+        if matches!(facts.state, 'Z' | 'X') {
             continue;
         }
-        parents.insert(pid, parent);
+        all.insert(pid, facts);
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         if environment
             .split(|byte| *byte == 0)
@@ -83,24 +104,36 @@ fn marked(mark: &str) -> BTreeSet<i32> {
     }
     loop {
         let before = found.len();
-        let children = parents
+        let children = all
             .iter()
-            .filter(|(_, parent)| found.contains(*parent))
+            .filter(|(_, facts)| found.contains(&facts.parent))
             .map(|(pid, _)| *pid);
         let children: Vec<_> = children.collect();
         found.extend(children);
         if found.len() == before {
-            return found;
+            all.retain(|pid, _| found.contains(pid));
+            return all;
         }
     }
 }
 
+/// The youngest first: they are the ones that may not be there for long.
+fn processes() -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut pids: Vec<i32> = pids.collect();
+    pids.sort_unstable_by(|one, other| other.cmp(one));
+    pids
+}
+
 /// From `/proc/PID/stat`: the fields after the name, which may hold spaces and brackets itself.
-fn state_and_parent(pid: i32) -> Option<(char, i32)> {
+fn facts(pid: i32) -> Option<Facts> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    let parent = fields.next()?.parse().ok()?;
-    Some((state, parent))
+    Some(Facts {
+        state: fields.next()?.chars().next()?,
+        parent: fields.next()?.parse().ok()?,
+        group: fields.next()?.parse().ok()?,
+    })
 }

@@ -2,6 +2,7 @@
 //!
 //! Each scenario is a module with two halves, and a daemon carries out each.
 
+mod a_box_that_was_held_goes_on;
 mod a_box_without_a_record_is_unfinished;
 mod an_adopted_box_stops_like_any_other;
 mod files_of_a_program_survive_with_it;
@@ -50,6 +51,7 @@ scenarios! {
     networks_stay_up,
     terminals_stay_open needs Terminal,
     an_adopted_box_stops_like_any_other,
+    a_box_that_was_held_goes_on,
     what_nobody_adopts_goes; by_hand,
     a_box_without_a_record_is_unfinished; by_hand,
 }

@@ -228,11 +228,13 @@ async fn anyone_may_wait_at_any_time(bench: &Bench) -> anyhow::Result<()> {
 
 async fn a_signal_reaches_the_program(bench: &Bench) -> anyhow::Result<()> {
     let held = bench.start(&Wish::new()).await?;
-    let mut asked = shell("trap 'echo got; exit 9' USR1; echo ready; while :; do sleep 0.1; done");
+    let script =
+        "trap 'echo got; exit 9' USR1; echo ready; touch ready; while :; do sleep 0.1; done";
+    let mut asked = shell(script);
     asked.stdio = Stdio::Pipes;
     let running = held.spawn(asked).await?;
-    // The trap is set within a moment; a signal before that would kill the shell.
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    // A signal before the trap is set would kill the shell.
+    held.says("until [ -e ready ]; do sleep 0.05; done").await?;
     running.control.signal(10, Scope::Process).await?;
     let ran = running.finish().await?;
     ensure!(

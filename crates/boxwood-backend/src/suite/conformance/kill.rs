@@ -6,10 +6,11 @@ use anyhow::ensure;
 use boxwood_api::Mechanism;
 
 use crate::suite::case::cases;
+use crate::suite::growing::{GROWING, grows, grows_no_more};
 use crate::suite::held::{request, shell};
 use crate::suite::outside::{all_gone, host_pids_with, marker, seen};
 use crate::suite::{Bench, HeldBox, Wish};
-use crate::{ExitStatus, Scope};
+use crate::{ExitStatus, ProcessControl, Scope};
 
 cases! { "kill":
     a_plain_tree_dies needs HostsOwnKernel,
@@ -82,19 +83,6 @@ if os.fork() == 0:
     while True: time.sleep(1)
 time.sleep(600)";
 
-const GROWING: &str = "
-import os, time
-# Chains of parents that end at once: whoever walks the tree is always one step behind.
-end = time.time() + 60
-if os.fork() == 0:
-    os.setsid()
-    while time.time() < end:
-        try:
-            if os.fork() != 0: os._exit(0)
-        except OSError: pass
-        time.sleep(0.002)
-time.sleep(600)";
-
 const ROOT_ENDS: &str = "
 import os, time
 for _ in range(4):
@@ -115,8 +103,23 @@ async fn worn(mark: &str, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Starts the disguise in a box, and kills it as soon as it is worn. Nothing of it may be left, and
+/// somebody else in the box must not notice.
 async fn dies(bench: &Bench, program: &str, count: usize) -> anyhow::Result<()> {
     let held = bench.start(&Wish::new()).await?;
+    let mark = marker("disguise");
+    let running = held.spawn(disguised(program, &mark)).await?;
+    worn(&mark, count).await?;
+    dies_alone(bench, &held, running.control.as_ref(), &mark).await?;
+    held.is_well().await
+}
+
+async fn dies_alone(
+    bench: &Bench,
+    held: &HeldBox,
+    control: &dyn ProcessControl,
+    mark: &str,
+) -> anyhow::Result<()> {
     let bystander = marker("bystander");
     let other = held
         .spawn(request(&[
@@ -126,14 +129,12 @@ async fn dies(bench: &Bench, program: &str, count: usize) -> anyhow::Result<()> 
             &bystander,
         ]))
         .await?;
-    let mark = marker("disguise");
-    let running = held.spawn(disguised(program, &mark)).await?;
-    worn(&mark, count).await?;
+    seen(&bystander, 1).await?;
     let began = Instant::now();
-    running.control.signal(9, Scope::Tree).await?;
-    let exit = running.control.wait().await;
+    control.signal(9, Scope::Tree).await?;
+    let exit = control.wait().await;
     ensure!(exit.status == ExitStatus::Signal(9), "{exit:?}");
-    all_gone(&mark).await?;
+    all_gone(mark).await?;
     ensure!(
         began.elapsed() < Duration::from_secs(5),
         "took {:?}",
@@ -145,8 +146,7 @@ async fn dies(bench: &Bench, program: &str, count: usize) -> anyhow::Result<()> 
         "a bystander was killed"
     );
     other.control.signal(9, Scope::Tree).await?;
-    label_agrees(bench, &held)?;
-    held.is_well().await
+    label_agrees(bench, held)
 }
 
 fn label_agrees(bench: &Bench, held: &HeldBox) -> anyhow::Result<()> {
@@ -197,7 +197,13 @@ async fn a_subreaper_dies_with_its_children(bench: &Bench) -> anyhow::Result<()>
 }
 
 async fn a_growing_tree_dies(bench: &Bench) -> anyhow::Result<()> {
-    dies(bench, GROWING, 2).await
+    let held = bench.start(&Wish::new()).await?;
+    let mark = marker("growing");
+    let running = held.spawn(disguised(GROWING, &mark)).await?;
+    grows(&held).await?;
+    dies_alone(bench, &held, running.control.as_ref(), &mark).await?;
+    grows_no_more(&held).await?;
+    held.is_well().await
 }
 
 async fn a_tree_whose_root_has_ended_dies(bench: &Bench) -> anyhow::Result<()> {

@@ -3,17 +3,20 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use boxwood_api::{MountMode, ReadTextRequest};
 
 use crate::suite::case::cases;
 use crate::suite::held::{request, shell};
 use crate::suite::outside::{all_gone, host_pids_with, marker, seen};
 use crate::suite::{Bench, HeldBox, Host, Privilege, Wish};
-use crate::{ControlError, ExitStatus, FileCall, FileError, Progress, Scope, SpawnError};
+use crate::{ControlError, ExitStatus, FileCall, FileError, FileTool, Progress, Scope, SpawnError};
 
 cases! { "life":
     stop_ends_everything needs HostsOwnKernel,
     stop_may_be_called_twice,
     a_stopped_box_says_gone,
+    a_box_that_goes_while_it_is_asked_says_gone needs HostMounts,
+    a_box_that_goes_while_its_files_are_asked_for_says_gone needs Files,
     a_running_program_learns_that_its_box_is_gone,
     gone_resolves_when_init_is_killed needs HostsOwnKernel,
     a_dropped_start_leaves_nothing,
@@ -76,10 +79,85 @@ async fn a_stopped_box_says_gone(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Never what of the box was missing first: callers make a new one when they hear that it is gone. And
+/// run the command there, so whoever hears it has not run it here.
+async fn a_box_that_goes_while_it_is_asked_says_gone(bench: &Bench) -> anyhow::Result<()> {
+    for round in 0..5 {
+        let directory = bench.host_dir(&format!("going{round}"))?;
+        let wish = Wish::new().workspace(&directory, MountMode::Rw);
+        let held = bench.start(&wish).await?;
+        let (some, more, stopped) = tokio::join!(
+            asked_to_run(&held),
+            asked_to_run(&held),
+            soon_stopped(&held)
+        );
+        stopped?;
+        let taken = some? + more?;
+        let ran = std::fs::read_to_string(directory.join("ran")).unwrap_or_default();
+        let ran = ran.lines().count();
+        ensure!(ran <= taken, "{ran} commands ran, {taken} were taken");
+    }
+    Ok(())
+}
+
+/// How many commands it took before it was gone.
+async fn asked_to_run(held: &HeldBox) -> anyhow::Result<usize> {
+    let mut taken = 0;
+    loop {
+        match held.sandbox().spawn(shell("echo x >> ran")).await {
+            Ok(_process) => taken += 1,
+            Err(SpawnError::Gone) => return Ok(taken),
+            Err(error) => return Err(error).context("a command while the box goes"),
+        }
+    }
+}
+
+async fn soon_stopped(held: &HeldBox) -> anyhow::Result<()> {
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    held.stop().await
+}
+
+async fn a_box_that_goes_while_its_files_are_asked_for_says_gone(
+    bench: &Bench,
+) -> anyhow::Result<()> {
+    let stat = || FileCall::Stat {
+        path: "/".to_owned(),
+        follow: true,
+    };
+    let list = || {
+        FileCall::Tool(FileTool::Read(ReadTextRequest {
+            path: "/".to_owned(),
+            ..ReadTextRequest::default()
+        }))
+    };
+    for _ in 0..5 {
+        let held = bench.start(&Wish::new()).await?;
+        let (calls, tools, stopped) = tokio::join!(
+            asked_for_files(&held, stat),
+            asked_for_files(&held, list),
+            soon_stopped(&held)
+        );
+        calls.and(tools).and(stopped)?;
+    }
+    Ok(())
+}
+
+async fn asked_for_files(held: &HeldBox, call: impl Fn() -> FileCall) -> anyhow::Result<()> {
+    loop {
+        match held.sandbox().file(call()).await {
+            Ok(_answer) => {}
+            Err(FileError::Gone) => return Ok(()),
+            Err(error) => return Err(error).context("a file while the box goes"),
+        }
+    }
+}
+
 async fn a_running_program_learns_that_its_box_is_gone(bench: &Bench) -> anyhow::Result<()> {
     let held = bench.start(&Wish::new()).await?;
-    let running = held.spawn(shell("echo before; sleep 600")).await?;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let running = held
+        .spawn(shell("echo before; touch said; sleep 600"))
+        .await?;
+    held.says("until [ -e said ]; do sleep 0.05; done").await?;
     held.stop().await?;
     let ran = running.finish_within(Duration::from_secs(10)).await?;
     ensure!(

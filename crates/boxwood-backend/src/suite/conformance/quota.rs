@@ -2,16 +2,18 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use boxwood_api::MountMode;
 
 use crate::suite::case::cases;
-use crate::suite::held::request;
+use crate::suite::conformance::terminal::{on_terminal, type_in, until};
+use crate::suite::held::{HeldBox, request};
 use crate::suite::outside::{all_gone, marker, seen};
 use crate::suite::{Bench, Wish};
-use crate::{ExitStatus, Scope};
+use crate::{ExitStatus, Scope, SpawnRequest, Stdio};
 
 cases! { "quota" needs HostsOwnKernel HostMounts:
     everybody_is_killed_and_the_box_lives_on,
@@ -19,6 +21,10 @@ cases! { "quota" needs HostsOwnKernel HostMounts:
     files_without_a_name_are_found,
     a_box_that_is_held_stands_still,
     a_command_begins_while_the_box_is_held,
+    a_program_goes_on_after_a_hold_as_before,
+    what_was_stopped_stays_stopped_after_a_hold,
+    a_growing_tree_goes_on_after_a_hold,
+    a_shell_with_jobs_notices_no_hold needs Terminal,
     space_cannot_be_reserved_in_a_watched_workspace,
     one_file_is_never_much_larger_than_the_quota,
     a_private_workspace_has_no_such_bounds,
@@ -76,15 +82,24 @@ async fn everybody_is_killed_while_the_box_is_held(bench: &Bench) -> anyhow::Res
     held.is_well().await
 }
 
-/// Writes 8 MiB to a file without a name, says so, and waits.
+/// Writes 8 MiB to two files without a name, says so, and waits.
 const NAMELESS: &str = "
-import os, sys, time
-file = open('nameless', 'wb')
-os.unlink('nameless')
-file.write(b'x' * (8 << 20))
-file.flush()
-os.fsync(file.fileno())
-open('written', 'w').close()
+import ctypes, os, threading, time
+def hold(name):
+    file = open(name, 'wb')
+    os.unlink(name)
+    file.write(b'x' * (4 << 20))
+    file.flush()
+    os.fsync(file.fileno())
+    return file
+def apart():
+    # CLONE_FILES: descriptors of its own, which the process does not show.
+    ctypes.CDLL(None).unshare(0x400)
+    held = hold('apart')
+    open('written', 'w').close()
+    time.sleep(600)
+held = hold('nameless')
+threading.Thread(target=apart).start()
 time.sleep(600)";
 
 async fn files_without_a_name_are_found(bench: &Bench) -> anyhow::Result<()> {
@@ -94,12 +109,15 @@ async fn files_without_a_name_are_found(bench: &Bench) -> anyhow::Result<()> {
     let device = fs::metadata(&workspace)?.dev();
     ensure!(held.sandbox().unlinked_bytes(device).await == 0);
     let running = held.spawn(request(&["python3", "-c", NAMELESS])).await?;
-    for _ in 0..1000 {
-        if workspace.join("written").exists() {
+    let written = workspace.join("written");
+    // Two files have to reach the disk, which may have others to serve.
+    for _ in 0..6000 {
+        if written.exists() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    ensure!(written.exists(), "it did not get to write its files");
     let found = held.sandbox().unlinked_bytes(device).await;
     ensure!((8 * MIB..9 * MIB).contains(&found), "{found} bytes");
     ensure!(held.sandbox().unlinked_bytes(u64::MAX).await == 0);
@@ -110,31 +128,124 @@ async fn files_without_a_name_are_found(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Writes for as long as it runs.
+const GROWS: &str = "
+import ctypes, os, sys, threading
+libc = ctypes.CDLL(None)
+def grow():
+    file = os.open('grows', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    while True: os.write(file, b'x')
+";
+
+/// Has the kernel wake it all the time, by timers that take turns.
+const WAKES_ITSELF: &str = "
+class Times(ctypes.Structure): _fields_ = [(name, ctypes.c_long) for name in 'abcd']
+libc.signal(18, ctypes.cast(libc.getppid, ctypes.c_void_p))
+count, every = int(sys.argv[1]), 20_000_000
+def wake():
+    for at in range(count):
+        timer, event = ctypes.c_void_p(), (ctypes.c_int * 16)(0, 0, 18, 0)
+        libc.timer_create(1, event, ctypes.byref(timer))
+        times = Times(0, every, 0, 1 + every * at // count)
+        libc.timer_settime(timer, 0, ctypes.byref(times), None)
+";
+
+/// And hands that on to a child before it is found out.
+const RELAYS: &str = "
+import time
+while True:
+    wake()
+    until = time.monotonic() + 0.002
+    file = os.open('grows', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    while time.monotonic() < until: os.write(file, b'x')
+    try:
+        if os.fork() != 0: os._exit(0)
+    except OSError: pass
+";
+
+/// Waits for a child that never begins, which no signal to the process as a whole interrupts.
+const WAITS_DEEPLY: &str = "
+os.mkfifo('fifo')
+threading.Thread(target=grow).start()
+actions, pid = ctypes.create_string_buffer(512), ctypes.c_int()
+libc.posix_spawn_file_actions_init(actions)
+libc.posix_spawn_file_actions_addopen(actions, 0, b'fifo', 0, 0)
+libc.posix_spawn(ctypes.byref(pid), b'/bin/true', actions, None, (ctypes.c_char_p * 2)(b'true', None), None)
+";
+
 async fn a_box_that_is_held_stands_still(bench: &Bench) -> anyhow::Result<()> {
-    let workspace = bench.host_dir("held")?;
-    let wish = Wish::new().workspace(&workspace, MountMode::Rw);
-    let held = bench.start(&wish).await?;
-    let script = "while :; do echo x >> grows; done";
-    let running = held.spawn(request(&["/bin/sh", "-c", script])).await?;
-    let size = || fs::metadata(workspace.join("grows")).map_or(0, |facts| facts.len());
-    while size() == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    let wakes = format!("{GROWS}{WAKES_ITSELF}wake()\ngrow()");
+    let relays = format!("{GROWS}{WAKES_ITSELF}{RELAYS}");
+    let waits = format!("{GROWS}{WAITS_DEEPLY}");
+    let (calm, fights) = (false, true);
+    let programs = [
+        (vec!["sh", "-c", "while :; do echo x >> grows; done"], calm),
+        (vec!["python3", "-c", &wakes, "1"], fights),
+        (vec!["python3", "-c", &wakes, "400"], fights),
+        (vec!["python3", "-c", &relays, "40"], fights),
+        (vec!["python3", "-c", &waits], fights),
+    ];
+    for (at, (argv, fights)) in programs.iter().enumerate() {
+        let workspace = bench.host_dir(&format!("held-{at}"))?;
+        stands_still(bench, &workspace, argv, *fights)
+            .await
+            .with_context(|| format!("program {at}"))?;
     }
-    let held_still = held.sandbox().hold().await.context("holding")?;
-    let before = size();
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let after = size();
-    ensure!(
-        (before == after) == held_still,
-        "{before} then {after}, and held: {held_still}"
-    );
-    held.sandbox().thaw().await.context("thawing")?;
-    while size() == after {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    running.control.signal(9, Scope::Tree).await?;
-    running.finish_within(Duration::from_secs(10)).await?;
     Ok(())
+}
+
+async fn stands_still(
+    bench: &Bench,
+    workspace: &Path,
+    argv: &[&str],
+    fights: bool,
+) -> anyhow::Result<()> {
+    let wish = Wish::new().workspace(workspace, MountMode::Rw);
+    let held = bench.start(&wish).await?;
+    let running = held.spawn(request(argv)).await?;
+    let size = || fs::metadata(workspace.join("grows")).map_or(0, |facts| facts.len());
+    let begins = async {
+        while size() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), begins)
+        .await
+        .context("it does not begin")?;
+    if fights {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    let sandbox = held.sandbox();
+    // Whoever does not want to may keep us waiting for an answer.
+    let holding = tokio::time::timeout(Duration::from_secs(1), sandbox.hold());
+    let answer = holding.await.ok();
+    let in_time = answer.is_some();
+    let held_still = answer.unwrap_or(Ok(true)).context("holding")?;
+    // Whoever was said to stand still does. How long it takes otherwise, or to end whoever fights it, is
+    // the machine's. A hold lasts for longer than this.
+    let at_once = in_time && held_still && !fights;
+    let mut looks = if at_once { 1 } else { 100 };
+    loop {
+        let before = size();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let after = size();
+        if (before == after) == held_still {
+            break;
+        }
+        looks -= 1;
+        ensure!(looks > 0, "{before} then {after}, and held: {held_still}");
+    }
+    let held_at = size();
+    sandbox.thaw().await.context("thawing")?;
+    if !fights {
+        while size() == held_at {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        running.control.signal(9, Scope::Tree).await?;
+        running.finish_within(Duration::from_secs(10)).await?;
+    }
+    sandbox.kill_all().await.context("killing all")?;
+    held.is_well().await
 }
 
 async fn a_command_begins_while_the_box_is_held(bench: &Bench) -> anyhow::Result<()> {
@@ -153,6 +264,156 @@ async fn a_command_begins_while_the_box_is_held(bench: &Bench) -> anyhow::Result
     running.control.signal(9, Scope::Tree).await?;
     running.finish_within(Duration::from_secs(10)).await?;
     Ok(())
+}
+
+/// Writes down every signal but the one that it cannot be spared.
+const NOTICES: &str = "
+import os, signal, subprocess, sys, time
+seen = []
+for number in range(1, 65):
+    if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT, signal.SIGCHLD):
+        try: signal.signal(number, lambda got, frame: seen.append(got))
+        except (OSError, ValueError): pass
+child = subprocess.Popen(['sleep', '600'])
+print('ready', flush=True)
+sys.stdin.readline()
+print('signals', seen, child.poll(), flush=True)";
+
+async fn a_program_goes_on_after_a_hold_as_before(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let mut process = held.process(piped(&["python3", "-c", NOTICES])).await?;
+    until(&mut process, "ready\n").await?;
+    for _ in 0..10 {
+        held.sandbox().hold().await.context("holding")?;
+        held.sandbox().thaw().await.context("thawing")?;
+    }
+    type_in(&mut process, "go on\n").await?;
+    until(&mut process, "signals [] None\n").await?;
+    process.control.signal(9, Scope::Tree).await?;
+    held.is_well().await
+}
+
+/// Whether the one that was stopped stands, and the other does not: that one sleeps, or is about to when
+/// it gets a processor.
+async fn sleepers(held: &HeldBox) -> anyhow::Result<String> {
+    let look = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline | grep -q '^sleep 60' && \
+                echo $(tr '\\0' ' ' < $p/cmdline) $(sed 's/.*) //' $p/stat | cut -c1 | tr R S); done | sort";
+    held.says(look).await
+}
+
+const STOPS_ONE: &str = "
+    runs() { until grep -q ^sleep /proc/$1/cmdline; do :; done; }
+    sleep 600 & runs $!; kill -STOP $!; until grep -q ') T' /proc/$!/stat; do :; done;
+    sleep 601 & runs $!; echo";
+
+async fn what_was_stopped_stays_stopped_after_a_hold(bench: &Bench) -> anyhow::Result<()> {
+    let workspace = bench.host_dir("stopped")?;
+    let wish = Wish::new().workspace(&workspace, MountMode::Rw);
+    let held = bench.start(&wish).await?;
+    let script = format!("{STOPS_ONE}; wait");
+    let mut process = held.process(piped(&["sh", "-c", &script])).await?;
+    until(&mut process, "\n").await?;
+    for _ in 0..5 {
+        held.sandbox().hold().await.context("holding")?;
+        held.sandbox().thaw().await.context("thawing")?;
+        let said = sleepers(&held).await?;
+        ensure!(said == "sleep 600 T\nsleep 601 S\n", "{said:?}");
+    }
+    // Also where somebody begins meanwhile, and where somebody does not stand still.
+    held.sandbox().hold().await.context("holding")?;
+    let begun = held.spawn(request(&["sleep", "60"])).await?;
+    held.sandbox().thaw().await.context("thawing")?;
+    begun.control.signal(9, Scope::Tree).await?;
+    begun.finish_within(Duration::from_secs(10)).await?;
+    let waits = format!("{GROWS}{WAITS_DEEPLY}");
+    let waiting = held.spawn(request(&["python3", "-c", &waits])).await?;
+    while !workspace.join("grows").exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for _ in 0..5 {
+        let holding = tokio::time::timeout(Duration::from_millis(100), held.sandbox().hold());
+        holding.await.unwrap_or(Ok(true)).context("holding")?;
+        held.sandbox().thaw().await.context("thawing")?;
+        let said = sleepers(&held).await?;
+        ensure!(said == "sleep 600 T\nsleep 601 S\n", "{said:?}");
+    }
+    waiting.control.signal(9, Scope::Tree).await?;
+    process.control.signal(9, Scope::Tree).await?;
+    held.is_well().await
+}
+
+/// Forks as fast as it can, and no generation but the last lives.
+const GROWING: &str = "
+import os, time
+n = 0
+while True:
+    n += 1
+    if n % 100 == 0:
+        with open('generation', 'w') as file: file.write(str(n))
+    try:
+        if os.fork() != 0: os._exit(0)
+    except OSError: time.sleep(0.001)";
+
+async fn a_growing_tree_goes_on_after_a_hold(bench: &Bench) -> anyhow::Result<()> {
+    let workspace = bench.host_dir("growing")?;
+    let wish = Wish::new().workspace(&workspace, MountMode::Rw);
+    let held = bench.start(&wish).await?;
+    // With somebody in the same process group who is not to be woken.
+    let script = format!("{STOPS_ONE}; exec python3 -c \"{GROWING}\"");
+    held.spawn(request(&["sh", "-c", &script])).await?;
+    let generation = || fs::read_to_string(workspace.join("generation")).unwrap_or_default();
+    // Before that it is a shell, which stands in the kernel for as long as a child that it waits for has
+    // not become another program: nothing stops it there.
+    while generation().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for _ in 0..20 {
+        held.sandbox().hold().await.context("holding")?;
+        held.sandbox().thaw().await.context("thawing")?;
+        let before = generation();
+        let goes_on = async {
+            while generation() == before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), goes_on)
+            .await
+            .context("it does not go on")?;
+    }
+    let said = sleepers(&held).await?;
+    ensure!(said == "sleep 600 T\nsleep 601 S\n", "{said:?}");
+    held.sandbox().kill_all().await.context("killing all")?;
+    held.is_well().await
+}
+
+async fn a_shell_with_jobs_notices_no_hold(bench: &Bench) -> anyhow::Result<()> {
+    let held = bench.start(&Wish::new()).await?;
+    let shell = on_terminal(request(&["/bin/sh", "-i"]));
+    let mut process = held.process(shell).await?;
+    // Looks like nothing while it waits for what is in front.
+    type_in(&mut process, "PS1=; set -m; echo mark$((40 + 2))\r").await?;
+    until(&mut process, "mark42").await?;
+    type_in(
+        &mut process,
+        "sh -c 'echo in $0; read line; echo got $line' front\r",
+    )
+    .await?;
+    until(&mut process, "in front").await?;
+    for _ in 0..30 {
+        held.sandbox().hold().await.context("holding")?;
+        held.sandbox().thaw().await.context("thawing")?;
+    }
+    type_in(&mut process, "word\r").await?;
+    let seen = until(&mut process, "got word").await?;
+    ensure!(!seen.contains("topped"), "{seen:?}");
+    process.control.signal(9, Scope::Tree).await?;
+    held.is_well().await
+}
+
+fn piped(argv: &[&str]) -> SpawnRequest {
+    let mut request = request(argv);
+    request.stdio = Stdio::Pipes;
+    request
 }
 
 /// Asks the kernel itself; the C library would write where it says no.

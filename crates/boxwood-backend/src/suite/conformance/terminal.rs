@@ -20,7 +20,7 @@ cases! { "terminal" needs Terminal:
     job_control_works,
 }
 
-fn on_terminal(mut asked: SpawnRequest) -> SpawnRequest {
+pub(super) fn on_terminal(mut asked: SpawnRequest) -> SpawnRequest {
     asked.stdio = Stdio::Terminal(TerminalSize {
         rows: 33,
         cols: 101,
@@ -29,7 +29,7 @@ fn on_terminal(mut asked: SpawnRequest) -> SpawnRequest {
 }
 
 /// Reads until `wanted` was printed.
-async fn until(process: &mut Process, wanted: &str) -> anyhow::Result<String> {
+pub(super) async fn until(process: &mut Process, wanted: &str) -> anyhow::Result<String> {
     let mut seen = String::new();
     let mut buffer = [0; 4096];
     let reading = async {
@@ -47,7 +47,7 @@ async fn until(process: &mut Process, wanted: &str) -> anyhow::Result<String> {
     Ok(seen)
 }
 
-async fn type_in(process: &mut Process, keys: &str) -> anyhow::Result<()> {
+pub(super) async fn type_in(process: &mut Process, keys: &str) -> anyhow::Result<()> {
     let stdin = process
         .stdin
         .as_mut()
@@ -155,8 +155,9 @@ async fn job_control_works(bench: &Bench) -> anyhow::Result<()> {
     let seen = until(&mut process, "mark42").await?;
     ensure!(!seen.contains("job control turned off"), "{seen:?}");
     // Ctrl-C ends the job in front and not the shell.
-    type_in(&mut process, "sleep 300\r").await?;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    type_in(&mut process, "sh -c 'echo u\"\"p; exec sleep 300'\r").await?;
+    // The terminal's echo of the line has quotes in it: this is the program, and it is in front.
+    until(&mut process, "up\r\n").await?;
     type_in(&mut process, "\u{3}").await?;
     type_in(&mut process, "echo alive$((1 + 1))\r").await?;
     until(&mut process, "alive2").await?;

@@ -56,6 +56,8 @@ fn serve(subject: &dyn Subject, places: &Places) -> anyhow::Result<()> {
 pub(super) fn run_and_kill(places: &Places) -> anyhow::Result<()> {
     let mut daemon = Command::new(std::env::current_exe()?)
         .env(PLACES, places.directory())
+        // It leaves its scratch directory; that goes with the others.
+        .env("TMPDIR", places.directory())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
