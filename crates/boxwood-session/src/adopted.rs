@@ -75,6 +75,7 @@ impl Adoption<'_> {
         let start = Start {
             spec,
             started_at,
+            began_after: session.stops.before(),
             process: program.process,
             files,
             seat: self.registry.gate.adopted_process(session.incarnation),

@@ -35,7 +35,7 @@ impl Registry {
         why: &str,
     ) -> Result<(), SessionError> {
         let handle = handle.into();
-        let started = match self.begin_close(handle, why, |_| true) {
+        let started = match self.begin_close(handle, why, |_| true)? {
             None if self.is_let_go(handle.id) => return Err(SessionError::ShuttingDown),
             None => return Err(self.missing(handle)),
             Some(Close::Stop { session, closed }) => {
@@ -67,7 +67,8 @@ impl Registry {
     ) {
         let same = |found: &Arc<Session>| Arc::ptr_eq(found, session) && wanted(found);
         let handle = Handle::from(&session.id);
-        if let Some(Close::Stop { session, closed }) = self.begin_close(handle, why, same) {
+        // Everybody's sessions are the registry's, so nothing bars it.
+        if let Ok(Some(Close::Stop { session, closed })) = self.begin_close(handle, why, same) {
             self.stop_later(session, ending, why.to_owned(), closed);
         }
     }
@@ -91,16 +92,21 @@ impl Registry {
         handle: Handle<'_>,
         why: &str,
         wanted: impl FnOnce(&Arc<Session>) -> bool,
-    ) -> Option<Close<Arc<Session>>> {
+    ) -> Result<Option<Close<Arc<Session>>>, SessionError> {
         let mut slots = lock(&self.slots);
-        let slot = slots.get_mut(handle.id)?;
-        match slot {
+        if let Some(error) = self.barred(handle, slots.get(handle.id)) {
+            return Err(error);
+        }
+        let Some(slot) = slots.get_mut(handle.id) else {
+            return Ok(None);
+        };
+        Ok(match slot {
             Slot::Ready { session } if session.is_let_go() || !handle.means(session) => None,
             Slot::Ready { session } if !wanted(session) => None,
             // Whoever means a certain one means none that is still to come.
             Slot::Starting { .. } if handle.incarnation.is_some() => None,
             _ => Some(slot.close(why)),
-        }
+        })
     }
 
     fn is_let_go(&self, id: &SessionId) -> bool {

@@ -28,6 +28,12 @@ pub enum SessionError {
         /// What the living session has.
         value: String,
     },
+    /// Not for this caller.
+    #[error("session {session} belongs to a hosted MCP server")]
+    Hosted { session: SessionId },
+    /// Not for hosting.
+    #[error("session {session} was made by somebody else, so no MCP server is hosted in it")]
+    NotHosted { session: SessionId },
     #[error("session {session} was deleted while it was being started")]
     DeletedWhileStarting { session: SessionId },
     /// The session is not there any more, or the one that is there is another.
@@ -84,7 +90,7 @@ pub enum SessionError {
         session: SessionId,
         source: Arc<StopError>,
     },
-    #[error("session {session} could not run the program: {source}")]
+    #[error("session {session} could not run the program: {}", with_cause(.source))]
     Spawn {
         session: SessionId,
         source: Arc<SpawnError>,
@@ -97,7 +103,7 @@ pub enum SessionError {
     },
     #[error("{source}")]
     Control { source: Arc<ControlError> },
-    #[error("{source}")]
+    #[error("{}", with_cause(.source))]
     File { source: Arc<FileError> },
     #[error("session {session} has no managed process{}", with_id(.process))]
     ProcessNotFound {
@@ -132,10 +138,10 @@ pub enum SessionError {
 }
 
 /// The kernel's own word belongs to the message: it is what the caller can do something about.
-fn with_cause(error: &MountError) -> String {
-    match error {
-        MountError::Step { source, .. } => format!("{error}: {source}"),
-        MountError::Gone | MountError::Unsupported => error.to_string(),
+fn with_cause(error: &(impl std::error::Error + ?Sized)) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
     }
 }
 
@@ -162,7 +168,8 @@ impl SessionError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::NotFound { .. } => ErrorCode::SessionNotFound,
-            Self::Conflict { .. } => ErrorCode::SessionConflict,
+            Self::Conflict { .. } | Self::NotHosted { .. } => ErrorCode::SessionConflict,
+            Self::Hosted { .. } => ErrorCode::Forbidden,
             Self::DeletedWhileStarting { .. } | Self::Gone { .. } => ErrorCode::SessionGone,
             Self::TooManySessions { .. }
             | Self::TooManyProcesses { .. }
@@ -199,6 +206,14 @@ impl SessionError {
             Self::UnknownBackend { .. } => "name one of these, or `auto` for the first that works",
             Self::Conflict { .. } => {
                 "use another session_id, send the same settings, or delete the session first"
+            }
+            Self::Hosted { .. } => {
+                "speak to the server: `boxwood mcp status|logs|tools|call|restart|rm NAME`, or `/mcp/NAME`"
+            }
+            Self::NotHosted { session } => {
+                return Some(format!(
+                    "delete it with `boxwood rm {session}`, or give the server another name"
+                ));
             }
             Self::OverQuota { .. } | Self::Unmeasured { .. } => {
                 "remove files from the workspace (file operations go on working), or use a session with a \
@@ -255,23 +270,11 @@ impl SessionError {
         }
     }
 
-    pub(crate) fn spawn(session: &SessionId, source: SpawnError) -> Self {
+    /// Of the box itself, not of a program in it.
+    pub(crate) fn control_of(session: &SessionId, source: ControlError) -> Self {
         match source {
-            SpawnError::Gone => Self::died(session),
-            source => Self::Spawn {
-                session: session.clone(),
-                source: Arc::new(source),
-            },
-        }
-    }
-
-    pub(crate) fn mount(session: &SessionId, source: MountError) -> Self {
-        match source {
-            MountError::Gone => Self::died(session),
-            source => Self::Mount {
-                session: session.clone(),
-                source: Arc::new(source),
-            },
+            ControlError::Gone => Self::died(session),
+            source => Self::control(source),
         }
     }
 

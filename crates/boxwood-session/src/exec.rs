@@ -84,7 +84,7 @@ pub(crate) fn not_kept(record: &ExecRecord, source: io::Error) -> SessionError {
         step: "making what outlives the daemon".to_owned(),
         source,
     };
-    SessionError::spawn(&record.session().id, source)
+    record.session().spawn_failed(source)
 }
 
 /// What a command's output may take, and what it counts against.
@@ -132,7 +132,7 @@ pub(crate) async fn run(
             };
             return Ok(finish(record, asked, &streams, end, false));
         }
-        Err(error) => return Err(SessionError::spawn(&session.id, error)),
+        Err(error) => return Err(session.spawn_failed(error)),
     };
     let running = Running::new(
         session.id.clone(),
@@ -253,7 +253,7 @@ impl Ended {
         // A plain end has nothing to do with what happened to the session meanwhile.
         let asked = match exit.status {
             ExitStatus::BoxGone => record.session().asked(),
-            _ if listed.running().is_over_quota() => Asked::Quota,
+            _ if record.is_over_quota() => Asked::Quota,
             ExitStatus::Signal(_) if listed.running().signalled.load(Ordering::Acquire) => {
                 Asked::Caller
             }

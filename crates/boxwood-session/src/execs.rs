@@ -59,8 +59,6 @@ pub(crate) struct Running {
     pub(crate) control: Arc<dyn ProcessControl>,
     /// A caller sent a signal, so death by one is no riddle.
     pub(crate) signalled: Arc<AtomicBool>,
-    /// It was ended because of what was written.
-    over_quota: Arc<AtomicBool>,
     pub(crate) live: Option<Arc<Live>>,
     stdout: Arc<Journal>,
     stderr: Arc<Journal>,
@@ -82,7 +80,6 @@ impl Running {
             adopted,
             control,
             signalled: Arc::default(),
-            over_quota: Arc::default(),
             live: None,
             stdout,
             stderr,
@@ -93,7 +90,6 @@ impl Running {
     pub(crate) fn of_live(session: SessionId, live: &Arc<Live>) -> Self {
         Self {
             signalled: Arc::clone(&live.signalled),
-            over_quota: Arc::clone(&live.over_quota),
             live: Some(Arc::clone(live)),
             ..Self::new(
                 session,
@@ -136,15 +132,6 @@ impl Running {
             exit: Some(exit),
             ..self.info()
         }
-    }
-
-    /// Said before it is ended for that.
-    pub(crate) fn mark_over_quota(&self) {
-        self.over_quota.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_over_quota(&self) -> bool {
-        self.over_quota.load(Ordering::Acquire)
     }
 
     /// Kills the whole tree, and returns when the command is over.
@@ -221,6 +208,7 @@ impl Listed {
             status: result.status,
             reason: result.reason.clone(),
             duration_ms: result.duration_ms,
+            notices: result.notices.clone(),
         };
         self.remember(exit, Outcome::Captured(Box::new(result)));
     }

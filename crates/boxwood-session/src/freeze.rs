@@ -67,7 +67,8 @@ impl Frost {
         if !self.maybe.load(Ordering::SeqCst) {
             return Ok(());
         }
-        self.sandbox.thaw().await.map_err(SessionError::control)?;
+        let thawed = self.sandbox.thaw().await;
+        thawed.map_err(|error| SessionError::control_of(&self.session, error))?;
         self.maybe.store(false, Ordering::SeqCst);
         self.shown.store(false, Ordering::Release);
         if let Some(since) = since.take() {
@@ -119,6 +120,8 @@ impl Frost {
 /// A box that stands still for a moment, whatever is asked of it meanwhile.
 pub(crate) struct Held<'a> {
     frost: &'a Frost,
+    /// It did not stand still in time.
+    late: bool,
     released: bool,
     _alone: tokio::sync::MutexGuard<'a, Option<Instant>>,
 }
@@ -131,8 +134,9 @@ impl Frost {
         if alone.is_some() {
             return None;
         }
-        let held = Held {
+        let mut held = Held {
             frost: self,
+            late: false,
             released: false,
             _alone: alone,
         };
@@ -141,12 +145,24 @@ impl Frost {
                 held.release().await;
                 None
             }
-            Ok(_) | Err(_) => Some(held),
+            Ok(_) => Some(held),
+            Err(_) => {
+                held.late = true;
+                Some(held)
+            }
         }
     }
 }
 
 impl Held<'_> {
+    pub(crate) fn session(&self) -> &SessionId {
+        &self.frost.session
+    }
+
+    pub(crate) fn is_late(&self) -> bool {
+        self.late
+    }
+
     pub(crate) async fn release(mut self) {
         self.released = true;
         if let Err(error) = self.frost.sandbox.thaw().await {

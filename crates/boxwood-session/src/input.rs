@@ -159,9 +159,14 @@ impl Stdin {
         }
     }
 
-    /// Ends the input at once, also in the middle of a message. Returns when it is over.
-    pub(crate) async fn close(&self) {
+    /// Ends the input at once, also in the middle of a message.
+    pub(crate) fn shut(&self) {
         self.0.close_to(Door::Shut);
+    }
+
+    /// As [`Stdin::shut`]. Returns when it is over.
+    pub(crate) async fn close(&self) {
+        self.shut();
         let mut progress = self.0.progress.subscribe();
         let _ = progress.wait_for(|now| now.door == Door::Closed).await;
     }
@@ -169,7 +174,7 @@ impl Stdin {
 
 impl Drop for Stdin {
     fn drop(&mut self) {
-        self.0.close_to(Door::Shut);
+        self.shut();
     }
 }
 

@@ -69,7 +69,7 @@ impl Registry {
             joined
                 .map_err(|source| {
                     tracing::warn!(session = %session.id, error = %source, "a mount did not join");
-                    SessionError::mount(&session.id, source)
+                    session.mount_failed(source)
                 })
                 .map(|()| lease)
         });

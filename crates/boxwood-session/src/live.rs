@@ -46,6 +46,7 @@ pub enum LiveEvent {
         status: ExecStatus,
         reason: Option<Reason>,
         duration_ms: u64,
+        notices: Vec<String>,
     },
 }
 
@@ -108,7 +109,6 @@ pub(crate) struct Live {
     pub(crate) adopted: bool,
     pub(crate) control: Arc<dyn ProcessControl>,
     pub(crate) signalled: Arc<AtomicBool>,
-    pub(crate) over_quota: Arc<AtomicBool>,
     resume: Resume,
     stdio: Stdio,
     stdin: Option<Arc<Stdin>>,
@@ -165,7 +165,7 @@ impl Live {
             reason: exit.reason,
             stdout_capture,
             stderr_capture,
-            notices: self.note.notices.clone(),
+            notices: [self.note.notices.clone(), exit.notices].concat(),
         }
     }
 
@@ -176,6 +176,7 @@ impl Live {
             status: ExecStatus::Completed,
             reason: Some(Reason::BoxGone),
             duration_ms: 0,
+            notices: Vec::new(),
         })
     }
 
@@ -186,6 +187,7 @@ impl Live {
             status: exit.status,
             reason: exit.reason,
             duration_ms: exit.duration_ms,
+            notices: exit.notices,
         }
     }
 

@@ -11,16 +11,17 @@ use crate::SessionError;
 use crate::admission::Budget;
 use crate::files::Files;
 use crate::leash::Killed;
-use crate::managed::{Claim, Managed, Replace, Start, launch};
+use crate::managed::{Claim, Managed, Replace, Start, Ticket, launch};
 use crate::notes::Note;
 use crate::quota;
 use crate::registry::Registry;
-use crate::session::{Ending, Handle, Lease};
+use crate::session::{Ending, Handle, Lease, Session};
 use crate::spawning::spawn;
 
 pub(crate) use crate::adopted::adopt;
 
-/// In a task of its own: a caller that vanishes leaves a started process, not half a one.
+/// In a task of its own once it has begun: a caller that vanishes leaves a started process, not half a
+/// one. Until then it leaves nothing, so that whoever stops the process finds it or there is none.
 pub(crate) async fn start(
     registry: &Arc<Registry>,
     handle: Handle<'_>,
@@ -35,29 +36,33 @@ pub(crate) async fn start(
             what: format!("the {} backend has no managed processes", backend.name()),
         });
     }
+    // First of all: one that is to be replaced lives on when its successor is refused.
+    quota::before(&lease.session).await?;
+    let (ticket, previous) = claim(&lease.session, &spec.process_id, replace).await?;
     let registry = Arc::clone(registry);
-    let starting = tokio::spawn(async move { start_in(&registry, lease, spec, replace).await });
+    let starting = tokio::spawn(async move {
+        if let Some(previous) = previous {
+            terminate(&registry, &lease, &previous).await;
+        }
+        start_in(&registry, lease, spec, ticket).await
+    });
     starting.await.unwrap_or(Err(SessionError::Internal {
         step: "starting a managed process",
     }))
 }
 
-async fn start_in(
-    registry: &Arc<Registry>,
-    lease: Lease,
-    spec: ProcessSpec,
+async fn claim(
+    session: &Session,
+    process: &ProcessId,
     replace: Replace,
-) -> Result<ProcessInfo, SessionError> {
-    let session = &lease.session;
-    // First of all: one that is to be replaced lives on when its successor is refused.
-    quota::before(session).await?;
-    let (ticket, previous) = loop {
-        match session.processes.claim(&spec.process_id, replace) {
-            Claim::Mine { ticket, previous } => break (ticket, previous),
+) -> Result<(Ticket, Option<Arc<Managed>>), SessionError> {
+    loop {
+        match session.processes.claim(process, replace) {
+            Claim::Mine { ticket, previous } => return Ok((ticket, previous)),
             Claim::Refused => {
                 return Err(SessionError::ProcessConflict {
                     session: session.id.clone(),
-                    process: spec.process_id,
+                    process: process.clone(),
                 });
             }
             Claim::Wait(mut over) => {
@@ -65,10 +70,16 @@ async fn start_in(
                 let _ = over.changed().await;
             }
         }
-    };
-    if let Some(previous) = previous {
-        terminate(registry, &lease, &previous).await;
     }
+}
+
+async fn start_in(
+    registry: &Arc<Registry>,
+    lease: Lease,
+    spec: ProcessSpec,
+    ticket: Ticket,
+) -> Result<ProcessInfo, SessionError> {
+    let session = &lease.session;
     let _turn = registry.gate.turn(session.incarnation).await?;
     let seat = registry.gate.process(session.incarnation)?;
     let argv = std::iter::once(spec.command.clone())
@@ -77,7 +88,7 @@ async fn start_in(
     let started_at = Timestamp::now();
     let (files, keep) = kept(&spec, started_at, &session.budget).map_err(|source| {
         let step = "making what outlives the daemon".to_owned();
-        SessionError::spawn(&session.id, SpawnError::Step { step, source })
+        session.spawn_failed(SpawnError::Step { step, source })
     })?;
     let request = SpawnRequest {
         argv,
@@ -86,12 +97,14 @@ async fn start_in(
         stdio: Stdio::Pipes,
         keep: Some(keep),
     };
+    let began_after = session.stops.before();
     let process = spawn(session, request)
         .await
-        .map_err(|error| SessionError::spawn(&session.id, error))?;
+        .map_err(|error| session.spawn_failed(error))?;
     let start = Start {
         spec,
         started_at,
+        began_after,
         process,
         files,
         seat,

@@ -22,6 +22,7 @@ use crate::exec::Room;
 use crate::execs;
 use crate::mounts::Brought;
 use crate::quota::Quotas;
+use crate::reach::Reach;
 use crate::session::{Handle, Lease, Session};
 use crate::slot::{Settled, Slot, settled};
 use crate::warm::Warm;
@@ -84,17 +85,26 @@ impl Registry {
         self: &Arc<Self>,
         spec: &Arc<AdmittedSpec>,
         incarnation: Option<u64>,
+        reach: Reach,
     ) -> Result<Lease, SessionError> {
         self.backends.check(spec.backend().unwrap_or_default())?;
+        let handle = Handle {
+            id: spec.session(),
+            incarnation,
+            reach,
+        };
         let brought = Arc::new(Brought::by(spec));
         let mut start_as = Arc::clone(spec);
         let mut retried = false;
         loop {
-            match self.look_up_or_start(spec, incarnation, &brought, &start_as)? {
+            match self.look_up_or_start(spec, handle, &brought, &start_as)? {
                 Found::Lease(lease) => {
                     let session = Arc::clone(&lease.session);
-                    let lease = lease.awake().await?;
-                    match self.join_mounts(lease, spec, &brought).await {
+                    let joined = match lease.awake().await {
+                        Ok(lease) => self.join_mounts(lease, spec, &brought).await,
+                        Err(error) => Err(error),
+                    };
+                    match joined {
                         Err(SessionError::Gone { .. }) if !retried => {
                             retried = true;
                             // Its errors belong to the session that was.
@@ -108,7 +118,11 @@ impl Registry {
                     // A box that was not removed cleanly was logged as such, and its name is free.
                     let _ = settled(closed).await;
                 }
-                Found::Share(step) => settled(step).await?,
+                Found::Share(step) => match settled(step).await {
+                    // Its box died before it was one: nothing was done in it.
+                    Err(SessionError::Gone { .. }) if !retried => retried = true,
+                    outcome => outcome?,
+                },
                 Found::Wait(step) => {
                     // Its errors belong to others.
                     let _ = settled(step).await;
@@ -122,15 +136,21 @@ impl Registry {
     fn look_up_or_start(
         self: &Arc<Self>,
         spec: &Arc<AdmittedSpec>,
-        incarnation: Option<u64>,
+        handle: Handle<'_>,
         brought: &Brought,
         start_as: &Arc<AdmittedSpec>,
     ) -> Result<Found, SessionError> {
-        let id = spec.session();
-        let handle = Handle { id, incarnation };
+        let Handle {
+            id,
+            incarnation,
+            reach,
+        } = handle;
         let mut slots = lock(&self.slots);
         if self.shutting_down.load(Ordering::Acquire) {
             return Err(SessionError::ShuttingDown);
+        }
+        if let Some(is_hosted) = slots.get(id).and_then(is_hosted) {
+            reach.check(id, is_hosted)?;
         }
         match slots.get(id) {
             Some(Slot::Ready { session }) if !handle.means(session) => Err(self.missing(handle)),
@@ -207,29 +227,32 @@ impl Registry {
     ) -> Result<Lease, SessionError> {
         let handle = handle.into();
         loop {
-            let found = match lock(&self.slots).get(handle.id) {
-                Some(Slot::Ready { session }) if !handle.means(session) => {
-                    return Err(self.missing(handle));
-                }
-                Some(Slot::Ready { session }) if session.is_let_go() => {
-                    return Err(SessionError::ShuttingDown);
-                }
-                Some(Slot::Ready { session }) if session.sandbox.is_alive() => {
-                    Ok(Lease::new(session))
-                }
-                Some(Slot::Ready { session }) => return Err(SessionError::died(&session.id)),
-                // Nobody was told its number yet.
-                Some(Slot::Starting { started, .. }) if handle.incarnation.is_none() => {
-                    Err(started.clone())
-                }
-                Some(Slot::Starting { .. } | Slot::Closing { .. }) | None => {
-                    return Err(self.missing(handle));
-                }
-            };
-            match found {
+            match self.look_up(handle)? {
                 Ok(lease) => return lease.awake().await,
                 Err(starting) => settled(starting).await?,
             }
+        }
+    }
+
+    /// The living session, or what settles when it is started.
+    fn look_up(&self, handle: Handle<'_>) -> Result<Result<Lease, Settled>, SessionError> {
+        let slots = lock(&self.slots);
+        let slot = slots.get(handle.id);
+        if let Some(error) = self.barred(handle, slot) {
+            return Err(error);
+        }
+        match slot {
+            Some(Slot::Ready { session }) if !handle.means(session) => Err(self.missing(handle)),
+            Some(Slot::Ready { session }) if session.is_let_go() => Err(SessionError::ShuttingDown),
+            Some(Slot::Ready { session }) if session.sandbox.is_alive() => {
+                Ok(Ok(Lease::new(session)))
+            }
+            Some(Slot::Ready { session }) => Err(session.gone()),
+            // Nobody was told its number yet.
+            Some(Slot::Starting { started, .. }) if handle.incarnation.is_none() => {
+                Ok(Err(started.clone()))
+            }
+            Some(Slot::Starting { .. } | Slot::Closing { .. }) | None => Err(self.missing(handle)),
         }
     }
 
@@ -239,9 +262,28 @@ impl Registry {
         handle: impl Into<Handle<'a>>,
     ) -> Result<Arc<Session>, SessionError> {
         let handle = handle.into();
-        match lock(&self.slots).get(handle.id) {
+        let slots = lock(&self.slots);
+        if let Some(error) = self.barred(handle, slots.get(handle.id)) {
+            return Err(error);
+        }
+        match slots.get(handle.id) {
             Some(Slot::Ready { session }) if handle.means(session) => Ok(Arc::clone(session)),
             Some(_) | None => Err(self.missing(handle)),
+        }
+    }
+
+    /// What to say to whoever may not have to do with the session that is there.
+    pub(crate) fn barred(
+        &self,
+        handle: Handle<'_>,
+        slot: Option<&Slot<Arc<Session>>>,
+    ) -> Option<SessionError> {
+        let is_hosted = slot.and_then(is_hosted)?;
+        match handle.reach.check(handle.id, is_hosted) {
+            Ok(()) => None,
+            // Hosting made none of that name.
+            Err(SessionError::NotHosted { .. }) => Some(self.missing(handle)),
+            Err(error) => Some(error),
         }
     }
 
@@ -272,10 +314,10 @@ impl Registry {
             .collect()
     }
 
-    pub(crate) fn ids(&self) -> Vec<SessionId> {
+    pub(crate) fn ids(&self, reach: Reach) -> Vec<SessionId> {
         lock(&self.slots)
             .iter()
-            .filter(|(_, slot)| !matches!(slot, Slot::Closing { .. }))
+            .filter(|(_, slot)| is_hosted(slot).is_some_and(|it| reach.includes(it)))
             .map(|(id, _)| id.clone())
             .collect()
     }
@@ -294,6 +336,15 @@ impl Registry {
                 Slot::Closing { .. } => (starting, closing + 1),
                 Slot::Ready { .. } => (starting, closing),
             })
+    }
+}
+
+/// `None` of one that is going: what comes after it is another.
+fn is_hosted(slot: &Slot<Arc<Session>>) -> Option<bool> {
+    match slot {
+        Slot::Ready { session } => Some(session.spec.is_hosted()),
+        Slot::Starting { spec, .. } => Some(spec.is_hosted()),
+        Slot::Closing { .. } => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! One living session: its box, what it was made from, and the processes it keeps.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use boxwood_api::{
     EventKind, ExecStatus, MountSpec, Reason, SessionDetail, SessionId, SessionInfo,
 };
-use boxwood_backend::{Backend, ControlError, Sandbox};
+use boxwood_backend::{Backend, FileError, MountError, Sandbox, SpawnError};
 use boxwood_policy::{AdmittedSpec, SpecRecord};
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -22,7 +23,8 @@ use crate::freeze::Frost;
 use crate::managed::ProcessTable;
 use crate::mounts::Mounts;
 use crate::pace::Pace;
-use crate::quota::Bounds;
+use crate::quota::{Before, Bounds, Stops};
+use crate::reach::Reach;
 use crate::reason::Asked;
 use crate::record::SessionRecord;
 
@@ -31,13 +33,16 @@ use crate::record::SessionRecord;
 pub(crate) struct Handle<'a> {
     pub(crate) id: &'a SessionId,
     pub(crate) incarnation: Option<u64>,
+    pub(crate) reach: Reach,
 }
 
+/// The registry's own business is with every session.
 impl<'a> From<&'a SessionId> for Handle<'a> {
     fn from(id: &'a SessionId) -> Self {
         Self {
             id,
             incarnation: None,
+            reach: Reach::All,
         }
     }
 }
@@ -72,6 +77,7 @@ pub(crate) struct Session {
     pub(crate) execs: ExecTable,
     pub(crate) pace: Pace,
     pub(crate) bounds: Bounds,
+    pub(crate) stops: Stops,
     /// What the output that is kept for whoever comes back counts against.
     pub(crate) budget: Budget,
     pub(crate) events: Events,
@@ -113,6 +119,7 @@ impl Session {
             budget,
             pace: Pace::default(),
             bounds: Bounds::default(),
+            stops: Stops::default(),
             events,
             spec_record: parts.spec_record,
             remembering: tokio::sync::Mutex::default(),
@@ -149,6 +156,44 @@ impl Session {
         self.let_go.load(Ordering::Acquire)
     }
 
+    /// What to say to whoever finds that its box is not there, or not there for this daemon.
+    pub(crate) fn gone(&self) -> SessionError {
+        if self.is_let_go() {
+            SessionError::ShuttingDown
+        } else {
+            SessionError::died(&self.id)
+        }
+    }
+
+    pub(crate) fn spawn_failed(&self, error: SpawnError) -> SessionError {
+        match error {
+            SpawnError::Gone => self.gone(),
+            error => SessionError::Spawn {
+                session: self.id.clone(),
+                source: Arc::new(error),
+            },
+        }
+    }
+
+    pub(crate) fn file_failed(&self, error: FileError) -> SessionError {
+        match error {
+            FileError::Gone => self.gone(),
+            error => SessionError::File {
+                source: Arc::new(error),
+            },
+        }
+    }
+
+    pub(crate) fn mount_failed(&self, error: MountError) -> SessionError {
+        match error {
+            MountError::Gone => self.gone(),
+            error => SessionError::Mount {
+                session: self.id.clone(),
+                source: Arc::new(error),
+            },
+        }
+    }
+
     /// What the session is made of now, as the ledger keeps it.
     pub(crate) fn spec_text(&self) -> String {
         let (mounts, _) = self.mounts.record();
@@ -174,10 +219,7 @@ impl Session {
         self.sandbox
             .remember(&record)
             .await
-            .map_err(|source| match source {
-                ControlError::Gone => SessionError::died(&self.id),
-                source => SessionError::control(source),
-            })
+            .map_err(|error| SessionError::control_of(&self.id, error))
     }
 
     /// Who is to blame when the box takes a program with it.
@@ -232,6 +274,17 @@ impl Session {
         }
     }
 
+    /// What it is, and nothing of what goes on in it.
+    pub(crate) fn outline(&self) -> SessionDetail {
+        SessionDetail {
+            session: self.info(),
+            config_hash: self.spec.config_hash(),
+            managed_process: None,
+            managed_processes: BTreeMap::new(),
+            execs: Vec::new(),
+        }
+    }
+
     pub(crate) fn detail(&self) -> SessionDetail {
         let managed_processes = self.processes.infos();
         SessionDetail {
@@ -275,6 +328,7 @@ pub(crate) struct ExecRecord {
     pub(crate) exec_id: u64,
     pub(crate) lease: Lease,
     began: Instant,
+    began_after: Before,
     finished: bool,
     seat: Option<Seat>,
 }
@@ -284,11 +338,12 @@ impl ExecRecord {
         let session = &lease.session;
         session
             .events
-            .emit(&session.id, || EventKind::ExecStarted { exec_id });
+            .emit_inside(session, || EventKind::ExecStarted { exec_id });
         Self {
             exec_id,
-            lease,
             began: Instant::now(),
+            began_after: session.stops.before(),
+            lease,
             finished: false,
             seat: None,
         }
@@ -299,6 +354,7 @@ impl ExecRecord {
         let now = Instant::now();
         Self {
             exec_id,
+            began_after: lease.session.stops.before(),
             lease,
             began: now.checked_sub(ago).unwrap_or(now),
             finished: false,
@@ -313,6 +369,11 @@ impl ExecRecord {
 
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.lease.session
+    }
+
+    /// Its box was stopped because of what was written.
+    pub(crate) fn is_over_quota(&self) -> bool {
+        self.session().stops.any_since(self.began_after)
     }
 
     /// Counts among the streamed commands from now on.
@@ -331,7 +392,7 @@ impl ExecRecord {
         let session = self.session();
         session
             .events
-            .emit(&session.id, || EventKind::ExecFinished {
+            .emit_inside(session, || EventKind::ExecFinished {
                 exec_id: self.exec_id,
                 exit_code: end.exit_code,
                 reason: end.reason.clone(),

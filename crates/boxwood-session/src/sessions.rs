@@ -4,23 +4,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use boxwood_api::{
-    Event, ExecResult, ProcessId, ProcessInfo, ProcessSpec, SessionDetail, SessionId, SessionInfo,
-    Status,
+    EventKind, ExecResult, ProcessId, ProcessInfo, ProcessSpec, SessionDetail, SessionId,
+    SessionInfo, Status,
 };
 use boxwood_backend::{FileAnswer, FileCall, Stdio};
 use boxwood_ledger::Ledger;
 use boxwood_policy::{Admission, AdmittedSpec};
-use tokio::sync::broadcast;
 
 use crate::admission::{Budget, Load, Turn};
 use crate::adoption::Recovery;
 use crate::backends::Backends;
+use crate::events::Watching;
 use crate::exec;
 use crate::freeze;
 use crate::live::{self, LiveExec, Resume};
 use crate::managed::{Attachable, ProcessLogs, Replace};
 use crate::processes;
-use crate::quota;
+use crate::quota::{self, Writer};
+use crate::reach::Reach;
 use crate::reaper;
 use crate::registry::Registry;
 use crate::session::{Ending, ExecRecord, Handle, Session};
@@ -35,6 +36,7 @@ pub struct Sessions {
     pub(crate) registry: Arc<Registry>,
     /// The one that is meant by a session's name, where only a certain one will do.
     pub(crate) incarnation: Option<u64>,
+    reach: Reach,
 }
 
 /// Sessions and their managed processes, counted at one moment.
@@ -76,6 +78,7 @@ impl Sessions {
         Self {
             registry,
             incarnation: None,
+            reach: Reach::default(),
         }
     }
 
@@ -87,6 +90,16 @@ impl Sessions {
         Self {
             registry: Arc::clone(&self.registry),
             incarnation,
+            reach: self.reach,
+        }
+    }
+
+    /// The same sessions for a caller of another kind.
+    #[must_use]
+    pub fn reaching(&self, reach: Reach) -> Self {
+        Self {
+            reach,
+            ..self.clone()
         }
     }
 
@@ -94,6 +107,7 @@ impl Sessions {
         Handle {
             id,
             incarnation: self.incarnation,
+            reach: self.reach,
         }
     }
 
@@ -119,7 +133,7 @@ impl Sessions {
     pub async fn get_or_create(&self, spec: AdmittedSpec) -> Result<SessionInfo, SessionError> {
         let lease = self
             .registry
-            .get_or_create(&Arc::new(spec), self.incarnation)
+            .get_or_create(&Arc::new(spec), self.incarnation, self.reach)
             .await?;
         Ok(lease.session.info())
     }
@@ -243,7 +257,10 @@ impl Sessions {
         &self,
         spec: &Arc<AdmittedSpec>,
     ) -> Result<(ExecRecord, Turn), SessionError> {
-        let lease = self.registry.get_or_create(spec, self.incarnation).await?;
+        let lease = self
+            .registry
+            .get_or_create(spec, self.incarnation, self.reach)
+            .await?;
         let turn = self.registry.gate.turn(lease.session.incarnation).await?;
         quota::before(&lease.session).await?;
         let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
@@ -260,20 +277,42 @@ impl Sessions {
             .close_if(session, Ending::Died, "its box died", |_| true);
     }
 
-    /// Living sessions, by id.
+    /// Living sessions, by id. That there are some for hosted servers is no secret; hosting sees only those.
     pub fn list(&self) -> Vec<SessionInfo> {
         let mut sessions = self.registry.ready();
+        if self.reach == Reach::Hosting {
+            sessions.retain(|session| session.spec.is_hosted());
+        }
         sessions.sort_by(|one, other| one.id.cmp(&other.id));
         sessions.iter().map(|session| session.info()).collect()
     }
 
-    /// Of living sessions and of those being started, in no order.
+    /// Of living sessions and of those being started that the caller gets at, in no order.
     pub fn ids(&self) -> Vec<SessionId> {
-        self.registry.ids()
+        self.registry.ids(self.reach)
     }
 
+    /// How many managed processes run in the sessions that are meant.
+    pub fn running_processes(&self, is_meant: impl Fn(&SessionId) -> bool) -> u64 {
+        let sessions = self.registry.ready();
+        let meant = sessions.iter().filter(|session| is_meant(&session.id));
+        let running: usize = meant.map(|session| session.processes.running()).sum();
+        running as u64
+    }
+
+    /// Of a session of a hosted server, others than hosting learn what it is and not what goes on in it.
     pub fn detail(&self, id: &SessionId) -> Result<SessionDetail, SessionError> {
-        Ok(self.registry.peek(self.handle(id))?.detail())
+        match self.registry.peek(self.handle(id)) {
+            Ok(session) => Ok(session.detail()),
+            Err(SessionError::Hosted { .. }) => {
+                let handle = Handle {
+                    reach: Reach::All,
+                    ..self.handle(id)
+                };
+                Ok(self.registry.peek(handle)?.outline())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns when nothing of the session is left. A session that is being started goes as soon
@@ -342,30 +381,41 @@ impl Sessions {
     }
 
     pub async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer, SessionError> {
+        self.file_by(Writer::Client, id, call).await
+    }
+
+    pub async fn file_by(
+        &self,
+        writer: Writer,
+        id: &SessionId,
+        call: FileCall,
+    ) -> Result<FileAnswer, SessionError> {
         let lease = self.registry.existing(self.handle(id)).await?;
         let _turn = self.registry.gate.turn(lease.session.incarnation).await?;
-        if call.adds() {
-            quota::before(&lease.session).await?;
+        if call.adds_to().is_some() {
+            quota::before_write(&lease.session, writer).await?;
         }
-        lease
-            .session
-            .sandbox
-            .file(call)
-            .await
-            .map_err(|source| SessionError::File {
-                source: Arc::new(source),
-            })
+        let session = &lease.session;
+        let done = session.sandbox.file(call).await;
+        done.map_err(|error| session.file_failed(error))
     }
 
     /// Whether the session's workspace may still grow. For whoever writes to a file of it for a while:
     /// the file was judged when it was opened.
     pub async fn check_room(&self, id: &SessionId) -> Result<(), SessionError> {
         let lease = self.registry.existing(self.handle(id)).await?;
-        quota::before(&lease.session).await
+        quota::before_write(&lease.session, Writer::Client).await
     }
 
-    pub fn events(&self) -> broadcast::Receiver<Event> {
-        self.registry.events.subscribe()
+    /// Tells watchers what happened around a session elsewhere in the daemon.
+    pub fn announce(&self, session: &SessionId, kind: EventKind) {
+        self.registry.events.emit(session, || kind);
+    }
+
+    /// From now on. Of a session of a hosted server, others than hosting learn that it is there and not
+    /// what goes on in it.
+    pub fn events(&self) -> Watching {
+        self.registry.events.subscribe(self.reach)
     }
 
     /// Never waits: whether a backend works is known from the last look, and a new look is begun

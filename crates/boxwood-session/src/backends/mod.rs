@@ -208,6 +208,18 @@ impl Backends {
         false
     }
 
+    /// Whether a box of this spec could be started: looks until one works that it would get.
+    pub async fn look_for_box(&self, spec: &AdmittedSpec) -> Result<(), SessionError> {
+        let choice = spec.backend().map(Choice::new);
+        let choice = choice.as_ref().unwrap_or(&self.choice);
+        self.among(choice)?;
+        if self.look_for(choice).await {
+            Ok(())
+        } else {
+            Err(self.unavailable(choice))
+        }
+    }
+
     /// Where a box of this spec would be started now, as far as anybody has looked.
     pub(crate) fn current_of(&self, spec: &AdmittedSpec) -> Option<Arc<dyn Backend>> {
         let choice = spec.backend().map(Choice::new);

@@ -16,7 +16,28 @@ use crate::SessionError;
 impl Backends {
     /// Every backend there is, in order. All are looked at, at the same time.
     pub async fn survey(&self) -> Vec<BackendReport> {
+        self.look_in_background();
         join_all(self.members.iter().map(|member| member.look())).await;
+        self.reports()
+    }
+
+    /// The same for who wants a backend, the named one or else what a request gets that names nothing: those
+    /// who could be it are waited for. Of the others it tells what was last seen, for one of them may hang.
+    pub async fn survey_for(&self, name: Option<&str>) -> Vec<BackendReport> {
+        self.look_in_background();
+        let choice = name.map_or_else(|| self.usual.clone(), Choice::new);
+        self.look_for(&choice).await;
+        self.reports()
+    }
+
+    /// In tasks of their own: what is seen is kept also when whoever asked does not wait for it.
+    fn look_in_background(&self) {
+        for member in self.members.iter() {
+            member.look_in_background();
+        }
+    }
+
+    fn reports(&self) -> Vec<BackendReport> {
         let chosen = self.among(&self.usual).unwrap_or_default();
         let chosen = chosen.into_iter().find(|member| member.works());
         let is_chosen = |member| chosen.is_some_and(|chosen| Arc::ptr_eq(chosen, member));

@@ -67,5 +67,6 @@ fn exit_of(end: &EndFact) -> ExecExit {
         status: end.status,
         reason: end.reason.clone(),
         duration_ms: end.duration_ms,
+        notices: Vec::new(),
     }
 }

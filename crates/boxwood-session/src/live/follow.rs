@@ -75,14 +75,14 @@ impl Task {
                 unkillable();
             }
             let mut end = self.end_of(&ended);
-            // It has nowhere to be told but in the reason.
-            let _ = quota::after(self.record.session(), &mut end).await;
+            let over = quota::after(self.record.session(), &mut end).await;
             let duration_ms = self.record.finish(&end);
             ExecExit {
                 exit_code: end.exit_code,
                 status: end.status,
                 reason: end.reason,
                 duration_ms,
+                notices: over.iter().map(ToString::to_string).collect(),
             }
         };
         last_words(&mut self.intakes).await;
@@ -162,7 +162,7 @@ impl Task {
                 let signalled = self.live.signalled.load(Ordering::Acquire);
                 let asked = match exit.status {
                     ExitStatus::BoxGone => self.record.session().asked(),
-                    _ if self.live.over_quota.load(Ordering::Acquire) => Asked::Quota,
+                    _ if self.record.is_over_quota() => Asked::Quota,
                     ExitStatus::Signal(_) if signalled => Asked::Caller,
                     ExitStatus::Code(_) | ExitStatus::Signal(_) => Asked::Nobody,
                 };

@@ -52,7 +52,7 @@ pub(crate) async fn start(
     let wanted = request(exec, &session.spec, wish.argv, wish.stdio, keep);
     let process = spawn(&session, wanted)
         .await
-        .map_err(|error| SessionError::spawn(&session.id, error))?;
+        .map_err(|error| session.spawn_failed(error))?;
     let parts = Parts {
         record,
         note,
@@ -103,7 +103,6 @@ impl Parts {
             adopted,
             control: self.process.control,
             signalled: Arc::new(AtomicBool::new(false)),
-            over_quota: Arc::new(AtomicBool::new(false)),
             resume: self.resume,
             stdio: self.stdio,
             stdin: has_input.then(|| Arc::new(stdin)),

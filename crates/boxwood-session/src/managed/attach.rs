@@ -1,26 +1,54 @@
 //! Being the one who talks to a managed process.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use boxwood_api::ProcessExit;
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use jiff::Timestamp;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use super::Managed;
 use crate::SessionError;
 use crate::activity::Attended;
 use crate::replay::Since;
 
-/// A process that can be attached to. Whether its turn comes at once is another matter.
+/// A process that can be attached to. Whether its turn comes at once is another matter: they come in the
+/// order in which these were made.
 pub struct Attachable {
     managed: Arc<Managed>,
+    place: Place,
+}
+
+/// In the queue of those who want to be attached.
+enum Place {
+    First(OwnedSemaphorePermit),
+    Behind(Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>),
+}
+
+impl Place {
+    fn take(managed: &Managed) -> Result<Self, AcquireError> {
+        let mut waiting = Box::pin(Arc::clone(&managed.attachment).acquire_owned());
+        // Being asked once is what puts it in the queue.
+        match (&mut waiting).now_or_never() {
+            Some(permit) => permit.map(Self::First),
+            None => Ok(Self::Behind(waiting)),
+        }
+    }
+
+    async fn come(self) -> Result<OwnedSemaphorePermit, AcquireError> {
+        match self {
+            Self::First(permit) => Ok(permit),
+            Self::Behind(waiting) => waiting.await,
+        }
+    }
 }
 
 impl Attachable {
     pub(crate) fn new(managed: Arc<Managed>) -> Result<Self, SessionError> {
         if managed.is_running() || managed.outlet.has_undelivered() {
-            Ok(Self { managed })
+            Self::queued(managed)
         } else {
             Err(managed.not_running())
         }
@@ -30,10 +58,15 @@ impl Attachable {
     pub(crate) fn since(managed: Arc<Managed>, since: Since) -> Result<Self, SessionError> {
         let attachable = match since {
             Since::Now => Self::new(managed)?,
-            Since::Offset(_) => Self { managed },
+            Since::Offset(_) => Self::queued(managed)?,
         };
         attachable.check_at(since)?;
         Ok(attachable)
+    }
+
+    fn queued(managed: Arc<Managed>) -> Result<Self, SessionError> {
+        let place = Place::take(&managed).map_err(|_| managed.replaced())?;
+        Ok(Self { managed, place })
     }
 
     /// Whether the output can be had from there on, as things are now.
@@ -57,9 +90,8 @@ impl Attachable {
     }
 
     async fn turn(self) -> Result<Attachment, SessionError> {
-        let managed = self.managed;
-        let waiting = Arc::clone(&managed.attachment).acquire_owned();
-        let permit = waiting.await.map_err(|_| managed.replaced())?;
+        let Self { managed, place } = self;
+        let permit = place.come().await.map_err(|_| managed.replaced())?;
         let attended = Attended::new(&managed.activity);
         managed.activity.frost.thaw().await?;
         Ok(Attachment {

@@ -1,7 +1,6 @@
 //! Watches one managed process from its start, or its adoption, to its last word.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use boxwood_api::{EventKind, ExecStatus, ProcessSpec};
@@ -21,6 +20,7 @@ use crate::facts::{EndFact, Fact};
 use crate::files::Files;
 use crate::input;
 use crate::journal::Journal;
+use crate::quota::Before;
 use crate::reason::{Asked, reason};
 use crate::replay::ReplayLimits;
 use crate::session::Session;
@@ -32,6 +32,7 @@ const STDERR_BYTES: u64 = 256 * 1024;
 pub(crate) struct Start {
     pub(crate) spec: ProcessSpec,
     pub(crate) started_at: Timestamp,
+    pub(crate) began_after: Before,
     pub(crate) process: Process,
     pub(crate) files: Files,
     pub(crate) seat: Seat,
@@ -43,7 +44,7 @@ pub(crate) fn launch(session: &Arc<Session>, start: Start) -> Arc<Managed> {
     let managed = care_for(session, start, &[]);
     session
         .events
-        .emit(&session.id, || EventKind::ProcessStarted {
+        .emit_inside(session, || EventKind::ProcessStarted {
             process_id: managed.id().clone(),
         });
     managed
@@ -59,6 +60,7 @@ fn care_for(session: &Arc<Session>, start: Start, facts: &[Fact]) -> Arc<Managed
     let Start {
         spec,
         started_at,
+        began_after,
         mut process,
         files,
         seat,
@@ -66,21 +68,23 @@ fn care_for(session: &Arc<Session>, start: Start, facts: &[Fact]) -> Arc<Managed
     } = start;
     let (stdout, stderr) = outputs(&mut process);
     let (stdout_journal, stderr_journal) = (Arc::new(files.stdout), Arc::new(files.stderr));
-    let (stdin, feeder) = input::begin(process.stdin, files.stdin);
     let ended = facts.iter().find_map(|fact| match fact {
         Fact::Ended(end) => Some(Ended::from(end.clone())),
         Fact::Asked | Fact::TimedOut | Fact::Abandoned => None,
     });
     let seat = ended.is_none().then_some(seat);
+    // Nothing is promised to a program that will not read it.
+    let writer = process.stdin.filter(|_| ended.is_none());
+    let (stdin, feeder) = input::begin(writer, files.stdin);
     let managed = Arc::new(Managed {
         session: session.id.clone(),
         spec,
         started_at,
+        began_after,
         control: process.control,
         activity: Arc::clone(&session.activity),
         ended: watch::Sender::new(ended),
         asked: watch::Sender::new(facts.contains(&Fact::Asked)),
-        over_quota: AtomicBool::new(false),
         facts: files.facts,
         attachment: Arc::new(Semaphore::new(1)),
         stdin,
@@ -155,6 +159,7 @@ async fn follow(
     let waiting = async {
         let exit = managed.control.wait().await;
         let at = Timestamp::now();
+        managed.stdin.shut();
         exit_sender.send_replace(true);
         // Told only now: whoever learns of the end finds the last words already there.
         let _ = stdout_over.wait_for(|done| *done).await;
@@ -174,7 +179,7 @@ async fn follow(
 
 fn record_end(managed: &Managed, session: &Session, exit: &Exit, at: Timestamp) {
     let asked = match exit.status {
-        _ if managed.over_quota.load(Ordering::Acquire) => Asked::Quota,
+        _ if session.stops.any_since(managed.began_after) => Asked::Quota,
         _ if *managed.asked.borrow() => Asked::Caller,
         ExitStatus::BoxGone => session.asked(),
         ExitStatus::Code(_) | ExitStatus::Signal(_) => Asked::Nobody,
@@ -194,7 +199,7 @@ fn record_end(managed: &Managed, session: &Session, exit: &Exit, at: Timestamp) 
     }));
     session
         .events
-        .emit(&session.id, || EventKind::ProcessExited {
+        .emit_inside(session, || EventKind::ProcessExited {
             process_id: managed.id().clone(),
             exit_code: ended.exit_code,
             reason: ended.reason.clone(),

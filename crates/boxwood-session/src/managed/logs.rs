@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use jiff::Timestamp;
 
-/// Kept per process, both streams together.
-const KEPT_BYTES: usize = 256 * 1024;
+/// Kept per process of each stream: a program whose output is a protocol must not push its own
+/// complaints out.
+const KEPT_BYTES: usize = 128 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogStream {
@@ -44,9 +45,19 @@ impl ProcessLogs {
 
 #[derive(Default)]
 pub(super) struct Logs {
-    chunks: VecDeque<LogChunk>,
-    bytes: usize,
+    stdout: Kept,
+    stderr: Kept,
+    /// Chunks so far, by which those of both streams are put in order.
+    number: u64,
+    last: Option<LogStream>,
     dropped: u64,
+}
+
+/// What is kept of one stream, oldest first.
+#[derive(Default)]
+struct Kept {
+    chunks: VecDeque<(u64, LogChunk)>,
+    bytes: usize,
 }
 
 /// Small reads of one stream in a row become one chunk up to this size, so that a process that
@@ -57,24 +68,31 @@ impl Logs {
     pub(super) fn push(&mut self, stream: LogStream, bytes: &[u8]) {
         let kept = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
         self.dropped += (bytes.len() - kept.len()) as u64;
-        self.bytes += kept.len();
-        match self.chunks.back_mut() {
-            Some(last)
-                if last.stream == stream && last.bytes.len() + kept.len() <= JOINED_BYTES =>
-            {
+        let goes_on = self.last.replace(stream) == Some(stream);
+        let own = match stream {
+            LogStream::Stdout => &mut self.stdout,
+            LogStream::Stderr => &mut self.stderr,
+        };
+        own.bytes += kept.len();
+        match own.chunks.back_mut() {
+            Some((_, last)) if goes_on && last.bytes.len() + kept.len() <= JOINED_BYTES => {
                 last.bytes.extend_from_slice(kept);
             }
-            _ => self.chunks.push_back(LogChunk {
-                at: Timestamp::now(),
-                stream,
-                bytes: kept.to_vec(),
-            }),
+            _ => {
+                self.number += 1;
+                let chunk = LogChunk {
+                    at: Timestamp::now(),
+                    stream,
+                    bytes: kept.to_vec(),
+                };
+                own.chunks.push_back((self.number, chunk));
+            }
         }
-        while self.bytes > KEPT_BYTES {
-            let Some(oldest) = self.chunks.pop_front() else {
+        while own.bytes > KEPT_BYTES {
+            let Some((_, oldest)) = own.chunks.pop_front() else {
                 break;
             };
-            self.bytes -= oldest.bytes.len();
+            own.bytes -= oldest.bytes.len();
             self.dropped += oldest.bytes.len() as u64;
         }
     }
@@ -85,8 +103,14 @@ impl Logs {
     }
 
     pub(super) fn snapshot(&self) -> ProcessLogs {
+        let both = self.stdout.chunks.iter().chain(&self.stderr.chunks);
+        let mut numbered: Vec<_> = both.collect();
+        numbered.sort_by_key(|(number, _)| *number);
         ProcessLogs {
-            chunks: self.chunks.iter().cloned().collect(),
+            chunks: numbered
+                .into_iter()
+                .map(|(_, chunk)| chunk.clone())
+                .collect(),
             dropped_bytes: self.dropped,
         }
     }
@@ -111,7 +135,13 @@ mod tests {
         logs.push(LogStream::Stdout, &vec![b'x'; KEPT_BYTES + 10]);
         let snapshot = logs.snapshot();
         assert_eq!(snapshot.text(LogStream::Stdout).len(), KEPT_BYTES);
-        assert_eq!(snapshot.text(LogStream::Stderr), "");
-        assert_eq!(snapshot.dropped_bytes, 8 + 10);
+        assert_eq!(
+            snapshot.text(LogStream::Stderr),
+            "error",
+            "it has room of its own"
+        );
+        assert_eq!(snapshot.dropped_bytes, 3 + 10);
+        let order: Vec<_> = snapshot.chunks.iter().map(|chunk| chunk.stream).collect();
+        assert_eq!(order, [LogStream::Stderr, LogStream::Stdout]);
     }
 }

@@ -11,7 +11,6 @@ mod preview;
 mod stop;
 mod table;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use boxwood_api::{
@@ -25,11 +24,12 @@ use crate::SessionError;
 use crate::activity::{Activity, lock};
 use crate::facts::Facts;
 use crate::input::Stdin;
+use crate::quota::Before;
 
 pub use attach::{Attachable, Attachment};
 pub(crate) use follow::{Start, adopt, launch};
 pub use logs::{LogChunk, LogStream, ProcessLogs};
-pub(crate) use table::{Claim, ProcessTable};
+pub(crate) use table::{Claim, ProcessTable, Ticket};
 
 use logs::Logs;
 use outlet::Outlet;
@@ -56,14 +56,13 @@ pub(crate) struct Managed {
     session: SessionId,
     spec: ProcessSpec,
     started_at: Timestamp,
+    began_after: Before,
     control: Arc<dyn ProcessControl>,
     activity: Arc<Activity>,
     /// Set once the process has ended and its last words have been read.
     ended: watch::Sender<Option<Ended>>,
     /// Somebody asked for the end, so the signal that brings it is no riddle.
     asked: watch::Sender<bool>,
-    /// It was ended because of what was written.
-    over_quota: AtomicBool,
     /// What the next daemon has to know of both.
     facts: Facts,
     /// One permit: the attachment. Closed when the process is stopped or replaced.
@@ -121,11 +120,6 @@ impl Managed {
             reason: ended.and_then(|ended| ended.reason),
             stderr_preview: lock(&self.preview).text(),
         }
-    }
-
-    /// Said before it is ended for that.
-    pub(crate) fn mark_over_quota(&self) {
-        self.over_quota.store(true, Ordering::Release);
     }
 
     pub(crate) fn control(&self) -> Arc<dyn ProcessControl> {

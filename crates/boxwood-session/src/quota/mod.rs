@@ -10,7 +10,9 @@
 
 mod inspection;
 mod place;
+mod restless;
 mod rule;
+mod stops;
 mod system;
 mod walk;
 mod watcher;
@@ -30,6 +32,7 @@ use crate::activity::lock;
 use crate::session::{ExecEnd, Session};
 use place::{NEVER, Place};
 use rule::Doubt;
+pub(crate) use stops::{Before, Stops};
 use system::System;
 
 const MIB: u64 = 1024 * 1024;
@@ -38,6 +41,15 @@ const MIB: u64 = 1024 * 1024;
 const LONGEST_CHECK: Duration = Duration::from_secs(3);
 /// Before there was any.
 const FIRST_CHECK: Duration = Duration::from_secs(30);
+
+/// Who adds to a box's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// Whoever asks the daemon: the quota holds.
+    Client,
+    /// The daemon, which keeps what a command said and bounds that itself.
+    Daemon,
+}
 
 /// Every file system of the host that boxes write to.
 pub(crate) struct Quotas {
@@ -124,6 +136,20 @@ impl Quotas {
 /// Refuses a command in a workspace that holds too much already.
 pub(crate) async fn before(session: &Arc<Session>) -> Result<(), SessionError> {
     check(session, "before execution", Doubt::Usual).await
+}
+
+/// Refuses to add to such a workspace. Who writes counts and never the path, which a box can lead anywhere.
+/// What the daemon keeps of a command's output is wanted most when the command was stopped for what it wrote.
+/// A box that leads that into its workspace gains one output: with too much in there no further command
+/// begins.
+pub(crate) async fn before_write(
+    session: &Arc<Session>,
+    writer: Writer,
+) -> Result<(), SessionError> {
+    match writer {
+        Writer::Client => before(session).await,
+        Writer::Daemon => Ok(()),
+    }
 }
 
 /// What to say of a command that left its workspace with too much. If it failed and nobody knows why,

@@ -6,7 +6,8 @@
 //!
 //! What a file system loses may be anybody's. So the rule only ever says how much it can be *at most*;
 //! nobody is stopped for that, it is a reason to measure. Room that is given back does not count: it may
-//! be a neighbour's, and would hide as much as somebody else writes.
+//! be a neighbour's, and would hide as much as somebody else writes. What was hidden between two looks is
+//! found where looking through everything costs next to nothing, and elsewhere when its time has come.
 
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,11 @@ const SLOW: Duration = Duration::from_secs(30);
 /// Of the time that a measure takes: those without any hurry take a thousandth of a processor at most.
 const SLOW_PER_MEASURE: u32 = 1000;
 
+/// So few files are looked through before a command would have started.
+const FEW: u64 = 256;
+/// So many within a millisecond.
+const SOON_WALKED: u64 = 1000;
+
 /// By how much a quota may be exceeded.
 pub(super) fn slack(limit: u64) -> u64 {
     LEAST_SLACK.max(limit / 10)
@@ -36,25 +42,45 @@ pub(super) fn pause(left: u64) -> Duration {
     Duration::from_millis(left / BYTES_PER_MS).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
 }
 
+/// What can be written by one who had a processor for so long.
+pub(super) fn at_most_within(busy: Duration) -> u64 {
+    let microseconds = u64::try_from(busy.as_micros()).unwrap_or(u64::MAX);
+    microseconds.saturating_mul(BYTES_PER_MS / 1000)
+}
+
 /// What one directory is known to hold.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Account {
     last: Option<Measure>,
     /// Room on the file system, when somebody last looked.
     seen: Option<u64>,
-    /// Room lost since the measure began.
-    lost: u64,
-    /// Of `lost`, before the measure that is under way began.
-    lost_before: Option<u64>,
+    /// Since the last measure began.
+    moved: Moved,
+    /// Of that, before the measure that is under way began.
+    moved_before: Option<Moved>,
     /// What it held when those who are over were last stopped, and nothing less since.
     judged: u64,
 }
 
+/// What became of the room on a file system.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    lost: u64,
+    given_back: u64,
+}
+
+impl Moved {
+    fn is_nothing(self) -> bool {
+        self.lost == 0 && self.given_back == 0
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Measure {
-    used: u64,
-    at: Instant,
-    took: Duration,
+pub(super) struct Measure {
+    pub(super) used: u64,
+    pub(super) entries: u64,
+    pub(super) at: Instant,
+    pub(super) took: Duration,
 }
 
 /// What to do next.
@@ -79,21 +105,24 @@ pub(super) enum Doubt {
 impl Account {
     /// Somebody looked how much is free.
     pub(super) fn saw(&mut self, free: u64) {
-        let lost = self.seen.map_or(0, |seen| seen.saturating_sub(free));
-        self.lost = self.lost.saturating_add(lost);
-        self.seen = Some(free);
+        let seen = self.seen.replace(free).unwrap_or(free);
+        let Moved { lost, given_back } = &mut self.moved;
+        *lost = lost.saturating_add(seen.saturating_sub(free));
+        *given_back = given_back.saturating_add(free.saturating_sub(seen));
     }
 
     pub(super) fn begin_measure(&mut self) {
-        self.lost_before = Some(self.lost);
+        self.moved_before = Some(self.moved);
     }
 
     /// What is lost while it goes on may be in it or not, so it is kept.
-    pub(super) fn end_measure(&mut self, used: u64, at: Instant, took: Duration) {
-        let before = self.lost_before.take().unwrap_or(0);
-        self.lost = self.lost.saturating_sub(before);
-        self.last = Some(Measure { used, at, took });
-        self.judged = self.judged.min(used);
+    pub(super) fn end_measure(&mut self, measure: Measure) {
+        let before = self.moved_before.take().unwrap_or_default();
+        let Moved { lost, given_back } = &mut self.moved;
+        *lost = lost.saturating_sub(before.lost);
+        *given_back = given_back.saturating_sub(before.given_back);
+        self.judged = self.judged.min(measure.used);
+        self.last = Some(measure);
     }
 
     /// Whoever is over was stopped: there is nothing more to do until it grows again.
@@ -103,38 +132,49 @@ impl Account {
 
     /// It came to nothing, so everything that is lost since the one before still counts.
     pub(super) fn abandon_measure(&mut self) {
-        self.lost_before = None;
+        self.moved_before = None;
     }
 
     pub(super) fn measured(&self) -> Option<u64> {
         self.last.map(|last| last.used)
     }
 
+    /// Whether everything can be looked through at once, by what is known.
+    pub(super) fn is_soon_walked(&self) -> bool {
+        self.last.is_some_and(|last| last.entries <= SOON_WALKED)
+    }
+
     /// `None` before the first measure.
     pub(super) fn at_most(&self) -> Option<u64> {
-        self.last.map(|last| last.used.saturating_add(self.lost))
+        let lost = self.moved.lost;
+        self.last.map(|last| last.used.saturating_add(lost))
     }
 
     /// Whether nothing but a measure can tell if it is too much. An old one does not do: what only seems
-    /// large takes no room. Nor does one that is close, once anything was lost: a neighbour who gave room
-    /// back between two looks has hidden as much.
+    /// large takes no room. Nor does one that is close, once anything was lost, or one that costs nothing to
+    /// repeat, once anything changed: a neighbour who gave room back between two looks has hidden as much.
     pub(super) fn is_unsure(&self, limit: u64, doubt: Doubt, now: Instant) -> bool {
-        let Some(at_most) = self.at_most() else {
+        let Some(last) = self.last else {
             return true;
         };
+        if self.moved.is_nothing() {
+            return last.used > limit;
+        }
+        let lost = self.moved.lost;
         let margin = match doubt {
-            _ if self.lost == 0 => 0,
+            _ if lost == 0 => 0,
             // One that wrote little did not fail for that.
-            Doubt::Reason if self.lost > limit / 8 => limit / 2,
+            Doubt::Reason if lost > limit / 8 => limit / 2,
             Doubt::Usual | Doubt::Reason => (slack(limit) / 8).min(limit / 8),
         };
-        at_most.saturating_add(margin) > limit || self.is_due(now)
+        let at_most = last.used.saturating_add(lost);
+        last.entries <= FEW || at_most.saturating_add(margin) > limit || self.is_due(now)
     }
 
     fn is_due(&self, now: Instant) -> bool {
         self.last.is_none_or(|last| {
             let period = SLOW.max(last.took.saturating_mul(SLOW_PER_MEASURE));
-            self.lost > 0 && now.saturating_duration_since(last.at) >= period
+            !self.moved.is_nothing() && now.saturating_duration_since(last.at) >= period
         })
     }
 
@@ -166,8 +206,20 @@ mod tests {
         let mut account = Account::default();
         account.begin_measure();
         account.saw(free);
-        account.end_measure(used, Instant::now(), Duration::ZERO);
+        account.end_measure(measure(used));
         account
+    }
+
+    /// Of a large tree.
+    fn measure(used: u64) -> Measure {
+        let (at, took) = (Instant::now(), Duration::ZERO);
+        let entries = FEW + 1;
+        Measure {
+            used,
+            entries,
+            at,
+            took,
+        }
     }
 
     #[test]
@@ -219,6 +271,26 @@ mod tests {
     }
 
     #[test]
+    fn what_a_neighbour_hid_in_a_small_tree_is_found_by_looking_again() {
+        let unsure = |account: &Account| account.is_unsure(100 * MIB, Doubt::Usual, Instant::now());
+        let mut large = measured(0, 1000 * MIB);
+        let mut small = large.clone();
+        small.begin_measure();
+        small.end_measure(Measure {
+            entries: FEW,
+            ..measure(0)
+        });
+        assert!(!unsure(&small), "nobody did anything");
+        // Somebody wrote 200 MiB, and a neighbour removed 300.
+        small.saw(1100 * MIB);
+        large.saw(1100 * MIB);
+        assert!(unsure(&small) && !unsure(&large));
+        let later = Instant::now() + SLOW;
+        assert!(large.is_unsure(100 * MIB, Doubt::Usual, later));
+        assert_eq!(large.look(100 * MIB, later), Look::Due);
+    }
+
+    #[test]
     fn what_was_judged_is_judged_again_only_when_it_grows() {
         let mut account = measured(120 * MIB, 1000 * MIB);
         let look = |account: &Account| account.look(100 * MIB, Instant::now());
@@ -229,12 +301,12 @@ mod tests {
         assert_eq!(look(&account), Look::Close, "it grows");
         // Who measures meanwhile, to refuse a command, changes nothing in that.
         account.begin_measure();
-        account.end_measure(140 * MIB, Instant::now(), Duration::ZERO);
+        account.end_measure(measure(140 * MIB));
         assert_eq!(look(&account), Look::Close);
         account.judge();
         // Made smaller, it has no more than anybody else.
         account.begin_measure();
-        account.end_measure(50 * MIB, Instant::now(), Duration::ZERO);
+        account.end_measure(measure(50 * MIB));
         account.saw(900 * MIB);
         assert_eq!(look(&account), Look::Close);
     }
@@ -245,7 +317,7 @@ mod tests {
         account.saw(90 * MIB);
         account.begin_measure();
         account.saw(70 * MIB);
-        account.end_measure(10 * MIB, Instant::now(), Duration::ZERO);
+        account.end_measure(measure(10 * MIB));
         assert_eq!(account.at_most(), Some(30 * MIB));
     }
 
@@ -289,7 +361,7 @@ mod tests {
                     Event::NeighbourRemoves(bytes) => free += bytes,
                     Event::Measure => {
                         account.begin_measure();
-                        account.end_measure(used, Instant::now(), Duration::ZERO);
+                        account.end_measure(measure(used));
                     }
                 }
                 account.saw(free);

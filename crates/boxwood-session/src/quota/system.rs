@@ -56,7 +56,8 @@ struct Entry {
 
 pub(super) struct System {
     handle: Arc<OwnedFd>,
-    at_hand: bool,
+    /// Whoever asks does not wait.
+    pub(super) at_hand: bool,
     /// Below this nobody goes on writing.
     pub(super) floor: u64,
     entries: Mutex<Entries>,
@@ -118,6 +119,12 @@ impl System {
             free: sizes.f_bfree.saturating_mul(sizes.f_frsize),
             available: sizes.f_bavail.saturating_mul(sizes.f_frsize),
         })
+    }
+
+    /// What is free, where that can be told at once.
+    pub(super) fn free_at_hand(&self) -> Option<u64> {
+        let room = self.at_hand.then(|| self.room_now())?;
+        room.ok().map(|room| room.free)
     }
 
     pub(super) async fn room(self: &Arc<Self>) -> io::Result<Room> {

@@ -8,7 +8,6 @@ use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RawDir, Stat, StatxFlags, fstat, openat, statat, statx,
@@ -18,6 +17,14 @@ use rustix::io::Errno;
 /// Directories that are open at once: one for every level that has more than one way down.
 const DEEPEST: usize = 512;
 const MOST_ENTRIES: u64 = 20_000_000;
+/// What is remembered of directories that are still to be looked through: their names, and what a name costs
+/// beside itself. Some file systems keep empty directories for nothing, so a quota alone is no bound.
+const MOST_WAITING_BYTES: usize = 256 * 1024 * 1024;
+const NAME_BYTES: usize = 48;
+/// Files with several names that are remembered.
+const MOST_LINKED: usize = 8_000_000;
+/// Between two questions whether anybody still wants to know.
+const ENTRIES_PER_LOOK: u64 = 64;
 /// What a file takes beside its blocks, also an empty one: a million of them is not nothing.
 const INODE_BYTES: u64 = 256;
 const BLOCK_BYTES: u64 = 512;
@@ -29,7 +36,7 @@ pub(super) struct Usage {
     lengths: u64,
     /// What is really taken, each file once.
     taken: u64,
-    entries: u64,
+    pub(super) entries: u64,
     /// Taken by files that changed lately.
     pub(super) recent: u64,
 }
@@ -45,7 +52,7 @@ impl Usage {
 pub(super) enum WalkError {
     #[error("it has more than {DEEPEST} directories inside each other")]
     TooDeep,
-    #[error("it has more than {MOST_ENTRIES} files")]
+    #[error("it has more files than can be looked through")]
     TooMany,
     /// Somebody may be hiding something there.
     #[error("the daemon may not read a directory in it")]
@@ -61,7 +68,7 @@ pub(super) enum WalkError {
 pub(super) fn walk(
     directory: BorrowedFd<'_>,
     recent_since: i64,
-    cancelled: &AtomicBool,
+    cancelled: impl Fn() -> bool,
 ) -> Result<Usage, WalkError> {
     let root = open(directory, c".").map_err(io::Error::from)?;
     let mount = mount_of(&root)?;
@@ -69,17 +76,19 @@ pub(super) fn walk(
         recent_since,
         usage: Usage::default(),
         linked: HashSet::new(),
+        waiting_bytes: 0,
         buffer: Vec::with_capacity(64 * 1024),
     };
-    let mut levels = vec![walk.level(root)?];
+    let mut levels = vec![walk.level(root, &cancelled)?];
     while let Some(level) = levels.last_mut() {
-        if cancelled.load(Ordering::Relaxed) {
+        if cancelled() {
             return Err(WalkError::Cancelled);
         }
         let Some(name) = level.below.pop() else {
             levels.pop();
             continue;
         };
+        walk.waiting_bytes -= cost(&name);
         let opened = open(level.directory.as_fd(), &name);
         if level.below.is_empty() {
             // A chain of directories, however long, takes one descriptor.
@@ -98,7 +107,7 @@ pub(super) fn walk(
         if levels.len() >= DEEPEST {
             return Err(WalkError::TooDeep);
         }
-        levels.push(walk.level(opened)?);
+        levels.push(walk.level(opened, &cancelled)?);
     }
     Ok(walk.usage)
 }
@@ -119,6 +128,10 @@ fn open(at: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
     openat(at, name, flags, Mode::empty())
 }
 
+fn cost(name: &CStr) -> usize {
+    name.count_bytes() + NAME_BYTES
+}
+
 struct Level {
     directory: OwnedFd,
     below: Vec<CString>,
@@ -129,11 +142,17 @@ struct Walk {
     usage: Usage,
     /// Files with more than one name that were met already.
     linked: HashSet<(u64, u64)>,
+    /// Of the names in all levels together.
+    waiting_bytes: usize,
     buffer: Vec<u8>,
 }
 
 impl Walk {
-    fn level(&mut self, directory: OwnedFd) -> Result<Level, WalkError> {
+    fn level(
+        &mut self,
+        directory: OwnedFd,
+        cancelled: &impl Fn() -> bool,
+    ) -> Result<Level, WalkError> {
         let mut below = Vec::new();
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut entries = RawDir::new(&directory, buffer.spare_capacity_mut());
@@ -158,10 +177,17 @@ impl Walk {
             if self.usage.entries > MOST_ENTRIES {
                 return Err(WalkError::TooMany);
             }
+            if self.usage.entries.is_multiple_of(ENTRIES_PER_LOOK) && cancelled() {
+                return Err(WalkError::Cancelled);
+            }
             if FileType::from_raw_mode(facts.st_mode) == FileType::Directory {
+                self.waiting_bytes += cost(name);
                 below.push(name.to_owned());
             }
             self.count(&facts);
+            if self.waiting_bytes > MOST_WAITING_BYTES || self.linked.len() > MOST_LINKED {
+                return Err(WalkError::TooMany);
+            }
         }
         self.buffer = buffer;
         Ok(Level { directory, below })
@@ -202,7 +228,7 @@ mod tests {
 
     fn walked(path: &Path) -> Result<Usage, WalkError> {
         let directory = File::open(path).expect("a directory");
-        walk(directory.as_fd(), i64::MAX, &AtomicBool::new(false))
+        walk(directory.as_fd(), i64::MAX, || false)
     }
 
     fn bytes(path: &Path) -> u64 {
@@ -272,9 +298,8 @@ mod tests {
             .and_then(|file| file.sync_all())
             .expect("on disk");
         let directory = File::open(tree.path()).expect("a directory");
-        let never = AtomicBool::new(false);
         let recent = |since| {
-            walk(directory.as_fd(), since, &never)
+            walk(directory.as_fd(), since, || false)
                 .expect("walked")
                 .recent
         };
@@ -310,10 +335,28 @@ mod tests {
     }
 
     #[test]
+    fn names_of_directories_are_not_remembered_without_end() {
+        let tree = tempfile::tempdir().expect("a directory");
+        fs::create_dir(tree.path().join("d")).expect("made");
+        let mut walk = Walk {
+            recent_since: i64::MAX,
+            usage: Usage::default(),
+            linked: HashSet::new(),
+            waiting_bytes: MOST_WAITING_BYTES - cost(c"d"),
+            buffer: Vec::with_capacity(64 * 1024),
+        };
+        let mut level = || {
+            let directory = File::open(tree.path()).expect("a directory").into();
+            walk.level(directory, &|| false)
+        };
+        assert!(level().is_ok());
+        assert!(matches!(level(), Err(WalkError::TooMany)));
+    }
+
+    #[test]
     fn a_walk_can_be_called_off() {
         let directory = File::open("/").expect("a directory");
-        let cancelled = AtomicBool::new(true);
-        let outcome = walk(directory.as_fd(), i64::MAX, &cancelled);
+        let outcome = walk(directory.as_fd(), i64::MAX, || true);
         assert!(matches!(outcome, Err(WalkError::Cancelled)));
     }
 }

@@ -6,12 +6,14 @@
 
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use boxwood_sys::scheduling::run_before_others;
 use tokio::runtime::Handle;
 
-use super::inspection::{inspect, protect_host};
+use super::inspection::{inspect, protect_host, stop_restless};
 use super::rule::{LONGEST_PAUSE, Look, pause};
 use super::system::{Member, Room, System};
 use crate::activity::lock;
@@ -20,10 +22,14 @@ use crate::activity::lock;
 const UNHURRIED: Duration = Duration::from_secs(1);
 /// Between two looks while an inspection goes on.
 const SOON: Duration = Duration::from_millis(5);
+/// The same while a box does not stand still.
+const AT_ONCE: Duration = Duration::from_millis(1);
+/// For walks in this thread, at each look. A thousand files are walked in a millisecond.
+const QUICK: Duration = Duration::from_millis(3);
 /// Between two looks at a host without room where nothing gets worse.
 const FLOOR_PERIOD: Duration = Duration::from_secs(1);
 
-/// Before whatever else wants a processor.
+/// Before most of what else wants a processor.
 const FIRST: i32 = -20;
 
 pub(super) fn start(system: Arc<System>, runtime: Handle) -> io::Result<()> {
@@ -31,8 +37,7 @@ pub(super) fn start(system: Arc<System>, runtime: Handle) -> io::Result<()> {
     thread::Builder::new().name(name).spawn(move || {
         // Whoever drops the last of something here may need a task for it.
         let _inside = runtime.enter();
-        // Boxes that write keep a machine busy, and this must not wait behind them. Not everybody may.
-        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), FIRST);
+        go_first();
         let mut watcher = Watcher {
             system,
             runtime,
@@ -43,6 +48,14 @@ pub(super) fn start(system: Arc<System>, runtime: Handle) -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Boxes that write keep a machine busy, and this must not wait behind them. Not everybody may, and not
+/// everywhere; then it waits its turn like anybody, and boxes come further before they are stopped.
+fn go_first() {
+    if run_before_others().is_err() {
+        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), FIRST);
+    }
 }
 
 struct Watcher {
@@ -80,18 +93,24 @@ impl Watcher {
             account.saw(room.free);
             account.look(limit, now)
         };
-        match look {
+        let pause = match look {
             // It writes nothing.
             _ if member.session.activity.frost.is_frozen() => LONGEST_PAUSE,
             Look::Again(pause) => pause,
             Look::Close | Look::Due => {
-                if member.place.begin_inspection() {
+                if member.place.begin_inspection(look) {
                     let (system, place) = (Arc::clone(&self.system), Arc::clone(&member.place));
-                    self.runtime.spawn(inspect(system, place, look));
+                    self.begin(inspect(system, place, look, now + QUICK));
                 }
                 SOON
             }
+        };
+        if !member.place.is_restless() {
+            return pause;
         }
+        let (system, place) = (Arc::clone(&self.system), Arc::clone(&member.place));
+        self.begin(stop_restless(system, place));
+        pause.min(AT_ONCE)
     }
 
     /// Sees to it that something is left to the host.
@@ -111,9 +130,20 @@ impl Watcher {
         });
         if worse && self.system.begin_protection() {
             self.protected = Some((Instant::now(), room.available));
-            self.runtime.spawn(protect_host(Arc::clone(&self.system)));
+            self.begin(protect_host(Arc::clone(&self.system)));
         }
         SOON
+    }
+
+    /// Its first step, in which boxes are told to stand still, is done here and now. On a busy machine a
+    /// task waits for tens of milliseconds until it has its turn, and everybody writes meanwhile.
+    fn begin(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut work = Box::pin(work);
+        // Whoever polls next, which is at once, is woken from then on.
+        let step = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if step.is_pending() {
+            self.runtime.spawn(work);
+        }
     }
 
     /// Far from the floor there is no hurry.

@@ -264,6 +264,19 @@ async fn an_engine_that_hangs_is_not_available() {
 }
 
 #[tokio::test]
+async fn who_wants_a_backend_does_not_wait_for_another_that_hangs() {
+    let roof = roof("auto");
+    roof.two.delay_probes(Duration::from_hours(1));
+    roof.far.delay_probes(Duration::from_secs(1));
+    let backends = roof.sessions.backends();
+    let survey = in_time(backends.survey_for(None)).await;
+    assert!(survey[0].available && survey[0].chosen, "{survey:?}");
+    assert!(!survey[2].available, "nobody knows yet: {survey:?}");
+    let survey = in_time(backends.survey_for(Some("far"))).await;
+    assert!(survey[3].available, "{survey:?}");
+}
+
+#[tokio::test]
 async fn a_survey_tells_of_each_and_of_the_chosen_one() {
     let roof = roof("auto");
     roof.one.break_down("no engine", "start the engine");

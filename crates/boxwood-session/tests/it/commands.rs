@@ -5,7 +5,8 @@ use std::time::Duration;
 use boxwood_api::{ErrorCode, EventKind, ExecStatus, Reason};
 
 use super::{
-    asked, asked_with, eventually, house, house_with, id, in_time, is_running, unique_nap,
+    asked, asked_with, eventually, house, house_with, id, in_time, is_asleep, is_running,
+    unique_nap,
 };
 
 #[tokio::test]
@@ -100,7 +101,7 @@ async fn a_timeout_kills_the_tree_and_leaves_the_session() {
         .await
         .expect("a session");
     let cmd = format!("echo said; trap '' TERM; (setsid sleep {nap} &) ; sleep {nap}");
-    let admission = asked_with("s", &cmd, |request| request.timeout_sec = Some(1));
+    let admission = asked_with("s", &cmd, |request| request.timeout_sec = Some(4));
     let result = in_time(house.sessions.exec(admission))
         .await
         .expect("a result");
@@ -108,7 +109,7 @@ async fn a_timeout_kills_the_tree_and_leaves_the_session() {
     assert_eq!(result.exit_code, None);
     assert_eq!(result.reason, Some(Reason::Timeout));
     assert_eq!(result.stdout, "said\n");
-    assert_eq!(result.stderr, "Command timed out after 1 seconds.");
+    assert_eq!(result.stderr, "Command timed out after 4 seconds.");
     assert_eq!(result.stderr_capture.total_bytes, 0);
     eventually("the tree's end", || !is_running(&nap)).await;
     let after = house.sessions.detail(&id("s")).expect("still there");
@@ -179,7 +180,7 @@ async fn a_dropped_exec_kills_its_tree() {
     let sessions = house.sessions.clone();
     let cmd = format!("(setsid sleep {nap} &); sleep {nap}");
     let exec = tokio::spawn(async move { sessions.exec(asked("s", &cmd)).await });
-    eventually("the command", || is_running(&nap)).await;
+    eventually("the command", || is_asleep(&nap)).await;
     exec.abort();
     eventually("its end", || !is_running(&nap)).await;
     let cancelled = in_time(async {
@@ -202,7 +203,7 @@ async fn a_command_whose_box_dies_says_so() {
     let sessions = house.sessions.clone();
     let cmd = format!("echo before; sleep {nap}");
     let exec = tokio::spawn(async move { sessions.exec(asked("s", &cmd)).await });
-    eventually("the command", || is_running(&nap)).await;
+    eventually("the command", || is_asleep(&nap)).await;
     assert!(house.backend.kill_box(&id("s")));
     let result = in_time(exec).await.expect("no panic").expect("a result");
     assert_eq!(result.reason, Some(Reason::BoxGone));
@@ -218,7 +219,7 @@ async fn a_command_whose_session_is_deleted_was_cancelled() {
     let sessions = house.sessions.clone();
     let cmd = format!("sleep {nap}");
     let exec = tokio::spawn(async move { sessions.exec(asked("s", &cmd)).await });
-    eventually("the command", || is_running(&nap)).await;
+    eventually("the command", || is_asleep(&nap)).await;
     in_time(house.sessions.delete(&id("s"), "test"))
         .await
         .expect("deleted");

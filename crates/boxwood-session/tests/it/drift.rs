@@ -54,7 +54,7 @@ async fn a_busy_box_is_used_as_it_is() {
         request.timeout_sec = Some(60);
     });
     let running = tokio::spawn(async move { sessions.exec(long).await });
-    eventually("the command", || super::is_running(&nap)).await;
+    eventually("the command", || super::is_asleep(&nap)).await;
     let beside = in_time(house.sessions.exec(asked(384, "echo hi", |_| {})));
     assert_eq!(beside.await.expect("it runs").stdout, "hi\n");
     let info = &house.sessions.list()[0];

@@ -40,7 +40,7 @@ async fn a_deleted_session_is_gone_with_everything_in_it() {
 
 #[tokio::test]
 async fn idle_sessions_are_removed_and_busy_ones_are_not() {
-    let house = house_with(|settings| settings.session_ttl = Duration::from_millis(1500));
+    let house = house_with(|settings| settings.session_ttl = Duration::from_secs(5));
     let mut events = house.sessions.events();
     in_time(house.sessions.get_or_create(asked("process", "true").spec))
         .await
@@ -60,7 +60,7 @@ async fn idle_sessions_are_removed_and_busy_ones_are_not() {
         .await
         .expect("a session");
     let sessions = house.sessions.clone();
-    let busy = tokio::spawn(async move { sessions.exec(asked("busy", "sleep 4")).await });
+    let busy = tokio::spawn(async move { sessions.exec(asked("busy", "sleep 10")).await });
     let gone = in_time(async {
         loop {
             let event = events.recv().await.expect("an event");

@@ -5,8 +5,9 @@ use std::time::Duration;
 use boxwood_api::EventKind;
 use boxwood_backend::{FileCall, OpenFor};
 use boxwood_session::Replace;
+use boxwood_test_support::{FakeHost, Fault, Point};
 
-use crate::{House, asked, eventually, house_with, id, in_time, process_id, script};
+use crate::{House, asked, eventually, house_of, house_with, id, in_time, process_id, script};
 
 /// Long enough to be seen awake, short enough to wait for.
 const SOON: Duration = Duration::from_millis(80);
@@ -30,6 +31,12 @@ fn is_frozen(house: &House, session: &str) -> bool {
 
 async fn until_frozen(house: &House, session: &str) {
     eventually("the session is frozen", || is_frozen(house, session)).await;
+}
+
+/// The session's process has set its traps. Whoever waits for it in the box keeps it awake for that.
+async fn until_ready(house: &House, session: &str) {
+    let look = asked(session, "until [ -e ready ]; do sleep 0.01; done");
+    in_time(house.sessions.exec(look)).await.expect("ran");
 }
 
 fn counter(house: &House, session: &str) -> u64 {
@@ -58,6 +65,21 @@ async fn an_idle_session_is_frozen_and_wakes_for_a_command() {
     assert_eq!(done.stdout, "awake\n");
     // And falls asleep again.
     until_frozen(&house, "one").await;
+}
+
+#[tokio::test]
+async fn a_box_that_dies_as_it_wakes_is_made_again() {
+    let host = FakeHost::new();
+    let house = house_of(host.backend(), |settings| settings.freeze_after = SOON);
+    in_time(house.sessions.exec(asked("one", "echo old > file")))
+        .await
+        .expect("made");
+    until_frozen(&house, "one").await;
+    host.fault(Point::BeforeThaw, Fault::Dies);
+    let done = in_time(house.sessions.exec(asked("one", "cat file; echo new")))
+        .await
+        .expect("made again");
+    assert_eq!(done.stdout, "new\n");
 }
 
 #[tokio::test]
@@ -94,7 +116,6 @@ async fn a_running_command_keeps_its_session_awake() {
         .await
         .expect("ran");
     assert_eq!(done.stdout, "through\n");
-    assert!(done.duration_ms < 2_000, "{}", done.duration_ms);
 }
 
 #[tokio::test]
@@ -108,7 +129,8 @@ async fn what_a_command_left_behind_stands_still_and_goes_on() {
     let before = counter(&house, "one");
     tokio::time::sleep(Duration::from_millis(150)).await;
     assert_eq!(counter(&house, "one"), before);
-    let look = "a=$(cat count); sleep 0.1; b=$(cat count); [ \"$a\" != \"$b\" ] && echo on";
+    let look = "a=$(cat count); for i in $(seq 100); do sleep 0.1; \
+                [ \"$a\" != \"$(cat count)\" ] && echo on && break; done";
     let done = in_time(house.sessions.exec(asked("one", look)))
         .await
         .expect("ran");
@@ -117,15 +139,17 @@ async fn what_a_command_left_behind_stands_still_and_goes_on() {
 
 #[tokio::test]
 async fn a_silent_process_is_frozen_and_one_that_talks_is_not() {
-    let house = soon_frozen();
-    for session in ["silent", "talking"] {
+    // Longer than any pause between two words, also on a busy machine.
+    let house = house_with(|settings| settings.freeze_after = Duration::from_secs(3));
+    for session in ["talking", "silent"] {
         in_time(house.sessions.get_or_create(asked(session, "").spec))
             .await
             .expect("made");
     }
     let silent = script("p", COUNTING);
     let talking = script("p", "while :; do echo word; sleep 0.02; done");
-    for (session, spec) in [("silent", silent), ("talking", talking)] {
+    // In this order: one whose words do not count is frozen before the other.
+    for (session, spec) in [("talking", talking), ("silent", silent)] {
         in_time(
             house
                 .sessions
@@ -185,7 +209,7 @@ async fn files_signals_and_stops_reach_a_frozen_session() {
         .expect("made");
     let trap = script(
         "p",
-        "trap 'echo usr1 > heard' USR1; while :; do sleep 0.01; done",
+        "trap 'echo usr1 > heard' USR1; touch ready; while :; do sleep 0.01; done",
     );
     in_time(
         house
@@ -194,10 +218,7 @@ async fn files_signals_and_stops_reach_a_frozen_session() {
     )
     .await
     .expect("started");
-    // The trap has to be set before anything is sent.
-    in_time(house.sessions.exec(asked("one", "sleep 0.2")))
-        .await
-        .expect("ran");
+    until_ready(&house, "one").await;
     until_frozen(&house, "one").await;
     in_time(
         house
@@ -231,7 +252,10 @@ async fn a_frozen_session_is_removed_in_the_usual_way() {
     in_time(house.sessions.get_or_create(asked("one", "").spec))
         .await
         .expect("made");
-    let polite = script("p", "trap 'exit 0' TERM; while :; do sleep 0.01; done");
+    let polite = script(
+        "p",
+        "trap 'exit 0' TERM; touch ready; while :; do sleep 0.01; done",
+    );
     in_time(
         house
             .sessions
@@ -239,13 +263,22 @@ async fn a_frozen_session_is_removed_in_the_usual_way() {
     )
     .await
     .expect("started");
+    until_ready(&house, "one").await;
     until_frozen(&house, "one").await;
-    let began = std::time::Instant::now();
+    let mut events = house.sessions.events();
     in_time(house.sessions.delete(&id("one"), "enough"))
         .await
         .expect("deleted");
-    // One that slept through the question would have used up its time.
-    assert!(began.elapsed() < Duration::from_millis(1_900));
+    let exit_code = in_time(async {
+        loop {
+            let event = events.recv().await.expect("an event");
+            if let EventKind::ProcessExited { exit_code, .. } = event.kind {
+                return exit_code;
+            }
+        }
+    })
+    .await;
+    assert_eq!(exit_code, Some(0), "one that sleeps on is killed");
     assert!(house.backend.boxes().is_empty());
 }
 
@@ -253,7 +286,7 @@ async fn a_frozen_session_is_removed_in_the_usual_way() {
 async fn a_frozen_session_expires_like_any_other() {
     let house = house_with(|settings| {
         settings.freeze_after = SOON;
-        settings.session_ttl = SOON * 4;
+        settings.session_ttl = SOON * 40;
     });
     in_time(house.sessions.exec(asked("one", "true")))
         .await

@@ -4,7 +4,7 @@ use boxwood_api::{ErrorCode, ExecStatus, Reason};
 use boxwood_session::{LiveControl, LiveEvent, LiveExec, Resume, Stdio, TerminalSize};
 use tokio::sync::mpsc::Receiver;
 
-use super::{asked, asked_with, eventually, house, id, in_time, is_running, unique_nap};
+use super::{asked, asked_with, eventually, house, id, in_time, is_asleep, is_running, unique_nap};
 
 struct Heard {
     stdout: Vec<u8>,
@@ -135,7 +135,7 @@ async fn a_dropped_stream_kills_the_tree() {
     )
     .await
     .expect("it starts");
-    eventually("the command", || is_running(&nap)).await;
+    eventually("the command", || is_asleep(&nap)).await;
     drop(live);
     eventually("its end", || !is_running(&nap)).await;
     assert_eq!(house.sessions.list().len(), 1);
@@ -171,7 +171,7 @@ async fn signals_reach_the_tree_and_are_no_riddle() {
     .expect("it starts");
     let (control, mut events) = split(live);
     hear_until(&mut events, "ready\n").await;
-    eventually("the child", || is_running(&nap)).await;
+    eventually("the child", || is_asleep(&nap)).await;
     in_time(control.signal(15)).await.expect("sent");
     let heard = hear(&mut events).await;
     let LiveEvent::Exited {
@@ -194,7 +194,7 @@ async fn a_stream_ends_at_its_timeout() {
     let house = house();
     let nap = unique_nap();
     let cmd = format!("echo before; sleep {nap}");
-    let admission = asked_with("s", &cmd, |request| request.timeout_sec = Some(1));
+    let admission = asked_with("s", &cmd, |request| request.timeout_sec = Some(4));
     let live = in_time(
         house
             .sessions

@@ -6,6 +6,7 @@ mod creation;
 mod drift;
 mod endings;
 mod frozen;
+mod hosted;
 mod live;
 mod machine;
 mod mounts;
@@ -37,7 +38,10 @@ fn house() -> House {
 }
 
 fn house_with(change: impl FnOnce(&mut Settings)) -> House {
-    let backend = FakeBackend::new();
+    house_of(FakeBackend::new(), change)
+}
+
+fn house_of(backend: Arc<FakeBackend>, change: impl FnOnce(&mut Settings)) -> House {
     let mut settings = Settings::default();
     change(&mut settings);
     House {
@@ -91,15 +95,22 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process of that command line is there.
+/// Whether a process is there whose command line has this in it. A shell that is going to start the
+/// program is one already.
 fn is_running(needle: &str) -> bool {
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return false;
-    };
-    entries.flatten().any(|entry| {
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains(needle)
-    })
+    let shown = |line: &[u8]| String::from_utf8_lossy(line).contains(needle);
+    command_lines().any(|line| shown(&line))
+}
+
+/// Whether the `sleep` itself is there, and not only whoever is going to start it.
+fn is_asleep(nap: &str) -> bool {
+    let wanted = format!("sleep\0{nap}\0");
+    command_lines().any(|line| line == wanted.as_bytes())
+}
+
+fn command_lines() -> impl Iterator<Item = Vec<u8>> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.map(|entry| std::fs::read(entry.path().join("cmdline")).unwrap_or_default())
 }
 
 /// A number of seconds for `sleep` that no other test uses, so that the process can be found.

@@ -6,8 +6,8 @@ use boxwood_api::{ErrorCode, ProcessId, ProcessStatus, Reason};
 use boxwood_session::{LogStream, Replace};
 
 use super::{
-    House, asked, eventually, house, house_with, id, in_time, is_running, process_id, script,
-    unique_nap,
+    House, asked, eventually, house, house_with, id, in_time, is_asleep, is_running, process_id,
+    script, unique_nap,
 };
 
 async fn with_session(house: &House) {
@@ -121,7 +121,7 @@ async fn a_running_process_is_replaced_or_left_alone() {
     start(&house, "default", &format!("sleep {old}"), Replace::Refuse)
         .await
         .expect("started");
-    eventually("the old one", || is_running(&old)).await;
+    eventually("the old one", || is_asleep(&old)).await;
     let error = start(&house, "default", "true", Replace::Refuse)
         .await
         .expect_err("one is running");
@@ -132,7 +132,7 @@ async fn a_running_process_is_replaced_or_left_alone() {
         .await
         .expect("started");
     assert!(!is_running(&old));
-    eventually("the new one", || is_running(&new)).await;
+    eventually("the new one", || is_asleep(&new)).await;
     assert_eq!(house.sessions.processes(&id("s")).expect("there").len(), 1);
     // One that has ended is in nobody's way.
     start(&house, "p2", "true", Replace::Refuse)
@@ -210,7 +210,7 @@ async fn a_stop_kills_what_ignores_it() {
     start(&house, "p", &text, Replace::Refuse)
         .await
         .expect("started");
-    eventually("the child", || is_running(&nap)).await;
+    eventually("the child", || is_asleep(&nap)).await;
     let ended = in_time(house.sessions.stop_process(&id("s"), &process_id("p")))
         .await
         .expect("stopped");

@@ -1,15 +1,18 @@
 //! What a session's commands may write to a directory of the host.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use boxwood_api::{ErrorCode, ExecStatus, MountMode, ProcessStatus, Reason};
-use boxwood_backend::{FileCall, OpenFor, Stdio};
+use boxwood_api::{ErrorCode, ExecStatus, MountMode, ProcessStatus, Reason, WriteTextRequest};
+use boxwood_backend::{FileCall, FileTool, OpenFor, Stdio};
 use boxwood_policy::Admission;
-use boxwood_session::{LiveEvent, Replace, Resume, SessionError};
+use boxwood_session::{LiveEvent, Replace, Resume, SessionError, Writer};
+use boxwood_test_support::{FakeHost, Fault, Point};
 
-use crate::{House, asked_with, eventually, house, house_with, id, in_time, process_id, script};
+use crate::{
+    House, asked_with, eventually, house, house_of, house_with, id, in_time, process_id, script,
+};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -92,6 +95,41 @@ async fn a_full_workspace_is_refused_before_a_command_begins() {
     assert!(directory.path().join("ran").exists());
 }
 
+/// A box can lead any of its own paths into the workspace, so no path is free for clients.
+#[tokio::test]
+async fn over_quota_only_the_daemon_keeps_outputs_wherever_a_client_says_it_writes() {
+    let (house, directory) = (house(), workspace());
+    let command = |cmd: &str| in_directory("s", directory.path(), 2, cmd);
+    in_time(house.sessions.exec(command("true")))
+        .await
+        .expect("run");
+    fs::write(directory.path().join("f"), full(3 * MIB)).expect("written");
+    let make = || FileCall::Mkdir {
+        path: "/tmp/.boxwood/output".to_owned(),
+        parents: true,
+    };
+    let open = FileCall::Open {
+        path: "/tmp/.boxwood/output/1.stdout".to_owned(),
+        how: OpenFor::Write { mode: 0o644 },
+    };
+    let write = FileCall::Tool(FileTool::Write(WriteTextRequest {
+        path: "/tmp/.boxwood/output/1.stdout".to_owned(),
+        content: "more".to_owned(),
+    }));
+    for call in [make(), open, write] {
+        let refused = in_time(house.sessions.file(&id("s"), call)).await;
+        assert!(
+            matches!(refused, Err(SessionError::OverQuota { .. })),
+            "{refused:?}"
+        );
+    }
+    let refused = in_time(house.sessions.check_room(&id("s"))).await;
+    assert!(matches!(refused, Err(SessionError::OverQuota { .. })));
+    in_time(house.sessions.file_by(Writer::Daemon, &id("s"), make()))
+        .await
+        .expect("kept");
+}
+
 #[tokio::test]
 async fn what_a_command_left_too_large_is_told_with_its_result_and_the_session_lives() {
     let (house, directory) = (house(), workspace());
@@ -121,6 +159,39 @@ async fn what_a_command_left_too_large_is_told_with_its_result_and_the_session_l
     );
 }
 
+/// How a streamed command ended, and what was said of it.
+async fn streamed(house: &House, admission: Admission) -> (Option<Reason>, Vec<String>) {
+    let begun = house
+        .sessions
+        .stream(admission, Stdio::Output, Resume::Never);
+    let (_control, mut events) = in_time(begun).await.expect("begun").split();
+    loop {
+        match in_time(events.recv()).await {
+            Some(LiveEvent::Exited {
+                reason, notices, ..
+            }) => return (reason, notices),
+            Some(_) => {}
+            None => panic!("no end"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_streamed_command_left_too_large_is_told_with_its_end() {
+    let (house, directory) = (house(), workspace());
+    let write = |bytes: u64| {
+        let cmd = format!("head -c {bytes} /dev/zero > f");
+        in_directory("s", directory.path(), 2, &cmd)
+    };
+    assert_eq!(streamed(&house, write(MIB)).await, (None, Vec::new()));
+    let (reason, notices) = streamed(&house, write(3 * MIB)).await;
+    assert_eq!(reason, None, "nothing stopped it");
+    assert!(
+        notices[0].starts_with("workspace quota exceeded after execution: used="),
+        "{notices:?}"
+    );
+}
+
 #[tokio::test]
 async fn nobody_is_told_of_a_workspace_with_room() {
     let (house, directory) = (house(), workspace());
@@ -140,6 +211,12 @@ fn taken(directory: &Path) -> u64 {
         .filter_map(|file| file.metadata().ok())
         .map(|facts| facts.len())
         .sum()
+}
+
+fn clear(directory: &Path) {
+    for file in fs::read_dir(directory).expect("a directory").flatten() {
+        fs::remove_file(file.path()).expect("removed");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -164,32 +241,41 @@ async fn a_flood_is_stopped_while_it_runs() {
     assert_eq!(house.sessions.list().len(), 1, "the session is there");
 }
 
+/// Its program runs before whoever asked for it knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_that_is_stopped_as_it_begins_is_told_why() {
+    let (host, directory) = (FakeHost::new(), workspace());
+    let house = house_of(host.backend(), |_| {});
+    let command = |cmd| in_directory("s", directory.path(), 32, cmd);
+    in_time(house.sessions.exec(command("true")))
+        .await
+        .expect("run");
+    let flood = format!("echo $$ > pid; {FLOOD}");
+    host.fault(Point::Spawned, Fault::Hangs);
+    let stopped = async {
+        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+        let pid = || read(&directory.path().join("pid"));
+        eventually("it runs", || pid().ends_with('\n')).await;
+        // Nothing is left of one that has ended but what its parent wants to know.
+        let shown = PathBuf::from(format!("/proc/{}/cmdline", pid().trim()));
+        eventually("it is stopped", || read(&shown).is_empty()).await;
+        host.mend();
+    };
+    let (result, ()) =
+        in_time(async { tokio::join!(house.sessions.exec(command(&flood)), stopped) }).await;
+    assert_eq!(result.expect("run").reason, Some(Reason::DiskQuota));
+    clear(directory.path());
+    let result = in_time(house.sessions.exec(command("exit 3"))).await;
+    assert_eq!(result.expect("run").reason, None, "that was before");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_and_managed_processes_are_told_the_same_reason() {
     let (house, directory) = (house(), workspace());
     let admission = in_directory("s", directory.path(), 32, FLOOD);
-    let live = in_time(
-        house
-            .sessions
-            .stream(admission, Stdio::Output, Resume::Never),
-    )
-    .await
-    .expect("begun");
-    let (_control, mut events) = live.split();
-    let exited = loop {
-        match in_time(events.recv()).await {
-            Some(LiveEvent::Exited { reason, .. }) => break reason,
-            Some(_) => {}
-            None => panic!("no end"),
-        }
-    };
-    assert_eq!(exited, Some(Reason::DiskQuota));
-    for file in fs::read_dir(directory.path())
-        .expect("a directory")
-        .flatten()
-    {
-        fs::remove_file(file.path()).expect("removed");
-    }
+    let (reason, _) = streamed(&house, admission).await;
+    assert_eq!(reason, Some(Reason::DiskQuota));
+    clear(directory.path());
     in_time(
         house
             .sessions
@@ -251,7 +337,8 @@ async fn nobody_watches_when_the_sessions_are_gone() {
         let admission = in_directory(session, directory.path(), 8, "true");
         in_time(house.sessions.exec(admission)).await.expect("run");
     }
-    assert_eq!(watchers(), 1, "one for the file system");
+    // A thread gives itself its name, when it gets a processor.
+    eventually("one for the file system", || watchers() == 1).await;
     for session in ["one", "two"] {
         in_time(house.sessions.delete(&id(session), "over"))
             .await

@@ -2,6 +2,7 @@
 
 use boxwood_api::{ErrorCode, ProcessId, ProcessStatus};
 use boxwood_session::{Attachment, Replace, SessionError};
+use futures_util::FutureExt as _;
 
 use super::{House, asked, eventually, house, id, in_time, script};
 
@@ -64,6 +65,28 @@ async fn lines_go_in_and_come_out() {
         .expect("there");
     assert!(!info.attached);
     assert_eq!(info.status, ProcessStatus::Running);
+}
+
+#[tokio::test]
+async fn who_comes_first_is_attached_first() {
+    let house = with_process("cat").await;
+    let process = ProcessId::default();
+    let come = || house.sessions.check_attachable(&id("s"), &process);
+    let [first, second, third] = [(), (), ()].map(|()| come().expect("attachable"));
+    // Whose socket is there sooner is chance.
+    let mut third = Box::pin(third.attach());
+    let mut second = Box::pin(second.attach());
+    assert!((&mut third).now_or_never().is_none());
+    assert!((&mut second).now_or_never().is_none());
+    let first = in_time(first.attach()).await.expect("attached");
+    drop(first);
+    assert!((&mut third).now_or_never().is_none());
+    let second = in_time(second).await.expect("attached");
+    drop(second);
+    in_time(third).await.expect("attached");
+    // Nor is anybody kept waiting by one who went away before.
+    drop(come().expect("attachable"));
+    attach(&house).await;
 }
 
 #[tokio::test]

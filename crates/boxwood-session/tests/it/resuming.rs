@@ -460,7 +460,7 @@ async fn a_captured_command_keeps_its_output_its_input_and_its_deadline() {
     })
     .await;
     let slow = asked_with("s", "@ name slow; say begun; stay", |spec| {
-        spec.timeout_sec = Some(2);
+        spec.timeout_sec = Some(6);
     });
     let sessions = first.clone();
     let timed = tokio::spawn(async move { sessions.exec(slow).await });

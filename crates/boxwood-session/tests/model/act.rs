@@ -26,8 +26,6 @@ pub(crate) enum Said {
     Echoed,
     Output(Vec<u8>),
     Known,
-    /// The process ended before it said everything.
-    TooLate,
     /// Something that is never right.
     Wrong(String),
     /// Nobody asked for anything.
@@ -74,19 +72,24 @@ pub(crate) fn act(
     model: &Model,
     op: Op,
 ) -> impl Future<Output = Said> + Send + 'static {
-    let (told, past) = match &op {
+    let (told, runs) = match &op {
         Op::Send {
             session, process, ..
         }
         | Op::Read {
             session, process, ..
-        } => (model.told(*session, *process), None),
+        } => (
+            model.told(*session, *process),
+            model.is_running(*session, *process),
+        ),
+        _ => (0, false),
+    };
+    let past = match &op {
         Op::Stale { pick } => {
             let past = &model.past;
-            let picked = past.get(usize::from(*pick) % past.len().max(1));
-            (0, picked.cloned())
+            past.get(usize::from(*pick) % past.len().max(1)).cloned()
         }
-        _ => (0, None),
+        _ => None,
     };
     async move {
         match op {
@@ -132,10 +135,17 @@ pub(crate) fn act(
                 session,
                 process,
                 bytes,
-            } => match echo(&sessions, session, process, told, bytes).await {
-                Ok(said) => said,
-                Err(error) => Said::Error(error),
-            },
+            } => {
+                let name = (id(session), process_id(process));
+                let saying = async {
+                    if runs {
+                        echo(&sessions, &name, told, bytes).await
+                    } else {
+                        refused(&sessions, &name, told, bytes).await
+                    }
+                };
+                saying.await.unwrap_or_else(Said::Error)
+            }
             Op::Read {
                 session,
                 process,
@@ -182,13 +192,12 @@ fn stale(sessions: &Sessions, past: &Past) -> Said {
 
 async fn echo(
     sessions: &Sessions,
-    session: u8,
-    process: u8,
+    (session, process): &(SessionId, ProcessId),
     told: u64,
     bytes: u16,
 ) -> Result<Said, SessionError> {
     let since = Since::Offset(told);
-    let found = sessions.check_attachable_at(&id(session), &process_id(process), since)?;
+    let found = sessions.check_attachable_at(session, process, since)?;
     let attachment = found.attach_at(since).await?;
     let (accepted, offset) = (attachment.stdin_accepted(), attachment.stdout_offset());
     if accepted != told || offset != told {
@@ -205,7 +214,8 @@ async fn echo(
     let mut output = Vec::new();
     while output.len() < input.len() {
         let Some((at, more)) = attachment.next_bytes(4096).await else {
-            return Ok(Said::TooLate);
+            let wrong = format!("its output ends after {} bytes, and it runs", output.len());
+            return Ok(Said::Wrong(wrong));
         };
         if at != told + output.len() as u64 {
             let wrong = format!("{at} comes after {told} and {}", output.len());
@@ -226,6 +236,23 @@ async fn echo(
         return Ok(Said::Wrong(wrong));
     }
     Ok(Said::Echoed)
+}
+
+/// Whoever comes back to a process that has ended may read, and is promised nothing that it would not
+/// read.
+async fn refused(
+    sessions: &Sessions,
+    (session, process): &(SessionId, ProcessId),
+    told: u64,
+    bytes: u16,
+) -> Result<Said, SessionError> {
+    let since = Since::Offset(told);
+    let found = sessions.check_attachable_at(session, process, since)?;
+    let attachment = found.attach_at(since).await?;
+    let input = stream(told, told + u64::from(bytes));
+    let accepted = attachment.accept(&input).await?;
+    let wrong = format!("{accepted} bytes were accepted for a process that has ended");
+    Ok(Said::Wrong(wrong))
 }
 
 /// All it has said from somewhere on. Ends early only when the process has.

@@ -115,12 +115,6 @@ impl Story<'_> {
                 model.told.insert((*session, *process), told);
             }
             (
-                Op::Send {
-                    session, process, ..
-                },
-                Said::TooLate,
-            ) if !model.is_running(*session, *process) => {}
-            (
                 Op::Read {
                     session,
                     process,

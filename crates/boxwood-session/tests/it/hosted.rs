@@ -1,0 +1,217 @@
+//! Sessions that were made for hosted MCP servers, and who gets at them.
+
+use boxwood_api::{ErrorCode, EventKind};
+use boxwood_backend::Stdio;
+use boxwood_policy::{Admission, Origin};
+use boxwood_session::{FileCall, Reach, Replace, Resume, SessionError, Sessions, Since};
+use boxwood_test_support::admission_for;
+
+use super::machine::Machine;
+use super::{asked, eventually, house, id, in_time, process_id, script};
+
+fn hosted(session: &str) -> Admission {
+    let admission = admission_for(Origin::Hosting, &[], session, "", |_| {});
+    admission.expect("policy allows the test's request")
+}
+
+/// A hosted session with a process and the number of a command in it.
+async fn with_server(sessions: &Sessions) -> u64 {
+    let hosting = sessions.reaching(Reach::Hosting);
+    let made = in_time(hosting.get_or_create(hosted("mcp-a").spec)).await;
+    made.expect("a session");
+    let process = script("main", "echo secret >&2; exec cat");
+    let server = id("mcp-a");
+    let starting = hosting.start_process(&server, process, Replace::Refuse);
+    in_time(starting).await.expect("a process");
+    let admission = admission_for(Origin::Hosting, &[], "mcp-a", "echo done", |_| {});
+    let admission = admission.expect("policy allows the test's request");
+    let streaming = hosting.stream(admission, Stdio::Pipes, Resume::Allowed);
+    let live = in_time(streaming).await.expect("a command");
+    live.exec_id()
+}
+
+fn refused<T>(call: &str, outcome: Result<T, SessionError>) {
+    let error = outcome
+        .err()
+        .unwrap_or_else(|| panic!("{call} went through"));
+    assert_eq!(error.code(), ErrorCode::Forbidden, "{call}: {error}");
+    let hint = error.hint().unwrap_or_default();
+    assert!(hint.contains("boxwood mcp"), "{call}: {hint}");
+}
+
+async fn assert_closed(sessions: &Sessions, exec_id: u64) {
+    let (id, main) = (&id("mcp-a"), &process_id("main"));
+    let wish = || asked("mcp-a", "cat /proc/*/environ");
+    refused("create", in_time(sessions.get_or_create(wish().spec)).await);
+    refused("exec", in_time(sessions.exec(wish())).await);
+    refused(
+        "exec_existing",
+        in_time(sessions.exec_existing(wish())).await,
+    );
+    let streaming = sessions.stream(wish(), Stdio::Pipes, Resume::Allowed);
+    refused("stream", in_time(streaming).await);
+    let argv = vec!["env".to_owned()];
+    let streaming = sessions.stream_argv(wish(), argv, Stdio::Pipes, Resume::Never);
+    refused("stream_argv", in_time(streaming).await);
+    for (name, replace) in [("main", Replace::Running), ("other", Replace::Refuse)] {
+        let starting = sessions.start_process(id, script(name, "env"), replace);
+        refused("start_process", in_time(starting).await);
+    }
+    refused("process", sessions.process(id, main));
+    refused("processes", sessions.processes(id));
+    refused(
+        "signal",
+        in_time(sessions.signal_process(id, main, 9)).await,
+    );
+    refused("attach", sessions.check_attachable(id, main));
+    let since = Since::Offset(0);
+    refused("attach_at", sessions.check_attachable_at(id, main, since));
+    refused("logs", sessions.logs(id, main));
+    refused("stop", in_time(sessions.stop_process(id, main)).await);
+    refused("execs", sessions.execs(id));
+    refused("exec_detail", sessions.exec_detail(id, exec_id));
+    refused("kill_exec", in_time(sessions.kill_exec(id, exec_id)).await);
+    let resuming = sessions.resume_exec(id, exec_id, since, since);
+    refused("resume", resuming);
+    let looking = FileCall::Stat {
+        path: "/workspace".to_owned(),
+        follow: true,
+    };
+    refused("file", in_time(sessions.file(id, looking)).await);
+    refused("check_room", in_time(sessions.check_room(id)).await);
+    refused("delete", in_time(sessions.delete(id, "requested")).await);
+}
+
+#[tokio::test]
+async fn no_client_gets_into_the_box_of_a_hosted_server() {
+    let house = house();
+    let exec_id = with_server(&house.sessions).await;
+    assert_closed(&house.sessions, exec_id).await;
+    let incarnation = house.sessions.list()[0].incarnation;
+    let expecting = house.sessions.expecting(Some(incarnation));
+    assert_closed(&expecting, exec_id).await;
+
+    // What it is can be seen, and not what goes on in it.
+    assert_eq!(house.sessions.list()[0].session_id, id("mcp-a"));
+    let seen = house.sessions.detail(&id("mcp-a")).expect("there");
+    assert!(seen.managed_processes.is_empty() && seen.execs.is_empty());
+    let hosting = house.sessions.reaching(Reach::Hosting);
+    let whole = hosting.detail(&id("mcp-a")).expect("there");
+    assert_eq!(whole.managed_processes.len(), 1);
+
+    // The operator may.
+    let operator = house.sessions.reaching(Reach::All);
+    let said = in_time(operator.exec(asked("mcp-a", "echo here"))).await;
+    assert_eq!(said.expect("an end").stdout, "here\n");
+    let logs = operator.logs(&id("mcp-a"), &process_id("main"));
+    assert!(logs.is_ok());
+    in_time(operator.delete(&id("mcp-a"), "requested"))
+        .await
+        .expect("gone");
+}
+
+#[tokio::test]
+async fn what_goes_on_in_such_a_box_is_told_to_no_client() {
+    let house = house();
+    let mut watching = [Reach::Clients, Reach::Hosting, Reach::All]
+        .map(|reach| house.sessions.reaching(reach).events());
+    with_server(&house.sessions).await;
+    let hosting = house.sessions.reaching(Reach::Hosting);
+    let (server, main) = (id("mcp-a"), process_id("main"));
+    in_time(hosting.stop_process(&server, &main))
+        .await
+        .expect("stopped");
+    in_time(hosting.delete(&server, "requested"))
+        .await
+        .expect("gone");
+    in_time(house.sessions.exec(asked("other", "true")))
+        .await
+        .expect("an end");
+    let mut heard = Vec::new();
+    for events in &mut watching {
+        let (mut inside, mut outside, mut elsewhere) = (0, 0, 0);
+        while let Ok(event) = events.try_recv() {
+            let is_of_the_session = matches!(
+                event.kind,
+                EventKind::SessionCreated { .. } | EventKind::SessionDeleted { .. }
+            );
+            match (event.session_id == server, is_of_the_session) {
+                (true, false) => inside += 1,
+                (true, true) => outside += 1,
+                (false, _) => elsewhere += 1,
+            }
+        }
+        heard.push((inside, outside, elsewhere));
+    }
+    let [clients, rest @ ..] = heard.as_slice() else {
+        panic!("three watchers");
+    };
+    assert_eq!(*clients, (0, 2, 3));
+    for all in rest {
+        assert!(all.0 >= 3 && (all.1, all.2) == (2, 3), "{all:?}");
+    }
+}
+
+#[tokio::test]
+async fn such_sessions_are_not_among_those_that_a_client_has() {
+    let house = house();
+    with_server(&house.sessions).await;
+    let made = in_time(house.sessions.get_or_create(asked("s", "").spec)).await;
+    made.expect("a session");
+    assert_eq!(house.sessions.ids(), [id("s")]);
+    let hosting = house.sessions.reaching(Reach::Hosting);
+    assert_eq!(hosting.ids(), [id("mcp-a")]);
+    assert_eq!(house.sessions.reaching(Reach::All).ids().len(), 2);
+}
+
+#[tokio::test]
+async fn it_is_closed_while_it_starts_and_under_the_next_daemon() {
+    let mut machine = Machine::new();
+    let (daemon, _) = machine.daemon().await;
+    daemon.backend.hold_starts();
+    let making = {
+        let hosting = daemon.sessions.reaching(Reach::Hosting);
+        tokio::spawn(async move { hosting.get_or_create(hosted("mcp-b").spec).await })
+    };
+    eventually("a start", || daemon.backend.starts() == 1).await;
+    let early = daemon.sessions.exec(asked("mcp-b", "env"));
+    refused("exec", in_time(early).await);
+    let other = id("mcp-b");
+    let early = daemon.sessions.delete(&other, "requested");
+    refused("delete", in_time(early).await);
+    daemon.backend.release_starts();
+    in_time(making).await.expect("no panic").expect("a session");
+
+    let exec_id = with_server(&daemon.sessions).await;
+    let (daemon, recovery) = machine.restart(daemon).await;
+    assert_eq!(recovery.adopted, 2);
+    assert_closed(&daemon.sessions, exec_id).await;
+    let hosting = daemon.sessions.reaching(Reach::Hosting);
+    let whole = hosting.detail(&id("mcp-a")).expect("there");
+    assert_eq!(whole.managed_processes.len(), 1);
+}
+
+#[tokio::test]
+async fn a_box_that_somebody_else_made_is_no_place_for_a_server() {
+    let house = house();
+    let made = in_time(house.sessions.get_or_create(asked("mcp-a", "").spec)).await;
+    made.expect("a session");
+    let hosting = house.sessions.reaching(Reach::Hosting);
+    let refused = in_time(hosting.get_or_create(hosted("mcp-a").spec)).await;
+    let error = refused.expect_err("refused");
+    assert_eq!(error.code(), ErrorCode::SessionConflict);
+    let hint = error.hint().unwrap_or_default();
+    assert!(hint.contains("boxwood rm mcp-a"), "{hint}");
+    // Nor does hosting take it for its own in any other way.
+    assert!(hosting.list().is_empty());
+    let missing = [
+        hosting.detail(&id("mcp-a")).map(drop),
+        hosting.processes(&id("mcp-a")).map(drop),
+        in_time(hosting.delete(&id("mcp-a"), "requested")).await,
+    ];
+    for outcome in missing {
+        let code = outcome.expect_err("not hosting's").code();
+        assert_eq!(code, ErrorCode::SessionNotFound);
+    }
+    assert_eq!(house.sessions.list().len(), 1);
+}
