@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use boxwood_api::{
     AgentErrorRecord, AgentGuidance, AgentQuery, AgentState, AgentStatus, ErrorCode, SessionId,
-    SessionInfo, ToolAnswer, ToolCall, ToolList,
+    SessionInfo, ToolAnswer, ToolCall, ToolInfo, ToolList, Unavailable,
 };
 use jiff::Timestamp;
 
@@ -19,9 +19,11 @@ use crate::config::AgentSettings;
 use crate::error::ToolError;
 use crate::guidance::guidance;
 use crate::progress::Progress;
+use crate::remote::Remote;
 use crate::ring::ErrorRing;
 use crate::state::{self, Look};
-use crate::{schemas, skills, template, tools};
+use crate::templates::Templates;
+use crate::{operator, schemas, skills, template, tools};
 
 /// The longest that a question about the runtime itself may take.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
@@ -30,23 +32,32 @@ const LONGEST_LOOK: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Agent {
     pub(crate) inner: Arc<Inner>,
+    settings: Arc<AgentSettings>,
 }
 
 pub(crate) struct Inner {
-    /// `None` where the settings say off.
-    pub(crate) boxes: Option<Arc<dyn Boxes>>,
-    pub(crate) settings: AgentSettings,
+    boxes: Option<Arc<dyn Boxes>>,
+    /// Whose operator has the last word.
+    daemon: Option<Remote>,
     pub(crate) activations: Activations,
+    pub(crate) templates: Templates,
     pub(crate) kept: crate::kept_output::Numbers,
     pub(crate) holding: crate::collected::Holding,
+    /// Held by the one that edits a file of the store.
+    pub(crate) skill_edits: tokio::sync::Mutex<()>,
     errors: ErrorRing,
 }
 
 impl Agent {
     /// Settings that say `enabled = false` make it refuse everything, whatever boxes there are.
     pub fn new(boxes: Arc<dyn Boxes>, settings: AgentSettings) -> Self {
-        let boxes = settings.enabled.then_some(boxes);
-        Self::with(boxes, settings)
+        Self::with(Some(boxes), None, settings)
+    }
+
+    /// On the boxes of a daemon that has an agent of its own. What the daemon's operator says of that one
+    /// holds here too, as it is when a call begins; until the daemon has said it, every tool refuses.
+    pub fn beside(daemon: Remote, settings: AgentSettings) -> Self {
+        Self::with(Some(Arc::new(daemon.clone())), Some(daemon), settings)
     }
 
     /// An agent that is off: it has no boxes and refuses everything the same way.
@@ -55,29 +66,59 @@ impl Agent {
             enabled: false,
             ..settings
         };
-        Self::with(None, settings)
+        Self::with(None, None, settings)
     }
 
-    fn with(boxes: Option<Arc<dyn Boxes>>, settings: AgentSettings) -> Self {
+    fn with(
+        boxes: Option<Arc<dyn Boxes>>,
+        daemon: Option<Remote>,
+        settings: AgentSettings,
+    ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 boxes,
-                settings,
+                daemon,
                 activations: Activations::default(),
+                templates: Templates::default(),
                 kept: crate::kept_output::Numbers::default(),
                 holding: crate::collected::Holding::default(),
+                skill_edits: tokio::sync::Mutex::default(),
                 errors: ErrorRing::default(),
             }),
+            settings: Arc::new(settings),
         }
     }
 
+    /// What one that is off says to everybody.
+    pub fn off() -> ToolError {
+        state::disabled().into()
+    }
+
+    /// The same agent as its operator wants it now.
+    pub async fn now(&self) -> Result<Self, ToolError> {
+        self.ruled().await.map_err(ToolError::from)
+    }
+
+    async fn ruled(&self) -> Result<Self, Unavailable> {
+        let Some(daemon) = self.inner.daemon.as_ref().filter(|_| self.settings.enabled) else {
+            return Ok(self.clone());
+        };
+        let said = in_time(daemon.agent_status()).await;
+        let said = said.map_err(|error| state::no_answer(&error))?;
+        Ok(Self {
+            settings: Arc::new(operator::ruled(&self.settings, said)?),
+            inner: Arc::clone(&self.inner),
+        })
+    }
+
     pub fn settings(&self) -> &AgentSettings {
-        &self.inner.settings
+        &self.settings
     }
 
     /// `None` where the agent is off.
     pub fn boxes(&self) -> Option<&Arc<dyn Boxes>> {
-        self.inner.boxes.as_ref()
+        let boxes = self.inner.boxes.as_ref();
+        boxes.filter(|_| self.settings.enabled)
     }
 
     /// The tools that can be used now: all, or none and the reason.
@@ -89,12 +130,17 @@ impl Agent {
                 unavailable: Some(unavailable),
             };
         }
-        let tools = schemas::tools_for(self.inner.settings.tool_timeout_sec);
+        let tools = self.schemas();
         ToolList {
             openai: tools.iter().map(schemas::openai).collect(),
             tools,
             unavailable: None,
         }
+    }
+
+    /// All tools as they are described, also while they cannot be used.
+    pub fn schemas(&self) -> Vec<ToolInfo> {
+        schemas::tools_for(self.settings.exec_timeout_sec)
     }
 
     /// Calls a tool. Dropping the future kills what runs in the box for it.
@@ -104,7 +150,10 @@ impl Agent {
         call: ToolCall,
         progress: &dyn Progress,
     ) -> Result<ToolAnswer, ToolError> {
-        let outcome = tools::call(self, name, &call, progress).await;
+        let outcome = match self.now().await {
+            Ok(agent) => tools::call(&agent, name, &call, progress).await,
+            Err(error) => Err(error),
+        };
         match &outcome {
             Ok(done) => {
                 if let Some(failure) = &done.failure {
@@ -117,6 +166,7 @@ impl Agent {
     }
 
     pub async fn status(&self) -> AgentStatus {
+        let settings = &self.settings;
         let look = self.look().await;
         let state = look.state();
         let (connector_error, fix) = match look.trouble {
@@ -125,30 +175,25 @@ impl Agent {
         };
         AgentStatus {
             available: state == AgentState::Ready,
-            enabled: self.inner.settings.enabled,
+            enabled: settings.enabled,
             state,
-            profile: self.inner.settings.profile.clone(),
+            profile: settings.profile.clone(),
+            backend: state::wanted_backend(settings).map(str::to_owned),
+            image: settings.image.clone(),
+            workspace_quota_mb: settings.workspace_quota_mb,
+            endpoint: settings.endpoint.clone(),
             recent_error_count: self.inner.errors.len() as u64,
             connector_error,
             fix,
-            shares_filesystem: self
-                .inner
-                .boxes
-                .as_ref()
-                .is_some_and(|boxes| boxes.shares_filesystem()),
-            forced_template: self
-                .inner
-                .settings
-                .forced_template
-                .as_ref()
-                .map(ToString::to_string),
+            shares_filesystem: self.boxes().is_some_and(|boxes| boxes.shares_filesystem()),
+            forced_template: settings.forced_template.as_ref().map(ToString::to_string),
             runtime: look.runtime,
         }
     }
 
     /// None when they cannot be asked for.
     pub async fn sessions(&self) -> Vec<SessionInfo> {
-        let Some(boxes) = &self.inner.boxes else {
+        let Some(boxes) = self.boxes() else {
             return Vec::new();
         };
         in_time(boxes.sessions()).await.unwrap_or_default()
@@ -161,14 +206,16 @@ impl Agent {
 
     /// What the model should know about its box. Nothing where it has none.
     pub async fn guidance(&self, query: &AgentQuery) -> AgentGuidance {
-        let boxes = match &self.inner.boxes {
-            Some(boxes) if self.look().await.trouble.is_none() => boxes,
-            _ => {
-                return AgentGuidance {
-                    text: String::new(),
-                    skills: BTreeMap::new(),
-                };
-            }
+        let nothing = || AgentGuidance {
+            text: String::new(),
+            skills: BTreeMap::new(),
+        };
+        let Ok(agent) = self.ruled().await else {
+            return nothing();
+        };
+        let boxes = match agent.boxes() {
+            Some(boxes) if agent.look_now().await.trouble.is_none() => boxes,
+            _ => return nothing(),
         };
         let visible = match in_time(boxes.skills()).await {
             Ok(all) => skills::visible(all, query),
@@ -177,7 +224,7 @@ impl Agent {
                 Vec::new()
             }
         };
-        guidance(&self.inner.settings, &visible)
+        guidance(agent.settings(), &visible)
     }
 
     /// The box that a conversation gets.
@@ -186,22 +233,44 @@ impl Agent {
     }
 
     pub(crate) fn scope(&self, query: &AgentQuery) -> Result<template::Scope, ToolError> {
-        template::scope(self.inner.settings.forced_template.as_ref(), query)
+        let forced = self.settings.forced_template.as_ref();
+        template::scope_of(forced, query, &self.inner.templates)
             .map_err(|error| ToolError::rule(error.to_string()))
     }
 
-    /// Looks at what there is now. Nothing is remembered: the answer is never older than the question.
+    /// Looks at what there is now. Nothing is remembered here. What is wrong with the backends is only asked
+    /// where something is: that can take a while, and one that nobody wants may hang.
     pub(crate) async fn look(&self) -> Look {
-        let Some(boxes) = &self.inner.boxes else {
+        match self.ruled().await {
+            Ok(agent) => agent.look_now().await,
+            Err(trouble) => Look {
+                trouble: Some(trouble),
+                runtime: None,
+            },
+        }
+    }
+
+    /// The same for one that is as its operator wants it already.
+    pub(crate) async fn look_now(&self) -> Look {
+        let Some(boxes) = self.boxes() else {
             return Look {
                 trouble: Some(state::disabled()),
                 runtime: None,
             };
         };
-        let asked = async { Ok((boxes.status().await?, boxes.backends().await?)) };
+        let settings = &self.settings;
+        let asked = async {
+            let status = boxes.status().await?;
+            let trouble = if state::has_its_backend(settings, &status) {
+                None
+            } else {
+                state::backend_trouble(settings, &status, &boxes.backends().await?)
+            };
+            Ok((status, trouble))
+        };
         match in_time(asked).await {
-            Ok((status, backends)) => Look {
-                trouble: state::backend_trouble(&self.inner.settings, &status, &backends),
+            Ok((status, trouble)) => Look {
+                trouble,
                 runtime: Some(status),
             },
             Err(error) => Look {
@@ -213,7 +282,7 @@ impl Agent {
 
     /// What a runtime's failure means for the caller: the runtime is away, its backend is unusable, or
     /// this one thing did not work.
-    pub(crate) async fn refusal(&self, error: BoxesError) -> ToolError {
+    pub async fn refusal(&self, error: BoxesError) -> ToolError {
         if !error.reached {
             return state::no_answer(&error).into();
         }

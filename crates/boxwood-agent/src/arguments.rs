@@ -151,7 +151,7 @@ fn checked(
             Some(value) => fitting(tool, field, value)?,
             None => match field.needed {
                 Needed::Yes => return Err(ArgumentError::Missing { field: field.name }),
-                // The settings know how long.
+                // The profile knows how long.
                 Needed::No | Needed::Timeout => continue,
                 Needed::Text(text) => text.into(),
                 Needed::Flag(flag) => flag.into(),

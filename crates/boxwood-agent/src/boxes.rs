@@ -1,5 +1,7 @@
 //! Where the boxes are: in this process, or behind a connection. The tools do not know which.
 
+use std::time::Duration;
+
 use boxwood_api::{
     BackendReport, CreateSkillRequest, EditTextRequest, EditedText, ErrorCode, ErrorDetail,
     ExecExit, FileList, GlobMatches, GlobRequest, GrepMatches, GrepRequest, ReadTextRequest,
@@ -56,6 +58,8 @@ pub struct Begun {
     pub backend: String,
     /// What the profile changed about the request, in words.
     pub notices: Vec<String>,
+    /// The runtime ends it then, whatever was asked for.
+    pub timeout: Duration,
     pub command: Box<dyn Command>,
 }
 
@@ -103,7 +107,8 @@ pub trait Boxes: Send + Sync + 'static {
         wish: WriteTextRequest,
     ) -> BoxFuture<'a, Answer<WrittenText>>;
 
-    /// A whole file of any size, with the directories above it.
+    /// What the agent itself keeps in a box: a whole file of any size, with the directories above it. A runtime in
+    /// this process asks no quota for it.
     fn write_stream<'a>(
         &'a self,
         id: &'a SessionId,

@@ -4,17 +4,22 @@
 //! the whole in a file to be put into the box. Never here: more in memory than that, however much a
 //! command writes.
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use tempfile::{SpooledData, SpooledTempFile};
+use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::boxes::Content;
 use crate::truncate::{Truncated, truncate_ends};
 
 /// So much of a stream is kept beyond what is shown.
-pub(crate) const MOST_KEPT_BYTES: u64 = 16 * 1024 * 1024;
+pub(crate) const MOST_KEPT_BYTES: u64 = 8 * 1024 * 1024;
 
 /// So much of all streams of all calls is held here at a time, on its way into boxes.
 const MOST_HELD_BYTES: u64 = 512 * 1024 * 1024;
@@ -50,6 +55,9 @@ impl Drop for Share {
 /// A stream that is no longer than this never touches a disk.
 const IN_MEMORY_BYTES: usize = 64 * 1024;
 
+/// So that a read never takes long.
+const MOST_READ_AT_ONCE: usize = 64 * 1024;
+
 /// How much of the tail may pile up, in bytes for each character wanted, before it is cut again.
 const SLACK: usize = 8;
 
@@ -80,7 +88,7 @@ enum Whole {
 /// A stream that was longer than what is shown.
 pub(crate) enum Kept {
     File {
-        content: Content,
+        source: Source,
         /// To be held until the content is in the box.
         share: Share,
         /// Whether it had more than is kept.
@@ -90,6 +98,49 @@ pub(crate) enum Kept {
     Lost {
         why: String,
     },
+}
+
+/// What can be read as often as it is wanted.
+pub(crate) enum Source {
+    Memory(Bytes),
+    Disk(Arc<File>),
+}
+
+impl Source {
+    /// All of it, from the beginning.
+    pub(crate) fn content(&self) -> Content {
+        match self {
+            Self::Memory(bytes) => Box::new(io::Cursor::new(bytes.clone())),
+            Self::Disk(file) => Box::new(FromDisk {
+                file: Arc::clone(file),
+                at: 0,
+            }),
+        }
+    }
+}
+
+/// Has its own place in a file that others read as well. What it reads is in the page cache as a rule, so no
+/// thread is set aside, and nothing is under way any more when it is dropped.
+struct FromDisk {
+    file: Arc<File>,
+    at: u64,
+}
+
+impl AsyncRead for FromDisk {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let room = buffer.remaining().min(MOST_READ_AT_ONCE);
+        let mut file = self.file.as_ref();
+        let read = file
+            .seek(SeekFrom::Start(self.at))
+            .and_then(|_| file.read(buffer.initialize_unfilled_to(room)))?;
+        buffer.advance(read);
+        self.at += read as u64;
+        Poll::Ready(Ok(()))
+    }
 }
 
 impl Collected {
@@ -172,29 +223,16 @@ fn kept(whole: Whole, total: u64) -> Kept {
         Whole::Kept { file, share } => (file, share),
         Whole::Lost { why } => return Kept::Lost { why },
     };
-    let content: std::io::Result<Content> = match file.into_inner() {
-        SpooledData::InMemory(mut memory) => {
-            memory.set_position(0);
-            Ok(Box::new(memory))
-        }
-        SpooledData::OnDisk(file) => rewound(file),
+    let source = match file.into_inner() {
+        SpooledData::InMemory(memory) => Source::Memory(memory.into_inner().into()),
+        SpooledData::OnDisk(file) => Source::Disk(file.into()),
     };
-    match content {
-        Ok(content) => Kept::File {
-            content,
-            cut: share.bytes < total,
-            bytes: share.bytes,
-            share,
-        },
-        Err(error) => Kept::Lost {
-            why: error.to_string(),
-        },
+    Kept::File {
+        source,
+        cut: share.bytes < total,
+        bytes: share.bytes,
+        share,
     }
-}
-
-fn rewound(mut file: std::fs::File) -> std::io::Result<Content> {
-    std::io::Seek::rewind(&mut file)?;
-    Ok(Box::new(tokio::fs::File::from_std(file)))
 }
 
 fn last(text: &str, count: usize) -> &str {
@@ -264,15 +302,16 @@ mod tests {
 
     async fn content(kept: Option<Kept>) -> (Vec<u8>, bool) {
         let Some(Kept::File {
-            mut content,
-            cut,
-            bytes,
-            ..
+            source, cut, bytes, ..
         }) = kept
         else {
             panic!("nothing was kept");
         };
+        // One that gave up halfway takes nothing from the next.
+        let mut begun = source.content();
+        begun.read_u8().await.expect("readable");
         let mut read = Vec::new();
+        let mut content = source.content();
         content.read_to_end(&mut read).await.expect("readable");
         assert_eq!(read.len() as u64, bytes);
         (read, cut)

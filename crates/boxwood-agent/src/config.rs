@@ -2,16 +2,18 @@
 //!
 //! Comes in: the `box` section in any format, and the environment. Goes out: settings in which every path
 //! is absolute and every value has been judged, or the key that is wrong. Never here: reading files;
-//! symbolic links of the paths are followed, and that is all.
+//! symbolic links of the paths are followed where the files are this machine's, and that is all.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use boxwood_client::Endpoint;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::connector::runtime_endpoint;
 use crate::environment;
-use crate::realpath::realpath;
+use crate::realpath::Files;
 use crate::schemas::DEFAULT_TIMEOUT_SEC;
 use crate::template::{Template, TemplateError};
 
@@ -24,6 +26,8 @@ pub const BUILT_IN_PROFILES: [&str; 4] = [
 ];
 
 const OUTPUT_LIMIT_CHARS: usize = 4_000;
+
+const TOOL_TIMEOUT_SEC: u64 = 30;
 
 /// An image may have to come from far away first.
 const START_TIMEOUT_SEC: u64 = 60;
@@ -63,8 +67,10 @@ pub struct AgentSettings {
     pub forced_template: Option<Template>,
     /// Instead of our own guidance.
     pub guidance: Option<String>,
-    /// How long a command may run that does not say.
+    /// How long a tool may take in the box, other than `exec`.
     pub tool_timeout_sec: u64,
+    /// How long a command may run that does not say, where that is known: it is the profile's to decide.
+    pub exec_timeout_sec: Option<u64>,
     /// How long a box may take to start. Every call has its own time and this.
     pub start_timeout_sec: u64,
 }
@@ -85,7 +91,8 @@ impl Default for AgentSettings {
             output_limit_chars: OUTPUT_LIMIT_CHARS,
             forced_template: None,
             guidance: None,
-            tool_timeout_sec: DEFAULT_TIMEOUT_SEC,
+            tool_timeout_sec: TOOL_TIMEOUT_SEC,
+            exec_timeout_sec: Some(DEFAULT_TIMEOUT_SEC),
             start_timeout_sec: START_TIMEOUT_SEC,
         }
     }
@@ -161,25 +168,42 @@ impl BoxSection {
         self.settings_with_profiles(base, BUILT_IN_PROFILES)
     }
 
-    /// Judges the section for a runtime with these profiles.
+    /// Judges the section for a runtime with these profiles. A runtime at `runtime.endpoint` has its own.
     pub fn settings_with_profiles<'a>(
         &self,
         base: &Path,
         profiles: impl IntoIterator<Item = &'a str>,
     ) -> Result<AgentSettings, ConfigError> {
+        let available = profiles.into_iter().map(str::to_owned).collect();
+        self.judged(base, Some(available))
+    }
+
+    /// Judges the section for a runtime whose profiles nobody here knows. It refuses a name that it has not.
+    pub fn settings_elsewhere(&self, base: &Path) -> Result<AgentSettings, ConfigError> {
+        self.judged(base, None)
+    }
+
+    fn judged(
+        &self,
+        base: &Path,
+        profiles: Option<Vec<String>>,
+    ) -> Result<AgentSettings, ConfigError> {
         known_keys("box", &self.tree, &defaults())?;
         let base = std::path::absolute(base).map_err(|error| ConfigError::NoBase {
             why: error.to_string(),
         })?;
+        let endpoint = self.text("runtime.endpoint")?;
+        let profiles = profiles.filter(|_| endpoint.is_none());
+        let files = files_of(endpoint.as_deref());
         let host_root = self
             .text("local.host_root")?
-            .map(|path| realpath(&base, Path::new(&path)));
-        let default_workspace = self.default_workspace(host_root.as_deref())?;
-        let skills_root = self.skills_root(host_root.as_deref())?;
+            .map(|path| files.path(&base, Path::new(&path)));
+        let default_workspace = self.default_workspace(files, host_root.as_deref())?;
+        let skills_root = self.skills_root(files, host_root.as_deref())?;
         let mut allowed_mount_roots: Vec<PathBuf> = self
             .list("local.allowed_mount_roots")?
             .iter()
-            .map(|root| realpath(&base, Path::new(root)))
+            .map(|root| files.path(&base, Path::new(root)))
             .collect();
         if allowed_mount_roots.is_empty() {
             allowed_mount_roots.extend(host_root.clone());
@@ -191,7 +215,8 @@ impl BoxSection {
         Ok(AgentSettings {
             enabled: self.enabled()?,
             backend: self.text("backend")?.unwrap_or_else(|| "local".to_owned()),
-            endpoint: self.text("runtime.endpoint")?,
+            endpoint,
+            exec_timeout_sec: profiles.as_ref().map(|_| DEFAULT_TIMEOUT_SEC),
             profile: self.profile(profiles)?,
             image: self.text("local.image")?,
             host_root,
@@ -206,7 +231,7 @@ impl BoxSection {
                 .transpose()
                 .map_err(ConfigError::Template)?,
             guidance: self.guidance()?,
-            tool_timeout_sec: DEFAULT_TIMEOUT_SEC,
+            tool_timeout_sec: TOOL_TIMEOUT_SEC,
             start_timeout_sec: START_TIMEOUT_SEC,
         })
     }
@@ -223,35 +248,41 @@ impl BoxSection {
         }
     }
 
-    fn profile<'a>(
-        &self,
-        profiles: impl IntoIterator<Item = &'a str>,
-    ) -> Result<String, ConfigError> {
+    fn profile(&self, known: Option<Vec<String>>) -> Result<String, ConfigError> {
         let name = self.text("local.profile")?;
         let name = name.unwrap_or_else(|| "default".to_owned());
-        let mut available: Vec<String> = profiles.into_iter().map(str::to_owned).collect();
-        if available.contains(&name) {
-            return Ok(name);
+        match known {
+            Some(mut available) if !available.contains(&name) => {
+                available.sort();
+                Err(ConfigError::UnknownProfile { name, available })
+            }
+            Some(_) | None => Ok(name),
         }
-        available.sort();
-        Err(ConfigError::UnknownProfile { name, available })
     }
 
-    fn default_workspace(&self, host_root: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
+    fn default_workspace(
+        &self,
+        files: Files,
+        host_root: Option<&Path>,
+    ) -> Result<Option<PathBuf>, ConfigError> {
         let key = "box.local.default_workspace";
         match self.text("local.default_workspace")? {
-            None => Ok(host_root.map(|root| realpath(root, Path::new("default")))),
-            Some(path) => below(host_root, key, &path).map(Some),
+            None => Ok(host_root.map(|root| files.path(root, Path::new("default")))),
+            Some(path) => below(files, host_root, key, &path).map(Some),
         }
     }
 
-    fn skills_root(&self, host_root: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
+    fn skills_root(
+        &self,
+        files: Files,
+        host_root: Option<&Path>,
+    ) -> Result<Option<PathBuf>, ConfigError> {
         let path = self.text("local.skills_root")?;
         let path = path.unwrap_or_else(|| "skills".to_owned());
         if host_root.is_none() && path == "skills" {
             return Ok(None);
         }
-        below(host_root, "box.local.skills_root", &path).map(Some)
+        below(files, host_root, "box.local.skills_root", &path).map(Some)
     }
 
     fn workspace_quota_mb(&self) -> Result<Option<u64>, ConfigError> {
@@ -394,11 +425,25 @@ fn known_keys(
     Ok(())
 }
 
-fn below(host_root: Option<&Path>, key: &'static str, path: &str) -> Result<PathBuf, ConfigError> {
+/// A socket is this machine's. Whoever listens elsewhere may have other files, and then paths mean those.
+fn files_of(endpoint: Option<&str>) -> Files {
+    match endpoint.map(runtime_endpoint) {
+        Some(Ok(Endpoint::Tcp { .. })) => Files::Elsewhere,
+        // One that cannot be read is refused where it is used.
+        Some(Ok(Endpoint::Unix { .. }) | Err(_)) | None => Files::Here,
+    }
+}
+
+fn below(
+    files: Files,
+    host_root: Option<&Path>,
+    key: &'static str,
+    path: &str,
+) -> Result<PathBuf, ConfigError> {
     let path = Path::new(path);
     match host_root {
-        _ if path.is_absolute() => Ok(realpath(Path::new("/"), path)),
-        Some(root) => Ok(realpath(root, path)),
+        _ if path.is_absolute() => Ok(files.path(Path::new("/"), path)),
+        Some(root) => Ok(files.path(root, path)),
         None => Err(ConfigError::NoHostRoot { key }),
     }
 }

@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use boxwood_api::{ErrorCode, FileKind, SessionId};
+use boxwood_api::{ErrorCode, FileKind, KEPT_OUTPUT, SessionId};
 
 use crate::boxes::{Answer, Boxes};
 use crate::collected::{Kept, MOST_KEPT_BYTES};
-use crate::paths::KEPT_OUTPUT;
 use crate::progress::Stream;
 
 /// So many commands' outputs are kept in one box.
 const MOST_COMMANDS: usize = 16;
 
-/// They share the box's memory or disk with its programs.
-const MOST_BYTES: u64 = 64 * 1024 * 1024;
+/// They share the box's `/tmp` with its programs, which are told of a full disk where nothing is left of it. It
+/// may have no more than 48 MiB, in the smallest of the built-in profiles.
+const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Keeping must not hold up the result.
 pub(crate) const LONGEST: Duration = Duration::from_secs(15);
@@ -82,20 +82,32 @@ pub(crate) async fn keep(
         }
     };
     for (stream, kept) in streams {
-        let (content, cut, _share) = match kept {
+        let (source, cut, bytes, _share) = match kept {
             Kept::File {
-                content,
+                source,
                 cut,
+                bytes,
                 share,
-                ..
-            } => (content, cut, share),
+            } => (source, cut, bytes, share),
             Kept::Lost { why } => {
                 places.notices.push(not_kept(&why));
                 continue;
             }
         };
         let path = format!("{KEPT_OUTPUT}/{number}.{}", word(stream));
-        let writing = boxes.write_stream(session, &path, content);
+        let writing = async {
+            let write = || boxes.write_stream(session, &path, source.content());
+            match write().await {
+                // A busy runtime says the same; an old output is not much to lose.
+                Err(full) if full.code == ErrorCode::Capacity => {
+                    match clear(boxes, session, number, bytes).await {
+                        Ok(freed) if freed > 0 => write().await,
+                        Ok(_) | Err(_) => Err(full),
+                    }
+                }
+                done => done,
+            }
+        };
         match tokio::time::timeout_at(deadline, writing).await {
             Ok(Ok(())) => {
                 places.notices.push(found_at(&path, cut));
@@ -115,34 +127,63 @@ pub(crate) async fn keep(
 
 /// Removes the oldest outputs until another fits. Tells the highest number there.
 async fn room(boxes: &dyn Boxes, session: &SessionId, coming: u64) -> Answer<u64> {
+    let mut outputs = outputs(boxes, session).await?;
+    let highest = outputs.keys().next_back().copied().unwrap_or(0);
+    let mut bytes: u64 = outputs.values().flatten().map(|(_, size)| size).sum();
+    while outputs.len() >= MOST_COMMANDS || bytes.saturating_add(coming) > MOST_BYTES {
+        let Some((_, files)) = outputs.pop_first() else {
+            break;
+        };
+        bytes = bytes.saturating_sub(remove(boxes, session, files).await?);
+    }
+    Ok(highest)
+}
+
+/// Removes the oldest outputs of other commands than this one, until so many bytes more are free: the box has
+/// less room than we usually take. Tells how many they were.
+async fn clear(boxes: &dyn Boxes, session: &SessionId, this: u64, wanted: u64) -> Answer<u64> {
+    let mut outputs = outputs(boxes, session).await?;
+    outputs.remove(&this);
+    let mut freed = 0;
+    while freed < wanted
+        && let Some((_, files)) = outputs.pop_first()
+    {
+        freed += remove(boxes, session, files).await?;
+    }
+    Ok(freed)
+}
+
+/// The files of each command, with their sizes.
+type Outputs = BTreeMap<u64, Vec<(String, u64)>>;
+
+async fn outputs(boxes: &dyn Boxes, session: &SessionId) -> Answer<Outputs> {
     let listed = match boxes.list(session, KEPT_OUTPUT).await {
         Ok(listed) => listed.entries,
-        Err(error) if error.code == ErrorCode::NotFound => return Ok(0),
+        Err(error) if error.code == ErrorCode::NotFound => Vec::new(),
         Err(error) => return Err(error),
     };
-    let mut by_number: BTreeMap<u64, Vec<(String, u64)>> = BTreeMap::new();
+    let mut outputs = Outputs::new();
     for entry in listed {
         if entry.kind == FileKind::File
             && let Some(number) = number_of(&entry.name)
         {
-            by_number
+            outputs
                 .entry(number)
                 .or_default()
                 .push((entry.path, entry.size));
         }
     }
-    let highest = by_number.keys().next_back().copied().unwrap_or(0);
-    let mut bytes: u64 = by_number.values().flatten().map(|(_, size)| size).sum();
-    while by_number.len() >= MOST_COMMANDS || bytes.saturating_add(coming) > MOST_BYTES {
-        let Some((_, files)) = by_number.pop_first() else {
-            break;
-        };
-        for (path, size) in files {
-            boxes.remove(session, &path).await?;
-            bytes = bytes.saturating_sub(size);
-        }
+    Ok(outputs)
+}
+
+/// Tells how many bytes they had.
+async fn remove(boxes: &dyn Boxes, session: &SessionId, files: Vec<(String, u64)>) -> Answer<u64> {
+    let mut freed = 0;
+    for (path, size) in files {
+        boxes.remove(session, &path).await?;
+        freed += size;
     }
-    Ok(highest)
+    Ok(freed)
 }
 
 fn number_of(name: &str) -> Option<u64> {

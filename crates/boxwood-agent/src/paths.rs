@@ -6,14 +6,13 @@
 
 use std::collections::BTreeSet;
 
+use boxwood_api::KEPT_OUTPUT;
+
 /// Where the agent's files are, inside every box.
 pub const WORKSPACE: &str = "/workspace";
 
 /// Where skills are mounted, below the workspace.
 pub const SKILLS: &str = "/workspace/.skills";
-
-/// Where the whole of a cut output is kept, inside the box.
-pub const KEPT_OUTPUT: &str = "/tmp/.boxwood/output";
 
 /// The kernel's limits.
 const LONGEST_PATH: usize = 4_095;
@@ -134,8 +133,8 @@ pub fn check_skill(
 
 /// The skills whose packages a command names by their mount.
 pub fn mentioned_skills(command: &str) -> BTreeSet<String> {
-    let named =
-        |character: &char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-');
+    // What a skill's name may be made of.
+    let named = |character: &char| character.is_alphanumeric() || matches!(character, '_' | '-');
     command
         .split("/workspace/.skills/")
         .skip(1)

@@ -9,6 +9,38 @@ use std::path::{Component, Path, PathBuf};
 /// As the kernel: more links than this are a loop.
 const MOST_LINKS: usize = 40;
 
+/// Whose files a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Files {
+    /// This machine's: its links are followed.
+    Here,
+    /// Another machine's, whose links nobody here knows.
+    Elsewhere,
+}
+
+impl Files {
+    /// An absolute path for `path`, relative ones taken from `base`.
+    pub(crate) fn path(self, base: &Path, path: &Path) -> PathBuf {
+        match self {
+            Self::Here => realpath(base, path),
+            Self::Elsewhere => plain(base, path),
+        }
+    }
+}
+
+/// As it is written, each step back taken.
+fn plain(base: &Path, path: &Path) -> PathBuf {
+    let mut done = PathBuf::from("/");
+    for name in names(&base.join(path)) {
+        if name == ".." {
+            done.pop();
+        } else {
+            done.push(name);
+        }
+    }
+    done
+}
+
 /// An absolute path for `path`, relative ones taken from `base`.
 pub(crate) fn realpath(base: &Path, path: &Path) -> PathBuf {
     let whole = base.join(path);

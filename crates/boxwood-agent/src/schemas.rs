@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::paths::WORKSPACE;
 use crate::results;
 
-/// How long a command may run where nobody says otherwise.
+/// How long a command may run that does not say, in the built-in profiles.
 pub const DEFAULT_TIMEOUT_SEC: u64 = 30;
 
 pub(crate) const MOST_PATH_BYTES: usize = 4_095;
@@ -61,7 +61,7 @@ pub(crate) enum Needed {
     No,
     /// What it is when left out.
     Text(&'static str),
-    /// What the settings say.
+    /// What the box's profile says.
     Timeout,
     Flag(bool),
     Nothing,
@@ -116,7 +116,8 @@ that takes longer than timeout_sec is killed. The box may have no network.",
                 "timeout_sec",
                 Kind::Count,
                 Needed::Timeout,
-                "Seconds after which the command is killed. The operator's maximum applies.",
+                "Seconds after which the command is killed. Left out, the box's profile says how many. The operator's \
+maximum applies.",
             ),
             field(
                 "env",
@@ -305,7 +306,11 @@ with include (a glob) or file_type. What .gitignore names is left out, and so ar
             Needed::Yes,
             "The skill's name, as the list of available skills has it.",
         )],
-        annotations: LOOKS,
+        // The conversation may change the skill from then on.
+        annotations: ToolAnnotations {
+            read_only: false,
+            ..LOOKS
+        },
         output: results::activate,
     },
     Tool {
@@ -357,11 +362,11 @@ where every conversation that may see it can activate it. What is given here win
 
 /// All tools, in the order in which they are best shown.
 pub fn tools() -> Vec<ToolInfo> {
-    tools_for(DEFAULT_TIMEOUT_SEC)
+    tools_for(Some(DEFAULT_TIMEOUT_SEC))
 }
 
-/// All tools, where a command may run so long by default.
-pub fn tools_for(timeout_sec: u64) -> Vec<ToolInfo> {
+/// All tools, where a command may run so long by default, if that is known.
+pub fn tools_for(timeout_sec: Option<u64>) -> Vec<ToolInfo> {
     TOOLS
         .iter()
         .map(|tool| ToolInfo {
@@ -387,7 +392,7 @@ pub fn openai(tool: &ToolInfo) -> Value {
     })
 }
 
-fn input_schema(tool: &Tool, timeout_sec: u64) -> Value {
+fn input_schema(tool: &Tool, timeout_sec: Option<u64>) -> Value {
     let mut properties = Map::new();
     let mut required = Vec::new();
     for field in tool.fields {
@@ -404,7 +409,7 @@ fn input_schema(tool: &Tool, timeout_sec: u64) -> Value {
     })
 }
 
-fn field_schema(field: &Field, timeout_sec: u64) -> Value {
+fn field_schema(field: &Field, timeout_sec: Option<u64>) -> Value {
     let mut schema = match field.kind {
         // Characters here, bytes when checked: the schema has no word for bytes.
         Kind::Text { least: 0, most } => json!({"type": "string", "maxLength": most}),
@@ -423,7 +428,11 @@ fn field_schema(field: &Field, timeout_sec: u64) -> Value {
     match field.needed {
         Needed::Yes | Needed::No => {}
         Needed::Text(value) => schema["default"] = json!(value),
-        Needed::Timeout => schema["default"] = json!(timeout_sec),
+        Needed::Timeout => {
+            if let Some(timeout_sec) = timeout_sec {
+                schema["default"] = json!(timeout_sec);
+            }
+        }
         Needed::Flag(value) => schema["default"] = json!(value),
         Needed::Nothing => schema["default"] = json!({}),
     }

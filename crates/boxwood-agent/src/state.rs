@@ -52,6 +52,13 @@ pub(crate) fn no_answer(error: &BoxesError) -> Unavailable {
     trouble
 }
 
+/// Whether the runtime says by itself that the agent's boxes have a backend that works.
+pub(crate) fn has_its_backend(settings: &AgentSettings, status: &Status) -> bool {
+    let backend = &status.backend;
+    let is_wanted = |wanted| backend.name.as_deref() == Some(wanted);
+    backend.available && wanted_backend(settings).is_none_or(is_wanted)
+}
+
 /// What is wrong with the backend that the agent's boxes would get, if anything is.
 pub(crate) fn backend_trouble(
     settings: &AgentSettings,

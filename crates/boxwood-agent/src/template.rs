@@ -11,6 +11,8 @@ use boxwood_api::{AgentQuery, IdError, SessionId};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::templates::Templates;
+
 /// The template where nobody says otherwise: one box for each conversation.
 pub const DEFAULT_TEMPLATE: &str = "{launcher_type}_{launcher_id}";
 
@@ -21,7 +23,7 @@ pub const NARROW_TEMPLATE: &str = "{launcher_type}_{launcher_id}_{sender_id}_{co
 /// What an unknown name becomes.
 const UNKNOWN: &str = "unknown";
 
-const LONGEST_TEMPLATE: usize = 4_096;
+pub(crate) const LONGEST_TEMPLATE: usize = 4_096;
 
 /// The longest id, in bytes, and what of it is left when a mark is put behind it.
 const LONGEST_ID: usize = 256;
@@ -161,24 +163,37 @@ impl Template {
 
 /// The template in force: the forced one, or the pipeline's, or the usual one.
 pub fn scope(forced: Option<&Template>, query: &AgentQuery) -> Result<Scope, TemplateError> {
+    scope_of(forced, query, &Templates::default())
+}
+
+pub(crate) fn scope_of(
+    forced: Option<&Template>,
+    query: &AgentQuery,
+    templates: &Templates,
+) -> Result<Scope, TemplateError> {
     if let Some(template) = forced {
         return Ok(Scope {
             session_id: template.render_as(query, Trust::Forced)?,
             problem: None,
         });
     }
-    let chosen = query.pipeline.box_session_id_template.as_deref();
-    let (template, problem) = match chosen.map_or("", str::trim) {
-        "" => (Template::parse(DEFAULT_TEMPLATE)?, None),
-        text => match Template::parse(text) {
+    let (template, problem) = match chosen(query) {
+        "" => (templates.parse(DEFAULT_TEMPLATE)?, None),
+        text => match templates.parse(text) {
             Ok(template) => (template, None),
-            Err(problem) => (Template::parse(NARROW_TEMPLATE)?, Some(problem)),
+            Err(problem) => (templates.parse(NARROW_TEMPLATE)?, Some(problem)),
         },
     };
     Ok(Scope {
         session_id: template.render(query)?,
         problem,
     })
+}
+
+/// What the pipeline says, empty where it says nothing.
+pub(crate) fn chosen(query: &AgentQuery) -> &str {
+    let template = query.pipeline.box_session_id_template.as_deref();
+    template.map_or("", str::trim)
 }
 
 /// The name behind an opening brace.
@@ -288,7 +303,7 @@ fn legal(text: &str) -> Result<SessionId, IdError> {
     SessionId::new(&format!("{kept}-{mark}"))
 }
 
-fn mark(text: &str) -> String {
+pub(crate) fn mark(text: &str) -> String {
     let mut digits = String::with_capacity(MARK_DIGITS);
     for byte in &Sha256::digest(text.as_bytes())[..MARK_DIGITS / 2] {
         // Writing to a text cannot fail.

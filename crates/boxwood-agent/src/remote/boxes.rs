@@ -4,10 +4,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use boxwood_api::{
-    BackendReport, CreateSkillRequest, EditTextRequest, EditedText, ErrorCode, FileList,
-    GlobMatches, GlobRequest, GrepMatches, GrepRequest, ReadTextRequest, RegisterSkillRequest,
-    SessionId, SessionInfo, SkillDetail, SkillInfo, SpecRequest, Status, TextSlice,
-    WriteTextRequest, WrittenText,
+    AgentStatus, BackendReport, CreateSkillRequest, EditTextRequest, EditedText, ErrorCode,
+    FileList, GlobMatches, GlobRequest, GrepMatches, GrepRequest, ReadTextRequest,
+    RegisterSkillRequest, SessionId, SessionInfo, SkillDetail, SkillInfo, SpecRequest, Status,
+    TextSlice, WriteTextRequest, WrittenText,
 };
 use boxwood_client::{ClientError, LiveRequest};
 use bytes::Bytes;
@@ -23,6 +23,17 @@ const MAX_SKILL_FILE_BYTES: usize = 16 << 20;
 
 /// What files are made as that were written through a tool.
 const FILE_MODE: u32 = 0o644;
+
+impl Remote {
+    /// What the daemon says of its own agent.
+    pub(crate) async fn agent_status(&self) -> Answer<AgentStatus> {
+        let within = self.deadlines.question;
+        self.ask(within, Repeat::Always, |client| async move {
+            client.agent_status().await
+        })
+        .await
+    }
+}
 
 impl Boxes for Remote {
     fn shares_filesystem(&self) -> bool {
@@ -269,8 +280,7 @@ impl Boxes for Remote {
 impl Remote {
     async fn begin(&self, spec: SpecRequest) -> Answer<Begun> {
         let id = session_of(&spec)?;
-        let own = spec.timeout_sec.map(Duration::from_secs);
-        let within = own.unwrap_or(self.deadlines.command) + self.deadlines.slack;
+        let asked = spec.timeout_sec;
         let request = LiveRequest {
             spec,
             resumable: true,
@@ -291,6 +301,10 @@ impl Remote {
         });
         let (live, generation) = started.await?;
         let notices = live.notices.clone();
+        // A daemon of another version may not tell.
+        let timeout = live.timeout_sec.or(asked);
+        let timeout = timeout.map_or(self.deadlines.command, Duration::from_secs);
+        let within = timeout.saturating_add(self.deadlines.slack);
         let command = Followed::new(&self.reach, live, generation, within);
         let detail = self.ask(self.deadlines.question, Repeat::Always, |client| {
             let id = &id;
@@ -305,6 +319,7 @@ impl Remote {
             session_id: id,
             backend,
             notices,
+            timeout,
             command: Box::new(command),
         })
     }

@@ -142,8 +142,8 @@ impl Command for Followed {
     }
 }
 
-/// Nobody wants it any more, so it ends. The call is under way until the runtime was told; where there
-/// is no connection, it is told later.
+/// Nobody wants it any more, so it ends. The call is under way until the runtime was told. That a
+/// connection is lost may be known to nobody yet, so it is told once more, as a request that is answered.
 impl Drop for Followed {
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
@@ -153,14 +153,11 @@ impl Drop for Followed {
             return;
         };
         let (reach, call) = (self.reach.clone(), self.call.take());
-        let lost = self.left || reach.is_lost(self.generation);
         let (id, exec_id) = (self.session_id.clone(), self.exec_id);
         runtime.spawn(async move {
             let _ = timeout(FAREWELL, sender.stop()).await;
             drop(call);
-            if lost {
-                let _ = timeout(LAST_WISH, end_it(&reach, &id, exec_id)).await;
-            }
+            let _ = timeout(LAST_WISH, end_it(&reach, &id, exec_id)).await;
         });
     }
 }

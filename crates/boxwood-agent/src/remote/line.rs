@@ -104,18 +104,6 @@ impl Reach {
         }
     }
 
-    /// Whether the connection of that number is known to be lost.
-    pub(super) fn is_lost(&self, generation: u64) -> bool {
-        match self {
-            Self::Always(_) => false,
-            Self::Kept(connector) => {
-                let board = connector.board();
-                let link = board.borrow();
-                !link.is_up() || link.generation != generation
-            }
-        }
-    }
-
     /// Whether another connection may follow one that broke.
     pub(super) fn is_kept(&self) -> bool {
         matches!(self, Self::Kept(_))

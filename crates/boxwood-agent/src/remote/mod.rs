@@ -27,7 +27,7 @@ pub struct Deadlines {
     pub files: Duration,
     /// For a box to be made; its image may have to be fetched.
     pub start: Duration,
-    /// For a command without a timeout of its own.
+    /// For a command of which nobody says how long it may run.
     pub command: Duration,
     /// For the news of a command's end to arrive after its own timeout.
     pub slack: Duration,

@@ -12,7 +12,6 @@ use super::{Done, exec_rules, object, skill_environment};
 use crate::arguments::ExecArgs;
 use crate::boxes::{Begun, BoxesError, Command, Running};
 use crate::collected::{Collected, Holding};
-use crate::config::AgentSettings;
 use crate::error::ToolError;
 use crate::kept_output;
 use crate::progress::{Progress, Stream};
@@ -20,26 +19,19 @@ use crate::progress::{Progress, Stream};
 /// The runtime ends a command at its timeout; so much later nobody believes in that any more.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What a call may take after its command's timeout.
-pub(super) const AFTERWARDS: Duration = GRACE.saturating_add(kept_output::LONGEST);
-
-pub(super) fn timeout_sec(settings: &AgentSettings, args: &ExecArgs) -> u64 {
-    args.timeout_sec.unwrap_or(settings.tool_timeout_sec)
-}
-
 pub(super) async fn run(scene: &Scene<'_>, args: ExecArgs) -> Result<Done, ToolError> {
     let settings = scene.agent.settings();
-    let timeout = timeout_sec(settings, &args);
     let Begun {
         session_id,
         backend,
         notices,
+        timeout,
         mut command,
-    } = scene.before_start(begin(scene, args, timeout)).await?;
+    } = scene.before_start(begin(scene, args)).await?;
     scene.progress.step("the command runs");
     let mut followed = Followed::new(settings.output_limit_chars, &scene.agent.inner.holding);
     let began = Instant::now();
-    let longest = Duration::from_secs(timeout).saturating_add(GRACE);
+    let longest = timeout.saturating_add(GRACE);
     let following = follow(command.as_mut(), &mut followed, scene.progress);
     let end = match tokio::time::timeout(longest, following).await {
         Ok(Ok(exit)) => End::Exited(exit),
@@ -50,7 +42,11 @@ pub(super) async fn run(scene: &Scene<'_>, args: ExecArgs) -> Result<Done, ToolE
     drop(command);
     let taken = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let (outcome, failure) = match end {
-        End::Exited(exit) => (Outcome::exited(&exit), None),
+        End::Exited(exit) => {
+            let outcome = Outcome::exited(exit);
+            let failure = outcome.over_quota().map(ToolError::rule);
+            (outcome, failure)
+        }
         End::Late => (Outcome::late(taken), None),
         End::Lost(error) => {
             let error = scene.agent.refusal(error).await;
@@ -67,7 +63,7 @@ pub(super) async fn run(scene: &Scene<'_>, args: ExecArgs) -> Result<Done, ToolE
     ]);
     let mut told = scene.notices();
     told.extend(notices);
-    told.extend(outcome.notice());
+    told.extend(outcome.notices());
     describe(&mut result, outcome);
     told.extend(show(&mut result, scene, &session_id, followed).await);
     if !told.is_empty() {
@@ -80,7 +76,7 @@ pub(super) async fn run(scene: &Scene<'_>, args: ExecArgs) -> Result<Done, ToolE
 }
 
 /// Starts the command, once every rule allows it.
-async fn begin(scene: &Scene<'_>, args: ExecArgs, timeout: u64) -> Result<Begun, ToolError> {
+async fn begin(scene: &Scene<'_>, args: ExecArgs) -> Result<Begun, ToolError> {
     let workdir = exec_rules::workdir(scene, &args.workdir)?;
     let skill = exec_rules::target(scene, workdir.skill, &args.command)?;
     if args.command.trim().is_empty() {
@@ -101,7 +97,8 @@ async fn begin(scene: &Scene<'_>, args: ExecArgs, timeout: u64) -> Result<Begun,
     let spec = SpecRequest {
         cmd: command,
         workdir: Some(workdir.path),
-        timeout_sec: Some(timeout),
+        // Left out it is the profile's.
+        timeout_sec: args.timeout_sec,
         env: args.env,
         ..scene.spec()
     };

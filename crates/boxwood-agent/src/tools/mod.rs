@@ -54,16 +54,16 @@ pub(crate) async fn call(
     let args = arguments::check(name, &call.arguments)?;
     let scope = agent.scope(&call.query)?;
     let longest = longest(agent, &args);
-    let run = async {
+    let run = Box::pin(async {
         // These may have nothing to ask of a box, and refuse all the same where there is none.
         if matches!(args, Args::Activate(_) | Args::Write(_) | Args::Edit(_))
-            && let Some(trouble) = agent.look().await.trouble
+            && let Some(trouble) = agent.look_now().await.trouble
         {
             return Err(trouble.into());
         }
         let scene = Scene::set(agent, boxes.as_ref(), &call.query, scope, progress).await?;
         run(&scene, args).await
-    };
+    });
     tokio::time::timeout(longest, run)
         .await
         .unwrap_or_else(|_| Err(ToolError::late(longest)))
@@ -86,16 +86,15 @@ async fn run(scene: &Scene<'_>, args: Args) -> Result<Done, ToolError> {
     })
 }
 
-/// The tool's own time, the start of a box before it, and a moment for what comes after a command.
+/// The tool's own time, and the start of a box before it.
 fn longest(agent: &Agent, args: &Args) -> Duration {
     let settings = agent.settings();
-    let own = match args {
-        Args::Exec(args) => {
-            Duration::from_secs(exec::timeout_sec(settings, args)).saturating_add(exec::AFTERWARDS)
-        }
-        _ => Duration::from_secs(settings.tool_timeout_sec),
-    };
-    own.saturating_add(Duration::from_secs(settings.start_timeout_sec))
+    if let Args::Exec(_) = args {
+        // How long a command may run is known when it has begun. All that it does has its own end.
+        return LONGEST_CALL;
+    }
+    Duration::from_secs(settings.tool_timeout_sec)
+        .saturating_add(Duration::from_secs(settings.start_timeout_sec))
         .min(LONGEST_CALL)
 }
 

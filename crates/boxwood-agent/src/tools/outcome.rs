@@ -4,25 +4,30 @@ use boxwood_api::{ExecExit, ExecStatus, Reason};
 
 use crate::error::ToolError;
 
+/// So begins what a runtime says of a workspace that holds too much. Platforms know these words.
+const OVER_QUOTA: &str = "workspace quota exceeded";
+
 pub(super) struct Outcome {
     pub(super) status: &'static str,
     pub(super) exit_code: Option<i32>,
     reason: Option<Reason>,
     pub(super) duration_ms: u64,
     pub(super) error: Option<String>,
+    notices: Vec<String>,
 }
 
 impl Outcome {
-    pub(super) fn exited(exit: &ExecExit) -> Self {
+    pub(super) fn exited(exit: ExecExit) -> Self {
         Self {
             status: match exit.status {
                 ExecStatus::Completed => "completed",
                 ExecStatus::TimedOut => "timed_out",
             },
             exit_code: exit.exit_code,
-            reason: exit.reason.clone(),
+            reason: exit.reason,
             duration_ms: exit.duration_ms,
             error: None,
+            notices: exit.notices,
         }
     }
 
@@ -33,6 +38,7 @@ impl Outcome {
             reason: Some(Reason::Timeout),
             duration_ms,
             error: None,
+            notices: Vec::new(),
         }
     }
 
@@ -43,6 +49,7 @@ impl Outcome {
             reason: None,
             duration_ms,
             error: Some(error.message.clone()),
+            notices: Vec::new(),
         }
     }
 
@@ -55,8 +62,21 @@ impl Outcome {
         self.reason.as_ref().map(reason_word)
     }
 
+    /// What to remember of a command that wrote too much, or left the workspace with too much in it.
+    pub(super) fn over_quota(&self) -> Option<String> {
+        let told = self.notices.iter().find(|it| it.starts_with(OVER_QUOTA));
+        let stopped = (self.reason == Some(Reason::DiskQuota))
+            .then(|| "a command was stopped: the box's disk quota is used up".to_owned());
+        told.cloned().or(stopped)
+    }
+
     /// What one word does not say.
-    pub(super) fn notice(&self) -> Option<String> {
+    pub(super) fn notices(&self) -> Vec<String> {
+        let own = self.reason_notice();
+        self.notices.iter().cloned().chain(own).collect()
+    }
+
+    fn reason_notice(&self) -> Option<String> {
         Some(match self.reason.as_ref()? {
             Reason::Seccomp { syscall } => {
                 format!("the system call `{syscall}` is not allowed in a box")

@@ -14,7 +14,7 @@ use crate::paths::{self, PathError, Place, SkillAccess};
 use crate::progress::Progress;
 use crate::skills::Skills;
 use crate::spec;
-use crate::template::Scope;
+use crate::template::{self, Scope};
 
 pub(super) struct Scene<'a> {
     pub(super) agent: &'a Agent,
@@ -42,11 +42,14 @@ impl<'a> Scene<'a> {
         let session = scope.session_id;
         let mut notices = Vec::new();
         if let Some(problem) = scope.problem {
-            tracing::warn!(%session, %problem, "a pipeline's session-id template was not used");
             let problem = ToolError::rule(format!(
                 "the pipeline's session-id template was not used: {problem}"
             ));
-            agent.record(query, &problem);
+            // Somebody has to change the pipeline; one entry for each call would drive out all others.
+            if agent.inner.templates.is_news(template::chosen(query)) {
+                tracing::warn!(%session, %problem, "a pipeline's template cannot be read");
+                agent.record(query, &problem);
+            }
             notices.push(problem.message);
         }
         let listed = tokio::time::timeout_at(start_by, boxes.skills()).await;

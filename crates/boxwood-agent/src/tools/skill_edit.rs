@@ -24,6 +24,8 @@ pub(super) async fn run(
     path: &str,
     args: &EditArgs,
 ) -> Result<Map<String, Value>, ToolError> {
+    // What is read has to be what is replaced: a model asks for several edits at once.
+    let _alone = scene.agent.inner.skill_edits.lock().await;
     let read = scene.boxes.read_skill_file(skill, tail).await;
     let before = match scene.done(read).await? {
         Ok(before) => before,

@@ -140,6 +140,34 @@ fn the_workspace_and_the_allowed_root_come_from_the_host_root() {
 }
 
 #[test]
+fn links_here_mean_nothing_to_a_runtime_elsewhere() {
+    let home = tempfile::tempdir().unwrap();
+    symlink("/somewhere", home.path().join("link")).unwrap();
+    let written = home.path().join("link/data");
+    let found = |endpoint: &str| {
+        let parts = json!({
+            "local": {"host_root": written, "allowed_mount_roots": [written]},
+            "runtime": {"endpoint": endpoint},
+        });
+        let found = section(parts).settings(Path::new("/base")).unwrap();
+        let root = found.allowed_mount_roots[0].clone();
+        [
+            found.host_root.unwrap(),
+            found.default_workspace.unwrap(),
+            root,
+        ]
+    };
+    let there = found("http://10.0.0.7:5410");
+    assert_eq!(
+        there,
+        [written.clone(), written.join("default"), written.clone()]
+    );
+    for here in ["", "unix:///run/boxwood/boxwood.sock"] {
+        assert_eq!(found(here)[0], Path::new("/somewhere/data"), "{here}");
+    }
+}
+
+#[test]
 fn links_in_configured_paths_are_followed() {
     let place = tempfile::tempdir().unwrap();
     let real = place.path().canonicalize().unwrap();
@@ -188,6 +216,25 @@ fn an_unknown_profile_is_refused_with_the_known_ones() {
         "unknown box profile 'mine', available profiles: a, z"
     );
     assert_eq!(settings(local("profile", json!(" "))).profile, "default");
+}
+
+#[test]
+fn a_runtime_elsewhere_knows_its_profiles_itself() {
+    let base = Path::new("/");
+    let away = section(json!({
+        "local": {"profile": "theirs"}, "runtime": {"endpoint": "http://10.0.0.7"}
+    }));
+    for found in [
+        away.settings(base),
+        away.settings_with_profiles(base, ["a"]),
+    ] {
+        let found = found.expect("its runtime judges");
+        assert_eq!(found.profile, "theirs");
+        assert_eq!(found.exec_timeout_sec, None, "nobody here knows");
+    }
+    let beside = section(local("profile", json!("theirs")));
+    let found = beside.settings_elsewhere(base).expect("the daemon judges");
+    assert_eq!(found.profile, "theirs");
 }
 
 #[test]

@@ -76,6 +76,31 @@ async fn a_command_that_the_runtime_forgets_ends_with_what_it_said() {
     assert_eq!(boxes.world().killed, 1);
 }
 
+/// Whatever was asked for, or nothing at all: what the runtime granted holds.
+#[tokio::test(start_paused = true)]
+async fn a_command_is_waited_for_as_long_as_it_may_run() {
+    for (asked, granted_sec) in [(json!(null), 2), (json!(null), 600), (json!(5), 600)] {
+        let boxes = Double::default();
+        boxes.world().granted_sec = Some(granted_sec);
+        boxes.next_command(vec![Step::Hangs]);
+        let mut arguments = json!({"command": "x"});
+        if !asked.is_null() {
+            arguments["timeout_sec"] = asked.clone();
+        }
+        let began = Instant::now();
+        let result = call(&boxes.agent(), "exec", arguments, json!({}))
+            .await
+            .expect("its end");
+        let taken = began.elapsed().as_secs();
+        assert!(
+            (granted_sec..=granted_sec + 25).contains(&taken),
+            "{asked}, {granted_sec}: {taken}"
+        );
+        assert_eq!(result["reason"], "timeout");
+        assert_eq!(boxes.execs()[0].timeout_sec, asked.as_u64());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_box_that_hangs_while_output_is_kept_does_not_hold_up_the_result() {
     for method in ["list", "write_stream"] {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use boxwood_agent::{
     Agent, AgentSettings, Answer, Begun, Boxes, BoxesError, Command, Content, NoProgress, Running,
@@ -60,9 +61,13 @@ pub(crate) struct World {
     pub(crate) skill_files: BTreeMap<(String, String), Bytes>,
     /// Of every box.
     pub(crate) files: BTreeMap<String, Vec<u8>>,
+    /// For all of them together, where there is an end to it.
+    pub(crate) room: Option<usize>,
     /// Of the next commands, in order; a command without any exits with 0.
     pub(crate) commands: VecDeque<Vec<Step>>,
     pub(crate) notices: Vec<String>,
+    /// How long commands may run whatever they ask for.
+    pub(crate) granted_sec: Option<u64>,
     pub(crate) backends: Vec<BackendReport>,
     pub(crate) backend: Option<String>,
     pub(crate) unusable: bool,
@@ -113,6 +118,7 @@ pub(crate) fn exit(code: i32) -> ExecExit {
         status: ExecStatus::Completed,
         reason: None,
         duration_ms: 3,
+        notices: Vec::new(),
     }
 }
 
@@ -265,7 +271,14 @@ impl Boxes for Double {
     }
 
     fn backends(&self) -> BoxFuture<'_, Answer<Vec<BackendReport>>> {
-        async { Ok(self.world().backends.clone()) }.boxed()
+        async {
+            let world = self.world();
+            match world.failing.get("backends") {
+                Some(failure) => Err(failure.clone()),
+                None => Ok(world.backends.clone()),
+            }
+        }
+        .boxed()
     }
 
     fn sessions(&self) -> BoxFuture<'_, Answer<Vec<SessionInfo>>> {
@@ -298,12 +311,14 @@ impl Boxes for Double {
     fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>> {
         async move {
             let session_id = spec.session_id.clone().expect("a session id");
+            let asked = spec.timeout_sec;
             self.answer("exec", Asked::Exec(Box::new(spec))).await?;
             let mut world = self.world();
             Ok(Begun {
                 session_id,
                 backend: "memory".to_owned(),
                 notices: world.notices.clone(),
+                timeout: Duration::from_secs(world.granted_sec.or(asked).unwrap_or(30)),
                 command: Box::new(Script {
                     steps: world.commands.pop_front().unwrap_or_default().into(),
                     ended: false,
@@ -395,7 +410,13 @@ impl Boxes for Double {
                 .await?;
             let mut whole = Vec::new();
             content.read_to_end(&mut whole).await.expect("readable");
-            self.world().files.insert(path.to_owned(), whole);
+            let mut world = self.world();
+            let taken: usize = world.files.values().map(Vec::len).sum();
+            if world.room.is_some_and(|room| taken + whole.len() > room) {
+                let message = "there is no room left for the file";
+                return Err(failure(ErrorCode::Capacity, message));
+            }
+            world.files.insert(path.to_owned(), whole);
             Ok(())
         }
         .boxed()

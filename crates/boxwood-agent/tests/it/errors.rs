@@ -1,9 +1,9 @@
 //! The ring of recent errors.
 
-use boxwood_api::ErrorCode;
+use boxwood_api::{ErrorCode, ExecExit, Reason};
 use serde_json::{Value, json};
 
-use crate::double::{Double, call, failure};
+use crate::double::{Double, Step, call, exit, failure};
 
 #[tokio::test]
 async fn a_failed_call_is_remembered_once_with_its_query() {
@@ -66,6 +66,37 @@ async fn what_merely_did_not_work_is_no_error() {
     assert_eq!(result["ok"], false);
     assert_eq!(result["error"], "File not found: /workspace/none");
     assert!(agent.recent_errors().is_empty());
+}
+
+#[tokio::test]
+async fn a_command_that_wrote_too_much_is_remembered() {
+    let boxes = Double::default();
+    let agent = boxes.agent();
+    let left = "workspace quota exceeded after execution: used=3 bytes limit=2 bytes \
+                host_path=/w session_id=s";
+    let over = |reason, notices: &[&str]| ExecExit {
+        reason,
+        notices: notices.iter().map(|&notice| notice.to_owned()).collect(),
+        ..exit(0)
+    };
+    for end in [
+        over(Some(Reason::DiskQuota), &[]),
+        over(None, &["a word", left]),
+        over(Some(Reason::DiskQuota), &[left]),
+        over(Some(Reason::Oom), &["another"]),
+        exit(1),
+    ] {
+        boxes.next_command(vec![Step::Ends(end)]);
+        let query = json!({"query_id": 7});
+        let result = call(&agent, "exec", json!({"command": "x"}), query).await;
+        assert_eq!(result.expect("a result")["status"], "completed");
+    }
+    let errors = agent.recent_errors();
+    let told: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
+    let stopped = "a command was stopped: the box's disk quota is used up";
+    assert_eq!(told, [stopped, left, left]);
+    assert!(errors.iter().all(|error| error.query_id == "7"));
+    assert_eq!(errors[0].kind, ErrorCode::ValidationError);
 }
 
 #[tokio::test]

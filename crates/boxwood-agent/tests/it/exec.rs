@@ -51,6 +51,7 @@ async fn a_command_that_fails_is_a_result() {
         status: ExecStatus::Completed,
         reason: Some(Reason::DiskQuota),
         duration_ms: 9,
+        notices: Vec::new(),
     };
     let result = ran(&boxes, vec![Step::Ends(killed)]).await;
     assert_eq!(result["reason"], "disk_quota");
@@ -60,11 +61,22 @@ async fn a_command_that_fails_is_a_result() {
             .expect("a notice")
             .contains("quota")
     );
+    let full = ExecExit {
+        exit_code: Some(0),
+        status: ExecStatus::Completed,
+        reason: None,
+        duration_ms: 9,
+        notices: vec!["the workspace is full".to_owned()],
+    };
+    let result = ran(&boxes, vec![Step::Ends(full)]).await;
+    assert_eq!(result["ok"], json!(true));
+    assert_eq!(result["notices"], json!(["the workspace is full"]));
     let late = ExecExit {
         exit_code: None,
         status: ExecStatus::TimedOut,
         reason: Some(Reason::Timeout),
         duration_ms: 30_000,
+        notices: Vec::new(),
     };
     let result = ran(&boxes, vec![out("so far"), Step::Ends(late)]).await;
     assert_eq!(

@@ -96,21 +96,67 @@ async fn large_ones_make_room_sooner() {
     let boxes = Double::default();
     let agent = boxes.agent();
     for _ in 0..6 {
-        let steps = (0..17).map(|_| out(1 << 20)).collect();
+        let steps = (0..9).map(|_| out(1 << 20)).collect();
         let result = long(&boxes, &agent, steps).await;
         let notice = result["notices"][0].as_str().expect("a notice");
         assert!(
-            notice.starts_with("the first 16 MiB of the output are in"),
+            notice.starts_with("the first 8 MiB of the output are in"),
             "{notice}"
         );
     }
     let world = boxes.world();
     let kept: Vec<&str> = world.files.keys().map(String::as_str).collect();
-    let expected: Vec<String> = (3..=6)
+    let expected: Vec<String> = (5..=6)
         .map(|number| format!("/tmp/.boxwood/output/{number}.stdout"))
         .collect();
     assert_eq!(kept, expected);
-    assert!(world.files.values().all(|file| file.len() == 16 << 20));
+    assert!(world.files.values().all(|file| file.len() == 8 << 20));
+}
+
+#[tokio::test]
+async fn one_command_alone_takes_no_more_than_all_may() {
+    let boxes = Double::default();
+    let agent = boxes.agent();
+    for _ in 0..2 {
+        let steps = (0..9).flat_map(|_| [out(1 << 20), err(1 << 20)]).collect();
+        long(&boxes, &agent, steps).await;
+    }
+    let kept: usize = boxes.world().files.values().map(Vec::len).sum();
+    assert_eq!(kept, 16 << 20);
+}
+
+#[tokio::test]
+async fn a_box_without_room_gives_up_the_oldest_for_the_newest() {
+    let boxes = Double::default();
+    let agent = boxes.agent();
+    boxes.world().room = Some(30_000);
+    for _ in 0..3 {
+        long(&boxes, &agent, vec![out(9_000)]).await;
+    }
+    let result = long(&boxes, &agent, vec![out(9_000), err(9_000)]).await;
+    let files = || boxes.world().files.keys().cloned().collect::<Vec<_>>();
+    let expected = ["3.stdout", "4.stderr", "4.stdout"];
+    assert_eq!(
+        files(),
+        expected.map(|name| format!("/tmp/.boxwood/output/{name}"))
+    );
+    assert_eq!(result["stdout_file"], "/tmp/.boxwood/output/4.stdout");
+    assert_eq!(result["stderr_file"], "/tmp/.boxwood/output/4.stderr");
+    assert_eq!(
+        boxes.world().files["/tmp/.boxwood/output/4.stderr"],
+        vec![b'e'; 9_000],
+        "all of it, also of the second try"
+    );
+
+    // What fits nowhere is tried twice and no more, and what it displaced is not missed twice.
+    let result = long(&boxes, &agent, vec![out(40_000)]).await;
+    assert!(!result.contains_key("stdout_file"));
+    assert_eq!(
+        result["notices"],
+        json!(["the whole output could not be kept: there is no room left for the file"])
+    );
+    let result = long(&boxes, &agent, vec![out(9_000)]).await;
+    assert!(result.contains_key("stdout_file"), "{result:?}");
 }
 
 #[tokio::test]

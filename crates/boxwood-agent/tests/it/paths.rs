@@ -183,6 +183,10 @@ fn the_skills_that_a_command_names_are_found() {
             "cat '/workspace/.skills/a_b-1'; cd /workspace/.skills/z/x; ls /workspace/.skills/z",
             vec!["a_b-1", "z"],
         ),
+        (
+            "/workspace/.skills/größe/run; /workspace/.skills/技能/run.py",
+            vec!["größe", "技能"],
+        ),
     ] {
         assert_eq!(mentioned_skills(command), set(&expected), "{command}");
     }

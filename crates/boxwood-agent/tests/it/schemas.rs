@@ -136,7 +136,7 @@ fn annotations_say_what_a_client_should_ask_about() {
         ("edit", false, true, false),
         ("glob", true, false, false),
         ("grep", true, false, false),
-        ("activate", true, false, false),
+        ("activate", false, false, false),
         ("register_skill", false, false, false),
     ] {
         let found = tool(name).annotations;
@@ -186,11 +186,11 @@ fn openai_gets_the_same_tools_as_functions() {
 
 #[test]
 fn the_schema_tells_the_timeout_that_is_used() {
-    let exec = tools_for(60).remove(0);
-    assert_eq!(
-        exec.input_schema["properties"]["timeout_sec"]["default"],
-        60
-    );
+    let timeout =
+        |known| tools_for(known).remove(0).input_schema["properties"]["timeout_sec"].take();
+    assert_eq!(timeout(Some(60))["default"], 60);
+    let unknown = timeout(None);
+    assert!(unknown.get("default").is_none(), "{unknown}");
 }
 
 /// What the schemas say, read by somebody who has only the schemas. Texts here are ASCII, so that

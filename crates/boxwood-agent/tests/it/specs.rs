@@ -60,7 +60,7 @@ async fn what_is_not_said_is_left_to_the_runtime() {
     let settings = AgentSettings::default();
     let spec = spec_of(settings, json!({"command": "true"}), json!({})).await;
     assert_eq!(spec.workdir.as_deref(), Some("/workspace"));
-    assert_eq!(spec.timeout_sec, Some(30));
+    assert_eq!(spec.timeout_sec, None, "the profile's");
     assert!(spec.env.is_empty());
     assert_eq!(
         (spec.image, spec.host_path, spec.backend),
@@ -138,6 +138,23 @@ async fn a_pipelines_broken_template_is_told_and_remembered() {
     assert!(notice.contains("session-id template"), "{notice}");
     let errors = agent.recent_errors();
     assert_eq!((errors.len(), errors[0].query_id.as_str()), (1, "q1"));
+}
+
+#[tokio::test]
+async fn a_broken_template_is_remembered_once_and_told_each_time() {
+    let agent = Double::default().agent();
+    let broken = ["{launcher_id", "{a.b}", " {launcher_id "];
+    for template in broken.iter().cycle().take(9) {
+        let query = json!({"pipeline": {"box-session-id-template": template}});
+        let result = call(&agent, "exec", json!({"command": "true"}), query)
+            .await
+            .expect("it runs");
+        let notice = result["notices"][0].as_str().expect("a notice");
+        assert!(notice.contains("session-id template"), "{notice}");
+    }
+    let errors = agent.recent_errors();
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert_ne!(errors[0].message, errors[1].message);
 }
 
 #[tokio::test]

@@ -99,6 +99,19 @@ async fn a_runtime_that_is_away_is_told_apart_from_one_that_is_off() {
 }
 
 #[tokio::test]
+async fn where_the_backend_works_nobody_waits_for_news_of_the_others() {
+    let boxes = Double::default();
+    {
+        let mut world = boxes.world();
+        world.backend = Some("native".to_owned());
+        let hangs = failure(ErrorCode::BackendUnavailable, "docker does not answer");
+        world.failing.insert("backends", hangs);
+    }
+    let status = boxes.agent().status().await;
+    assert!(status.available, "{status:?}");
+}
+
+#[tokio::test]
 async fn a_backend_that_is_dead_keeps_the_runtimes_own_status() {
     let boxes = Double::default();
     {
