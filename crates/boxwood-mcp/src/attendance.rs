@@ -28,6 +28,10 @@ pub(crate) enum Kind {
 }
 
 impl Use {
+    fn is_idle(&self, longer_than: Duration) -> bool {
+        self.calls == 0 && self.streams == 0 && self.last.elapsed() > longer_than
+    }
+
     fn count(&mut self, kind: Kind) -> &mut usize {
         match kind {
             Kind::Call => &mut self.calls,
@@ -75,10 +79,18 @@ impl Attendance {
     /// Nobody has used these for so long.
     pub(crate) fn idle(&self, longer_than: Duration) -> Vec<SessionId> {
         let sessions = self.sessions();
-        let idle = sessions.iter().filter(|(_, found)| {
-            found.calls == 0 && found.streams == 0 && found.last.elapsed() > longer_than
-        });
+        let idle = sessions
+            .iter()
+            .filter(|(_, found)| found.is_idle(longer_than));
         idle.map(|(id, _)| Arc::clone(id)).collect()
+    }
+
+    /// Whether nobody has used this one for so long.
+    pub(crate) fn is_idle(&self, id: &str, longer_than: Duration) -> bool {
+        let sessions = self.sessions();
+        sessions
+            .get(id)
+            .is_some_and(|found| found.is_idle(longer_than))
     }
 
     pub(crate) fn is_full(&self, most: usize) -> bool {
@@ -87,8 +99,15 @@ impl Attendance {
 
     /// The one that is missed least: no call is going on in it, and better nobody waits on it.
     pub(crate) fn least_missed(&self) -> Option<SessionId> {
+        self.least_missed_of(|_| true)
+    }
+
+    /// The same among those that may go.
+    pub(crate) fn least_missed_of(&self, may_go: impl Fn(&str) -> bool) -> Option<SessionId> {
         let sessions = self.sessions();
-        let without_calls = sessions.iter().filter(|(_, found)| found.calls == 0);
+        let without_calls = sessions
+            .iter()
+            .filter(|(id, found)| found.calls == 0 && may_go(id));
         without_calls
             .min_by_key(|(_, found)| (found.streams > 0, found.last))
             .map(|(id, _)| Arc::clone(id))

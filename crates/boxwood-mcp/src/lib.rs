@@ -7,6 +7,8 @@
 
 mod attendance;
 mod conversation;
+mod gateway;
+mod hosting;
 mod http_server;
 mod mime;
 mod outcome;
@@ -17,7 +19,15 @@ mod sessions;
 mod stdio;
 mod tool_server;
 mod uri;
+mod wire;
 
 pub use conversation::{Home, SESSION_HEADER, SESSION_META};
+pub use gateway::{Gateway, GatewaySettings, Target};
+pub use hosting::{
+    BoxKind, Gone, HostDirectory, Hosting, HostingError, HostingSettings, MadeBox, McpClient,
+    McpInput, McpMentions, McpReach, OwnMount, Runtime, ServerStanding, Standing, ToolFilter, Wire,
+    client_config, mentions, read_document,
+};
 pub use http_server::{Answer, HttpServer};
 pub use stdio::{StdioError, serve_lines, serve_stdio};
+pub use wire::{Burden, MAX_MESSAGE_BYTES};

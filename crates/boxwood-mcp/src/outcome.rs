@@ -26,19 +26,25 @@ pub(crate) fn answered(answer: ToolAnswer) -> CallToolResult {
 
 /// A refusal has no structured content: it would have to fit the tool's output schema.
 pub(crate) fn refused(error: &ToolError) -> CallToolResult {
+    let mut result = CallToolResult::default();
+    result.content = vec![ContentBlock::text(refusal(error))];
+    result.is_error = Some(true);
+    result.meta = Some(meta(ERROR_META, refusal_facts(error)));
+    result
+}
+
+/// What is wrong, and on the next line what to do.
+pub(crate) fn refusal(error: &ToolError) -> String {
     let mut text = error.message.clone();
     if let Some(hint) = &error.hint {
         text.push('\n');
         text.push_str(hint);
     }
-    let mut result = CallToolResult::default();
-    result.content = vec![ContentBlock::text(text)];
-    result.is_error = Some(true);
-    result.meta = Some(meta(
-        ERROR_META,
-        json!({ "code": error.code, "state": error.state, "hint": error.hint }),
-    ));
-    result
+    text
+}
+
+pub(crate) fn refusal_facts(error: &ToolError) -> Value {
+    json!({ "code": error.code, "state": error.state, "hint": error.hint })
 }
 
 pub(crate) fn meta(key: &str, value: Value) -> MetaObject {

@@ -5,7 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use boxwood_agent::{Agent, BoxesError};
+use boxwood_agent::{Agent, Boxes, ToolError};
 use boxwood_api::{AgentQuery, ErrorCode, GlobRequest, SessionId};
 use rmcp::model::{
     ErrorData, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource,
@@ -13,6 +13,7 @@ use rmcp::model::{
 };
 use serde_json::json;
 
+use crate::outcome::{refusal, refusal_facts};
 use crate::{mime, uri};
 
 const PAGE: usize = 200;
@@ -31,6 +32,7 @@ pub(crate) async fn list(
             .map_err(|_| ErrorData::invalid_params("the cursor is not one of this list", None))?,
         None => String::new(),
     };
+    let agent = &agent.now().await.map_err(|error| refused(&error))?;
     let id = session_id(agent, query)?;
     let wish = GlobRequest {
         pattern: "*".to_owned(),
@@ -40,8 +42,14 @@ pub(crate) async fn list(
     };
     let paths = match boxes(agent)?.glob(&id, wish).await {
         Ok(found) => found.matches,
-        Err(error) if error.code == ErrorCode::SessionNotFound => Vec::new(),
-        Err(error) => return Err(failed(&error)),
+        Err(error) if error.code == ErrorCode::SessionNotFound => {
+            // Nobody has a box where none can be had, and that is another thing.
+            match agent.tools().await.unavailable {
+                Some(why) => return Err(refused(&why.into())),
+                None => Vec::new(),
+            }
+        }
+        Err(error) => return Err(refused(&agent.refusal(error).await)),
     };
     let (resources, next_cursor) = page(paths, &after);
     let mut result = ListResourcesResult::with_all_items(resources);
@@ -82,6 +90,7 @@ pub(crate) async fn read(
     address: &str,
 ) -> Result<ReadResourceResult, ErrorData> {
     let path = uri::path(address).map_err(|why| not_found(address, why))?;
+    let agent = &agent.now().await.map_err(|error| refused(&error))?;
     let id = session_id(agent, query)?;
     let bytes = match boxes(agent)?.read_bytes(&id, &path, 0, LARGEST + 1).await {
         Ok(bytes) => bytes,
@@ -90,7 +99,7 @@ pub(crate) async fn read(
             return Err(if absent.contains(&error.code) {
                 not_found(address, &error.message)
             } else {
-                failed(&error)
+                refused(&agent.refusal(error).await)
             });
         }
     };
@@ -124,21 +133,14 @@ fn session_id(agent: &Agent, query: &AgentQuery) -> Result<SessionId, ErrorData>
         .map_err(|error| ErrorData::invalid_params(error.message, None))
 }
 
-fn boxes(agent: &Agent) -> Result<&dyn boxwood_agent::Boxes, ErrorData> {
-    agent.boxes().map(AsRef::as_ref).ok_or_else(|| {
-        ErrorData::internal_error(
-            "there are no workspace files: the sandbox is off (box.enabled = false); \
-             set box.enabled = true and restart",
-            None,
-        )
-    })
+fn boxes(agent: &Agent) -> Result<&dyn Boxes, ErrorData> {
+    let boxes = agent.boxes().map(AsRef::as_ref);
+    boxes.ok_or_else(|| refused(&Agent::off()))
 }
 
-fn failed(error: &BoxesError) -> ErrorData {
-    ErrorData::internal_error(
-        error.message.clone(),
-        Some(json!({ "code": error.code, "hint": error.hint })),
-    )
+/// As the tools say it, in the protocol's own place for errors.
+fn refused(error: &ToolError) -> ErrorData {
+    ErrorData::internal_error(refusal(error), Some(refusal_facts(error)))
 }
 
 fn not_found(address: &str, why: &str) -> ErrorData {

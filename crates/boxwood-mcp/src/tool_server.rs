@@ -123,7 +123,7 @@ impl ServerHandler for ToolServer {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let tools = boxwood_agent::tools().into_iter().map(tool).collect();
+        let tools = self.agent.schemas().into_iter().map(tool).collect();
         let mut result = ListToolsResult::with_all_items(tools);
         if let Some(why) = self.agent.tools().await.unavailable {
             result.meta = Some(meta(UNAVAILABLE_META, json!(why)));

@@ -1,0 +1,38 @@
+//! Tools that are kept back are not there, however they are asked for.
+
+use serde_json::json;
+
+use super::{Client, Knows, Village};
+
+#[tokio::test]
+async fn a_hidden_tool_is_neither_listed_nor_called() {
+    for (knows, server) in [
+        (Knows::Both, "some"),
+        (Knows::Sessions, "some"),
+        (Knows::Sessions, "_all"),
+    ] {
+        let village = Village::with(&[("some", knows)]);
+        let client = Client::new(&village.modern(), server);
+        let prefix = if server == "_all" { "some__" } else { "" };
+        let page = client.ask("tools/list", json!({})).await;
+        let mut text = page.result()["tools"].to_string();
+        if server != "_all" {
+            let more = client.ask("tools/list", json!({"cursor": "more"})).await;
+            text += &more.result()["tools"].to_string();
+        }
+        assert!(
+            text.contains(&format!("{prefix}echo")) && text.contains("hang"),
+            "{text}"
+        );
+        assert!(text.contains("\"later\":{\"kept\":true}"), "{text}");
+        assert!(!text.contains("secret"), "{text}");
+        let called = client.call(&format!("{prefix}secret"), json!({})).await;
+        assert_eq!(called.error(), (200, -32602));
+        assert!(
+            village
+                .facts("some")
+                .heard("main tools/call \"secret\"")
+                .is_empty()
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! Streams of news of servers of the stateless era.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::client::Stream;
+use super::house::named;
+use super::{Client, Knows, Village};
+use crate::gateway::behind::House as _;
+
+const ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+#[tokio::test]
+async fn news_keep_the_name_the_client_gave_them() {
+    let village = Village::with(&[("new", Knows::Both)]);
+    let modern = village.modern();
+    let client = Client::new(&modern, "new");
+    let wanted = json!({"notifications": {"toolsListChanged": true}});
+    let mut one = Stream::of(client.send("subscriptions/listen", wanted.clone()).await);
+    let mut other = Stream::of(client.send("subscriptions/listen", wanted).await);
+    for stream in [&mut one, &mut other] {
+        let first = stream.next().await.expect("an acknowledgement");
+        assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!(first["params"]["_meta"][ID], "mine");
+    }
+    client.call("change", json!({})).await;
+    for stream in [&mut one, &mut other] {
+        let news = stream.next().await.expect("news");
+        assert_eq!(news["method"], "notifications/tools/list_changed");
+        assert_eq!(news["params"]["_meta"][ID], "mine");
+    }
+    drop(one);
+    village
+        .facts("new")
+        .wait("modern notifications/cancelled", 1)
+        .await;
+}
+
+#[tokio::test]
+async fn news_of_all_servers_come_on_one_stream() {
+    let village = Village::with(&[("a", Knows::Both), ("b", Knows::Sessions)]);
+    let modern = village.modern();
+    let all = Client::new(&modern, "_all");
+    all.ask("tools/list", json!({})).await;
+    let wanted = json!({"notifications": {
+        "toolsListChanged": true, "resourceSubscriptions": ["mcp://b/memo:one", "mcp://zzz/memo:one"]}});
+    let mut stream = Stream::of(all.send("subscriptions/listen", wanted).await);
+    let first = stream.next().await.expect("an acknowledgement");
+    let honoured = &first["params"]["notifications"];
+    assert_eq!(
+        honoured["resourceSubscriptions"],
+        json!(["mcp://b/memo:one"])
+    );
+    village.facts("b").wait("main resources/subscribe", 1).await;
+    village
+        .facts("a")
+        .wait("modern subscriptions/listen", 1)
+        .await;
+    all.call("b__touch", json!({"uri": "memo:one"})).await;
+    let touched = stream.next().await.expect("news");
+    assert_eq!(touched["params"]["uri"], "mcp://b/memo:one");
+    assert_eq!(touched["params"]["_meta"][ID], "mine");
+    all.call("a__change", json!({})).await;
+    let changed = stream.next().await.expect("news");
+    assert_eq!(changed["method"], "notifications/tools/list_changed");
+    assert_eq!(changed["params"]["_meta"][ID], "mine");
+    village.end("b", true);
+    let fewer = stream.next().await.expect("news");
+    assert_eq!(
+        fewer["method"], "notifications/tools/list_changed",
+        "a server that goes is news"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_holds_no_server_up() {
+    let village = Village::with(&[("a", Knows::Both), ("b", Knows::Both)]);
+    let modern = village.modern();
+    village.server(&named("b")).await.map(drop).expect("b");
+    let a = Client::new(&modern, "a");
+    a.call("echo", json!({})).await.result();
+    let late = &village.home("b").is_late;
+    late.store(true, Ordering::SeqCst);
+    let wanted = json!({"notifications": {"toolsListChanged": true}});
+    let all = Client::new(&modern, "_all");
+    let unread = all.send("subscriptions/listen", wanted).await;
+    village
+        .facts("a")
+        .wait("modern subscriptions/listen", 1)
+        .await;
+    village.facts("b").wait("modern server/discover", 1).await;
+    for _ in 0..200 {
+        a.call("change", json!({})).await.result();
+    }
+    late.store(false, Ordering::SeqCst);
+    let b = Client::new(&modern, "b");
+    let answer = tokio::time::timeout(Duration::from_secs(5), b.call("echo", json!({}))).await;
+    answer.expect("nobody waits for the reader").result();
+    drop(unread);
+}
+
+#[tokio::test]
+async fn one_that_goes_disturbs_no_other_that_is_listened_to() {
+    let village = Village::with(&[("a", Knows::Both), ("b", Knows::Sessions)]);
+    let modern = village.modern();
+    let all = Client::new(&modern, "_all");
+    all.ask("tools/list", json!({})).await;
+    let wanted = json!({"notifications": {"toolsListChanged": true}});
+    let mut stream = Stream::of(all.send("subscriptions/listen", wanted).await);
+    stream.next().await.expect("an acknowledgement");
+    village
+        .facts("a")
+        .wait("modern subscriptions/listen", 1)
+        .await;
+    village.end("b", true);
+    stream.next().await.expect("news");
+    all.call("a__change", json!({})).await.result();
+    stream.next().await.expect("news of the one that stayed");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let heard = village.facts("a").heard("modern subscriptions/listen");
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    village.end("a", false);
+    all.call("a__echo", json!({})).await.result();
+    village
+        .facts("a")
+        .wait("modern subscriptions/listen", 2)
+        .await;
+}

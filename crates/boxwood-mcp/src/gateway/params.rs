@@ -1,0 +1,39 @@
+//! Single values of a message's parameters, without reading the rest.
+
+use serde_json::value::RawValue;
+
+use super::json::{object, raw};
+use crate::wire::Object;
+
+pub(crate) fn get(params: Option<&RawValue>, key: &str) -> Option<Box<RawValue>> {
+    let object = Object::parse(params?.get()).ok()?;
+    object.get(key).map(ToOwned::to_owned)
+}
+
+pub(crate) fn text(params: Option<&RawValue>, key: &str) -> Option<String> {
+    let object = Object::parse(params?.get()).ok()?;
+    object.text(key)
+}
+
+/// What a client says of itself with a request, for another one on its behalf. Progress is of one request
+/// alone.
+pub(crate) fn meta_alone(params: &Object) -> Object {
+    let mut alone = Object::default();
+    if let Some(mut meta) = params.get("_meta").and_then(object) {
+        meta.remove("progressToken");
+        alone.set("_meta", meta.raw());
+    }
+    alone
+}
+
+/// `{"key": "value"}`.
+pub(crate) fn of_text(key: &str, value: &str) -> Box<RawValue> {
+    let mut object = Object::default();
+    object.set(key, raw(value));
+    object.raw()
+}
+
+/// `{}`.
+pub(crate) fn empty() -> Box<RawValue> {
+    Object::default().raw()
+}

@@ -1,0 +1,6 @@
+//! Plans and scripts without a box.
+
+mod keys;
+mod plans;
+mod properties;
+mod scripts;

@@ -1,0 +1,236 @@
+//! Clients of the gateway, before servers that hosting keeps.
+
+use std::time::Duration;
+
+use boxwood_api::McpStatus;
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+
+use super::habits::Habits;
+use super::{House, name};
+use crate::gateway::{Gateway, GatewaySettings, Target};
+use crate::http_server::Answer;
+
+struct Client {
+    gateway: Gateway,
+    server: &'static str,
+    session: Option<String>,
+}
+
+impl Client {
+    fn of(house: &House, server: &'static str) -> Self {
+        Self {
+            gateway: Gateway::new(house.hosting.clone(), GatewaySettings::default()),
+            server,
+            session: None,
+        }
+    }
+
+    /// With a session that has begun.
+    async fn begun(house: &House, server: &'static str, capabilities: Value) -> Self {
+        let mut client = Self::of(house, server);
+        let params = json!({"protocolVersion": "2025-06-18", "capabilities": capabilities});
+        let answer = client.ask("initialize", params).await;
+        let session = answer.headers().get("mcp-session-id").expect("a session");
+        client.session = Some(session.to_str().expect("text").to_owned());
+        client
+    }
+
+    async fn send(&self, method: Method, body: String) -> Answer {
+        let mut request = Request::builder().method(method).uri("/mcp/x");
+        request = request.header("content-type", "application/json");
+        if let Some(session) = &self.session {
+            request = request.header("mcp-session-id", session);
+        }
+        let request = request.body(Bytes::from(body)).expect("a request");
+        let target = match self.server {
+            "_all" => Target::All,
+            one => Target::One(name(one)),
+        };
+        self.gateway.answer(target, None, request).await
+    }
+
+    async fn ask(&self, method: &str, params: Value) -> Answer {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let answer = self.send(Method::POST, body.to_string()).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        answer
+    }
+
+    /// The last message of the answer.
+    async fn call(&self, tool: &str) -> Value {
+        let params = json!({"name": tool, "arguments": {}});
+        let body = self.ask("tools/call", params).await.into_body();
+        let bytes = body.collect().await.expect("a body").to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).expect("UTF-8");
+        let last = text.lines().rfind(|line| line.contains("\"jsonrpc\""));
+        let last = last.map_or("", |line| line.trim_start_matches("data: "));
+        serde_json::from_str(last).unwrap_or_else(|_| panic!("no message: {text}"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_goes_on_when_its_server_is_started_again() {
+    let house = House::new();
+    house.knows("frail", Habits::living([Some(20), None]));
+    house
+        .add(json!({"name": "frail", "command": "frail"}))
+        .await;
+    let client = Client::begun(&house, "frail", json!({})).await;
+    assert_eq!(
+        client.call("greet").await["result"]["content"][0]["text"],
+        "hello"
+    );
+    tokio::time::sleep(Duration::from_secs(21)).await;
+    let again = client.call("greet").await;
+    assert_eq!(again["result"]["content"][0]["text"], "hello", "{again}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_asks_at_once_is_not_lost_and_its_process_ends_with_the_session() {
+    let house = House::new();
+    let habits = Habits {
+        asks_for_roots: true,
+        ..Habits::default()
+    };
+    house.knows("curious", habits);
+    house
+        .add(json!({"name": "curious", "command": "curious"}))
+        .await;
+    let client = Client::begun(&house, "curious", json!({"roots": {}})).await;
+    assert_eq!(house.runtime.running("mcp-curious").len(), 2);
+    let mut news = client.send(Method::GET, String::new()).await.into_body();
+    let frame = news.frame().await.expect("a frame").expect("no error");
+    let text = frame.into_data().expect("data");
+    let text = String::from_utf8(text.to_vec()).expect("UTF-8");
+    assert!(text.contains("roots/list"), "{text}");
+    let answer = json!({"jsonrpc": "2.0", "id": "q", "result": {"roots": []}});
+    let told = client.send(Method::POST, answer.to_string()).await;
+    assert_eq!(told.status(), StatusCode::ACCEPTED);
+
+    let gone = client.send(Method::DELETE, String::new()).await;
+    assert_eq!(gone.status(), StatusCode::NO_CONTENT);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(house.runtime.running("mcp-curious"), ["main"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_call_that_a_process_of_ones_own_never_answered_the_next_one_gets_another() {
+    let house = House::new();
+    let habits = Habits {
+        deaf_after: Some(Duration::from_secs(10)),
+        // The first beside the main one.
+        deaf_run: Some(1),
+        ..Habits::default()
+    };
+    house.knows("hangs", habits);
+    house
+        .add(json!({"name": "hangs", "command": "hangs"}))
+        .await;
+    let client = Client::begun(&house, "hangs", json!({"roots": {}})).await;
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let late = client.call("greet").await;
+    assert_eq!(late["error"]["data"]["phase"], "tool_call", "{late}");
+    let next = client.call("greet").await;
+    assert_eq!(next["result"]["content"][0]["text"], "hello", "{next}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_of_ones_own_is_kept_for_a_client_that_listens() {
+    let house = House::new();
+    house.well("time").await;
+    let listens = Client::begun(&house, "time", json!({"roots": {}})).await;
+    let stream = listens.send(Method::GET, String::new()).await;
+    let kept = house.runtime.running("mcp-time");
+    let _leaves = Client::begun(&house, "time", json!({"roots": {}})).await;
+    assert_eq!(house.runtime.running("mcp-time").len(), 3);
+    tokio::time::sleep(Duration::from_mins(20)).await;
+    assert_eq!(
+        house.runtime.running("mcp-time"),
+        kept,
+        "the other one went"
+    );
+    drop(stream);
+    tokio::time::sleep(Duration::from_mins(4)).await;
+    assert_eq!(house.runtime.running("mcp-time"), kept, "it may come back");
+    tokio::time::sleep(Duration::from_mins(4)).await;
+    assert_eq!(house.runtime.running("mcp-time"), ["main"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_listens_does_not_keep_its_server_awake() {
+    let house = House::new();
+    let time = house
+        .add(json!({"name": "time", "command": "well", "idle_stop_sec": 600}))
+        .await;
+    let client = Client::begun(&house, "time", json!({"roots": {}})).await;
+    let _stream = client.send(Method::GET, String::new()).await;
+    house.until_status(&time, McpStatus::Stopped).await;
+    assert_eq!(
+        client.call("greet").await["result"]["content"][0]["text"],
+        "hello"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_whose_process_found_no_place_again_is_served_by_the_shared_one() {
+    let house = House::with(|settings| settings.max_children = 1);
+    house.well("time").await;
+    let first = Client::begun(&house, "time", json!({"roots": {}})).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(house.runtime.running("mcp-time"), ["main"]);
+    let second = Client::begun(&house, "time", json!({"roots": {}})).await;
+    assert_eq!(house.runtime.running("mcp-time").len(), 2);
+    for client in [&first, &second] {
+        let answer = client.call("greet").await;
+        assert_eq!(answer["result"]["content"][0]["text"], "hello", "{answer}");
+    }
+    let level = first.ask("logging/setLevel", json!({"level": "debug"}));
+    let body = level.await.into_body().collect().await.expect("a body");
+    let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    assert!(text.contains("have a process of this server"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_start_is_an_answer_with_its_phase() {
+    let house = House::new();
+    let habits = Habits {
+        greets_after: Duration::from_hours(24),
+        ..Habits::default()
+    };
+    house.knows("mute", habits);
+    let spec = json!({"name": "mute", "command": "mute", "box": {"startup_timeout_sec": 5}});
+    house.add(spec).await;
+    let client = Client::of(&house, "mute");
+    let params = json!({"protocolVersion": "2025-06-18", "capabilities": {}});
+    let body = client.ask("initialize", params).await.into_body();
+    let text = body.collect().await.expect("a body").to_bytes();
+    let text = String::from_utf8(text.to_vec()).expect("UTF-8");
+    assert!(text.contains("\"phase\":\"mcp_init\""), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn listing_all_servers_keeps_none_awake_and_wakes_none() {
+    let house = House::new();
+    let time = house
+        .add(json!({"name": "time", "command": "well", "idle_stop_sec": 60}))
+        .await;
+    house.until_status(&time, McpStatus::Connected).await;
+    let client = Client::begun(&house, "_all", json!({})).await;
+    let listed = async || {
+        let body = client.ask("tools/list", json!({})).await.into_body();
+        let bytes = body.collect().await.expect("a body").to_bytes();
+        String::from_utf8_lossy(&bytes).contains("\"time__greet\"")
+    };
+    for _ in 0..5 {
+        assert!(listed().await);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    }
+    assert_eq!(house.runtime_of(&time).status, McpStatus::Stopped);
+    assert!(listed().await, "as it was listed before");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(house.runtime_of(&time).status, McpStatus::Stopped);
+    assert_eq!(house.runtime.names(), [""; 0], "it still sleeps");
+}

@@ -1,0 +1,270 @@
+//! A process of the test runtime: a real one of the host, or a task that behaves like one.
+
+use std::collections::VecDeque;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use boxwood_agent::{Answer, BoxesError};
+use boxwood_api::{ErrorCode, ProcessInfo, ProcessSpec, ProcessStatus, SessionId};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::hosting::{Gone, Wire};
+
+/// The end of a task's pipes that the task has.
+pub(super) struct Pipes {
+    pub(super) input: mpsc::UnboundedReceiver<Bytes>,
+    pub(super) process: Arc<Process>,
+}
+
+impl Pipes {
+    pub(super) fn say(&self, line: &str) {
+        self.process.wrote(Bytes::from(format!("{line}\n")));
+    }
+
+    pub(super) fn complain(&self, text: &str) {
+        let mut stderr = self.process.stderr.lock().expect("no panic");
+        stderr.push_str(text);
+    }
+}
+
+pub(super) struct Process {
+    pub(super) session: SessionId,
+    pub(super) spec: ProcessSpec,
+    input: Mutex<Option<mpsc::UnboundedSender<Bytes>>>,
+    refuses_input: AtomicBool,
+    output: Mutex<Output>,
+    news: Notify,
+    pub(super) stderr: Mutex<String>,
+    gone: watch::Sender<Option<Gone>>,
+    pub(super) kill: CancellationToken,
+}
+
+#[derive(Default)]
+struct Output {
+    kept: VecDeque<Bytes>,
+    /// Counts up with every reader, so that an older one learns that it was replaced.
+    reader: u64,
+    has_ended: bool,
+}
+
+impl Process {
+    pub(super) fn new(session: &SessionId, spec: ProcessSpec) -> (Arc<Self>, Pipes) {
+        let (input, taken) = mpsc::unbounded_channel();
+        let process = Arc::new(Self {
+            session: session.clone(),
+            spec,
+            input: Mutex::new(Some(input)),
+            refuses_input: AtomicBool::new(false),
+            output: Mutex::default(),
+            news: Notify::new(),
+            stderr: Mutex::default(),
+            gone: watch::Sender::new(None),
+            kill: CancellationToken::new(),
+        });
+        let pipes = Pipes {
+            input: taken,
+            process: Arc::clone(&process),
+        };
+        (process, pipes)
+    }
+
+    /// Starts it as a real child of this process, with its own group so that its whole tree can be ended.
+    pub(super) fn spawn(mut pipes: Pipes, cwd: &std::path::Path) -> std::io::Result<()> {
+        let process = Arc::clone(&pipes.process);
+        let mut child = tokio::process::Command::new(&process.spec.command)
+            .args(&process.spec.args)
+            .envs(&process.spec.env)
+            .current_dir(cwd)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut stdin = child.stdin.take().expect("a pipe");
+        let mut stdout = child.stdout.take().expect("a pipe");
+        let mut stderr = child.stderr.take().expect("a pipe");
+        tokio::spawn(async move {
+            while let Some(bytes) = pipes.input.recv().await {
+                if stdin.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let reads = Arc::clone(&process);
+        let reading = tokio::spawn(async move {
+            let mut buffer = vec![0; 64 * 1024];
+            while let Ok(count @ 1..) = stdout.read(&mut buffer).await {
+                reads.wrote(Bytes::copy_from_slice(&buffer[..count]));
+            }
+        });
+        let complains = Arc::clone(&process);
+        let complaining = tokio::spawn(async move {
+            let mut buffer = vec![0; 64 * 1024];
+            while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
+                let mut kept = complains.stderr.lock().expect("no panic");
+                kept.push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+        });
+        tokio::spawn(async move {
+            let group = child.id();
+            let status = tokio::select! {
+                status = child.wait() => status.ok(),
+                () = process.kill.cancelled() => {
+                    drop(child.kill().await);
+                    None
+                }
+            };
+            // What it left running in its group goes with its box.
+            if let Some(group) = group {
+                let group = format!("-{group}");
+                let mut kill = tokio::process::Command::new("kill");
+                let kill = kill.args(["-KILL", "--", &group]).stderr(Stdio::null());
+                drop(kill.status().await);
+            }
+            let drained = futures_util::future::join(reading, complaining);
+            drop(tokio::time::timeout(std::time::Duration::from_secs(1), drained).await);
+            process.end(Gone {
+                exit_code: status.and_then(|status| status.code()),
+                why: None,
+            });
+        });
+        Ok(())
+    }
+
+    /// As a process does that closed its stdin: it hears nothing more, and may live on.
+    pub(super) fn refuse_input(&self) {
+        self.refuses_input.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn wrote(&self, bytes: Bytes) {
+        self.output.lock().expect("no panic").kept.push_back(bytes);
+        self.news.notify_waiters();
+    }
+
+    pub(super) fn end(&self, gone: Gone) {
+        self.output.lock().expect("no panic").has_ended = true;
+        self.gone.send_if_modified(|held| {
+            let is_first = held.is_none();
+            held.get_or_insert(gone);
+            is_first
+        });
+        self.news.notify_waiters();
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.gone.borrow().is_none()
+    }
+
+    pub(super) async fn exited(&self) -> Gone {
+        let mut gone = self.gone.subscribe();
+        let gone = gone.wait_for(Option::is_some).await.expect("it is held");
+        gone.clone().expect("there is one")
+    }
+
+    pub(super) fn info(&self) -> ProcessInfo {
+        let gone = self.gone.borrow().clone();
+        ProcessInfo {
+            session_id: self.session.clone(),
+            process_id: self.spec.process_id.clone(),
+            status: if gone.is_none() {
+                ProcessStatus::Running
+            } else {
+                ProcessStatus::Exited
+            },
+            command: self.spec.command.clone(),
+            args: self.spec.args.clone(),
+            cwd: self.spec.cwd.clone(),
+            env_keys: self.spec.env.keys().cloned().collect(),
+            attached: false,
+            started_at: Timestamp::UNIX_EPOCH,
+            exited_at: None,
+            exit_code: gone.and_then(|gone| gone.exit_code),
+            reason: None,
+            stderr_preview: String::new(),
+        }
+    }
+
+    pub(super) fn attach(self: &Arc<Self>) -> Box<dyn Wire> {
+        let mut output = self.output.lock().expect("no panic");
+        output.reader += 1;
+        let number = output.reader;
+        drop(output);
+        self.news.notify_waiters();
+        Box::new(Attached {
+            process: Arc::clone(self),
+            number,
+        })
+    }
+
+    /// As if the way to it broke: whoever reads learns that nothing more comes.
+    pub(super) fn drop_reader(&self) {
+        self.output.lock().expect("no panic").reader += 1;
+        self.news.notify_waiters();
+    }
+}
+
+struct Attached {
+    process: Arc<Process>,
+    number: u64,
+}
+
+impl Wire for Attached {
+    fn next(&self) -> BoxFuture<'_, Option<Bytes>> {
+        async move {
+            loop {
+                let news = self.process.news.notified();
+                tokio::pin!(news);
+                news.as_mut().enable();
+                {
+                    let mut output = self.process.output.lock().expect("no panic");
+                    if output.reader != self.number {
+                        return None;
+                    }
+                    if let Some(bytes) = output.kept.pop_front() {
+                        return Some(bytes);
+                    }
+                    if output.has_ended {
+                        return None;
+                    }
+                }
+                news.await;
+            }
+        }
+        .boxed()
+    }
+
+    fn send(&self, bytes: Bytes) -> BoxFuture<'_, Answer<()>> {
+        let input = self.process.input.lock().expect("no panic");
+        let is_open = !self.process.refuses_input.load(Ordering::Relaxed);
+        let sent = input
+            .as_ref()
+            .is_some_and(|input| is_open && input.send(bytes).is_ok());
+        let answer = if sent { Ok(()) } else { Err(closed()) };
+        std::future::ready(answer).boxed()
+    }
+
+    fn close_input(&self) {
+        self.process.input.lock().expect("no panic").take();
+    }
+
+    fn exited(&self) -> BoxFuture<'_, Gone> {
+        self.process.exited().boxed()
+    }
+}
+
+fn closed() -> BoxesError {
+    BoxesError {
+        code: ErrorCode::ManagedProcessNotFound,
+        message: "it takes no more input".to_owned(),
+        hint: None,
+        reached: true,
+    }
+}

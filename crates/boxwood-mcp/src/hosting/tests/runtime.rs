@@ -1,0 +1,494 @@
+//! A runtime for tests: its boxes are entries in a map, its processes are real or tasks.
+//!
+//! Paths of a box are put in the place of its mounts' paths, so that scripts work as they would there.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use boxwood_agent::{Answer, Begun, BoxesError, Command, Running};
+use boxwood_api::{
+    ErrorCode, ExecExit, ExecStatus, IsolationLabel, McpBoxSettings, MountMode, Network,
+    NetworkIsolation, ProcessId, ProcessInfo, ProcessSpec, SessionId, SessionInfo, SpecRequest,
+};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use tokio::io::AsyncReadExt as _;
+
+use super::program::{Pipes, Process};
+use crate::hosting::{BoxKind, Gone, HostDirectory, MadeBox, OwnMount, Runtime, Standing, Wire};
+
+type Program = Arc<dyn Fn(Pipes) -> BoxFuture<'static, Gone> + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct TestRuntime {
+    state: Mutex<State>,
+    pub(super) created: AtomicUsize,
+    /// How long a box takes to be made.
+    pub(super) create_takes: Mutex<Duration>,
+    /// How long it takes to be removed.
+    pub(super) delete_takes: Mutex<Duration>,
+    /// So many attempts to remove a box are refused from now on.
+    pub(super) delete_fails: AtomicUsize,
+    /// How long a process takes to be stopped.
+    pub(super) stop_takes: Mutex<Duration>,
+    /// How long it takes to attach to one.
+    pub(super) attach_takes: Mutex<Duration>,
+    /// So many attempts to attach are refused from now on.
+    pub(super) attach_fails: AtomicUsize,
+    /// Somebody else holds every process.
+    pub(super) held: AtomicBool,
+    /// Whatever is installed fails, as it does without a network.
+    pub(super) install_fails: AtomicBool,
+    /// Making a box is a bug.
+    pub(super) panics: AtomicBool,
+    /// What every box has otherwise than it was asked for.
+    pub(super) notices: Mutex<Vec<String>>,
+    /// Of boxes whose server names none.
+    pub(super) image: Mutex<String>,
+}
+
+#[derive(Default)]
+struct State {
+    standing: Option<Standing>,
+    sessions: BTreeMap<SessionId, Session>,
+    programs: HashMap<String, Program>,
+    executed: Vec<SpecRequest>,
+    requested: Vec<(SpecRequest, Vec<OwnMount>)>,
+    refuses: Option<BoxesError>,
+}
+
+struct Session {
+    incarnation: u64,
+    spec: SpecRequest,
+    mounts: Vec<OwnMount>,
+    scratch: Arc<tempfile::TempDir>,
+    processes: BTreeMap<ProcessId, Arc<Process>>,
+}
+
+impl TestRuntime {
+    /// A command that is a task of this process.
+    pub(super) fn program<F>(&self, name: &str, run: impl Fn(Pipes) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = Gone> + Send + 'static,
+    {
+        let run: Program = Arc::new(move |pipes| run(pipes).boxed());
+        self.state().programs.insert(name.to_owned(), run);
+    }
+
+    pub(super) fn stands(&self, standing: Standing) {
+        self.state().standing = Some(standing);
+    }
+
+    pub(super) fn refuses(&self, error: Option<BoxesError>) {
+        self.state().refuses = error;
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        let state = self.state();
+        state.sessions.keys().map(ToString::to_string).collect()
+    }
+
+    pub(super) fn requested(&self) -> Vec<(SpecRequest, Vec<OwnMount>)> {
+        self.state().requested.clone()
+    }
+
+    pub(super) fn executed(&self) -> Vec<SpecRequest> {
+        self.state().executed.clone()
+    }
+
+    pub(super) fn process(&self, session: &str, process: &str) -> Option<Arc<Process>> {
+        let session = SessionId::new(session).expect("an id");
+        let process = ProcessId::new(process).expect("an id");
+        let state = self.state();
+        state
+            .sessions
+            .get(&session)?
+            .processes
+            .get(&process)
+            .cloned()
+    }
+
+    pub(super) fn running(&self, session: &str) -> Vec<String> {
+        let session = SessionId::new(session).expect("an id");
+        let state = self.state();
+        let processes = state.sessions.get(&session).map(|held| &held.processes);
+        processes
+            .into_iter()
+            .flatten()
+            .filter(|(_, process)| process.is_running())
+            .map(|(id, _)| id.to_string())
+            .collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic")
+    }
+
+    fn find(&self, session: &SessionId, process: &ProcessId) -> Answer<Arc<Process>> {
+        let state = self.state();
+        let held = state
+            .sessions
+            .get(session)
+            .ok_or_else(|| missing(session))?;
+        let found = held.processes.get(process).cloned();
+        found.ok_or_else(|| missing(session))
+    }
+}
+
+/// Others only look whether an install still fits.
+pub(super) fn is_install(script: &SpecRequest) -> bool {
+    script.cmd.contains("set -eu")
+}
+
+impl Session {
+    /// A text with the box's paths in it, as the host knows them.
+    fn on_the_host(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for mount in &self.mounts {
+            text = text.replace(&mount.mount_path, &mount.host_path.display().to_string());
+        }
+        let workspace = match &self.spec.host_path {
+            Some(path) => path.clone(),
+            None => self.scratch.path().display().to_string(),
+        };
+        // A workspace that was mounted is in its place already.
+        text.replace("/workspace", &workspace)
+    }
+
+    fn cwd(&self, cwd: &str) -> std::path::PathBuf {
+        self.on_the_host(cwd).into()
+    }
+}
+
+impl Runtime for TestRuntime {
+    fn standing<'a>(&'a self, _: &'a McpBoxSettings) -> BoxFuture<'a, Standing> {
+        let standing = self.state().standing.clone().unwrap_or(Standing::Ready);
+        std::future::ready(standing).boxed()
+    }
+
+    fn judge(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Option<HostDirectory>>> {
+        let judged = || {
+            let path = spec.host_path.clone()?;
+            let handle: OwnedFd = std::fs::File::open(&path).ok()?.into();
+            Some(HostDirectory {
+                handle: Arc::new(handle),
+                real_path: path.into(),
+            })
+        };
+        let refused = self.state().refuses.clone();
+        std::future::ready(refused.map_or_else(|| Ok(judged()), Err)).boxed()
+    }
+
+    fn resolve(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<BoxKind>> {
+        let kind = BoxKind {
+            image: spec
+                .image
+                .unwrap_or_else(|| self.image.lock().expect("no panic").clone()),
+            backend: "test".to_owned(),
+            memory_mb: spec.memory_mb.unwrap_or(512),
+        };
+        std::future::ready(Ok(kind)).boxed()
+    }
+
+    fn create(&self, spec: SpecRequest, mounts: Vec<OwnMount>) -> BoxFuture<'_, Answer<MadeBox>> {
+        async move {
+            let takes = *self.create_takes.lock().expect("no panic");
+            tokio::time::sleep(takes).await;
+            assert!(!self.panics.load(Ordering::Relaxed), "as it was told");
+            let id = spec.session_id.clone().expect("a name");
+            let mut state = self.state();
+            if let Some(error) = state.refuses.clone() {
+                return Err(error);
+            }
+            let incarnation = 1 + self.created.fetch_add(1, Ordering::Relaxed) as u64;
+            state.requested.push((spec.clone(), mounts.clone()));
+            let info = info(&id, incarnation, &spec);
+            let scratch = Arc::new(tempfile::tempdir().expect("a directory"));
+            let session = Session {
+                incarnation,
+                spec,
+                mounts,
+                scratch,
+                processes: BTreeMap::new(),
+            };
+            state.sessions.insert(id, session);
+            Ok(MadeBox {
+                session: info,
+                notices: self.notices.lock().expect("no panic").clone(),
+            })
+        }
+        .boxed()
+    }
+
+    fn exec(&self, mut spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>> {
+        async move {
+            if is_install(&spec) && self.install_fails.load(Ordering::Relaxed) {
+                spec.cmd.insert_str(0, "exit 1; ");
+            }
+            let id = spec.session_id.clone().expect("a name");
+            let mut state = self.state();
+            state.executed.push(spec.clone());
+            let held = state.sessions.get(&id).ok_or_else(|| missing(&id))?;
+            let child = tokio::process::Command::new("/bin/sh")
+                .args(["-c", &held.on_the_host(&spec.cmd)])
+                .envs(
+                    spec.env
+                        .iter()
+                        .map(|(key, value)| (key, held.on_the_host(value))),
+                )
+                .current_dir(held.cwd(spec.workdir.as_deref().unwrap_or("/workspace")))
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .expect("a shell");
+            Ok(Begun {
+                session_id: id,
+                backend: "test".to_owned(),
+                notices: Vec::new(),
+                timeout: Duration::from_secs(spec.timeout_sec.unwrap_or(30)),
+                command: Box::new(Child(child)),
+            })
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<()>> {
+        let fewer = |left: usize| left.checked_sub(1);
+        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.delete_fails.fetch_update(set, get, fewer).is_ok() {
+            return std::future::ready(Err(not_now())).boxed();
+        }
+        let gone = self.state().sessions.remove(session);
+        let takes = *self.delete_takes.lock().expect("no panic");
+        async move {
+            tokio::time::sleep(takes).await;
+            for process in gone.iter().flat_map(|gone| gone.processes.values()) {
+                process.kill.cancel();
+                process.exited().await;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<Option<SessionInfo>>> {
+        let state = self.state();
+        let found = state.sessions.get(session);
+        std::future::ready(Ok(
+            found.map(|held| info(session, held.incarnation, &held.spec))
+        ))
+        .boxed()
+    }
+
+    fn sessions<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Answer<Vec<SessionInfo>>> {
+        let state = self.state();
+        let found = state.sessions.iter();
+        let found = found.filter(|(id, _)| id.as_str().starts_with(prefix));
+        let found = found
+            .map(|(id, held)| info(id, held.incarnation, &held.spec))
+            .collect();
+        std::future::ready(Ok(found)).boxed()
+    }
+
+    fn start<'a>(
+        &'a self,
+        session: &'a SessionId,
+        mut process: ProcessSpec,
+    ) -> BoxFuture<'a, Answer<ProcessInfo>> {
+        async move {
+            let mut state = self.state();
+            let program = state.programs.get(&process.command).cloned();
+            let held = state.sessions.get_mut(session);
+            let held = held.ok_or_else(|| missing(session))?;
+            let id = process.process_id.clone();
+            let cwd = held.cwd(&process.cwd);
+            process.command = held.on_the_host(&process.command);
+            for word in process.args.iter_mut().chain(process.env.values_mut()) {
+                *word = held.on_the_host(word);
+            }
+            let (started, pipes) = Process::new(session, process);
+            match program {
+                Some(program) => {
+                    let running = Arc::clone(&started);
+                    tokio::spawn(async move {
+                        let gone = tokio::select! {
+                            gone = program(pipes) => gone,
+                            () = running.kill.cancelled() => Gone { exit_code: Some(137), why: None },
+                        };
+                        running.end(gone);
+                    });
+                }
+                None => Process::spawn(pipes, &cwd).map_err(|error| BoxesError {
+                    code: ErrorCode::ValidationError,
+                    message: format!("`{}` cannot be started: {error}", started.spec.command),
+                    hint: None,
+                    reached: true,
+                })?,
+            }
+            held.processes.insert(id, Arc::clone(&started));
+            Ok(started.info())
+        }
+        .boxed()
+    }
+
+    fn processes<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<Vec<ProcessInfo>>> {
+        let state = self.state();
+        let found = state.sessions.get(session).ok_or_else(|| missing(session));
+        let found = found.map(|held| held.processes.values().map(|held| held.info()).collect());
+        std::future::ready(found).boxed()
+    }
+
+    fn attach<'a>(
+        &'a self,
+        session: &'a SessionId,
+        process: &'a ProcessId,
+    ) -> BoxFuture<'a, Answer<Box<dyn Wire>>> {
+        async move {
+            let takes = *self.attach_takes.lock().expect("no panic");
+            tokio::time::sleep(takes).await;
+            let fewer = |left: usize| left.checked_sub(1);
+            let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+            if self.attach_fails.fetch_update(set, get, fewer).is_ok() {
+                return Err(not_now());
+            }
+            let found = self.find(session, process)?;
+            if self.held.load(Ordering::Relaxed) {
+                return Err(BoxesError {
+                    message: "somebody holds it already".to_owned(),
+                    ..ended()
+                });
+            }
+            found.is_running().then(|| found.attach()).ok_or_else(ended)
+        }
+        .boxed()
+    }
+
+    fn stop<'a>(
+        &'a self,
+        session: &'a SessionId,
+        process: &'a ProcessId,
+    ) -> BoxFuture<'a, Answer<()>> {
+        let found = self.find(session, process).ok();
+        let takes = *self.stop_takes.lock().expect("no panic");
+        async move {
+            if let Some(found) = found {
+                tokio::time::sleep(takes).await;
+                found.kill.cancel();
+                found.exited().await;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn stderr<'a>(
+        &'a self,
+        session: &'a SessionId,
+        process: &'a ProcessId,
+    ) -> BoxFuture<'a, Answer<String>> {
+        let found = self.find(session, process);
+        let text = found.map(|found| found.stderr.lock().expect("no panic").clone());
+        std::future::ready(text).boxed()
+    }
+}
+
+/// A command that runs until it is dropped.
+struct Child(tokio::process::Child);
+
+impl Command for Child {
+    fn next(&mut self) -> BoxFuture<'_, Answer<Running>> {
+        async move {
+            let mut buffer = vec![0; 4096];
+            if let Some(stdout) = &mut self.0.stdout {
+                if let Ok(count @ 1..) = stdout.read(&mut buffer).await {
+                    buffer.truncate(count);
+                    return Ok(Running::Stdout(buffer.into()));
+                }
+                self.0.stdout = None;
+            }
+            if let Some(stderr) = &mut self.0.stderr {
+                if let Ok(count @ 1..) = stderr.read(&mut buffer).await {
+                    buffer.truncate(count);
+                    return Ok(Running::Stderr(buffer.into()));
+                }
+                self.0.stderr = None;
+            }
+            let status = self.0.wait().await.expect("a status");
+            Ok(Running::Exited(ExecExit {
+                exit_code: status.code(),
+                status: ExecStatus::Completed,
+                reason: None,
+                duration_ms: 0,
+                notices: Vec::new(),
+            }))
+        }
+        .boxed()
+    }
+}
+
+fn not_now() -> BoxesError {
+    BoxesError {
+        code: ErrorCode::Timeout,
+        message: "not now".to_owned(),
+        hint: None,
+        reached: true,
+    }
+}
+
+fn ended() -> BoxesError {
+    BoxesError {
+        code: ErrorCode::ManagedProcessConflict,
+        message: "it is not running".to_owned(),
+        hint: None,
+        reached: true,
+    }
+}
+
+fn missing(session: &SessionId) -> BoxesError {
+    BoxesError {
+        code: ErrorCode::SessionNotFound,
+        message: format!("no session `{session}`, or no such process in it"),
+        hint: None,
+        reached: true,
+    }
+}
+
+fn info(id: &SessionId, incarnation: u64, spec: &SpecRequest) -> SessionInfo {
+    SessionInfo {
+        session_id: id.clone(),
+        backend_name: "test".to_owned(),
+        backend_session_id: "test".to_owned(),
+        incarnation,
+        profile: "default".to_owned(),
+        image: String::new(),
+        network: spec.network.unwrap_or(Network::On),
+        host_path: spec.host_path.clone(),
+        host_path_mode: spec.host_path_mode.unwrap_or(MountMode::Rw),
+        mount_path: "/workspace".to_owned(),
+        extra_mounts: Vec::new(),
+        persistent: spec.persistent.unwrap_or_default(),
+        cpus: 1.0,
+        memory_mb: 512,
+        pids_limit: 64,
+        read_only_rootfs: false,
+        workspace_quota_mb: 0,
+        created_at: Timestamp::UNIX_EPOCH,
+        last_used_at: Timestamp::UNIX_EPOCH,
+        adopted_at: None,
+        frozen: false,
+        isolation: IsolationLabel {
+            backend: "test".to_owned(),
+            runtime: None,
+            network: NetworkIsolation::Off,
+            in_force: Vec::new(),
+            missing: Vec::new(),
+        },
+    }
+}

@@ -1,0 +1,214 @@
+//! The tools of a server, in the words of the runtime information.
+
+use std::time::Duration;
+
+use boxwood_api::McpToolInfo;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::time::Instant;
+
+use crate::wire::{Ask, CallError, Connection, Era, GreetAs, Greeting, Object};
+
+/// A server that has more is not believed any more.
+const MAX_PAGES: usize = 100;
+const MAX_TOOLS: usize = 5_000;
+const MAX_BYTES: usize = 4 << 20;
+/// In all of them. Each costs up to a hundred times its text once it is read.
+const MAX_VALUES: usize = 100_000;
+/// Of a reason for a refusal. What is shown of it is cut after secrets are hidden.
+const LONGEST_WORDS: usize = 64 << 10;
+const METHOD_NOT_FOUND: i64 = -32601;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ListError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("the server refused `tools/list` ({code}): {message}")]
+    Refused { code: i64, message: String },
+    #[error("the server's answer to `tools/list` is not one")]
+    Unreadable,
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(borrow, default)]
+    tools: Vec<&'a RawValue>,
+    #[serde(default, rename = "nextCursor")]
+    next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Tool {
+    name: String,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default, rename = "inputSchema")]
+    parameters: Value,
+}
+
+/// Every page, within the time for all of them.
+pub(crate) async fn list(
+    connection: &Connection,
+    greeting: &Greeting,
+    within: Duration,
+) -> Result<Vec<McpToolInfo>, ListError> {
+    if !greeting.has("tools") {
+        return Ok(Vec::new());
+    }
+    let deadline = Instant::now() + within;
+    let mut tools = Vec::new();
+    let mut room = Room::default();
+    let mut cursor: Option<String> = None;
+    for _ in 0..MAX_PAGES {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let params = params(greeting.era, cursor.as_deref());
+        let answer = connection
+            .request("tools/list", params, Ask::ours(left))
+            .await?;
+        let Some(result) = answer.outcome() else {
+            let (code, mut message) = answer.error_words().unwrap_or_default();
+            // It said that it has tools, and then that it does not know the word.
+            if code == METHOD_NOT_FOUND && tools.is_empty() {
+                return Ok(tools);
+            }
+            message.truncate(message.floor_char_boundary(LONGEST_WORDS));
+            return Err(ListError::Refused { code, message });
+        };
+        let page: Page<'_> =
+            serde_json::from_str(result.get()).map_err(|_| ListError::Unreadable)?;
+        for raw in page.tools {
+            if !room.take(raw.get()) {
+                return Ok(tools);
+            }
+            if let Ok(tool) = serde_json::from_str::<Tool>(raw.get()) {
+                tools.push(tool.into());
+            }
+        }
+        let is_new = page.next_cursor.is_some() && page.next_cursor != cursor;
+        if !is_new {
+            break;
+        }
+        cursor = page.next_cursor;
+    }
+    Ok(tools)
+}
+
+/// How much more of the list is read.
+struct Room {
+    tools: usize,
+    bytes: usize,
+    values: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            tools: MAX_TOOLS,
+            bytes: MAX_BYTES,
+            values: MAX_VALUES,
+        }
+    }
+}
+
+impl Room {
+    /// Whether there is room for one more.
+    fn take(&mut self, tool: &str) -> bool {
+        let left = |of: usize, taken: usize| of.checked_sub(taken);
+        let all = left(self.tools, 1)
+            .zip(left(self.bytes, tool.len()))
+            .zip(left(self.values, values_in(tool)));
+        let Some(((tools, bytes), values)) = all else {
+            return false;
+        };
+        *self = Self {
+            tools,
+            bytes,
+            values,
+        };
+        true
+    }
+}
+
+/// At least as many values as the JSON holds, without reading it.
+fn values_in(json: &str) -> usize {
+    let mut count = 1;
+    let mut bytes = json.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => skip_string(&mut bytes),
+            b',' | b'{' | b'[' => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
+fn skip_string(bytes: &mut std::str::Bytes<'_>) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => drop(bytes.next()),
+            b'"' => return,
+            _ => {}
+        }
+    }
+}
+
+/// Of a request in our own name.
+pub(crate) fn own_params(era: Era) -> Object {
+    match era {
+        Era::Legacy => Object::default(),
+        Era::Modern => Object::parse(GreetAs::boxwood().stateless().get()).unwrap_or_default(),
+    }
+}
+
+fn params(era: Era, cursor: Option<&str>) -> Option<Box<RawValue>> {
+    let mut params = own_params(era);
+    if let Some(cursor) = cursor.and_then(|cursor| to_raw_value(cursor).ok()) {
+        params.set("cursor", cursor);
+    }
+    (!params.is_empty()).then(|| params.raw())
+}
+
+impl From<Tool> for McpToolInfo {
+    fn from(tool: Tool) -> Self {
+        Self {
+            name: tool.name,
+            description: tool.description.unwrap_or_default(),
+            parameters: tool.parameters,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_and_what_stands_in_text_is_none() {
+        let cases = [
+            ("1", 1),
+            (r#""{,[""#, 1),
+            (r#""a\",[\\""#, 1),
+            ("[1,2,3]", 4),
+            (r#"{"a":[{"b,":"c\"{"},null]}"#, 5),
+        ];
+        for (json, expected) in cases {
+            assert_eq!(values_in(json), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn tools_are_shown_until_they_are_too_many_too_long_or_cost_too_much() {
+        let shown = |tool: &str| {
+            let mut room = Room::default();
+            (0..2 * MAX_TOOLS).take_while(|_| room.take(tool)).count()
+        };
+        assert_eq!(shown("{}"), MAX_TOOLS);
+        let long = format!(r#"{{"description":"{}"}}"#, ",[{".repeat(MAX_BYTES / 8));
+        assert_eq!(shown(&long), 2);
+        let costly = format!("[{}0]", r#"{"":0},"#.repeat(MAX_VALUES / 8));
+        assert!(costly.len() < MAX_BYTES / 8);
+        assert_eq!(shown(&costly), 3);
+    }
+}

@@ -1,0 +1,409 @@
+//! One JSON-RPC message, understood as little as possible.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::burden::Burden;
+use super::lookalike::{self, Lookalike};
+use super::object::{BadObject, Object, raw_text, text};
+
+/// Longer ids and methods are nobody's.
+const LONGEST_NAME: usize = 1024;
+
+/// In one line that was sent as a batch.
+const MOST_IN_A_BATCH: usize = 1000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Request,
+    Notification,
+    Response,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadMessage {
+    #[error("the message is not UTF-8")]
+    NotUtf8,
+    #[error("the message is {0}")]
+    Json(BadObject),
+    #[error("the message is a batch; send its messages one by one")]
+    Batch,
+    #[error("the batch is empty or has more than {MOST_IN_A_BATCH} messages")]
+    BatchSize,
+    #[error("`jsonrpc` must be \"2.0\"")]
+    Version,
+    #[error("`id` must be a string or a number of at most {LONGEST_NAME} bytes")]
+    Id,
+    #[error("`method` must be a string of at most {LONGEST_NAME} bytes")]
+    Method,
+    #[error("`params` must be an object or an array")]
+    Params,
+    #[error("the message is no request, notification or response")]
+    Shape,
+    #[error("some servers read `{}` as `{}`; write it that way, or leave it out", cut(&.0.key), .0.of)]
+    Lookalike(Lookalike),
+}
+
+impl BadMessage {
+    /// As JSON-RPC numbers it.
+    pub(crate) fn code(&self) -> i64 {
+        match self {
+            Self::NotUtf8 | Self::Json(BadObject::NotJson(_)) => -32700,
+            _ => -32600,
+        }
+    }
+}
+
+/// Whatever one line or one body holds. Batches belong to revision 2025-03-26 alone.
+#[derive(Clone, Debug)]
+pub(crate) enum Payload {
+    One(Message),
+    Batch(Vec<Message>),
+}
+
+impl Payload {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, BadMessage> {
+        match Message::parse(bytes) {
+            Ok(message) => Ok(Self::One(message)),
+            Err(BadMessage::Batch) => Self::parse_batch(bytes),
+            Err(bad) => Err(bad),
+        }
+    }
+
+    /// Of a client: whatever it is judged by stands in it once, for every reader.
+    pub(crate) fn of_client(bytes: &[u8]) -> Result<Self, BadMessage> {
+        let payload = Self::parse(bytes)?;
+        match &payload {
+            Self::One(message) => message.check_client()?,
+            Self::Batch(messages) => messages.iter().try_for_each(Message::check_client)?,
+        }
+        Ok(payload)
+    }
+
+    /// What it takes is counted by `burden`.
+    pub(crate) fn counted(self, burden: Option<&Burden>) -> Self {
+        match self {
+            Self::One(message) => Self::One(message.counted(burden)),
+            Self::Batch(messages) => {
+                let counted = messages.into_iter().map(|message| message.counted(burden));
+                Self::Batch(counted.collect())
+            }
+        }
+    }
+
+    fn parse_batch(bytes: &[u8]) -> Result<Self, BadMessage> {
+        let Parts(parts) = serde_json::from_slice(bytes)
+            .map_err(|error| BadMessage::Json(BadObject::NotJson(error.to_string())))?;
+        if parts.is_empty() || parts.len() > MOST_IN_A_BATCH {
+            return Err(BadMessage::BatchSize);
+        }
+        let messages = parts
+            .into_iter()
+            .map(|part| Message::parse(part.get().as_bytes()));
+        messages.collect::<Result<_, _>>().map(Self::Batch)
+    }
+}
+
+/// The messages of a batch, and at most one more than are allowed.
+struct Parts<'a>(Vec<&'a RawValue>);
+
+impl<'de> Deserialize<'de> for Parts<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+
+        impl<'de> Visitor<'de> for Each {
+            type Value = Parts<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a batch of messages")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Parts<'de>, A::Error> {
+                let mut parts = Vec::new();
+                while parts.len() <= MOST_IN_A_BATCH {
+                    match seq.next_element()? {
+                        Some(part) => parts.push(part),
+                        None => return Ok(Parts(parts)),
+                    }
+                }
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Parts(parts))
+            }
+        }
+
+        deserializer.deserialize_seq(Each)
+    }
+}
+
+/// Every field is kept, the unknown ones too, in their order and with their own text.
+#[derive(Clone)]
+pub(crate) struct Message {
+    fields: Object,
+    kind: Kind,
+    method: Option<Box<str>>,
+    burden: Option<Burden>,
+}
+
+impl Message {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, BadMessage> {
+        let text = std::str::from_utf8(bytes).map_err(|_| BadMessage::NotUtf8)?;
+        let text = text.trim_ascii();
+        if text.starts_with('[') {
+            return Err(BadMessage::Batch);
+        }
+        Self::read(Object::parse(text).map_err(BadMessage::Json)?)
+    }
+
+    /// Whether a filter sees in it what any server does.
+    pub(crate) fn check_client(&self) -> Result<(), BadMessage> {
+        let keys = self.fields.iter().map(|(key, _)| key);
+        let found = lookalike::in_message(keys).or_else(|| {
+            let method = self.method().unwrap_or_default();
+            lookalike::in_params(method, self.params()?)
+        });
+        found.map_or(Ok(()), |found| Err(BadMessage::Lookalike(found)))
+    }
+
+    fn read(fields: Object) -> Result<Self, BadMessage> {
+        if fields.text("jsonrpc").as_deref() != Some("2.0") {
+            return Err(BadMessage::Version);
+        }
+        let id = fields.get("id").map(RawValue::get);
+        if id.is_some_and(|id| !is_id(id) && id != "null") {
+            return Err(BadMessage::Id);
+        }
+        let has_id = id.is_some_and(|id| id != "null");
+        let Some(method) = fields.get("method") else {
+            let is_answer = (has_id && fields.get("result").is_some()) || has_error(&fields);
+            return if is_answer {
+                Ok(Self::new(fields, Kind::Response, None))
+            } else {
+                Err(BadMessage::Shape)
+            };
+        };
+        let method = text(method).filter(|method| method.len() <= LONGEST_NAME);
+        let method = method.ok_or(BadMessage::Method)?;
+        let params = fields.get("params").map_or("{}", RawValue::get);
+        if !params.starts_with(['{', '[']) {
+            return Err(BadMessage::Params);
+        }
+        match id {
+            None => Ok(Self::new(fields, Kind::Notification, Some(method))),
+            Some(_) if has_id => Ok(Self::new(fields, Kind::Request, Some(method))),
+            Some(_) => Err(BadMessage::Id),
+        }
+    }
+
+    fn new(fields: Object, kind: Kind, method: Option<String>) -> Self {
+        let method = method.map(String::into_boxed_str);
+        Self {
+            fields,
+            kind,
+            method,
+            burden: None,
+        }
+    }
+
+    /// What it takes is counted by `burden`, and what its copies take.
+    pub(crate) fn counted(self, burden: Option<&Burden>) -> Self {
+        Self {
+            burden: burden.cloned(),
+            ..self
+        }
+    }
+
+    /// For whoever keeps its bytes without it.
+    pub(crate) fn burden(&self) -> Option<Burden> {
+        self.burden.clone()
+    }
+
+    pub(crate) fn request(id: Box<RawValue>, method: &str, params: Option<Box<RawValue>>) -> Self {
+        let mut fields = begun();
+        fields.set("id", id);
+        fields.set("method", raw_text(method));
+        if let Some(params) = params {
+            fields.set("params", params);
+        }
+        Self::new(fields, Kind::Request, Some(method.to_owned()))
+    }
+
+    pub(crate) fn notification(method: &str, params: Option<Box<RawValue>>) -> Self {
+        let mut fields = begun();
+        fields.set("method", raw_text(method));
+        if let Some(params) = params {
+            fields.set("params", params);
+        }
+        Self::new(fields, Kind::Notification, Some(method.to_owned()))
+    }
+
+    pub(crate) fn result(id: Box<RawValue>, result: Box<RawValue>) -> Self {
+        let mut fields = begun();
+        fields.set("id", id);
+        fields.set("result", result);
+        Self::new(fields, Kind::Response, None)
+    }
+
+    /// Without an id when the request's could not be read.
+    pub(crate) fn failure(
+        id: Option<Box<RawValue>>,
+        code: i64,
+        message: &str,
+        data: Option<Box<RawValue>>,
+    ) -> Self {
+        let mut error = Object::default();
+        error.set("code", to_raw_value(&code).unwrap_or_default());
+        error.set("message", raw_text(message));
+        if let Some(data) = data {
+            error.set("data", data);
+        }
+        let mut fields = begun();
+        fields.set("id", id.unwrap_or_default());
+        fields.set("error", error.raw());
+        Self::new(fields, Kind::Response, None)
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// `None` for notifications, and for errors that answer nobody knows what.
+    pub(crate) fn id(&self) -> Option<&RawValue> {
+        self.fields.get("id").filter(|id| id.get() != "null")
+    }
+
+    pub(crate) fn method(&self) -> Option<&str> {
+        self.method.as_deref()
+    }
+
+    pub(crate) fn params(&self) -> Option<&RawValue> {
+        self.fields.get("params")
+    }
+
+    /// What a response brings when it is no error.
+    pub(crate) fn outcome(&self) -> Option<&RawValue> {
+        match self.error() {
+            Some(_) => None,
+            None => self.fields.get("result"),
+        }
+    }
+
+    pub(crate) fn error(&self) -> Option<&RawValue> {
+        self.fields
+            .get("error")
+            .filter(|error| error.get() != "null")
+    }
+
+    /// `error.code` and `error.message`.
+    pub(crate) fn error_words(&self) -> Option<(i64, String)> {
+        let error = Object::parse(self.error()?.get()).ok()?;
+        let code = serde_json::from_str(error.get("code")?.get()).ok()?;
+        Some((code, error.text("message").unwrap_or_default()))
+    }
+
+    /// `params._meta`, when it is an object.
+    pub(crate) fn meta(&self) -> Option<Object> {
+        meta(self.params()?)
+    }
+
+    pub(crate) fn with_id(mut self, id: Box<RawValue>) -> Self {
+        self.fields.set("id", id);
+        self
+    }
+
+    pub(crate) fn with_params(mut self, params: Option<Box<RawValue>>) -> Self {
+        match params {
+            Some(params) => self.fields.set("params", params),
+            None => drop(self.fields.remove("params")),
+        }
+        self
+    }
+
+    pub(crate) fn with_result(mut self, result: Box<RawValue>) -> Self {
+        self.fields.set("result", result);
+        self
+    }
+
+    /// In one line, however it was laid out before.
+    pub(crate) fn json(&self) -> Bytes {
+        self.written(0).into()
+    }
+
+    /// As the pipes carry it, with the newline that ends it.
+    pub(crate) fn line(&self) -> Bytes {
+        let mut line = self.written(1);
+        line.push(b'\n');
+        line.into()
+    }
+
+    /// About the bytes it takes.
+    pub(crate) fn size(&self) -> usize {
+        self.fields.size()
+    }
+
+    fn written(&self, spare: usize) -> Vec<u8> {
+        let mut written = Vec::with_capacity(self.size() + spare);
+        // Writing raw text into memory cannot fail.
+        if serde_json::to_writer(&mut written, &self.fields).is_err() {
+            written.clear();
+        }
+        // A string cannot hold either as it is, so each stands between tokens, where a blank is the same.
+        for byte in &mut written {
+            if matches!(byte, b'\n' | b'\r') {
+                *byte = b' ';
+            }
+        }
+        written
+    }
+}
+
+/// Whether the method is one that nobody carries out.
+pub(crate) fn is_news(method: &str) -> bool {
+    method.starts_with("notifications/")
+}
+
+/// `_meta` of params or of a result, when it is an object.
+pub(crate) fn meta(of: &RawValue) -> Option<Object> {
+    #[derive(Deserialize)]
+    struct Meta<'a> {
+        #[serde(borrow, rename = "_meta")]
+        meta: Option<&'a RawValue>,
+    }
+    let Meta { meta } = serde_json::from_str(of.get()).ok()?;
+    Object::parse(meta?.get()).ok()
+}
+
+fn cut(key: &str) -> String {
+    key.chars().take(80).collect()
+}
+
+fn begun() -> Object {
+    let mut fields = Object::default();
+    fields.set("jsonrpc", raw_text("2.0"));
+    fields
+}
+
+fn has_error(fields: &Object) -> bool {
+    let error = fields.get("error").map(RawValue::get);
+    error.is_some_and(|error| error.starts_with('{'))
+}
+
+fn is_id(id: &str) -> bool {
+    let is_number = |first: char| first == '-' || first.is_ascii_digit();
+    id.len() <= LONGEST_NAME && id.starts_with(|first| first == '"' || is_number(first))
+}
+
+/// Arguments and results may be secrets.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("kind", &self.kind)
+            .field("method", &self.method)
+            .field("id", &self.id().map(RawValue::get))
+            .field("size", &self.size())
+            .finish_non_exhaustive()
+    }
+}

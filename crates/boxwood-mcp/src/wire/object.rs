@@ -1,0 +1,167 @@
+//! A JSON object whose values nobody has read.
+//!
+//! Keys keep their order, numbers their digits, strings their escapes. A key that stands twice is refused:
+//! two readers would see two different messages, and a filter must see what the server sees.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadObject {
+    #[error("not JSON: {0}")]
+    NotJson(String),
+    #[error("not a JSON object")]
+    NotAnObject,
+    #[error("`{0}` stands there twice")]
+    Twice(String),
+}
+
+/// Each costs many times the bytes it is written with, so a server may not send millions.
+const MOST_FIELDS: usize = 4096;
+
+#[derive(Clone, Default)]
+pub(crate) struct Object {
+    fields: Vec<(Box<str>, Box<RawValue>)>,
+}
+
+impl Object {
+    pub(crate) fn parse(text: &str) -> Result<Self, BadObject> {
+        let is_object = text
+            .trim_start_matches([' ', '\t', '\n', '\r'])
+            .starts_with('{');
+        match serde_json::from_str(text) {
+            Ok(object) => Ok(object),
+            Err(error) => Err(match Twice::of(&error) {
+                Some(key) => BadObject::Twice(key),
+                None if !is_object && serde_json::from_str::<&RawValue>(text).is_ok() => {
+                    BadObject::NotAnObject
+                }
+                None => BadObject::NotJson(error.to_string()),
+            }),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&RawValue> {
+        let found = self.fields.iter().find(|(name, _)| **name == *key);
+        found.map(|(_, value)| &**value)
+    }
+
+    /// The value when it is a string.
+    pub(crate) fn text(&self, key: &str) -> Option<String> {
+        text(self.get(key)?)
+    }
+
+    /// In its place when it is there, at the end otherwise.
+    pub(crate) fn set(&mut self, key: &str, value: Box<RawValue>) {
+        match self.fields.iter_mut().find(|(name, _)| **name == *key) {
+            Some((_, place)) => *place = value,
+            None => self.fields.push((key.into(), value)),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &str) -> Option<Box<RawValue>> {
+        let at = self.fields.iter().position(|(name, _)| **name == *key)?;
+        Some(self.fields.remove(at).1)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &RawValue)> {
+        self.fields.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    pub(crate) fn raw(&self) -> Box<RawValue> {
+        // Writing keys and raw text into memory cannot fail.
+        to_raw_value(self).unwrap_or_default()
+    }
+
+    /// About the bytes it takes.
+    pub(crate) fn size(&self) -> usize {
+        let each = |(key, value): &(Box<str>, Box<RawValue>)| key.len() + value.get().len() + 4;
+        self.fields.iter().map(each).sum::<usize>() + 2
+    }
+}
+
+/// The string that a raw value is, if it is one.
+pub(crate) fn text(value: &RawValue) -> Option<String> {
+    let read = serde_json::from_str::<Cow<'_, str>>(value.get());
+    read.ok().map(Cow::into_owned)
+}
+
+pub(crate) fn raw_text(text: &str) -> Box<RawValue> {
+    to_raw_value(text).unwrap_or_default()
+}
+
+/// How a doubled key travels through the error of the parser, which knows only text.
+struct Twice;
+
+impl Twice {
+    const MARK: &'static str = "\u{1}twice\u{1}";
+
+    fn of(error: &serde_json::Error) -> Option<String> {
+        let text = error.to_string();
+        let mut parts = text.split(Self::MARK);
+        parts.next()?;
+        parts.next().map(str::to_owned)
+    }
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Object;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+                let mut object = Object::default();
+                let mut seen = std::collections::HashSet::new();
+                while let Some(key) = map.next_key::<Box<str>>()? {
+                    if object.fields.len() == MOST_FIELDS {
+                        let most = format_args!("an object of more than {MOST_FIELDS} fields");
+                        return Err(A::Error::custom(most));
+                    }
+                    if !seen.insert(key.clone()) {
+                        let key: String = key.chars().take(80).collect();
+                        let mark = Twice::MARK;
+                        return Err(A::Error::custom(format_args!("{mark}{key}{mark}")));
+                    }
+                    object.fields.push((key, map.next_value()?));
+                }
+                Ok(object)
+            }
+        }
+
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.fields.len()))?;
+        for (key, value) in &self.fields {
+            map.serialize_entry(&**key, &**value)?;
+        }
+        map.end()
+    }
+}
+
+/// Arguments may be secrets: the keys alone.
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set()
+            .entries(self.fields.iter().map(|(key, _)| key))
+            .finish()
+    }
+}

@@ -1,0 +1,94 @@
+//! The calls that wait for an answer.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::error::{CallError, Ended};
+use super::message::Message;
+
+pub(crate) type Answered = oneshot::Sender<Result<Message, CallError>>;
+
+pub(crate) struct Call {
+    pub(crate) method: Box<str>,
+    pub(crate) answer: Answered,
+    pub(crate) events: Events,
+    pub(crate) began: Instant,
+    /// Before that there is nothing to cancel.
+    pub(crate) is_written: bool,
+}
+
+/// Where what belongs to a call goes before its answer, in the caller's own words.
+#[derive(Clone, Default)]
+pub(crate) struct Events {
+    pub(crate) to: Option<mpsc::Sender<Message>>,
+    pub(crate) token: Option<Box<RawValue>>,
+    pub(crate) caller: Option<Box<RawValue>>,
+}
+
+pub(crate) struct Pending {
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    calls: HashMap<u64, Call>,
+    ended: Option<Ended>,
+}
+
+impl Pending {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most,
+            state: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn add(&self, id: u64, call: Call) -> Result<(), CallError> {
+        let mut state = self.lock();
+        if let Some(ended) = &state.ended {
+            return Err(CallError::Ended(ended.clone()));
+        }
+        if state.calls.len() >= self.most {
+            return Err(CallError::Busy { most: self.most });
+        }
+        state.calls.insert(id, call);
+        Ok(())
+    }
+
+    pub(crate) fn take(&self, id: u64) -> Option<Call> {
+        self.lock().calls.remove(&id)
+    }
+
+    /// Whether somebody still waits for it, so that it is worth writing.
+    pub(crate) fn mark_written(&self, id: u64) -> bool {
+        let mut state = self.lock();
+        let call = state.calls.get_mut(&id);
+        call.map(|call| call.is_written = true).is_some()
+    }
+
+    pub(crate) fn events(&self, id: u64) -> Option<Events> {
+        self.lock().calls.get(&id).map(|call| call.events.clone())
+    }
+
+    /// Nobody is added from now on, and everybody who waits is told.
+    pub(crate) fn end(&self, ended: &Ended) {
+        let calls = {
+            let mut state = self.lock();
+            state.ended.get_or_insert_with(|| ended.clone());
+            std::mem::take(&mut state.calls)
+        };
+        for call in calls.into_values() {
+            // Whoever has gone away needs no answer.
+            let _ = call.answer.send(Err(CallError::Ended(ended.clone())));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,162 @@
+//! What a server and its clients said lately, without what they said it about.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::hosting::Secrets;
+
+/// Of a method, an id, or a line that is no message.
+const SHOWN: usize = 120;
+/// Of the same, looked at for what must not be shown.
+const READ_BYTES: usize = 8 * SHOWN;
+
+/// The last lines, each as `> tools/call 17 (231 B)`.
+#[derive(Debug)]
+pub(crate) struct ProtocolLog {
+    most: usize,
+    lines: Mutex<VecDeque<String>>,
+    secrets: Mutex<Arc<Secrets>>,
+}
+
+impl Default for ProtocolLog {
+    fn default() -> Self {
+        Self::new(500)
+    }
+}
+
+impl ProtocolLog {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most: most.max(1),
+            lines: Mutex::default(),
+            secrets: Mutex::default(),
+        }
+    }
+
+    /// From now on these are not put down, whoever writes them.
+    pub(crate) fn hides(&self, secrets: Arc<Secrets>) {
+        *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) = secrets;
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().cloned().collect()
+    }
+
+    pub(crate) fn sent(&self, what: &str, id: Option<&str>, bytes: usize) {
+        self.push(self.message('>', what, id, bytes));
+    }
+
+    pub(crate) fn heard(&self, what: &str, id: Option<&str>, bytes: usize) {
+        self.push(self.message('<', what, id, bytes));
+    }
+
+    pub(crate) fn answered(&self, what: &str, id: u64, how: &str, after: Duration, bytes: usize) {
+        let what = self.shown(what);
+        let after = after.as_millis();
+        self.push(format!("< {what} {id} {how} after {after} ms ({bytes} B)"));
+    }
+
+    /// What went wrong, in words of ours.
+    pub(crate) fn note(&self, words: &str) {
+        let words = self.secrets().hide(words.to_owned());
+        self.push(format!("! {words}"));
+    }
+
+    /// Answered before, given up, or never asked.
+    pub(crate) fn answer_to_nobody(&self, id: &str) {
+        self.push(format!("! answer to nobody, id {}", self.shown(id)));
+    }
+
+    /// The beginning of something the server wrote that is no message.
+    pub(crate) fn garbage(&self, why: &str, line: &[u8]) {
+        let head = String::from_utf8_lossy(&line[..line.len().min(READ_BYTES)]);
+        let bytes = line.len();
+        // Longer lines come here cut already.
+        let head = self.secrets().hide_before_cut(head.into_owned());
+        self.push(format!("! {why} ({bytes} B): {}", printable(&head)));
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() >= self.most {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+
+    fn message(&self, way: char, what: &str, id: Option<&str>, bytes: usize) -> String {
+        let mut line = format!("{way} {}", self.shown(what));
+        if let Some(id) = id {
+            let _ = write!(line, " {}", self.shown(id));
+        }
+        let _ = write!(line, " ({bytes} B)");
+        line
+    }
+
+    /// A server chooses what stands here.
+    fn shown(&self, text: &str) -> String {
+        let head = &text[..text.floor_char_boundary(READ_BYTES)];
+        let secrets = self.secrets();
+        let head = if head.len() < text.len() {
+            secrets.hide_before_cut(head.to_owned())
+        } else {
+            secrets.hide(head.to_owned())
+        };
+        printable(&head)
+    }
+
+    fn secrets(&self) -> Arc<Secrets> {
+        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&secrets)
+    }
+}
+
+/// Printable and short.
+fn printable(text: &str) -> String {
+    let mut shown = String::new();
+    for (at, char) in text.chars().enumerate() {
+        if at == SHOWN {
+            shown.push('…');
+            break;
+        }
+        if char.is_control() {
+            shown.extend(char.escape_default());
+        } else {
+            shown.push(char);
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_must_not_be_shown_is_hidden_before_it_is_cut() {
+        let log = ProtocolLog::default();
+        let variables = [("TOKEN".to_owned(), "hunter2-secret".to_owned())].into();
+        log.hides(Arc::new(Secrets::of(&variables)));
+        log.garbage("no message", b"TOKEN=hunter2-secret");
+        let across = format!("{}hunter2-secret", "x".repeat(SHOWN - 7));
+        log.garbage("no message", across.as_bytes());
+        let across = format!("{}hunter2-secret", "x".repeat(READ_BYTES - 7));
+        log.garbage("no message", across.as_bytes());
+        log.heard("notifications/hunter2-secret", Some("hunter2-secret"), 9);
+        log.note("no room to send: hunter2-secret");
+        let across = format!("{}hunter2-secret", "x".repeat(SHOWN - 7));
+        log.answer_to_nobody(&across);
+        let lines = log.lines();
+        assert_eq!(lines.len(), 6);
+        assert!(
+            lines.iter().all(|line| !line.contains("hunter")),
+            "{lines:?}"
+        );
+        assert_eq!(lines[0], "! no message (20 B): TOKEN=[TOKEN]");
+        assert_eq!(lines[3], "< notifications/[TOKEN] [TOKEN] (9 B)");
+        assert_eq!(lines[4], "! no room to send: [TOKEN]");
+    }
+}

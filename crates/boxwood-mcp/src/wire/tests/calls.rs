@@ -1,0 +1,367 @@
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::{Stage, logged, raw, stage};
+use crate::wire::object::BadObject;
+use crate::wire::{Ask, Burden, CallError, Ended, Message, WireLimits};
+
+const SOON: Duration = Duration::from_millis(50);
+
+fn request(id: &str, params: &str) -> Message {
+    Message::request(raw(id), "tools/call", Some(raw(params)))
+}
+
+#[tokio::test]
+async fn clients_with_the_same_id_get_their_own_answers() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let (first, second) = (connection.clone(), connection);
+    let first = tokio::spawn(async move {
+        let message = request("1", r#"{"who":"first"}"#);
+        first.relay(message, Ask::default()).await
+    });
+    let one = peer.told().await;
+    let second = tokio::spawn(async move {
+        let message = request("1", r#"{"who":"second"}"#);
+        second.relay(message, Ask::default()).await
+    });
+    let two = peer.told().await;
+    assert_ne!(one["id"], two["id"]);
+    peer.answer(&two, r#"{"for":"second","n":1.00}"#).await;
+    peer.answer(&one, r#"{"for":"first","n":2.00}"#).await;
+    let first = first.await.unwrap().unwrap();
+    let second = second.await.unwrap().unwrap();
+    assert_eq!(
+        first.outcome().unwrap().get(),
+        r#"{"for":"first","n":2.00}"#
+    );
+    assert_eq!(
+        second.outcome().unwrap().get(),
+        r#"{"for":"second","n":1.00}"#
+    );
+    assert_eq!(first.id().unwrap().get(), "1");
+}
+
+#[tokio::test]
+async fn a_requests_bytes_count_until_the_server_has_them() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let counted = std::sync::Arc::new(());
+    let weak = std::sync::Arc::downgrade(&counted);
+    let long = format!(r#"{{"x":"{}"}}"#, "y".repeat(4 * super::PIPE));
+    let message = request("1", &long).counted(Some(&Burden::new(counted)));
+    let call = tokio::spawn(async move { connection.relay(message, Ask::default()).await });
+    // It does not fit into the pipe, so the writer waits.
+    tokio::time::sleep(SOON).await;
+    assert!(weak.upgrade().is_some());
+    let told = peer.told().await;
+    while weak.upgrade().is_some() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!call.is_finished(), "the call goes on");
+    peer.answer(&told, "{}").await;
+    call.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_relayed_request_keeps_what_nobody_knows() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let text =
+        br#"{"trace":[1.0],"jsonrpc":"2.0","id":"x","method":"new/method","params":{"a":1}}"#;
+    let message = Message::parse(text).unwrap();
+    let call = tokio::spawn(async move { connection.relay(message, Ask::default()).await });
+    let told = peer.told().await;
+    assert_eq!(told["trace"], json!([1.0]));
+    assert_eq!(told["method"], "new/method");
+    let id = &told["id"];
+    let answer = format!(r#"{{"id":"{id}","jsonrpc":"2.0","later":{{}},"result":{{}}}}"#);
+    peer.say(&answer).await;
+    let answer = call.await.unwrap().unwrap().json();
+    let expected = br#"{"id":"x","jsonrpc":"2.0","later":{},"result":{}}"#;
+    assert_eq!(&answer[..], expected);
+}
+
+#[tokio::test]
+async fn progress_reaches_its_caller_with_its_own_token() {
+    let Stage {
+        connection,
+        mut peer,
+        log,
+    } = stage(WireLimits::default());
+    let mut calls = Vec::new();
+    for _ in 0..2 {
+        let (progress, events) = mpsc::channel(8);
+        let how = Ask {
+            progress: Some(progress),
+            ..Ask::default()
+        };
+        // Both clients chose the same token.
+        let message = request(
+            "1",
+            r#"{"_meta":{"z":1,"progressToken":"t","a":2},"name":"n"}"#,
+        );
+        let connection = connection.clone();
+        let call = tokio::spawn(async move { connection.relay(message, how).await });
+        calls.push((peer.told().await, events, call));
+    }
+    let (other, mut others, _) = calls.pop().unwrap();
+    let (told, mut events, call) = calls.pop().unwrap();
+    assert_ne!(
+        told["params"]["_meta"]["progressToken"],
+        other["params"]["_meta"]["progressToken"]
+    );
+    let token = &told["params"]["_meta"]["progressToken"];
+    let progress = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progress":0.50,"progressToken":{token},"new":{{}}}}}}"#
+    );
+    peer.say(&progress).await;
+    peer.say(r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1}}"#).await;
+    peer.answer(&told, "{}").await;
+    call.await.unwrap().unwrap();
+    let event = events.recv().await.unwrap();
+    let params = event.params().unwrap().get();
+    assert_eq!(params, r#"{"progress":0.50,"progressToken":"t","new":{}}"#);
+    assert!(events.recv().await.is_none());
+    assert!(others.try_recv().is_err());
+    assert!(logged(&log, "progress of nobody's call"));
+}
+
+#[tokio::test]
+async fn a_subscription_speaks_of_the_callers_own_id() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let (progress, mut events) = mpsc::channel(8);
+    let how = Ask {
+        progress: Some(progress),
+        ..Ask::default()
+    };
+    let listen = Message::request(raw(r#""sub""#), "subscriptions/listen", Some(raw("{}")));
+    let call = tokio::spawn(async move { connection.relay(listen, how).await });
+    let told = peer.told().await;
+    let id = &told["id"];
+    let key = "io.modelcontextprotocol/subscriptionId";
+    peer.say(&format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{{"_meta":{{"{key}":{id}}}}}}}"#
+    ))
+    .await;
+    let event = events.recv().await.unwrap();
+    assert_eq!(event.meta().unwrap().text(key).as_deref(), Some("sub"));
+    peer.answer(&told, &format!(r#"{{"_meta":{{"{key}":{id},"b":1}}}}"#))
+        .await;
+    let answer = call.await.unwrap().unwrap();
+    let expected = format!(r#"{{"_meta":{{"{key}":"sub","b":1}}}}"#);
+    assert_eq!(answer.outcome().unwrap().get(), expected);
+}
+
+#[tokio::test]
+async fn a_call_nobody_waits_for_is_cancelled() {
+    let Stage {
+        connection,
+        mut peer,
+        log,
+    } = stage(WireLimits::default());
+    let calling = connection.clone();
+    let call = tokio::spawn(async move { calling.request("slow", None, Ask::default()).await });
+    let told = peer.told().await;
+    call.abort();
+    let cancelled = peer.told().await;
+    assert_eq!(cancelled["method"], "notifications/cancelled");
+    assert_eq!(cancelled["params"]["requestId"], told["id"]);
+    // It answers nevertheless, twice.
+    peer.answer(&told, "{}").await;
+    peer.answer(&told, "{}").await;
+    let next = connection.clone();
+    let next = tokio::spawn(async move { next.request("next", None, Ask::default()).await });
+    let told = peer.told().await;
+    peer.answer(&told, "{}").await;
+    assert!(next.await.unwrap().is_ok());
+    let nobodys = log.lines();
+    let nobodys = nobodys
+        .iter()
+        .filter(|line| line.contains("answer to nobody"));
+    assert_eq!(nobodys.count(), 2);
+}
+
+#[tokio::test]
+async fn a_client_cannot_cancel_anothers_call_by_its_id() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let calling = connection.clone();
+    let call = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    let told = peer.told().await;
+    let guessed = raw(&json!({"requestId": told["id"]}).to_string());
+    let cancel = Message::notification("notifications/cancelled", Some(guessed));
+    connection.notify(cancel).await.unwrap();
+    let other = Message::notification("notifications/roots/list_changed", None);
+    connection.notify(other).await.unwrap();
+    let next = peer.told().await;
+    assert_eq!(next["method"], "notifications/roots/list_changed");
+    peer.answer(&told, "{}").await;
+    assert!(call.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_late_call_ends_and_is_cancelled_but_never_initialize() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let late = connection
+        .request("initialize", None, Ask::within(SOON))
+        .await;
+    assert!(matches!(late, Err(CallError::TimedOut { .. })));
+    let late = connection
+        .request("tools/list", None, Ask::within(SOON))
+        .await;
+    let expected = CallError::TimedOut {
+        method: "tools/list".to_owned(),
+        after: SOON,
+    };
+    assert_eq!(late.unwrap_err(), expected);
+    let told = [peer.told().await, peer.told().await, peer.told().await];
+    let methods = told.each_ref().map(|one| one["method"].as_str().unwrap());
+    let expected = ["initialize", "tools/list", "notifications/cancelled"];
+    assert_eq!(methods, expected);
+    assert_eq!(told[2]["params"]["requestId"], told[1]["id"]);
+}
+
+#[tokio::test]
+async fn more_calls_than_allowed_are_refused() {
+    let limits = WireLimits {
+        pending: 2,
+        ..WireLimits::default()
+    };
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(limits);
+    let mut calls = Vec::new();
+    for _ in 0..2 {
+        let connection = connection.clone();
+        calls.push(tokio::spawn(async move {
+            connection.request("m", None, Ask::default()).await
+        }));
+        peer.told().await;
+    }
+    let refused = connection.request("m", None, Ask::default()).await;
+    assert_eq!(refused.unwrap_err(), CallError::Busy { most: 2 });
+    calls.pop().unwrap().abort();
+    peer.told().await;
+    let again = connection.request("m", None, Ask::within(SOON)).await;
+    assert!(matches!(again, Err(CallError::TimedOut { .. })));
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_is_not_sent() {
+    let limits = WireLimits {
+        line: 1000,
+        ..WireLimits::default()
+    };
+    let Stage { connection, .. } = stage(limits);
+    let params = format!(r#"{{"a":"{}"}}"#, "x".repeat(1000));
+    let refused = connection
+        .request("m", Some(raw(&params)), Ask::default())
+        .await;
+    assert!(matches!(
+        refused,
+        Err(CallError::TooLarge { limit: 1000, .. })
+    ));
+}
+
+#[tokio::test]
+async fn params_that_read_two_ways_are_refused() {
+    let Stage { connection, .. } = stage(WireLimits::default());
+    let twice = r#"{"_meta":{"progressToken":1},"_meta":{}}"#;
+    for (params, key) in [
+        (twice, "_meta"),
+        (r#"{"name":"a","name":"b"}"#, "name"),
+        (
+            r#"{"_meta":{"progressToken":1,"progressToken":2}}"#,
+            "progressToken",
+        ),
+    ] {
+        let refused = connection
+            .request("m", Some(raw(params)), Ask::default())
+            .await;
+        let expected = CallError::BadParams(BadObject::Twice(key.to_owned()));
+        assert_eq!(refused.unwrap_err(), expected);
+    }
+}
+
+#[tokio::test]
+async fn only_clients_count_as_users() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let calling = connection.clone();
+    let within = Duration::from_secs(30);
+    let ours = tokio::spawn(async move { calling.request("ping", None, Ask::ours(within)).await });
+    let told = peer.told().await;
+    assert!(!connection.is_busy());
+    peer.answer(&told, "{}").await;
+    ours.await.unwrap().unwrap();
+    let calling = connection.clone();
+    let theirs = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    let told = peer.told().await;
+    assert!(connection.is_busy());
+    assert_eq!(connection.idle_for(), Duration::ZERO);
+    peer.answer(&told, "{}").await;
+    theirs.await.unwrap().unwrap();
+    assert!(!connection.is_busy());
+}
+
+#[tokio::test]
+async fn letting_go_ends_every_call_and_leaves_the_server_alone() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let ended = connection.ended();
+    let calling = connection.clone();
+    let call = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    peer.told().await;
+    connection.close();
+    let failed = call.await.unwrap().unwrap_err();
+    assert_eq!(failed, CallError::Ended(Ended::Detached));
+    assert_eq!(ended.await, Ended::Detached);
+    assert!(connection.is_ended());
+    let after = connection.request("m", None, Ask::default()).await;
+    assert_eq!(after.unwrap_err(), CallError::Ended(Ended::Detached));
+}
+
+#[tokio::test]
+async fn the_last_clone_lets_go() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let ended = connection.ended();
+    drop(connection.clone());
+    drop(connection);
+    assert_eq!(ended.await, Ended::Detached);
+    assert!(peer.line().await.is_none());
+}

@@ -1,0 +1,383 @@
+use std::time::Duration;
+
+use super::{Peer, Stage, left, logged, raw, stage};
+use crate::wire::{Ask, CallError, Connection, Ended, Heard, Hears, WireLimits};
+
+async fn still_works(connection: &Connection, peer: &mut Peer) {
+    let calling = connection.clone();
+    let call = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    let told = peer.told().await;
+    peer.answer(&told, "{}").await;
+    assert!(call.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_few_lines_of_garbage_are_logged_and_forgiven() {
+    let Stage {
+        connection,
+        mut peer,
+        log,
+    } = stage(WireLimits::default());
+    for _ in 0..3 {
+        for _ in 0..99 {
+            peer.say("Server listening on stdio\u{1b}[0m").await;
+        }
+        still_works(&connection, &mut peer).await;
+    }
+    peer.write(b"\0\0\0\n\xff\xfe\n[]\n{\"level\":\"info\"}\n")
+        .await;
+    still_works(&connection, &mut peer).await;
+    assert!(logged(&log, r"Server listening on stdio\u{1b}[0m"));
+    assert!(logged(
+        &log,
+        "`jsonrpc` must be \"2.0\" (16 B): {\"level\":\"info\"}"
+    ));
+    assert!(!connection.is_ended());
+}
+
+#[tokio::test]
+async fn garbage_without_end_ends_it() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let calling = connection.clone();
+    let call = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    peer.told().await;
+    for _ in 0..100 {
+        peer.say("nonsense").await;
+    }
+    let ended = Ended::Garbage { lines: 100 };
+    assert_eq!(connection.ended().await, ended);
+    assert_eq!(call.await.unwrap().unwrap_err(), CallError::Ended(ended));
+}
+
+#[tokio::test]
+async fn a_line_of_a_hundred_megabytes_ends_it_in_bounded_memory() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let limit = WireLimits::default().line;
+    let flood = tokio::spawn(async move {
+        let chunk = vec![b'x'; 1 << 20];
+        let output = peer.output.as_mut().unwrap();
+        for _ in 0..100 {
+            if tokio::io::AsyncWriteExt::write_all(output, &chunk)
+                .await
+                .is_err()
+            {
+                break;
+            }
+        }
+    });
+    assert_eq!(connection.ended().await, Ended::TooLong { limit });
+    flood.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_fails_its_own_call_alone() {
+    let limits = WireLimits {
+        line: 100_000,
+        ..WireLimits::default()
+    };
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(limits);
+    let long = "x".repeat(150_000);
+    for id_first in [true, false] {
+        let (one, two) = (connection.clone(), connection.clone());
+        let one = tokio::spawn(async move { one.request("one", None, Ask::default()).await });
+        let told = peer.told().await;
+        let two = tokio::spawn(async move { two.request("two", None, Ask::default()).await });
+        let other = peer.told().await;
+        let id = &told["id"];
+        peer.say(&if id_first {
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{long}"}}"#)
+        } else {
+            format!(r#"{{"result":"{long}","jsonrpc":"2.0","id":{id}}}"#)
+        })
+        .await;
+        let failed = one.await.unwrap().unwrap_err();
+        assert_eq!(failed, CallError::AnswerTooLong { limit: 100_000 });
+        peer.answer(&other, "{}").await;
+        assert!(two.await.unwrap().is_ok());
+    }
+    peer.say(&format!(
+        r#"{{"jsonrpc":"2.0","method":"n","params":["{long}"]}}"#
+    ))
+    .await;
+    let ended = Ended::TooLong { limit: 100_000 };
+    assert_eq!(connection.ended().await, ended);
+}
+
+#[tokio::test]
+async fn a_line_that_never_ends_is_not_followed_for_ever() {
+    let limits = WireLimits {
+        line: 10_000,
+        ..WireLimits::default()
+    };
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(limits);
+    let flood = tokio::spawn(async move {
+        peer.write(b"{\"result\":\"").await;
+        let output = peer.output.as_mut().unwrap();
+        let chunk = [b'x'; 1000];
+        while tokio::io::AsyncWriteExt::write_all(output, &chunk)
+            .await
+            .is_ok()
+        {}
+    });
+    assert_eq!(connection.ended().await, Ended::TooLong { limit: 10_000 });
+    drop(connection);
+    flood.await.unwrap();
+}
+
+#[tokio::test]
+async fn wrong_and_repeated_ids_meet_nobody() {
+    let Stage {
+        connection,
+        mut peer,
+        log,
+    } = stage(WireLimits::default());
+    let calling = connection.clone();
+    let call = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    let told = peer.told().await;
+    let id = told["id"].as_u64().unwrap();
+    for wrong in [
+        (id + 1).to_string(),
+        "0".to_owned(),
+        "-1".to_owned(),
+        "1e999".to_owned(),
+        "\"abc\"".to_owned(),
+        format!("{id}.5"),
+    ] {
+        peer.say(&format!(
+            r#"{{"jsonrpc":"2.0","id":{wrong},"result":"wrong"}}"#
+        ))
+        .await;
+    }
+    peer.say(r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"lost"}}"#)
+        .await;
+    peer.answer(&told, "\"right\"").await;
+    peer.answer(&told, "\"again\"").await;
+    let answer = call.await.unwrap().unwrap();
+    assert_eq!(answer.outcome().unwrap().get(), "\"right\"");
+    still_works(&connection, &mut peer).await;
+    let nobodys = log.lines();
+    let nobodys = nobodys
+        .iter()
+        .filter(|line| line.contains("answer to nobody"));
+    assert_eq!(nobodys.count(), 8);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_text_arrives_with_the_bad_bytes_replaced() {
+    let Stage {
+        connection,
+        mut peer,
+        log,
+    } = stage(WireLimits::default());
+    let calling = connection.clone();
+    let call = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    let id = peer.told().await["id"].clone();
+    let mut line =
+        format!("\u{feff}{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":\"caf").into_bytes();
+    line.extend(b"\xe9\"}\r\n");
+    peer.write(&line).await;
+    let answer = call.await.unwrap().unwrap();
+    assert_eq!(answer.outcome().unwrap().get(), "\"caf\u{fffd}\"");
+    assert!(logged(&log, "not UTF-8"));
+}
+
+#[tokio::test]
+async fn a_batch_of_answers_reaches_every_caller() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let (one, two) = (connection.clone(), connection.clone());
+    let one = tokio::spawn(async move { one.request("one", None, Ask::default()).await });
+    let first = peer.told().await["id"].clone();
+    let two = tokio::spawn(async move { two.request("two", None, Ask::default()).await });
+    let second = peer.told().await["id"].clone();
+    peer.say(&format!(
+        r#"[{{"jsonrpc":"2.0","id":{second},"result":2}},{{"jsonrpc":"2.0","id":{first},"result":1}}]"#
+    ))
+    .await;
+    assert_eq!(one.await.unwrap().unwrap().outcome().unwrap().get(), "1");
+    assert_eq!(two.await.unwrap().unwrap().outcome().unwrap().get(), "2");
+}
+
+#[tokio::test]
+async fn a_server_that_exits_is_read_to_its_end() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let (one, two) = (connection.clone(), connection.clone());
+    let one = tokio::spawn(async move { one.request("one", None, Ask::default()).await });
+    let told = peer.told().await;
+    let two = tokio::spawn(async move { two.request("two", None, Ask::default()).await });
+    peer.told().await;
+    peer.exit(137);
+    peer.answer(&told, "{}").await;
+    drop(peer);
+    assert!(one.await.unwrap().is_ok());
+    let ended = Ended::Exited(left(137));
+    assert_eq!(
+        two.await.unwrap().unwrap_err(),
+        CallError::Ended(ended.clone())
+    );
+    assert_eq!(connection.ended().await, ended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_holds_the_output_open_delays_nobody_for_long() {
+    let Stage {
+        connection, peer, ..
+    } = stage(WireLimits::default());
+    let began = tokio::time::Instant::now();
+    peer.exit(0);
+    assert_eq!(connection.ended().await, Ended::Exited(left(0)));
+    assert!(began.elapsed() < Duration::from_secs(5));
+    drop(peer);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_closes_only_its_output_is_noticed() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    peer.output = None;
+    assert_eq!(connection.ended().await, Ended::OutputClosed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_closes_only_its_input_is_noticed_at_the_next_word() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    peer.input = None;
+    let failed = connection.request("m", None, Ask::default()).await;
+    assert!(matches!(
+        failed,
+        Err(CallError::Ended(Ended::InputClosed { .. }))
+    ));
+    let ended = connection.ended().await;
+    assert!(
+        ended
+            .to_string()
+            .starts_with("the server takes no more input")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_reads_nothing_costs_bounded_memory_and_time() {
+    let limits = WireLimits {
+        line: 100_000,
+        ..WireLimits::default()
+    };
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(limits);
+    let params = format!(r#"{{"a":"{}"}}"#, "x".repeat(60_000));
+    let calls = (0..20).map(|_| {
+        let patience = Ask::within(Duration::from_secs(10));
+        connection.request("m", Some(raw(&params)), patience)
+    });
+    for answer in futures_util::future::join_all(calls).await {
+        assert!(matches!(answer, Err(CallError::TimedOut { .. })));
+    }
+    // A few lines began their way before nobody waited for them; all others were never written.
+    let mut read = 0;
+    let patience = Duration::from_mins(1);
+    while let Ok(Some(told)) = tokio::time::timeout(patience, peer.line()).await {
+        read += usize::from(told["method"] == "m");
+    }
+    assert!(read <= 4, "{read}");
+    assert!(!connection.is_ended());
+}
+
+#[tokio::test]
+async fn both_sides_write_a_lot_and_nobody_waits_for_ever() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let mut listener = connection.inbound(Hears::Notifications);
+    let mut input = peer.input.take().unwrap();
+    let mut output = peer.output.take().unwrap();
+    // It writes two megabytes before it reads a word, and its answers are as long as the questions.
+    let server = tokio::spawn(async move {
+        use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
+        let long = "n".repeat(20_000);
+        let note = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"n\",\"params\":[\"{long}\"]}}\n");
+        for _ in 0..100 {
+            output.write_all(note.as_bytes()).await.unwrap();
+        }
+        for _ in 0..100 {
+            let mut line = String::new();
+            input.read_line(&mut line).await.unwrap();
+            let told: serde_json::Value = serde_json::from_str(&line).unwrap();
+            let (id, echo) = (&told["id"], &told["params"]);
+            let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{echo}}}\n");
+            output.write_all(answer.as_bytes()).await.unwrap();
+        }
+        (input, output)
+    });
+    let params = format!(r#"["{}"]"#, "q".repeat(20_000));
+    let calls = (0..100).map(|_| connection.request("echo", Some(raw(&params)), Ask::default()));
+    let calls = futures_util::future::join_all(calls);
+    let answers = tokio::time::timeout(Duration::from_mins(1), calls)
+        .await
+        .unwrap();
+    for answer in answers {
+        assert_eq!(answer.unwrap().outcome().unwrap().get(), params);
+    }
+    let _open = server.await.unwrap();
+    assert!(matches!(listener.next().await, Heard::Message(_)));
+}
+
+#[tokio::test]
+async fn the_log_is_bounded_and_tells_no_arguments() {
+    let Stage {
+        connection,
+        mut peer,
+        log,
+    } = stage(WireLimits::default());
+    let params = Some(raw(r#"{"password":"hunter2"}"#));
+    let calling = connection.clone();
+    let call =
+        tokio::spawn(async move { calling.request("tools/call", params, Ask::default()).await });
+    let told = peer.told().await;
+    peer.answer(&told, r#"{"secret":"hunter3"}"#).await;
+    call.await.unwrap().unwrap();
+    let lines = log.lines().join("\n");
+    assert!(lines.contains("> tools/call") && lines.contains("< tools/call"));
+    assert!(!lines.contains("hunter"));
+    for at in 0..600 {
+        let long = "m".repeat(900);
+        peer.say(&format!(r#"{{"jsonrpc":"2.0","method":"{long}{at}"}}"#))
+            .await;
+    }
+    still_works(&connection, &mut peer).await;
+    assert_eq!(log.lines().len(), 500);
+    assert!(log.lines().iter().all(|line| line.len() < 200));
+}
