@@ -57,6 +57,7 @@ pub struct Client {
     endpoint: Arc<Endpoint>,
     token: Option<Token>,
     incarnation: Option<u64>,
+    is_operator: bool,
     http: Http<Connector, OutBody>,
 }
 
@@ -69,6 +70,7 @@ impl Client {
             endpoint,
             token,
             incarnation: None,
+            is_operator: false,
             http,
         }
     }
@@ -81,6 +83,22 @@ impl Client {
             incarnation: Some(incarnation),
             ..self.clone()
         }
+    }
+
+    /// The same daemon, asked by its operator: also about the sessions of hosted MCP servers. The daemon
+    /// takes that from root and its own user only, and never with a token.
+    #[must_use]
+    pub fn as_operator(&self) -> Self {
+        Self {
+            is_operator: true,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn operator(&self) -> Option<(HeaderName, HeaderValue)> {
+        let header = HeaderName::from_static("boxwood-operator");
+        self.is_operator
+            .then(|| (header, HeaderValue::from_static("1")))
     }
 
     /// With the incarnation, where the target names a session.
@@ -184,6 +202,29 @@ impl Client {
         header: Option<(HeaderName, HeaderValue)>,
     ) -> Result<Response<Incoming>, ClientError> {
         let operation = operation(&method, target);
+        let headers = content_type
+            .map(|kind| (CONTENT_TYPE, HeaderValue::from_static(kind)))
+            .into_iter()
+            .chain(header);
+        let response = self.respond(method, target, body, accept, headers).await?;
+        let status = response.status().as_u16();
+        if status < 400 {
+            return Ok(response);
+        }
+        let bytes = whole(&operation, response).await?;
+        Err(ClientError::from_answer(&operation, status, &bytes))
+    }
+
+    /// Sends a request and answers with whatever comes, refusals too.
+    pub(crate) async fn respond(
+        &self,
+        method: Method,
+        target: &Target,
+        body: OutBody,
+        accept: &'static str,
+        headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let operation = operation(&method, target);
         let target = self.pinned(target);
         let mut request = Request::builder()
             .method(method)
@@ -195,10 +236,7 @@ impl Client {
             ))
             .header(ACCEPT, accept)
             .header(USER_AGENT, AGENT);
-        if let Some(content_type) = content_type {
-            request = request.header(CONTENT_TYPE, content_type);
-        }
-        if let Some((name, value)) = header {
+        for (name, value) in headers.into_iter().chain(self.operator()) {
             request = request.header(name, value);
         }
         if let Some(token) = self.authorization() {
@@ -207,7 +245,7 @@ impl Client {
         let request = request
             .body(body)
             .map_err(|error| ClientError::unexpected(&operation, error.to_string()))?;
-        let response = self.http.request(request).await.map_err(|error| {
+        self.http.request(request).await.map_err(|error| {
             if error.is_connect() {
                 ClientError::Unreachable {
                     endpoint: self.endpoint.to_string(),
@@ -216,13 +254,7 @@ impl Client {
             } else {
                 ClientError::lost(&operation, error)
             }
-        })?;
-        let status = response.status().as_u16();
-        if status < 400 {
-            return Ok(response);
-        }
-        let bytes = whole(&operation, response).await?;
-        Err(ClientError::from_answer(&operation, status, &bytes))
+        })
     }
 }
 
@@ -253,7 +285,10 @@ pub(crate) fn to_json(
         .map_err(|error| ClientError::unexpected(&operation(method, target), error.to_string()))
 }
 
-async fn whole(operation: &str, response: Response<Incoming>) -> Result<Bytes, ClientError> {
+pub(crate) async fn whole(
+    operation: &str,
+    response: Response<Incoming>,
+) -> Result<Bytes, ClientError> {
     Limited::new(response.into_body(), MAX_ANSWER_BYTES)
         .collect()
         .await

@@ -42,6 +42,8 @@ pub struct LiveExec {
     pub exec_id: u64,
     /// What the profile changed about the request, in words.
     pub notices: Vec<String>,
+    /// After so many seconds the daemon kills it, where the daemon has said so.
+    pub timeout_sec: Option<u64>,
     pub sender: LiveSender,
     pub receiver: LiveReceiver,
 }
@@ -240,6 +242,7 @@ impl Client {
             exec_id,
             notices,
             stdin,
+            timeout_sec,
         } = started(&mut socket).await?;
         let words = Words {
             session: id.clone(),
@@ -258,6 +261,7 @@ impl Client {
             session_id,
             exec_id,
             notices,
+            timeout_sec,
             sender: LiveSender { line: sender },
             receiver: LiveReceiver { line: receiver },
         })
@@ -283,6 +287,7 @@ impl Client {
             session_id: id.clone(),
             exec_id,
             notices: Vec::new(),
+            timeout_sec: None,
             sender: LiveSender { line: sender },
             receiver: LiveReceiver { line: receiver },
         })
@@ -294,6 +299,7 @@ struct Started {
     exec_id: u64,
     notices: Vec<String>,
     stdin: Option<u64>,
+    timeout_sec: Option<u64>,
 }
 
 async fn started(socket: &mut Socket) -> Result<Started, ClientError> {
@@ -306,11 +312,13 @@ async fn started(socket: &mut Socket) -> Result<Started, ClientError> {
                         exec_id,
                         notices,
                         stdin,
+                        timeout_sec,
                     } => Ok(Started {
                         session_id,
                         exec_id,
                         notices,
                         stdin,
+                        timeout_sec,
                     }),
                     ExecOutput::Error { error } => Err(refused(error)),
                     ExecOutput::Resumed { .. }

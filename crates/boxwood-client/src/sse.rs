@@ -1,7 +1,9 @@
 //! Reads a body of server-sent events.
 //!
-//! Comes in: a streamed body. Goes out: one `(event, data)` after the other. Comments, ids and
-//! retry times are passed over: the daemon sends them to keep proxies awake.
+//! Comes in: a streamed body. Goes out: one event after the other, with its data and the id to go on
+//! from. Comments are passed over: the daemon sends them to keep proxies awake.
+
+use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -15,26 +17,39 @@ const MAX_EVENT_BYTES: usize = 16 << 20;
 pub(crate) struct Message {
     pub(crate) event: String,
     pub(crate) data: String,
+    /// The last one that was said, for this event or one before.
+    pub(crate) id: Option<String>,
 }
 
 #[derive(Default)]
 struct Parser {
     pending: Vec<u8>,
+    /// How much of `pending` is known to have no newline. A long line comes in many pieces, and its
+    /// beginning must not be looked at again for each.
+    searched: usize,
     event: String,
     data: String,
     has_data: bool,
+    id: Option<String>,
+    retry: Option<Duration>,
 }
 
 impl Parser {
     /// Takes the next whole message out of what was fed so far.
     fn next(&mut self) -> Option<Message> {
-        while let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
+        while let Some(end) = self.pending[self.searched..]
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map(|end| self.searched + end)
+        {
+            self.searched = 0;
             let line: Vec<u8> = self.pending.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line);
             if let Some(message) = self.line(line.trim_end_matches(['\r', '\n'])) {
                 return Some(message);
             }
         }
+        self.searched = self.pending.len();
         None
     }
 
@@ -42,7 +57,8 @@ impl Parser {
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
             let data = std::mem::take(&mut self.data);
-            return std::mem::take(&mut self.has_data).then_some(Message { event, data });
+            let id = self.id.clone();
+            return std::mem::take(&mut self.has_data).then_some(Message { event, data, id });
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
@@ -55,6 +71,11 @@ impl Parser {
                 self.data.push_str(value);
                 self.has_data = true;
             }
+            "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
+            "retry" => {
+                let retry = value.parse().ok().map(Duration::from_millis);
+                self.retry = retry.or(self.retry);
+            }
             _ => {}
         }
         None
@@ -65,6 +86,7 @@ pub(crate) struct SseBody {
     operation: String,
     body: Incoming,
     parser: Parser,
+    most: usize,
 }
 
 impl SseBody {
@@ -73,7 +95,19 @@ impl SseBody {
             operation,
             body,
             parser: Parser::default(),
+            most: MAX_EVENT_BYTES,
         }
+    }
+
+    /// The same for events that may be longer.
+    pub(crate) fn with_limit(mut self, most: usize) -> Self {
+        self.most = most;
+        self
+    }
+
+    /// How long to wait before asking again, if it was said.
+    pub(crate) fn retry(&self) -> Option<Duration> {
+        self.parser.retry
     }
 
     /// The next message, or `None` when the daemon has ended the stream.
@@ -82,7 +116,7 @@ impl SseBody {
             if let Some(message) = self.parser.next() {
                 return Ok(Some(message));
             }
-            if self.parser.pending.len() + self.parser.data.len() > MAX_EVENT_BYTES {
+            if self.parser.pending.len() + self.parser.data.len() > self.most {
                 return Err(ClientError::unexpected(&self.operation, "an endless event"));
             }
             match self.body.frame().await {
@@ -127,6 +161,38 @@ mod tests {
         );
         check(&["ev", "ent: a\nda", "ta: 1\n", "\n"], &[("a", "1")]);
         check(&["data: 1\r\n\r\n"], &[("", "1")]);
+    }
+
+    #[test]
+    fn ids_are_kept_until_there_is_another() {
+        let mut parser = Parser::default();
+        parser.pending.extend_from_slice(
+            b"id: 1\nretry: 250\ndata:\n\ndata: x\n\nid: 2\ndata: y\nretry: soon\n\n",
+        );
+        let ids: Vec<_> = std::iter::from_fn(|| parser.next())
+            .map(|message| (message.id.unwrap_or_default(), message.data))
+            .collect();
+        let expected = [("1", ""), ("1", "x"), ("2", "y")];
+        assert_eq!(
+            ids,
+            expected.map(|(id, data)| (id.to_owned(), data.to_owned()))
+        );
+        assert_eq!(parser.retry, Some(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn a_long_line_in_many_pieces_is_searched_once() {
+        let mut parser = Parser::default();
+        parser.pending.extend_from_slice(b"data: ");
+        let piece = vec![b'x'; 1 << 10];
+        // Searching everything anew for each piece would take minutes.
+        for _ in 0..16 << 10 {
+            parser.pending.extend_from_slice(&piece);
+            assert_eq!(parser.next(), None);
+        }
+        parser.pending.extend_from_slice(b"\n\n");
+        let message = parser.next().expect("an event");
+        assert_eq!(message.data.len(), 16 << 20);
     }
 
     #[test]

@@ -57,6 +57,9 @@ impl Client {
         if let Some(token) = self.authorization() {
             request.headers_mut().insert(AUTHORIZATION, token.clone());
         }
+        if let Some((name, value)) = self.operator() {
+            request.headers_mut().insert(name, value);
+        }
         request.headers_mut().insert(
             USER_AGENT,
             hyper::header::HeaderValue::from_static(concat!("boxwood/", env!("CARGO_PKG_VERSION"))),

@@ -40,6 +40,7 @@ pub async fn gather(request: &SpecRequest, store: &SkillStore) -> Facts {
                 .iter()
                 .map_while(|name| open_skill(&store, name))
                 .collect(),
+            own: Vec::new(),
         }
     });
     opened.await.unwrap_or_else(|error| {

@@ -12,6 +12,7 @@ mod http;
 mod langbot;
 mod listen;
 mod load;
+mod mcp_hosting;
 mod places;
 mod recovery;
 mod serve;
@@ -30,6 +31,7 @@ pub use facts::gather as gather_facts;
 pub use http::openapi_json;
 pub use langbot::LangBotError;
 pub use load::LoadConfig;
+pub use mcp_hosting::toolchains;
 pub use places::PlaceError;
 pub use recovery::Recovery;
 pub use serve::{

@@ -289,6 +289,7 @@ async fn run(
         is_leaving,
     ));
     app.langbot.begin(&app).await;
+    app.mcp.begin(app.stopping.clone());
     let connections = connections(&config, &app);
     let ready = Ready {
         address,
@@ -383,6 +384,11 @@ impl Serving {
         tokio::select! {
             _ = answered => {}
             () = stop.next() => tracing::warn!("told to stop again: not waiting for running requests"),
+        }
+        // Before any box goes: a server that ends now has not failed.
+        tokio::select! {
+            () = app.mcp.close() => {}
+            () = stop.next() => tracing::warn!("told to stop again: not waiting for MCP servers"),
         }
         if boxes != ShutdownBoxes::Stop {
             // First: a client that is sent away would take its command along.

@@ -175,7 +175,9 @@ impl Boxes for DaemonBoxes {
     }
 
     fn backends(&self) -> BoxFuture<'_, Answer<Vec<BackendReport>>> {
-        let looking = async { Ok::<_, ApiError>(self.sessions.backends().survey().await) };
+        let backends = self.sessions.backends();
+        let looking =
+            async { Ok::<_, ApiError>(backends.survey_for(self.backend.as_deref()).await) };
         told(within(PATIENCE, looking))
     }
 

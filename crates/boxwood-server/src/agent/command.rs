@@ -1,9 +1,11 @@
 //! A command in one of the daemon's boxes, followed by a tool.
 
+use std::time::Duration;
+
 use boxwood_agent::{Answer, Begun, BoxesError, Command, Running};
 use boxwood_api::{ErrorCode, ExecExit, SessionId, SpecRequest};
-use boxwood_policy::Denial;
-use boxwood_session::{LiveEvent, Resume, Stdio};
+use boxwood_policy::{Admission, Denial};
+use boxwood_session::{LiveEvent, Resume, Sessions, Stdio};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
@@ -22,16 +24,22 @@ pub(super) async fn begin(boxes: &DaemonBoxes, spec: SpecRequest) -> ApiResult<B
         ));
     }
     let admission = boxes.judge(spec).await?;
+    follow(&boxes.sessions, admission, boxes.start_patience).await
+}
+
+/// Starts a command that was admitted, with an eye on it. Dropping what comes back kills it.
+pub(crate) async fn follow(
+    sessions: &Sessions,
+    admission: Admission,
+    start_patience: Duration,
+) -> ApiResult<Begun> {
     let session_id = admission.spec.session().clone();
     let notices = admission.exec.notices().to_vec();
-    // The session ends the command at its own limit; this is for a backend that does not come back.
-    let longest = admission.exec.timeout() + PATIENCE;
-    let starting = boxes
-        .sessions
-        .stream(admission, Stdio::Output, Resume::Never);
-    let live = within(boxes.start_patience, starting).await?;
+    let timeout = admission.exec.timeout();
+    let starting = sessions.stream(admission, Stdio::Output, Resume::Never);
+    let live = within(start_patience, starting).await?;
     let (_, events) = live.split();
-    let backend = boxes.sessions.detail(&session_id);
+    let backend = sessions.detail(&session_id);
     Ok(Begun {
         // A session that went away at once is told by the command's own end.
         backend: backend
@@ -39,11 +47,13 @@ pub(super) async fn begin(boxes: &DaemonBoxes, spec: SpecRequest) -> ApiResult<B
             .unwrap_or_default(),
         command: Box::new(Followed {
             events,
-            until: Instant::now() + longest,
+            // The session ends the command at its own limit; this is for a backend that does not come back.
+            until: Instant::now() + timeout + PATIENCE,
             session_id: session_id.clone(),
         }),
         session_id,
         notices,
+        timeout,
     })
 }
 
@@ -65,11 +75,13 @@ impl Command for Followed {
                     status,
                     reason,
                     duration_ms,
+                    notices,
                 })) => Ok(Running::Exited(ExecExit {
                     exit_code,
                     status,
                     reason,
                     duration_ms,
+                    notices,
                 })),
                 Ok(None) => Err(self.lost()),
                 Err(_) => Err(self.stuck()),

@@ -11,6 +11,7 @@ mod skills;
 mod workspace;
 
 pub(crate) use boxes::DaemonBoxes;
+pub(crate) use command::follow;
 pub use error::AgentError;
 pub(crate) use package::{Source, register};
 
@@ -42,6 +43,10 @@ impl Home {
         }
         if let Some(text) = &settings.endpoint {
             let endpoint = runtime_endpoint(text).map_err(AgentError::Endpoint)?;
+            // Its files are the same as ours.
+            if let Endpoint::Unix { .. } = endpoint {
+                workspace::prepare(settings, &rules(settings, operator))?;
+            }
             return Ok(Self::Elsewhere(endpoint, config.runtime_token.clone()));
         }
         workspace::prepare(settings, &rules(settings, operator))?;

@@ -14,6 +14,8 @@ pub(crate) struct Peer {
     pub(crate) who: Who,
     /// No token needed.
     pub(crate) trusted: bool,
+    /// Root or the daemon's own user, who can read the daemon's files and memory anyway.
+    pub(crate) operator: bool,
     /// No token needed on LangBot's own routes.
     pub(crate) langbot: bool,
 }
@@ -51,6 +53,7 @@ impl Who {
 /// The uids that need no token.
 #[derive(Clone, Debug)]
 pub(crate) struct Trust {
+    operators: Vec<u32>,
     uids: Vec<u32>,
     langbot_peers: Vec<PeerNetwork>,
 }
@@ -61,13 +64,13 @@ impl Trust {
     /// The overflow uid is left out unless it was listed: seen from a user namespace, it is what
     /// every uid outside of it looks like.
     pub(crate) fn new(own_uid: u32, listed: &[u32]) -> Self {
-        let mut uids = vec![0];
+        let mut operators = vec![0];
         if own_uid != OVERFLOW_UID {
-            uids.push(own_uid);
+            operators.push(own_uid);
         }
-        uids.extend(listed);
         Self {
-            uids,
+            uids: operators.iter().chain(listed).copied().collect(),
+            operators,
             langbot_peers: Vec::new(),
         }
     }
@@ -80,6 +83,10 @@ impl Trust {
 
     fn has(&self, uid: u32) -> bool {
         self.uids.contains(&uid)
+    }
+
+    fn is_operator(&self, uid: u32) -> bool {
+        self.operators.contains(&uid)
     }
 
     pub(crate) fn judge_tcp(&self, peer: SocketAddr, local: SocketAddr) -> Peer {
@@ -97,6 +104,7 @@ impl Trust {
             transport: Transport::Tcp { local: local_ip },
             who: owner.map_or_else(|| Who::at(peer.ip()), Who::Uid),
             trusted: owner.is_some_and(|uid| self.has(uid)),
+            operator: owner.is_some_and(|uid| self.is_operator(uid)),
             langbot: self
                 .langbot_peers
                 .iter()
@@ -109,6 +117,7 @@ impl Trust {
             transport: Transport::Unix,
             who: uid.map_or(Who::Unknown, Who::Uid),
             trusted: uid.is_some_and(|uid| self.has(uid)),
+            operator: uid.is_some_and(|uid| self.is_operator(uid)),
             langbot: false,
         }
     }
@@ -138,18 +147,13 @@ mod tests {
         let me = rustix::process::geteuid().as_raw();
         assert!(judge(&Trust::new(me, &[]), "127.0.0.1:0"));
         assert!(judge(&Trust::new(me, &[]), "[::1]:0"));
-        let nobody_here = Trust {
-            uids: vec![4242],
+        let trusting = |uids: &[u32]| Trust {
+            operators: Vec::new(),
+            uids: uids.to_vec(),
             langbot_peers: Vec::new(),
         };
-        assert!(!judge(&nobody_here, "127.0.0.1:0"));
-        assert!(judge(
-            &Trust {
-                uids: vec![4242, me],
-                langbot_peers: Vec::new(),
-            },
-            "127.0.0.1:0"
-        ));
+        assert!(!judge(&trusting(&[4242]), "127.0.0.1:0"));
+        assert!(judge(&trusting(&[4242, me]), "127.0.0.1:0"));
     }
 
     #[test]
@@ -170,14 +174,19 @@ mod tests {
     #[test]
     fn unix_peers_are_judged_by_their_credentials() {
         let trust = Trust::new(1000, &[1001]);
-        for (uid, expected) in [
-            (Some(0), true),
-            (Some(1000), true),
-            (Some(1001), true),
-            (Some(1002), false),
-            (None, false),
+        for (uid, trusted, operator) in [
+            (Some(0), true, true),
+            (Some(1000), true, true),
+            (Some(1001), true, false),
+            (Some(1002), false, false),
+            (None, false, false),
         ] {
-            assert_eq!(trust.judge_unix(uid).trusted, expected, "{uid:?}");
+            let peer = trust.judge_unix(uid);
+            assert_eq!(
+                (peer.trusted, peer.operator),
+                (trusted, operator),
+                "{uid:?}"
+            );
         }
     }
 

@@ -35,14 +35,16 @@ pub(super) fn settle(
         source,
     })?;
     // Profiles that make no sense are refused where they are used, with their own words.
-    let settings = match Profiles::new(profiles, None) {
-        Ok(all) => {
-            let names = all.iter().map(|profile| profile.name.as_str());
-            section.settings_with_profiles(&base, names)
-        }
-        Err(_) => section.settings(&base),
+    let Ok(all) = Profiles::new(profiles, None) else {
+        return Ok(section.settings(&base)?);
     };
-    Ok(settings?)
+    let names = all.iter().map(|profile| profile.name.as_str());
+    let mut settings = section.settings_with_profiles(&base, names)?;
+    if settings.endpoint.is_none() {
+        let own = all.iter().find(|profile| profile.name == settings.profile);
+        settings.exec_timeout_sec = own.map(|profile| profile.timeout_sec);
+    }
+    Ok(settings)
 }
 
 /// The one that clients on this machine use as well.
@@ -53,4 +55,46 @@ pub(super) fn token(environment: &Environment) -> Result<Option<Token>, ConfigEr
         name: name.to_owned(),
         message: error.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn section(written: serde_json::Value) -> BoxSection {
+        serde_json::from_value(written).expect("a section")
+    }
+
+    fn with_profile() -> BTreeMap<String, ProfileConfig> {
+        let profile = ProfileConfig {
+            timeout_sec: Some(2),
+            ..ProfileConfig::default()
+        };
+        [("quick".to_owned(), profile)].into()
+    }
+
+    #[test]
+    fn the_agents_timeout_is_its_profiles() {
+        let of = |name: &str| {
+            let section = section(json!({"local": {"profile": name}}));
+            settle(&section, &with_profile()).expect("fine")
+        };
+        assert_eq!(of("quick").exec_timeout_sec, Some(2));
+        assert_eq!(of("default").exec_timeout_sec, Some(30));
+    }
+
+    /// The runtime that has the boxes has its own, and refuses a name that it does not know.
+    #[test]
+    fn with_a_runtime_elsewhere_our_profiles_mean_nothing() {
+        let away = json!({
+            "local": {"profile": "theirs"}, "runtime": {"endpoint": "http://10.0.0.7:5410"}
+        });
+        let found = settle(&section(away), &with_profile()).expect("not ours to judge");
+        assert_eq!(found.profile, "theirs");
+        assert_eq!(found.exec_timeout_sec, None);
+        let here = section(json!({"local": {"profile": "theirs"}}));
+        assert!(settle(&here, &with_profile()).is_err());
+    }
 }

@@ -17,7 +17,9 @@ use super::peers::PeerNetwork;
 use super::places::Places;
 use crate::load::LoadConfig;
 
-use super::{DockerConfig, NsjailConfig, PodmanConfig, Pull, RecoveryConfig, ShutdownConfig};
+use super::{
+    DockerConfig, McpConfig, NsjailConfig, PodmanConfig, Pull, RecoveryConfig, ShutdownConfig,
+};
 
 /// Everything the daemon was told, with every default filled in.
 #[derive(Clone, Debug)]
@@ -44,6 +46,7 @@ pub struct Config {
     pub nsjail: NsjailConfig,
     pub skills: SkillsConfig,
     pub langbot: LangBotConfig,
+    pub mcp: McpConfig,
     /// What agents get, over HTTP and MCP.
     pub agent: AgentSettings,
     /// For the daemon that `box.runtime.endpoint` names.
@@ -94,6 +97,7 @@ pub(super) struct Tree {
     nsjail: NsjailConfig,
     skills: SkillsConfig,
     langbot: LangBotConfig,
+    mcp: McpConfig,
     #[serde(rename = "box")]
     agent: BoxSection,
     log: LogConfig,
@@ -161,6 +165,7 @@ impl Tree {
                 ..self.skills
             },
             langbot: self.langbot,
+            mcp: self.mcp,
             agent,
             runtime_token: agent::token(environment)?,
             log: self.log,

@@ -18,6 +18,7 @@ use super::error::{ApiError, ApiResult};
 use super::ids::Params;
 use super::{App, PATIENCE, json, within};
 use crate::langbot::today_readiness;
+use crate::mcp_hosting::toolchains;
 
 #[utoipa::path(get, path = "/v1/health", tag = "daemon",
     responses((status = 200, description = "The backend", body = BackendInfo)))]
@@ -63,7 +64,11 @@ pub(super) async fn doctor(
     Params(which): Params<WhichBackend>,
 ) -> ApiResult<Response> {
     let looking = app.sessions.backends().doctor(which.backend.as_deref());
-    Ok(json::ok(&within(PATIENCE, looking).await?))
+    let report = within(PATIENCE, looking).await?;
+    let toolchains = tokio::task::spawn_blocking(toolchains).await;
+    Ok(json::ok(
+        &report.with_toolchains(toolchains.unwrap_or_default()),
+    ))
 }
 
 /// Also readable by LangBot's clients, which look at `live` and `resources`.
@@ -171,9 +176,11 @@ fn liveness(app: &App, word: &'static str) -> Liveness {
 #[utoipa::path(get, path = "/metrics", tag = "daemon",
     responses((status = 200, description = "Prometheus text", body = String, content_type = "text/plain")))]
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let text = app
-        .metrics
-        .render(&app.sessions.status(), &app.sessions.load());
+    let text = app.metrics.render(
+        &app.sessions.status(),
+        &app.sessions.load(),
+        &app.mcp.counts(),
+    );
     let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(header::CONTENT_TYPE, content_type)], text).into_response()
 }

@@ -1,13 +1,15 @@
 //! What a failed request is told, always in the same shape.
 //!
-//! Comes in: any error of the layers below. Goes out: a status and an [`ErrorBody`]. Never here:
+//! Comes in: any error of the layers below. Goes out: a status and an [`ErrorBody`](boxwood_api::ErrorBody). Never here:
 //! deciding what is an error.
 
 use std::error::Error;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use boxwood_api::{ErrorBody, ErrorCode, ErrorDetail, FieldError, IdError};
+use boxwood_api::{
+    ErrorCode, ErrorDetail, FieldError, IdError, McpErrorBody, McpErrorDetail, McpPhase,
+};
 use boxwood_policy::Denial;
 use boxwood_session::SessionError;
 
@@ -17,6 +19,8 @@ pub(crate) struct ApiError {
     status: StatusCode,
     message: String,
     hint: Option<String>,
+    /// Of a hosted MCP server.
+    phase: Option<McpPhase>,
     /// For the log only: the chain of causes of an error that is ours.
     cause: Option<String>,
 }
@@ -34,6 +38,7 @@ impl ApiError {
             status: status_of(code),
             message: message.into(),
             hint: None,
+            phase: None,
             cause: None,
         }
     }
@@ -51,6 +56,11 @@ impl ApiError {
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn phase(mut self, phase: Option<McpPhase>) -> Self {
+        self.phase = phase;
         self
     }
 
@@ -106,8 +116,13 @@ impl IntoResponse for ApiError {
         let status = self.status;
         let cause = self.cause.clone();
         let code = self.code;
-        let body = ErrorBody {
-            error: self.detail(),
+        let phase = self.phase;
+        // The same as every other body where there is no phase.
+        let body = McpErrorBody {
+            error: McpErrorDetail {
+                error: self.detail(),
+                phase,
+            },
         };
         let mut response = super::json::answer(status, &body);
         if code == ErrorCode::Unauthorized {

@@ -7,14 +7,16 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use boxwood_api::{Event as BoxEvent, EventKind, SessionId};
+use boxwood_session::Reach;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 use utoipa::IntoParams;
 
 use super::App;
@@ -43,10 +45,13 @@ struct Lagged {
         description = "Events from now on; `lagged` when some were missed")))]
 pub(super) async fn events(
     State(app): State<Arc<App>>,
+    reach: Option<Extension<Reach>>,
     Params(filter): Params<Filter>,
 ) -> ApiResult<Response> {
+    // The guard says more of whoever may more.
+    let reach = reach.map_or(Reach::Clients, |Extension(reach)| reach);
     let watching = Watching {
-        events: app.sessions.events(),
+        events: app.sessions.reaching(reach).events(),
         only: filter.session_id,
         stopping: app.stopping.clone(),
     };
@@ -59,7 +64,7 @@ pub(super) async fn events(
 }
 
 struct Watching {
-    events: broadcast::Receiver<BoxEvent>,
+    events: boxwood_session::Watching,
     only: Option<SessionId>,
     stopping: watch::Receiver<bool>,
 }
@@ -102,5 +107,7 @@ fn name(kind: &EventKind) -> &'static str {
         EventKind::ExecFinished { .. } => "exec_finished",
         EventKind::ProcessStarted { .. } => "process_started",
         EventKind::ProcessExited { .. } => "process_exited",
+        EventKind::McpConnected { .. } => "mcp_connected",
+        EventKind::McpFailed { .. } => "mcp_failed",
     }
 }

@@ -97,8 +97,8 @@ impl Telling {
                 event = self.events.recv() => match event {
                     Some(LiveEvent::Stdout(bytes)) => output_frame(STDOUT_CHANNEL, &bytes),
                     Some(LiveEvent::Stderr(bytes)) => output_frame(STDERR_CHANNEL, &bytes),
-                    Some(LiveEvent::Exited { exit_code, status, reason, duration_ms }) => {
-                        let exit = ExecExit { exit_code, status, reason, duration_ms };
+                    Some(LiveEvent::Exited { exit_code, status, reason, duration_ms, notices }) => {
+                        let exit = ExecExit { exit_code, status, reason, duration_ms, notices };
                         sink.send(text_frame(&ExecOutput::Exit(exit))).await.ok()?;
                         return Some(Goodbye::Done);
                     }

@@ -73,6 +73,7 @@ pub(super) async fn exec(
         Resume::Never
     };
     let notices = admission.exec.notices().to_vec();
+    let timeout = admission.exec.timeout();
     let starting = sessions.stream(admission, streams, resume);
     let live = within(app.start_patience, starting).await?;
     let hello = ExecOutput::Started {
@@ -80,6 +81,7 @@ pub(super) async fn exec(
         exec_id: live.exec_id(),
         notices,
         stdin: None,
+        timeout_sec: Some(timeout.as_secs()),
     };
     let following = Following::new(&app, live, choice.resumable, hello);
     if let (Some(text), Some(input)) = (stdin, following.control.input()) {
@@ -239,12 +241,14 @@ impl Following {
                     status,
                     reason,
                     duration_ms,
+                    notices,
                 } => {
                     let exit = ExecExit {
                         exit_code,
                         status,
                         reason,
                         duration_ms,
+                        notices,
                     };
                     self.end(&exit);
                     return self.held.pop();

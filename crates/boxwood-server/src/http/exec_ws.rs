@@ -207,6 +207,7 @@ async fn start(
         None => Stdio::Output,
     };
     let notices = admission.exec.notices().to_vec();
+    let timeout = admission.exec.timeout();
     let resume = wish.resume;
     let live = if let Some(argv) = argv {
         let starting = sessions.stream_argv(admission, argv, streams, resume);
@@ -221,6 +222,7 @@ async fn start(
         exec_id: live.exec_id(),
         notices,
         stdin: live.stdin_accepted().filter(|_| resumable),
+        timeout_sec: Some(timeout.as_secs()),
     };
     Ok(Started {
         live,

@@ -12,14 +12,17 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use boxwood_api::ErrorCode;
+use boxwood_session::Reach;
 
 use super::App;
 use super::error::{ApiError, Cause};
 use super::ids::has_valid_escapes;
-use crate::auth::{Peer, Transport, check_browser, check_host};
+use crate::auth::{Peer, Transport, Who, check_browser, check_host};
 use crate::load::{Weight, weigh};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Whoever sends it means to go where clients may not.
+const OPERATOR: HeaderName = HeaderName::from_static("boxwood-operator");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// Probes of load balancers and orchestrators have no token and any `Host`.
@@ -32,7 +35,8 @@ pub(crate) async fn account(
     next: Next,
 ) -> Response {
     let started = Instant::now();
-    // Whoever reads the body adds to it; it is all given back when the answer is there.
+    // Whoever reads the body adds to it; it is all given back when the answer is there, or when a call that
+    // goes on after that has let the body go.
     let weight = Weight::new(app.sessions.budget());
     request.extensions_mut().insert(weight.clone());
     let id = request_id(request.headers(), &app.request_ids);
@@ -86,9 +90,24 @@ fn request_id(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
 }
 
 /// Lets a request through to its route, or says why not.
-pub(crate) async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    match judge(&app, &request) {
-        Ok(()) => next.run(request).await,
+pub(crate) async fn admit(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let judged = judge(&app, &request).and_then(|caller| {
+        let reach = reach(&caller, request.headers())?;
+        Ok((caller, reach))
+    });
+    match judged {
+        Ok((caller, reach)) => {
+            let extensions = request.extensions_mut();
+            extensions.insert(reach);
+            if let Some(principal) = caller.principal() {
+                extensions.insert(principal);
+            }
+            next.run(request).await
+        }
         Err(error) => {
             if is_langbots(request.uri().path()) {
                 app.langbot.note_refusal(error.message());
@@ -99,7 +118,53 @@ pub(crate) async fn admit(State(app): State<Arc<App>>, request: Request, next: N
     }
 }
 
-fn judge(app: &App, request: &Request) -> Result<(), ApiError> {
+/// On whose behalf a request is: a token, or a local user who needs none. In the extensions of a request
+/// for which that is known, and the same for all of theirs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Principal(pub(crate) String);
+
+/// Who was let in, and by what.
+enum Caller {
+    /// A probe, or LangBot at its own routes.
+    Nameless,
+    /// By the name of its token.
+    Token(String),
+    Local(Peer),
+}
+
+impl Caller {
+    fn principal(&self) -> Option<Principal> {
+        match self {
+            Self::Nameless => None,
+            Self::Token(name) => Some(Principal(format!("token {name}"))),
+            Self::Local(peer) => match peer.who {
+                Who::Uid(uid) => Some(Principal(format!("uid {uid}"))),
+                Who::Address(address) => Some(Principal(format!("address {address}"))),
+                Who::Unknown => None,
+            },
+        }
+    }
+}
+
+/// Which sessions a request may have to do with.
+///
+/// Being the operator is not enough, he must say so: agents run under his uid as well, and which
+/// session they mean is often a model's choice.
+fn reach(caller: &Caller, headers: &HeaderMap) -> Result<Reach, ApiError> {
+    if !headers.contains_key(OPERATOR) {
+        return Ok(Reach::Clients);
+    }
+    match caller {
+        Caller::Local(peer) if peer.operator => Ok(Reach::All),
+        _ => Err(ApiError::new(
+            ErrorCode::Forbidden,
+            "only root and the daemon's own user act as its operator, on its machine and without a token",
+        )
+        .hint("leave `Boxwood-Operator` (BOXWOOD_OPERATOR for the command line) out")),
+    }
+}
+
+fn judge(app: &App, request: &Request) -> Result<Caller, ApiError> {
     let (headers, uri) = (request.headers(), request.uri());
     if !has_valid_escapes(uri.path()) {
         return Err(ApiError::validation(
@@ -107,7 +172,7 @@ fn judge(app: &App, request: &Request) -> Result<(), ApiError> {
         ));
     }
     if OPEN.contains(&uri.path()) {
-        return Ok(());
+        return Ok(Caller::Nameless);
     }
     let refuse = |reason: crate::auth::FromElsewhere| {
         ApiError::new(ErrorCode::Forbidden, reason.to_string()).hint(reason.hint())
@@ -116,7 +181,7 @@ fn judge(app: &App, request: &Request) -> Result<(), ApiError> {
     match presented(headers) {
         Presented::Token(token) => match app.tokens.check(token) {
             // A page cannot know a token, so a caller with one may use any name for us.
-            Some(_) => return Ok(()),
+            Some(name) => return Ok(Caller::Token(name)),
             None => return Err(unauthorized("the token is not known")),
         },
         Presented::Unreadable => {
@@ -127,7 +192,7 @@ fn judge(app: &App, request: &Request) -> Result<(), ApiError> {
         Presented::Nothing => {}
     }
     if is_langbots(uri.path()) && app.langbot.today.shows_token(headers) {
-        return Ok(());
+        return Ok(Caller::Nameless);
     }
     // Absent only when somebody wires the router without its listener: then nobody is trusted.
     let Some(peer) = request.extensions().get::<Peer>() else {
@@ -135,16 +200,14 @@ fn judge(app: &App, request: &Request) -> Result<(), ApiError> {
     };
     if !peer.trusted {
         if peer.langbot && is_langbots(uri.path()) && !is_page(headers) {
-            return Ok(());
+            return Ok(Caller::Nameless);
         }
         return Err(unauthorized("a token is needed"));
     }
-    match peer.transport {
-        Transport::Tcp { local } => {
-            check_host(headers, uri, local, &app.http.hosts).map_err(refuse)
-        }
-        Transport::Unix => Ok(()),
+    if let Transport::Tcp { local } = peer.transport {
+        check_host(headers, uri, local, &app.http.hosts).map_err(refuse)?;
     }
+    Ok(Caller::Local(*peer))
 }
 
 /// LangBot's own client can send no token and does not know our name, so its `Host` is not looked at.

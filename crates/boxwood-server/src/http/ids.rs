@@ -7,7 +7,7 @@ use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::http::Uri;
 use axum::http::request::Parts;
 use boxwood_api::{ProcessId, SessionId};
-use boxwood_session::{FileAnswer, FileCall, Sessions};
+use boxwood_session::{FileAnswer, FileCall, Reach, Sessions};
 use serde::de::DeserializeOwned;
 
 use super::error::{ApiError, ApiResult};
@@ -105,14 +105,17 @@ const INCARNATION: &str = "incarnation";
 
 /// The sessions as the caller means them.
 fn meant(parts: &Parts, app: &App) -> ApiResult<Sessions> {
+    // The guard says more of whoever may more.
+    let reach = parts.extensions.get().copied().unwrap_or(Reach::Clients);
+    let sessions = app.sessions.reaching(reach);
     let query = parts.uri.query().unwrap_or_default();
     let mut given = query
         .split('&')
         .filter_map(|pair| pair.strip_prefix(INCARNATION)?.strip_prefix('='));
     match (given.next(), given.next()) {
-        (None, _) => Ok(app.sessions.clone()),
+        (None, _) => Ok(sessions),
         (Some(number), None) => match number.parse() {
-            Ok(number) => Ok(app.sessions.expecting(Some(number))),
+            Ok(number) => Ok(sessions.expecting(Some(number))),
             Err(_) => Err(ApiError::validation(format!(
                 "{INCARNATION} must be a number, as the session's own `incarnation` is"
             ))),

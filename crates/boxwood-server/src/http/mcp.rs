@@ -47,7 +47,7 @@ async fn serve(app: Arc<App>, server: HttpServer, request: Request) -> Response 
 }
 
 /// A stream on which a client only waits for news must not hold up a daemon that stops.
-fn until(mut stopping: watch::Receiver<bool>, body: Body) -> Body {
+pub(super) fn until(mut stopping: watch::Receiver<bool>, body: Body) -> Body {
     if body.size_hint().exact().is_some() {
         return body;
     }

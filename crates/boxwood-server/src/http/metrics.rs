@@ -56,12 +56,19 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn render(&self, status: &Status, load: &Load) -> String {
+    /// `mcp_servers`: how many hosted servers there are of each status.
+    pub(crate) fn render(
+        &self,
+        status: &Status,
+        load: &Load,
+        mcp_servers: &[(&'static str, u64)],
+    ) -> String {
         let mut text = String::new();
         // Writing to a `String` cannot fail.
         let _ = self
             .write(&mut text, status)
-            .and_then(|()| write_load(&mut text, load));
+            .and_then(|()| write_load(&mut text, load))
+            .and_then(|()| write_mcp_servers(&mut text, mcp_servers));
         text
     }
 
@@ -184,6 +191,21 @@ fn write_load(text: &mut String, load: &Load) -> std::fmt::Result {
     writeln!(text, "{refused} {}", load.refused)
 }
 
+fn write_mcp_servers(text: &mut String, servers: &[(&'static str, u64)]) -> std::fmt::Result {
+    if servers.is_empty() {
+        return Ok(());
+    }
+    let name = "boxwood_mcp_servers";
+    writeln!(
+        text,
+        "# HELP {name} Hosted MCP servers by status.\n# TYPE {name} gauge"
+    )?;
+    for (status, count) in servers {
+        writeln!(text, "{name}{{status=\"{status}\"}} {count}")?;
+    }
+    Ok(())
+}
+
 /// Exact, where a float would have to round.
 fn seconds(micros: u64) -> String {
     format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
@@ -240,6 +262,7 @@ mod tests {
                 waiting: 7,
                 ..Load::default()
             },
+            &[("connected", 2), ("error", 0)],
         );
         for line in [
             "boxwood_backend_available 1",
@@ -251,6 +274,8 @@ mod tests {
             "boxwood_exec_duration_seconds_bucket{le=\"0.002000\"} 1",
             "boxwood_exec_duration_seconds_bucket{le=\"+Inf\"} 1",
             "boxwood_exec_duration_seconds_sum 0.001500",
+            "boxwood_mcp_servers{status=\"connected\"} 2",
+            "boxwood_mcp_servers{status=\"error\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{text} lacks {line}");
         }

@@ -21,6 +21,9 @@ mod images;
 mod input;
 mod json;
 mod mcp;
+mod mcp_gateway;
+mod mcp_progress;
+mod mcp_servers;
 mod metrics;
 mod processes;
 mod range;
@@ -66,6 +69,7 @@ use crate::agent::{DaemonBoxes, Home};
 use crate::auth::Tokens;
 use crate::config::{Config, HttpConfig};
 use crate::langbot::{self, LangBot};
+use crate::mcp_hosting::McpHost;
 use crate::skill_store::skill_store;
 pub(crate) use error::{ApiError, ApiResult};
 pub(crate) use files::unexpected as unexpected_answer;
@@ -87,6 +91,8 @@ pub(crate) struct App {
     /// Its tools act on these very sessions and skills, unless its boxes are elsewhere.
     pub(crate) agent: Agent,
     pub(crate) langbot: LangBot,
+    /// MCP servers in boxes of this daemon.
+    pub(crate) mcp: McpHost,
     pub(crate) http: HttpConfig,
     pub(crate) metrics: Metrics,
     /// For a box to start, with its image's way from a registry where an engine may have to fetch it.
@@ -127,6 +133,7 @@ impl App {
         };
         Self {
             agent: home.agent(&config.agent, boxes),
+            mcp: McpHost::new(config, &sessions, &rules, &skills, start_patience),
             start_patience,
             sessions,
             rules,
@@ -195,9 +202,10 @@ pub(crate) async fn within<T, E: Into<ApiError>>(
 /// Every route with everything around it.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let (router, _) = routes().split_for_parts();
-    router
+    let router = router
         .route("/rpc/ws", any(langbot::ws::connect))
-        .route("/mcp", mcp::route(&app))
+        .route("/mcp", mcp::route(&app));
+    mcp_gateway::routes(router)
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         // The last layer is the outermost: account, catch panics, admit, route.
@@ -267,6 +275,23 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(agent::errors))
         .routes(routes!(agent::guidance))
         .routes(routes!(agent::register_skill))
+        .routes(routes!(mcp_servers::list, mcp_servers::add))
+        .routes(routes!(mcp_servers::import))
+        .routes(routes!(mcp_progress::test))
+        .routes(routes!(
+            mcp_servers::detail,
+            mcp_servers::replace,
+            mcp_servers::edit,
+            mcp_servers::remove
+        ))
+        .routes(routes!(mcp_servers::start))
+        .routes(routes!(mcp_servers::stop))
+        .routes(routes!(mcp_servers::restart))
+        .routes(routes!(mcp_servers::logs))
+        .routes(routes!(mcp_progress::progress))
+        .routes(routes!(mcp_progress::test_stored))
+        .routes(routes!(mcp_servers::tools))
+        .routes(routes!(mcp_servers::call))
         .routes(routes!(skills::list, skills::create))
         .routes(routes!(skills::detail, skills::update, skills::delete))
         .routes(routes!(skill_files::list))

@@ -18,7 +18,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use boxwood_api::{ErrorBody, ErrorCode, FileEntry, SessionId};
-use boxwood_session::{FileAnswer, FileCall, OpenFor, Sessions};
+use boxwood_session::{FileAnswer, FileCall, OpenFor, Sessions, Writer};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Deserialize;
@@ -179,27 +179,57 @@ pub(super) async fn upload(
     split(&path)?;
     Weight::of(&request, app.sessions.budget()).take(IN_TRANSIT)?;
     let mode = params.mode.as_deref().map(octal).transpose()?;
-    let (file, landing) = Landing::begin(&session, &path, params.parents, mode).await?;
-    receive(&session, request.into_body(), file, app.body_timeout()).await?;
+    let wish = Wish {
+        path: &path,
+        parents: params.parents,
+        mode,
+        writer: Writer::Client,
+    };
+    let (file, landing) = Landing::begin(&session, wish).await?;
+    let received = receive(&session, request.into_body(), file, app.body_timeout()).await;
+    if let Err(error) = received {
+        landing.give_up(&session).await;
+        return Err(error);
+    }
     landing.end(&session, &path).await?;
     let entry = entry(&session, path, false).await?;
     Ok(json::created(&entry))
 }
 
-/// The same for bytes that are here already, with the directories above the file.
+/// The same for what the daemon itself keeps in a box, with the directories above the file. No quota is asked.
 pub(crate) async fn put(
     session: &InSession,
     path: &str,
     mut content: impl AsyncRead + Unpin,
 ) -> ApiResult<()> {
-    let (file, landing) = Landing::begin(session, path, true, None).await?;
+    let wish = Wish {
+        path,
+        parents: true,
+        mode: None,
+        writer: Writer::Daemon,
+    };
+    let (file, landing) = Landing::begin(session, wish).await?;
     let mut file = tokio::fs::File::from_std(file);
     let copied = async {
         tokio::io::copy(&mut content, &mut file).await?;
         file.flush().await
-    };
-    copied.await.map_err(|error| write_failed(&error))?;
+    }
+    .await;
+    drop(file);
+    if let Err(error) = copied {
+        landing.give_up(session).await;
+        return Err(write_failed(&error));
+    }
     landing.end(session, path).await
+}
+
+/// A file to be written.
+struct Wish<'a> {
+    path: &'a str,
+    parents: bool,
+    /// Of the file that is there, when left out.
+    mode: Option<u32>,
+    writer: Writer,
 }
 
 /// A file that is being written beside the place it will have.
@@ -209,30 +239,26 @@ struct Landing {
 }
 
 impl Landing {
-    async fn begin(
-        session: &InSession,
-        path: &str,
-        parents: bool,
-        mode: Option<u32>,
-    ) -> ApiResult<(File, Self)> {
-        let (directory, name) = split(path)?;
-        if parents {
+    async fn begin(session: &InSession, wish: Wish<'_>) -> ApiResult<(File, Self)> {
+        let (directory, name) = split(wish.path)?;
+        let file = |call| session.sessions.file_by(wish.writer, &session.id, call);
+        if wish.parents {
             let call = FileCall::Mkdir {
                 path: directory.to_owned(),
                 parents: true,
             };
-            session.file(call).await?;
+            within(PATIENCE, file(call)).await?;
         }
-        let mode = match mode {
+        let mode = match wish.mode {
             Some(mode) => mode,
-            None => mode_in_place(session, path).await,
+            None => mode_in_place(session, wish.path).await,
         };
         let temporary = temporary_name(directory, name)?;
         let call = FileCall::Open {
             path: temporary.clone(),
             how: OpenFor::CreateNew { mode },
         };
-        let file = match session.file(call).await? {
+        let file = match within(PATIENCE, file(call)).await? {
             FileAnswer::Opened { file, .. } => file,
             other => return Err(unexpected("open", &other)),
         };
@@ -254,6 +280,17 @@ impl Landing {
         session.file(call).await?;
         self.cleanup.temporary = None;
         Ok(())
+    }
+
+    /// It came to nothing, and takes no more room by the time the caller hears of it.
+    async fn give_up(mut self, session: &InSession) {
+        let call = FileCall::Remove {
+            path: self.temporary,
+            recursive: false,
+        };
+        if session.file(call).await.is_ok() {
+            self.cleanup.temporary = None;
+        }
     }
 }
 

@@ -189,7 +189,7 @@ impl LangBot {
     }
 
     /// The backend LangBot asked for, as it spelled it; empty where it leaves that to us or has no
-    /// say. While boxes live, what was asked for before stays: those are where they are.
+    /// say. While boxes live that it may use, what was asked for before stays: those are where they are.
     fn chosen(&self, app: &App) -> String {
         if !self.backend_is_open {
             return String::new();

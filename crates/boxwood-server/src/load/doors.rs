@@ -179,6 +179,7 @@ mod tests {
             transport: Transport::Unix,
             who: Who::Uid(uid),
             trusted,
+            operator: false,
             langbot: false,
         }
     }

@@ -1,7 +1,7 @@
 //! What a request and its answer weigh in memory.
 //!
 //! Comes in: bytes as they are read. Goes out: that they may be kept, or a refusal. A request weighs
-//! until it is answered, and a large answer until it is sent: its reader may be slow.
+//! until it is answered and its bytes are let go, and a large answer until it is sent: its reader may be slow.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use boxwood_agent::Template;
+use boxwood_api::LockableField;
+use boxwood_policy::ProfileConfig;
 use boxwood_server::Config;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -128,6 +130,38 @@ async fn nothing_escapes_a_forced_template() {
         assert_eq!(session_of(&api, query).await, "global");
     }
     assert_eq!(api.backend.starts(), 1);
+}
+
+#[tokio::test]
+async fn a_command_without_a_timeout_has_its_profiles() {
+    let quick = |locked: &[LockableField]| ProfileConfig {
+        timeout_sec: Some(1),
+        locked: Some(locked.to_vec()),
+        ..ProfileConfig::default()
+    };
+    for (profile, arguments) in [
+        (quick(&[]), json!({"command": "sleep 60"})),
+        (
+            quick(&[LockableField::TimeoutSec]),
+            json!({"command": "sleep 60", "timeout_sec": 50}),
+        ),
+    ] {
+        let api = Api::start_with(|config: &mut Config| {
+            config.policy.profiles.insert("quick".to_owned(), profile);
+            config.agent.profile = "quick".to_owned();
+        })
+        .await;
+        let (status, answer) = call(&api, "exec", arguments, person("a")).await;
+        assert_eq!(status, 200, "{answer}");
+        let result = &answer["result"];
+        assert_eq!(
+            (&result["status"], &result["reason"]),
+            (&json!("timed_out"), &json!("timeout")),
+            "{answer}"
+        );
+        let taken = result["duration_ms"].as_u64().expect("a number");
+        assert!(taken < 30_000, "the profile's, not ours: {answer}");
+    }
 }
 
 #[tokio::test]
@@ -315,7 +349,7 @@ async fn who_leaves_takes_the_command_along() {
 async fn a_command_ends_at_its_time() {
     let api = Api::start().await;
     let began = Instant::now();
-    let arguments = json!({"command": "echo begun; sleep 1000", "timeout_sec": 1});
+    let arguments = json!({"command": "echo begun; sleep 1000", "timeout_sec": 4});
     let (status, answer) = call(&api, "exec", arguments, person("a")).await;
     assert_eq!(status, 200, "{answer}");
     let result = &answer["result"];

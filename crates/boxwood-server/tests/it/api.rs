@@ -35,7 +35,7 @@ impl Api {
             daemon,
             backend,
             http: Client::builder()
-                .timeout(Duration::from_secs(30))
+                .timeout(Duration::from_mins(1))
                 .build()
                 .expect("a client"),
         }
@@ -154,11 +154,32 @@ pub(crate) async fn next_text(socket: &mut Socket) -> Option<String> {
 
 /// Waits for something that happens soon.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
-    for _ in 0..200 {
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
+    while tokio::time::Instant::now() < until {
         if check().await {
             return;
         }
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
-    panic!("not within 5 s: {what}");
+    panic!("not within 30 s: {what}");
+}
+
+/// Keeps commands waiting until it is opened, also by a test that fails: a fake box has no walls, and
+/// a command in it sees a file of the host.
+pub(crate) struct Gate(tempfile::NamedTempFile);
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::NamedTempFile::new().expect("a file"))
+    }
+
+    /// What a command does to wait.
+    pub(crate) fn wait(&self) -> String {
+        let file = self.0.path().display();
+        format!("while [ -e {file} ]; do sleep 0.05; done")
+    }
+
+    pub(crate) fn open(self) {
+        self.0.close().expect("removed");
+    }
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::api::{Api, Socket, next_text, refused};
+use crate::mcp_servers::{added, tiny};
 
 struct House {
     api: Api,
@@ -194,6 +195,8 @@ async fn run(socket: &mut Socket, session: &str) -> Value {
 #[tokio::test]
 async fn langbot_chooses_while_none_of_its_boxes_live() {
     let House { api, .. } = House::start("auto", |_| {}).await;
+    // Not one of LangBot's.
+    added(&api, &tiny("tiny")).await;
     let socket = &mut api.socket("/rpc/ws").await;
     let one = json!({"name": "one", "available": true});
     let two = json!({"name": "two", "available": true});

@@ -74,6 +74,7 @@ async fn every_promised_route_is_described() {
     let document: Value = serde_json::from_str(&boxwood_server::openapi_json()).expect("JSON");
     let session = "/v1/sessions/{session_id}";
     let skill = "/v1/skills/{name}";
+    let server = "/v1/mcp/servers/{name}";
     let process = format!("{session}/managed-process/{{process_id}}");
     let promised = [
         ("GET", "/v1/health".to_owned()),
@@ -131,6 +132,22 @@ async fn every_promised_route_is_described() {
         ("POST", format!("{session}/files/edit")),
         ("POST", format!("{session}/files/glob")),
         ("POST", format!("{session}/files/grep")),
+        ("GET", "/v1/mcp/servers".to_owned()),
+        ("POST", "/v1/mcp/servers".to_owned()),
+        ("POST", "/v1/mcp/import".to_owned()),
+        ("POST", "/v1/mcp/test".to_owned()),
+        ("GET", server.to_owned()),
+        ("PUT", server.to_owned()),
+        ("PATCH", server.to_owned()),
+        ("DELETE", server.to_owned()),
+        ("POST", format!("{server}/start")),
+        ("POST", format!("{server}/stop")),
+        ("POST", format!("{server}/restart")),
+        ("POST", format!("{server}/test")),
+        ("GET", format!("{server}/logs")),
+        ("GET", format!("{server}/progress")),
+        ("GET", format!("{server}/tools")),
+        ("POST", format!("{server}/tools/{{tool}}")),
         ("GET", "/v1/skills".to_owned()),
         ("POST", "/v1/skills".to_owned()),
         ("POST", "/v1/skills/install".to_owned()),

@@ -7,7 +7,7 @@ use reqwest::header;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use crate::api::{Api, Socket, next_frame, next_text, refused};
+use crate::api::{Api, Gate, Socket, next_frame, next_text, refused};
 
 const BASE: &str = "/v1/sessions/r/managed-process";
 const RELAY: &str = "/v1/sessions/r/managed-process/ws";
@@ -302,7 +302,12 @@ async fn a_stale_incarnation_is_gone_whatever_is_asked() {
 #[tokio::test]
 async fn a_command_is_taken_up_again_over_events() {
     let api = Api::start().await;
-    let spec = json!({"cmd": "printf 'a字'; printf '\\345\\255'; read x < /dev/null; sleep 1; printf '\\227b'; echo e >&2; exit 5"});
+    let gate = Gate::new();
+    let cmd = format!(
+        "printf 'a字'; printf '\\345\\255'; {}; printf '\\227b'; echo e >&2; exit 5",
+        gate.wait()
+    );
+    let spec = json!({ "cmd": cmd });
     let request = api
         .request(
             reqwest::Method::POST,
@@ -333,6 +338,7 @@ async fn a_command_is_taken_up_again_over_events() {
     };
     let rest = again("4-0").await.expect("an answer");
     assert_eq!(rest.status(), 200);
+    gate.open();
     let rest = rest.text().await.expect("text");
     assert!(rest.contains("event: resumed"), "{rest}");
     assert!(rest.contains("字b"), "{rest}");

@@ -61,7 +61,7 @@ impl Seats {
         limit: u64,
     ) -> Result<ProcessSeat<'_>, Fault> {
         let mut taken = self.lock();
-        let running = sessions.status().managed_processes;
+        let running = sessions.running_processes(is_tenants);
         let replaced = sessions
             .process(session, process)
             .is_ok_and(|info| info.status == ProcessStatus::Running);
@@ -116,5 +116,56 @@ pub(crate) struct ProcessSeat<'a> {
 impl Drop for ProcessSeat<'_> {
     fn drop(&mut self) {
         self.seats.lock().starting -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use boxwood_api::ProcessSpec;
+    use boxwood_policy::Origin;
+    use boxwood_session::{Backends, Reach, Replace, Settings};
+    use boxwood_test_support::{FakeBackend, admission_for};
+
+    use super::*;
+
+    async fn with_process(sessions: &Sessions, origin: Origin, id: &SessionId) {
+        let admission = admission_for(origin, &[], id.as_str(), "", |_| {});
+        let admission = admission.expect("policy allows it");
+        let made = sessions.get_or_create(admission.spec).await;
+        made.expect("a session");
+        let spec = ProcessSpec {
+            process_id: ProcessId::default(),
+            command: "sleep".to_owned(),
+            args: vec!["600".to_owned()],
+            env: BTreeMap::new(),
+            cwd: "/workspace".to_owned(),
+        };
+        let started = sessions.start_process(id, spec, Replace::Refuse).await;
+        started.expect("a process");
+    }
+
+    #[tokio::test]
+    async fn processes_of_others_take_no_room() {
+        let id = |text: &str| SessionId::new(text).expect("an id");
+        let sessions = Sessions::new(Backends::only(FakeBackend::new()), Settings::default());
+        let hosting = sessions.reaching(Reach::Hosting);
+        with_process(&hosting, Origin::Hosting, &id("mcp-a")).await;
+        with_process(&sessions, Origin::Client, &id("somebodys")).await;
+        let (seats, process) = (Seats::default(), ProcessId::default());
+        let ours = id("ws-e882dffcfd5afa9cc1d5378c-g1-global");
+        let has_room = |limit| {
+            let other = id("ws-e882dffcfd5afa9cc1d5378c-g1-other");
+            seats
+                .for_process(&sessions, &other, &process, limit)
+                .is_ok()
+        };
+        assert!(has_room(1) && !has_room(0));
+        with_process(&sessions, Origin::LangBotPlatform, &ours).await;
+        assert!(has_room(2) && !has_room(1));
+        // The one that it replaces makes room for it.
+        let again = seats.for_process(&sessions, &ours, &process, 1);
+        assert!(again.is_ok());
     }
 }

@@ -1,0 +1,389 @@
+//! The daemon's boxes as hosting meets them, on a backend without walls.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use boxwood_agent::Running;
+use boxwood_api::{
+    ErrorCode, McpBoxSettings, MountMode, ProcessId, ProcessSpec, SessionId, SessionInfo,
+    SpecRequest,
+};
+use boxwood_mcp::{OwnMount, Runtime, Standing, Wire};
+use boxwood_policy::{Facts, Origin, PolicyRules};
+use boxwood_session::{Backends, Candidate, Choice, Sessions, Settings};
+use boxwood_skills::{Limits, SkillStore};
+use boxwood_test_support::FakeBackend;
+use tempfile::TempDir;
+
+use super::{DaemonRuntime, McpHost};
+
+struct Case {
+    runtime: DaemonRuntime,
+    sessions: Sessions,
+    dir: TempDir,
+}
+
+impl Case {
+    fn new() -> Self {
+        let backend = FakeBackend::new();
+        let dir = tempfile::tempdir().expect("a directory");
+        let sessions = Sessions::new(Backends::only(backend), Settings::default());
+        Self {
+            runtime: runtime(&sessions, dir.path(), true),
+            sessions,
+            dir,
+        }
+    }
+
+    /// A directory in which clients may mount.
+    fn open_to_clients(&self) -> std::path::PathBuf {
+        let root = self.dir.path().canonicalize().expect("real").join("open");
+        std::fs::create_dir_all(root.join("project")).expect("made");
+        root
+    }
+
+    async fn with_cat(&self) {
+        let asked = self.runtime.create(asked("mcp-a"), Vec::new()).await;
+        asked.expect("a box");
+        let cat = self.runtime.start(&id("mcp-a"), process("cat")).await;
+        cat.expect("a process");
+    }
+
+    async fn attach(&self) -> Box<dyn Wire> {
+        let attached = self.runtime.attach(&id("mcp-a"), &main()).await;
+        attached.unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+fn runtime(sessions: &Sessions, dir: &Path, boxes_enabled: bool) -> DaemonRuntime {
+    let root = dir.canonicalize().expect("real");
+    let rules = PolicyRules {
+        allowed_roots: vec![root.join("open")],
+        blocked: vec![root.join("mcp")],
+        ..PolicyRules::default()
+    };
+    let skills = SkillStore::new(dir.join("skills"), Limits::default());
+    let patience = Duration::from_secs(30);
+    let made = DaemonRuntime::new(
+        &dir.join("mcp"),
+        sessions,
+        &rules,
+        skills,
+        patience,
+        boxes_enabled,
+    );
+    made.expect("a directory")
+}
+
+fn id(name: &str) -> SessionId {
+    SessionId::new(name).expect("an id")
+}
+
+fn main() -> ProcessId {
+    ProcessId::new("main").expect("an id")
+}
+
+fn asked(name: &str) -> SpecRequest {
+    SpecRequest {
+        session_id: Some(id(name)),
+        persistent: Some(true),
+        ..SpecRequest::default()
+    }
+}
+
+fn process(command: &str) -> ProcessSpec {
+    ProcessSpec {
+        process_id: main(),
+        command: command.to_owned(),
+        args: Vec::new(),
+        env: BTreeMap::new(),
+        cwd: "/workspace".to_owned(),
+    }
+}
+
+async fn next(wire: &dyn Wire) -> String {
+    let waiting = tokio::time::timeout(Duration::from_secs(10), wire.next());
+    let bytes = waiting.await.expect("within 10 s").expect("more");
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// Until so much has come.
+async fn read(wire: &dyn Wire, expected: &str) {
+    let mut got = String::new();
+    while got.len() < expected.len() {
+        got.push_str(&next(wire).await);
+    }
+    assert_eq!(got, expected);
+}
+
+async fn send(wire: &dyn Wire, text: &'static str) {
+    wire.send(text.into()).await.expect("accepted");
+}
+
+#[tokio::test]
+async fn a_reader_that_comes_back_loses_no_line() {
+    let case = Case::new();
+    case.with_cat().await;
+    let wire = case.attach().await;
+    send(&*wire, "one\ntwo\nthr").await;
+    read(&*wire, "one\ntwo\nthr").await;
+    drop(wire);
+
+    // The line that was not whole comes again from its beginning, and nothing else does.
+    let wire = case.attach().await;
+    assert_eq!(next(&*wire).await, "thr");
+    send(&*wire, "ee\nfour\n").await;
+    read(&*wire, "ee\nfour\n").await;
+    drop(wire);
+
+    // What comes while nobody reads waits.
+    let wire = case.attach().await;
+    send(&*wire, "five\n").await;
+    drop(wire);
+    let wire = case.attach().await;
+    read(&*wire, "five\n").await;
+    wire.close_input();
+    let gone = tokio::time::timeout(Duration::from_secs(10), wire.exited()).await;
+    assert_eq!(gone.expect("an end").exit_code, Some(0));
+    assert!(wire.next().await.is_none());
+}
+
+#[tokio::test]
+async fn half_a_line_that_is_longer_than_what_is_kept_is_let_go() {
+    let case = Case::new();
+    case.with_cat().await;
+    let wire = case.attach().await;
+    let piece = "x".repeat(256 * 1024);
+    let mut got = 0;
+    for _ in 0..6 {
+        let sending = wire.send(piece.clone().into());
+        let (sent, ()) = tokio::join!(sending, async {
+            let until = got + piece.len();
+            while got < until {
+                got += next(&*wire).await.len();
+            }
+        });
+        sent.expect("accepted");
+    }
+    drop(wire);
+    let wire = case.attach().await;
+    send(&*wire, "\nnext\n").await;
+    read(&*wire, "\nnext\n").await;
+}
+
+#[tokio::test]
+async fn a_second_reader_is_told_who_has_the_process() {
+    let case = Case::new();
+    case.with_cat().await;
+    let _wire = case.attach().await;
+    tokio::time::pause();
+    let second = case.runtime.attach(&id("mcp-a"), &main()).await;
+    let error = second.err().expect("refused");
+    assert_eq!(error.code, ErrorCode::ManagedProcessConflict);
+    assert!(error.hint.is_some());
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_no_failure_to_remove_and_none_to_look_for() {
+    let case = Case::new();
+    let nobody = id("mcp-nobody");
+    case.runtime.delete(&nobody).await.expect("nothing to do");
+    let stopped = case.runtime.stop(&nobody, &main()).await;
+    stopped.expect("nothing to do");
+    assert_eq!(case.runtime.session(&nobody).await.expect("looked"), None);
+    case.with_cat().await;
+    let absent = ProcessId::new("absent").expect("an id");
+    let stopped = case.runtime.stop(&id("mcp-a"), &absent).await;
+    stopped.expect("nothing to do");
+    let named = |sessions: Vec<SessionInfo>| -> Vec<String> {
+        let ids = sessions.into_iter().map(|session| session.session_id);
+        ids.map(|id| id.to_string()).collect()
+    };
+    let found = case.runtime.sessions("mcp-").await.expect("looked");
+    assert_eq!(named(found), ["mcp-a"]);
+    assert!(
+        case.runtime
+            .sessions("other")
+            .await
+            .expect("looked")
+            .is_empty()
+    );
+    assert!(case.runtime.attach(&nobody, &main()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_command_runs_only_in_a_box_that_is_there() {
+    let case = Case::new();
+    let command = |name: &str| SpecRequest {
+        cmd: "echo $WORD; echo no >&2; exit 3".to_owned(),
+        env: [("WORD".to_owned(), "yes".to_owned())].into(),
+        ..asked(name)
+    };
+    let refused = case.runtime.exec(command("mcp-a")).await;
+    let code = refused.err().expect("refused").code;
+    assert_eq!(code, ErrorCode::SessionNotFound);
+    assert!(case.sessions.list().is_empty());
+    case.with_cat().await;
+    let mut begun = case.runtime.exec(command("mcp-a")).await.expect("begun");
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let exit = loop {
+        match begun.command.next().await.expect("news") {
+            Running::Stdout(bytes) => out.extend_from_slice(&bytes),
+            Running::Stderr(bytes) => err.extend_from_slice(&bytes),
+            Running::Exited(exit) => break exit,
+        }
+    };
+    assert_eq!((&*out, &*err), (&b"yes\n"[..], &b"no\n"[..]));
+    assert_eq!(exit.exit_code, Some(3));
+}
+
+#[tokio::test]
+async fn own_directories_reach_the_box_and_those_of_others_do_not() {
+    let case = Case::new();
+    let home = case.runtime.home().to_owned();
+    for made in ["cache/k", "secrets/a"] {
+        std::fs::create_dir_all(home.join(made)).expect("made");
+    }
+    let mount = |path: &str| OwnMount {
+        host_path: home.join(path),
+        mount_path: "/opt/mcp".to_owned(),
+        is_writable: false,
+    };
+    let refused = case
+        .runtime
+        .create(asked("mcp-a"), vec![mount("secrets/a")]);
+    assert!(refused.await.is_err());
+    let made = case.runtime.create(asked("mcp-a"), vec![mount("cache/k")]);
+    let info = made.await.expect("a box").session;
+    assert_eq!(info.extra_mounts.len(), 1);
+    assert_eq!(info.extra_mounts[0].mode, MountMode::Ro);
+    // A client cannot have the same by its path.
+    let stolen = SpecRequest {
+        host_path: Some(home.join("cache/k").display().to_string()),
+        ..asked("mcp-b")
+    };
+    let error = case.runtime.create(stolen, Vec::new()).await;
+    let words = error.expect_err("refused").message;
+    assert!(words.contains("blocked for security"), "{words}");
+}
+
+#[tokio::test]
+async fn a_directory_is_judged_before_it_is_copied() {
+    let case = Case::new();
+    let root = case.open_to_clients();
+    let wish = |path: &Path| SpecRequest {
+        host_path: Some(path.display().to_string()),
+        host_path_mode: Some(MountMode::Ro),
+        ..asked("mcp-a")
+    };
+    let project = root.join("project");
+    let judged = case.runtime.judge(wish(&project)).await.expect("allowed");
+    let directory = judged.expect("a directory");
+    assert_eq!(directory.real_path, project);
+    for refused in [Path::new("/usr"), Path::new("/etc"), &root.join("missing")] {
+        assert!(
+            case.runtime.judge(wish(refused)).await.is_err(),
+            "{refused:?}"
+        );
+    }
+    assert!(
+        case.runtime
+            .judge(asked("mcp-a"))
+            .await
+            .expect("allowed")
+            .is_none()
+    );
+    assert!(case.sessions.list().is_empty(), "nothing was made");
+}
+
+#[tokio::test]
+async fn whether_servers_can_be_started_is_known_beforehand() {
+    let case = Case::new();
+    let settings = McpBoxSettings::default();
+    assert_eq!(case.runtime.standing(&settings).await, Standing::Ready);
+    let off = runtime(&case.sessions, case.dir.path(), false);
+    assert_eq!(off.standing(&settings).await, Standing::Disabled);
+}
+
+#[tokio::test]
+async fn the_backend_that_a_server_would_get_is_the_one_that_counts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [one, two] = ["one", "two"].map(FakeBackend::named);
+    one.break_down("no kernel today", "get one");
+    let standing = async |choice: &str, named: Option<&str>| {
+        let candidates = [one.clone(), two.clone()].map(|backend| Candidate::living(backend));
+        let backends = Backends::new(candidates, Choice::new(choice));
+        let sessions = Sessions::new(backends, Settings::default());
+        let settings = McpBoxSettings {
+            backend: named.map(str::to_owned),
+            ..McpBoxSettings::default()
+        };
+        runtime(&sessions, dir.path(), true)
+            .standing(&settings)
+            .await
+    };
+    let unavailable = Standing::Unavailable {
+        message: "backend `one` is unavailable: no kernel today".to_owned(),
+        hint: Some("get one".to_owned()),
+    };
+    // The daemon's choice has no say where the server names one, and all of it where it names none.
+    assert_eq!(standing("auto", None).await, Standing::Ready);
+    assert_eq!(standing("auto", Some("one")).await, unavailable);
+    assert_eq!(standing("one", None).await, unavailable);
+    assert_eq!(standing("one", Some("two")).await, Standing::Ready);
+    // Told when its box is made: waiting does not help.
+    assert_eq!(standing("auto", Some("three")).await, Standing::Ready);
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_to_host_nothing_ends_what_it_finds_and_nothing_else() {
+    let case = Case::new();
+    case.with_cat().await;
+    let facts = Facts::default();
+    let request = asked("mine");
+    let rules = PolicyRules::default();
+    let mine = boxwood_policy::admit(&request, Origin::Client, &facts, &rules);
+    let mine = case.sessions.get_or_create(mine.expect("admitted").spec);
+    mine.await.expect("a session");
+    let names = || -> Vec<String> {
+        let sessions = case.sessions.list().into_iter();
+        sessions
+            .map(|session| session.session_id.to_string())
+            .collect()
+    };
+    let (_stop, stopping) = tokio::sync::watch::channel(false);
+    // One that cannot host may be able to tomorrow.
+    let broken = McpHost::Broken {
+        why: "no room".to_owned(),
+        sessions: case.sessions.clone(),
+    };
+    broken.begin(stopping.clone());
+    tokio::task::yield_now().await;
+    assert_eq!(names(), ["mcp-a", "mine"]);
+    let refused = broken.hosting().err().expect("refused");
+    assert!(format!("{refused:?}").contains("BOXWOOD_OPERATOR=1"));
+    let off = McpHost::Off {
+        sessions: case.sessions.clone(),
+    };
+    off.begin(stopping);
+    let ended = tokio::time::timeout(Duration::from_secs(30), async {
+        while names() != ["mine"] {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    ended.await.expect("within 30 s");
+}
+
+#[tokio::test]
+async fn only_hosting_gets_into_a_servers_box() {
+    let case = Case::new();
+    case.with_cat().await;
+    let refused = case.sessions.logs(&id("mcp-a"), &main());
+    assert_eq!(
+        refused.map(drop).expect_err("refused").code(),
+        ErrorCode::Forbidden
+    );
+    let logs = case.runtime.stderr(&id("mcp-a"), &main()).await;
+    assert_eq!(logs.expect("hosting may"), "");
+}
