@@ -99,6 +99,7 @@ pub(crate) enum Verb {
     Skill(verbs::skill::Args),
     Tool(verbs::tool::Args),
     Image(verbs::image::Args),
+    Mcp(verbs::mcp::Args),
     McpServer(verbs::mcp_server::Args),
     #[cfg(target_os = "linux")]
     Serve(verbs::serve::Args),

@@ -172,6 +172,9 @@ pub(crate) fn conclude(exit: &ExecExit) -> u8 {
             eprintln!("hint: {hint}");
         }
     }
+    for notice in &exit.notices {
+        eprintln!("boxwood: {}", printable(notice));
+    }
     exit_code(exit.status, exit.exit_code)
 }
 

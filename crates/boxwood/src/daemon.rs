@@ -1,13 +1,13 @@
 //! Finds the daemon that a client verb speaks to.
 //!
-//! Comes in: `--url`, `BOXWOOD_URL`, `BOXWOOD_TOKEN`, and which sockets are there. Goes out: a
+//! Comes in: `--url`, `BOXWOOD_URL`, `BOXWOOD_TOKEN`, `BOXWOOD_OPERATOR`, and which sockets are there. Goes out: a
 //! [`Client`]. Never here: what is said to it.
 
 use std::path::{Path, PathBuf};
 
 use boxwood_client::{Client, Endpoint, Token};
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 
 /// The socket's name in a daemon's run directory.
 const SOCKET: &str = "boxwood.sock";
@@ -15,7 +15,17 @@ const SOCKET: &str = "boxwood.sock";
 /// `url` is what the person said, by flag or variable.
 pub(crate) fn client(url: Option<&str>) -> Outcome<Client> {
     let (endpoint, token) = place(url)?;
-    Ok(Client::new(endpoint, token))
+    let client = Client::new(endpoint, token);
+    Ok(if is_operator() {
+        client.as_operator()
+    } else {
+        client
+    })
+}
+
+/// Said for one command, and on purpose: it leads into the boxes of hosted MCP servers.
+fn is_operator() -> bool {
+    std::env::var_os("BOXWOOD_OPERATOR").is_some_and(|said| said == "1")
 }
 
 /// Where the daemon is, and what opens its door.
@@ -30,6 +40,24 @@ pub(crate) fn place(url: Option<&str>) -> Outcome<(Endpoint, Option<Token>)> {
 
 pub(crate) fn has_token() -> bool {
     token_text().is_some()
+}
+
+/// Where programs that only speak HTTP find it.
+pub(crate) fn http_address(url: Option<&str>) -> Outcome<String> {
+    match url.map_or_else(|| Ok(Endpoint::local()), str::parse)? {
+        endpoint @ Endpoint::Tcp { .. } => Ok(endpoint.to_string()),
+        Endpoint::Unix { .. } => Err(Failure::usage(
+            "MCP clients cannot ask a Unix socket over HTTP",
+        )
+        .hint("name the daemon's port with --url, or leave --http out")),
+    }
+}
+
+/// For configurations that start it.
+pub(crate) fn this_program() -> Outcome<String> {
+    std::env::current_exe()
+        .map(|program| program.display().to_string())
+        .map_err(|error| Failure::local("this program's own path is not known", error))
 }
 
 /// The first socket somebody listens on, the person's own daemon before the machine's; else the

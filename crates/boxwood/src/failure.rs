@@ -6,7 +6,7 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
 
-use boxwood_api::{ErrorBody, ErrorCode, ErrorDetail};
+use boxwood_api::{ErrorCode, ErrorDetail, McpErrorBody, McpErrorDetail, McpPhase};
 use boxwood_client::ClientError;
 
 use crate::output::OutputFormat;
@@ -24,6 +24,8 @@ pub(crate) struct Failure {
     error: anyhow::Error,
     code: ErrorCode,
     hint: Option<String>,
+    /// Of a hosted MCP server.
+    phase: Option<McpPhase>,
     exit: u8,
 }
 
@@ -35,6 +37,7 @@ impl Failure {
             error: error.into(),
             code,
             hint: None,
+            phase: None,
             exit: EXIT_ERROR,
         }
     }
@@ -59,6 +62,11 @@ impl Failure {
 
     pub(crate) fn maybe_hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint.or(self.hint);
+        self
+    }
+
+    pub(crate) fn phase(mut self, phase: Option<McpPhase>) -> Self {
+        self.phase = phase;
         self
     }
 
@@ -111,6 +119,9 @@ impl Failure {
             }
             last = cause;
         }
+        if let Some(phase) = self.phase {
+            let _ = writeln!(text, "phase: {phase}");
+        }
         if let Some(hint) = &self.hint {
             let _ = writeln!(text, "hint: {}", printable(hint));
         }
@@ -119,11 +130,15 @@ impl Failure {
 
     fn report_json(&self) -> String {
         let causes: Vec<_> = self.error.chain().map(ToString::to_string).collect();
-        let body = ErrorBody {
-            error: ErrorDetail {
-                code: self.code,
-                message: causes.join(": "),
-                hint: self.hint.clone(),
+        let error = ErrorDetail {
+            code: self.code,
+            message: causes.join(": "),
+            hint: self.hint.clone(),
+        };
+        let body = McpErrorBody {
+            error: McpErrorDetail {
+                error,
+                phase: self.phase,
             },
         };
         let json = serde_json::to_string(&body).unwrap_or_else(|_| "{}".to_owned());

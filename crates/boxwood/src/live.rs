@@ -107,11 +107,13 @@ fn here(event: Option<boxwood_session::LiveEvent>) -> Outcome<Event> {
             status,
             reason,
             duration_ms,
+            notices,
         }) => Ok(Event::Exit(ExecExit {
             exit_code,
             status,
             reason,
             duration_ms,
+            notices,
         })),
         None => Err(crate::failure::Failure::new(
             boxwood_api::ErrorCode::InternalError,

@@ -69,7 +69,7 @@ fn dispatch(verb: Verb, global: &Global, output: Output) -> Outcome<u8> {
             let runtime = runtime::for_client()?;
             let ended = runtime.block_on(async {
                 let client = daemon::client(global.url.as_deref())?;
-                ask(verb, &client, output).await
+                ask(verb, &client, output, global.url.as_deref()).await
             });
             // A read of the keyboard or a stuck write must not keep us here.
             runtime.shutdown_background();
@@ -79,7 +79,7 @@ fn dispatch(verb: Verb, global: &Global, output: Output) -> Outcome<u8> {
 }
 
 /// The verbs that are a daemon's client.
-async fn ask(verb: Verb, client: &Client, output: Output) -> Outcome<u8> {
+async fn ask(verb: Verb, client: &Client, output: Output, url: Option<&str>) -> Outcome<u8> {
     match verb {
         Verb::Exec(args) => verbs::exec::main(&args, client, output)
             .await
@@ -102,6 +102,7 @@ async fn ask(verb: Verb, client: &Client, output: Output) -> Outcome<u8> {
         Verb::Profiles(args) => done(verbs::profiles::main(&args, client, output).await),
         Verb::Image(args) => done(verbs::image::main(&args, client, output).await),
         Verb::Skill(args) => verbs::skill::main(&args, client, output).await,
+        Verb::Mcp(args) => verbs::mcp::main(&args, client, output, url).await,
         Verb::Tool(args) => verbs::tool::main(&args, client, output).await,
         Verb::Doctor(args) => verbs::doctor::there(&args, client, output).await,
         Verb::Completion(args) => done(verbs::completion::main(&args)),

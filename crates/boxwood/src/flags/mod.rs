@@ -1,14 +1,16 @@
 //! What people type after a verb: durations, sizes, mounts, copy paths, and the flags that several
 //! verbs share.
 
+mod client_kind;
 mod copy_path;
 mod duration;
 mod mount;
 mod size;
 mod spec;
 
+pub(crate) use client_kind::ClientKind;
 pub(crate) use copy_path::CopyPath;
 pub(crate) use duration::{duration, duration_text};
 pub(crate) use mount::{Mount, Workspace};
 pub(crate) use size::{Mebibytes, size_text};
-pub(crate) use spec::{BoxFlags, CommandFlags, EnvVar, command_line};
+pub(crate) use spec::{BoxFlags, CommandFlags, EnvVar, command_line, cpus};

@@ -125,7 +125,7 @@ impl FromStr for EnvVar {
     }
 }
 
-fn cpus(text: &str) -> Result<f64, String> {
+pub(crate) fn cpus(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(cpus) if cpus.is_finite() && cpus > 0.0 => Ok(cpus),
         _ => Err(format!(

@@ -1,6 +1,6 @@
 //! `boxwood doctor`: what this machine can do for a box.
 
-use boxwood_api::{BackendReport, DoctorReport, FindingState};
+use boxwood_api::{BackendReport, DoctorReport, FindingState, ToolchainFinding};
 use boxwood_client::Client;
 
 use crate::failure::{EXIT_ERROR, Outcome};
@@ -22,7 +22,7 @@ Exit codes: 0 boxes can start; 1 none can.";
 /// Tries every isolation mechanism by using it. For each it says whether it is in force, why it
 /// matters and, where it is missing, the command that gets it. Boxes start without what is only
 /// missing, and their label says so; they do not start without what is fatal. Below that it lists the
-/// backends: which of them can be used, and what the others want.
+/// backends: which of them can be used, and what the others want; and what MCP servers find here.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -49,6 +49,7 @@ pub(crate) fn here(args: &Args, output: Output) -> Outcome<u8> {
         sessions.shutdown(ShutdownBoxes::Stop).await;
         report
     })?;
+    let report = report.with_toolchains(boxwood_server::toolchains());
     show(&report, output)
 }
 
@@ -74,6 +75,13 @@ fn show(report: &DoctorReport, output: Output) -> Outcome<u8> {
             Output::line("")?;
             output.table(&backends(&report.backends))?;
             for line in backend_advice(&report.backends) {
+                Output::line(&line)?;
+            }
+        }
+        if !report.toolchains.is_empty() {
+            Output::line("")?;
+            output.table(&toolchains(&report.toolchains))?;
+            for line in toolchain_advice(&report.toolchains) {
                 Output::line(&line)?;
             }
         }
@@ -124,6 +132,35 @@ fn backend_advice(backends: &[BackendReport]) -> Vec<String> {
         }
     }
     lines
+}
+
+/// What MCP servers find; a box needs none of it to start.
+fn toolchains(toolchains: &[ToolchainFinding]) -> Table {
+    let mut table = Table::new(&["FOR MCP SERVERS", "FOUND", "WHAT NEEDS IT"]);
+    for tool in toolchains {
+        let found = match &tool.path {
+            Some(path) => Cell::toned(path.as_str(), Tone::Good),
+            None => Cell::toned("no", Tone::Faint),
+        };
+        table.row([
+            tool.name.as_str().into(),
+            found,
+            tool.matters.as_str().into(),
+        ]);
+    }
+    table
+}
+
+fn toolchain_advice(toolchains: &[ToolchainFinding]) -> Vec<String> {
+    let advice = toolchains.iter().filter_map(|tool| {
+        let fix = tool.fix.as_deref()?;
+        Some(format!(
+            "Without {}: {}",
+            printable(&tool.name),
+            printable(fix)
+        ))
+    });
+    advice.collect()
 }
 
 /// The fixes, under the table: commands are too long for a column and are there to be copied.

@@ -72,6 +72,15 @@ fn words(event: &Event) -> String {
             "process `{process_id}` {}",
             ending(*exit_code, reason.as_ref())
         ),
+        EventKind::McpConnected { name } => format!("MCP server `{name}` is connected"),
+        EventKind::McpFailed {
+            name,
+            phase,
+            message,
+        } => match phase {
+            Some(phase) => format!("MCP server `{name}` failed in phase {phase}: {message}"),
+            None => format!("MCP server `{name}` failed: {message}"),
+        },
     };
     format!(
         "{}  {}  {what}",

@@ -98,7 +98,7 @@ fn print(logs: &ProcessLogs) -> Outcome<()> {
 
 /// What `now` has that `before` had not. The daemon keeps a window of the last bytes, so `now` is
 /// `before` without some of its beginning, and then the news.
-fn news<'a>(before: &str, now: &'a str) -> &'a str {
+pub(super) fn news<'a>(before: &str, now: &'a str) -> &'a str {
     &now[overlap(before.as_bytes(), now.as_bytes())..]
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod inspect;
 pub(crate) mod kill;
 pub(crate) mod logs;
 pub(crate) mod ls;
+pub(crate) mod mcp;
 pub(crate) mod mcp_server;
 pub(crate) mod profiles;
 pub(crate) mod ps;

@@ -10,6 +10,7 @@ mod daemon;
 mod docker;
 mod dockerd;
 mod engine;
+mod hosting;
 mod nsjail;
 mod podman;
 mod request;

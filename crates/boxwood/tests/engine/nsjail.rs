@@ -6,6 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::boxes::{Running, id, keep, kept, listed, says};
 use crate::daemon::{Daemon, Wanted};
 use crate::engine::variable;
+use crate::hosting::a_server_is_hosted_to_its_end;
 use crate::traces::{cgroups_of, children_of, command_lines, running, word};
 use crate::waiting::{answered, until};
 
@@ -56,11 +57,11 @@ async fn dies(test: &str, victim: impl Fn((i32, i32)) -> i32) {
         daemon.directories_of_boxes().is_empty()
     })
     .await;
-    let jails = |lines: Vec<i32>| lines.len();
-    let left = jails(children_of(daemon.pid()));
+    until("only the helper that every daemon has is left", || {
+        children_of(daemon.pid()).len() <= 1
+    })
+    .await;
     daemon.stop().await;
-    // The helper that every daemon has.
-    assert!(left <= 1, "{left} children of a daemon without boxes");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,4 +97,9 @@ async fn jails_outlive_a_killed_daemon_and_go_with_the_next_one() {
     })
     .await;
     until("its cgroups are gone", || cgroups_of(&name).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_mcp_server_is_hosted_to_its_end() {
+    a_server_is_hosted_to_its_end(wanted(), None).await;
 }

@@ -16,10 +16,20 @@ pub(crate) fn command_lines() -> Vec<(i32, String)> {
         .collect()
 }
 
-/// How many processes have this word in their command line.
+/// How many processes have this word in their command line. A shell that is about to run something is
+/// there twice for a moment, and counts once.
 pub(crate) fn running(word: &str) -> usize {
     let lines = command_lines();
-    lines.iter().filter(|(_, line)| line.contains(word)).count()
+    let named = lines.iter().filter(|(_, line)| line.contains(word));
+    let pids: Vec<i32> = named.map(|(pid, _)| *pid).collect();
+    let is_child = |pid: &&i32| parent(**pid).is_some_and(|parent| pids.contains(&parent));
+    pids.len() - pids.iter().filter(is_child).count()
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// A word that no other test uses.

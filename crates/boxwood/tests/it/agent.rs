@@ -92,7 +92,7 @@ fn a_command_has_what_the_model_may_choose() {
     let late = tool(
         &daemon,
         "exec",
-        &json!({"command": "echo begun; sleep 100", "timeout_sec": 1}),
+        &json!({"command": "echo begun; sleep 100", "timeout_sec": 4}),
     )
     .expect("a result");
     assert_eq!(late["status"], "timed_out", "{late}");
@@ -111,6 +111,35 @@ fn a_profile_bounds_what_a_model_asks_for() {
     assert!(stderr.contains("/usr/x"), "{result}");
     let notices = result["notices"].to_string();
     assert!(notices.contains("timeout_sec"), "{result}");
+}
+
+/// Its `/tmp` has 48 MiB, and whoever fails while that is full is told of a full disk.
+#[test]
+fn kept_outputs_leave_room_in_the_smallest_box() {
+    let daemon = with_settings(&[("BOX__LOCAL__PROFILE", "offline_readonly")]);
+    for _ in 0..4 {
+        let long = exec(&daemon, "head -c 17000000 /dev/zero | tr '\\0' x");
+        let notices = long["notices"].to_string();
+        assert!(
+            notices.contains("the first 8 MiB of the output"),
+            "{notices}"
+        );
+    }
+    let failed = exec(&daemon, "exit 3");
+    assert_eq!(failed["exit_code"], 3, "{failed}");
+    assert!(failed.get("reason").is_none(), "{failed}");
+    let taken = exec(&daemon, "cat /tmp/.boxwood/output/* | wc -c");
+    assert_eq!(taken["stdout"], "16777216\n");
+
+    // A box that fills its `/tmp` itself loses the oldest output, and not the newest.
+    exec(&daemon, "head -c 60000000 /dev/zero > /tmp/full; true");
+    let squeezed = exec(&daemon, "seq 1 300000");
+    let file = squeezed["stdout_file"].as_str().expect("a file");
+    let whole = exec(
+        &daemon,
+        &format!("wc -c < {file}; ls /tmp/.boxwood/output | wc -l"),
+    );
+    assert_eq!(whole["stdout"], "1988895\n2\n");
 }
 
 #[test]

@@ -15,8 +15,8 @@ use tokio::task::JoinHandle;
 use crate::daemon::Daemon;
 use crate::host::wait_until;
 
-/// Far less than any command here takes, and more than a busy machine needs.
-const AT_ONCE: Duration = Duration::from_secs(2);
+/// Less than a call takes that waits for an answer in vain, and more than a busy machine needs.
+const AT_ONCE: Duration = Duration::from_secs(12);
 
 /// A program that holds an agent, and whose main thread does what a test wants done meanwhile.
 pub(crate) struct Platform {

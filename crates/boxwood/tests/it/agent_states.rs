@@ -66,7 +66,7 @@ fn a_backend_that_cannot_be_used_is_named() {
 fn a_caller_of_a_killed_daemon_is_told_and_its_box_lives_on() {
     let mut daemon = Daemon::start();
     assert_eq!(exec(&daemon, "echo kept > note")["ok"], true);
-    let calling = begin(&daemon, "touch begun; sleep 100", 100);
+    let calling = begin(&daemon, "touch begun; sleep 12; echo done; exit 4", 100);
     wait_until("the command", || {
         exec(&daemon, "test -e begun && echo yes")["stdout"] == "yes\n"
     });
@@ -80,6 +80,27 @@ fn a_caller_of_a_killed_daemon_is_told_and_its_box_lives_on() {
     let daemon = Daemon::start_in(directory);
     let result = exec(&daemon, "cat note");
     assert_eq!(result["stdout"], "kept\n", "{result}");
+    // What the command comes to is there for whoever comes back for it.
+    let execs = daemon
+        .run(&["ps", "--execs", "person_a", "-o", "json"])
+        .ok();
+    let execs: Value = serde_json::from_str(&execs).expect("JSON");
+    let all = execs.as_array().expect("a list").iter();
+    let left = all.filter(|exec| {
+        exec["command"]
+            .as_str()
+            .is_some_and(|it| it.contains("sleep 12"))
+    });
+    let number = left.map(|exec| exec["exec_id"].to_string()).next();
+    let number = number.expect("it is known");
+    let shown = || -> Value {
+        let words = ["inspect", "--exec", &number, "person_a", "-o", "json"];
+        serde_json::from_str(&daemon.run(&words).ok()).expect("JSON")
+    };
+    wait_until("its end", || shown()["state"] == "ended");
+    let result = &shown()["result"];
+    assert_eq!(result["stdout"], "done\n", "{result}");
+    assert_eq!(result["exit_code"], 4, "{result}");
 }
 
 /// A daemon whose agent uses the boxes of `other`.
@@ -104,7 +125,10 @@ fn boxes_of_another_daemon_are_used_and_nothing_is_lost_when_it_is_killed() {
 
     let command = "for n in $(seq 1 60); do echo line $n; sleep 0.1; done; echo end >&2; exit 3";
     let calling = begin(&agent, command, 60);
-    std::thread::sleep(Duration::from_millis(1500));
+    wait_until("the command", || {
+        let running = other.run(&["ps", "--execs", "person_a", "-o", "json"]).ok();
+        running.contains("seq 1 60")
+    });
     other = Daemon::start_in(other.kill());
     let output = calling.wait_with_output().expect("it ends");
     let answer: Value = serde_json::from_slice(&output.stdout)

@@ -197,6 +197,23 @@ impl Daemon {
         }
         panic!("the daemon did not stop within {GONE_WITHIN:?}");
     }
+
+    /// Asks it to stop every two seconds until it does; its exit code, and how often it was asked.
+    /// Signals that come before it looks are one.
+    pub(crate) fn insist(&mut self, within: Duration) -> (Option<i32>, u32) {
+        let (begin, mut signals) = (Instant::now(), 0);
+        while begin.elapsed() < within {
+            if begin.elapsed() >= Duration::from_secs(2) * signals {
+                self.signal("TERM");
+                signals += 1;
+            }
+            if let Some(status) = self.child.try_wait().expect("waiting works") {
+                return (status.code(), signals);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("the daemon did not stop within {within:?}");
+    }
 }
 
 impl Drop for Daemon {

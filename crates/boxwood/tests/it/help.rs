@@ -30,6 +30,7 @@ fn the_whole() {
       skill       Manage skills
       tool        Call the tools that agents have
       image       Manage images
+      mcp         Run MCP servers in boxes
       mcp-server  Serve the agent's tools to an MCP client
       serve       Run the daemon
       doctor      Say what keeps boxes apart here, and what is missing
@@ -99,5 +100,5 @@ fn every_verb_has_a_short_help_of_its_own() {
         assert!(short.len() < long.len(), "`{verb}` has only one help");
         count += 1;
     }
-    assert_eq!(count, 24);
+    assert_eq!(count, 25);
 }

@@ -110,7 +110,7 @@ fn doctor() {
     Tries every isolation mechanism by using it. For each it says whether it is in force, why it matters
     and, where it is missing, the command that gets it. Boxes start without what is only missing, and
     their label says so; they do not start without what is fatal. Below that it lists the backends:
-    which of them can be used, and what the others want.
+    which of them can be used, and what the others want; and what MCP servers find here.
 
     Usage: boxwood doctor [OPTIONS]
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::command::hide;
 use crate::daemon::Daemon;
+use crate::host::wait_until;
 
 const ECHO: &str = "while read line; do echo \"got $line\"; echo \"saw $line\" >&2; done";
 
@@ -36,9 +37,11 @@ fn a_managed_process_is_started_spoken_to_and_stopped() {
     child.kill().expect("killed");
     child.wait().expect("ended");
 
-    let logs = daemon.run(&["logs", "s", "echo"]);
-    assert_eq!(logs.stdout, "got hello\n");
-    assert_eq!(logs.stderr, "saw hello\n");
+    // What it said to stdout says nothing about its stderr.
+    wait_until("both streams to be logged", || {
+        let logs = daemon.run(&["logs", "s", "echo"]);
+        logs.stdout == "got hello\n" && logs.stderr == "saw hello\n"
+    });
     let again = daemon.run(&["start", "s", "--id", "echo", "--", "true"]);
     assert_eq!(again.code, Some(1), "{}", again.all());
     assert!(again.stderr.contains("hint: "), "{}", again.stderr);

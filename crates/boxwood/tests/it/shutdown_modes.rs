@@ -1,5 +1,7 @@
 //! What becomes of boxes when their daemon ends: as it was told, or by being killed.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::command::run;
@@ -95,7 +97,7 @@ fn a_killed_daemons_boxes_are_adopted() {
 #[test]
 fn boxes_wait_no_longer_than_they_are_told() {
     let token = token("grace");
-    let settings = [("BOXWOOD_RECOVERY__GRACE_SEC", "2")];
+    let settings = [("BOXWOOD_RECOVERY__GRACE_SEC", "8")];
     let mut daemon = Daemon::start_with(directory(), &settings);
     start_process(&daemon, "s", &token);
     let next_directory = daemon.kill();
@@ -111,19 +113,19 @@ fn boxes_wait_no_longer_than_they_are_told() {
 /// The first signal waits for requests, the second one does not, and boxes are kept all the same.
 #[test]
 fn a_second_signal_cuts_requests_and_keeps_boxes() {
-    let token = token("twice");
-    let mut daemon = Daemon::start_with(directory(), &[(MODE, "keep")]);
+    let (token, busy) = (token("twice"), token("busy"));
+    let settings = [(MODE, "keep"), ("BOXWOOD_HTTP__DRAIN_SEC", "60")];
+    let mut daemon = Daemon::start_with(directory(), &settings);
     let before = start_process(&daemon, "s", &token);
     let mut request = daemon
-        .command(&["exec", "s", "--", "sleep", "60"])
+        // The whole result at once: a conversation can be taken up again, and is not waited for.
+        .command(&["exec", "s", "-o", "json", "--", "sh", "-c", &waiting(&busy)])
         .spawn()
         .expect("boxwood runs");
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    let begin = std::time::Instant::now();
-    daemon.signal("TERM");
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    assert_eq!(daemon.terminate(), Some(0));
-    assert!(begin.elapsed().as_secs() < 8, "{:?}", begin.elapsed());
+    wait_until("client and command to run", || pids(&busy).len() == 2);
+    let (code, signals) = daemon.insist(Duration::from_secs(40));
+    assert_eq!(code, Some(0));
+    assert!(signals >= 2, "nothing was waited for");
     let _ = request.kill();
     request.wait().expect("ended");
     assert_eq!(pids(&token), before);

@@ -1,9 +1,10 @@
 //! Boxes that wait for sessions, and sessions that stand still, with a real daemon and real boxes.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -141,7 +142,20 @@ fn an_idle_session_stands_still_until_somebody_comes() {
         "awake\n"
     );
     assert!(began.elapsed() < Duration::from_secs(5));
+    // While something runs in it, nothing in it stands still.
+    let mut running = daemon
+        .command(&["exec", "-i", "s", "--", "sh", "-c", "echo awake; read line"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("boxwood runs");
+    let mut line = String::new();
+    let stdout = running.stdout.take().expect("piped");
+    BufReader::new(stdout).read_line(&mut line).expect("output");
+    assert_eq!(line, "awake\n");
     assert!(!frozen_in_the_kernel(pid), "the process goes on as well");
+    drop(running.stdin.take());
+    running.wait().expect("it ends");
     assert_eq!(pids(&token), [pid]);
     wait_until("the session to be frozen again", || is_frozen(&daemon, "s"));
     // A frozen session goes like any other, and everything in it.

@@ -115,6 +115,8 @@ impl Worker {
             number += 1;
             self.tally.unsure().insert(session.clone());
             let path = format!("/v1/sessions/{session}");
+            // There may be room again by the time that the answer is here.
+            let was_full = self.tally.no_room.load(Ordering::Acquire);
             match ask(self.port, "POST", &path, Some(&json!({}))).await? {
                 Answer::Lost => {
                     self.lost().await;
@@ -123,7 +125,9 @@ impl Worker {
                 Answer::Said(200 | 201, _) => {
                     self.tally.made.fetch_add(1, Ordering::Relaxed);
                 }
-                Answer::Said(507 | 503, body) if self.tally.no_room.load(Ordering::Acquire) => {
+                Answer::Said(507 | 503, body)
+                    if was_full || self.tally.no_room.load(Ordering::Acquire) =>
+                {
                     ensure!(
                         body.to_string().contains("room"),
                         "what is missing is not named: {body}"

@@ -1,26 +1,21 @@
 //! `boxwood mcp-server`: the agent's tools for one MCP client, on stdin and stdout.
 
-mod client_config;
-
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
-use boxwood_agent::{Agent, AgentSettings, BoxSection, Connector, Template};
+use boxwood_agent::{Agent, AgentSettings, BoxSection, Connector};
 use boxwood_api::{ErrorCode, SessionId};
-use boxwood_client::{Client, Endpoint};
-use boxwood_mcp::{Home, serve_stdio};
+use boxwood_mcp::{Home, McpReach, client_config, serve_stdio};
 use sha2::{Digest as _, Sha256};
 
 use crate::daemon;
 use crate::failure::{Failure, Outcome};
+use crate::flags::ClientKind;
 use crate::interrupts::Interrupts;
 use crate::runtime;
 use crate::verbs::session_id;
-use client_config::Way;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,9 +25,6 @@ Examples:
 
 Needs a daemon (`boxwood serve`); a call that is going on outlives a restart of it. The same tools
 are at http://127.0.0.1:5410/mcp.";
-
-/// How long to wait for a daemon's word about its own settings.
-const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
 /// Serve the agent's tools to an MCP client
 ///
@@ -54,15 +46,6 @@ pub(crate) struct Args {
     http: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum ClientKind {
-    /// Claude Desktop and Claude Code
-    Claude,
-    Cursor,
-    /// Visual Studio Code
-    Vscode,
-}
-
 /// `url` is what the person said, by flag or variable.
 pub(crate) fn main(args: &Args, url: Option<&str>) -> Outcome<()> {
     if let Some(client) = args.print_config {
@@ -76,29 +59,30 @@ pub(crate) fn main(args: &Args, url: Option<&str>) -> Outcome<()> {
 }
 
 fn print_config(args: &Args, client: ClientKind, url: Option<&str>) -> Outcome<()> {
-    let way = if args.http {
-        let endpoint = url.map(str::parse).transpose()?;
-        match endpoint.unwrap_or_else(Endpoint::local) {
-            Endpoint::Unix { .. } => {
-                return Err(
-                    Failure::usage("MCP clients cannot ask a Unix socket over HTTP")
-                        .hint("name the daemon's port with --url, or leave --http out"),
-                );
-            }
-            endpoint @ Endpoint::Tcp { .. } => Way::Http {
-                address: endpoint.to_string(),
-                with_token: daemon::has_token(),
-            },
+    let session = args.session.as_ref();
+    let reach = if args.http {
+        McpReach::Http {
+            url: format!("{}/mcp", daemon::http_address(url)?),
+            headers: session
+                .map(|session| ("Boxwood-Session".to_owned(), session.to_string()))
+                .into_iter()
+                .collect(),
+            with_token: daemon::has_token(),
         }
     } else {
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::local("this program's own path is not known", error))?;
-        Way::Command {
-            program: program.display().to_string(),
-            url: url.map(str::to_owned),
+        let mut args = vec!["mcp-server".to_owned()];
+        if let Some(url) = url {
+            args.extend(["--url".to_owned(), url.to_owned()]);
+        }
+        if let Some(session) = session {
+            args.extend(["--session".to_owned(), session.to_string()]);
+        }
+        McpReach::Command {
+            program: daemon::this_program()?,
+            args,
         }
     };
-    let written = client_config::write(client, &way, args.session.as_ref());
+    let written = client_config(client.into(), [("boxwood", &reach)]);
     let text = serde_json::to_string_pretty(&written)
         .context("JSON")
         .map_err(internal)?;
@@ -116,11 +100,10 @@ async fn serve(args: &Args, url: Option<&str>) -> Outcome<()> {
         None => Home::Derived(name_of(&directory)),
     };
     let (endpoint, token) = daemon::place(url)?;
-    let client = Client::new(endpoint.clone(), token.clone());
-    let settings = settings(&directory, &client).await?;
+    let settings = settings(&directory)?;
     let connector = settings.enabled.then(|| Connector::remote(endpoint, token));
     let agent = match &connector {
-        Some(connector) => Agent::new(Arc::new(connector.boxes()), settings),
+        Some(connector) => Agent::beside(connector.boxes(), settings),
         None => Agent::disabled(settings),
     };
     let mut interrupts = Interrupts::watch()
@@ -136,26 +119,16 @@ async fn serve(args: &Args, url: Option<&str>) -> Outcome<()> {
     ended.map_err(|error| internal(error.into()))
 }
 
-/// Whether the agent is off, its profile and a forced template are the daemon's to say. One that does not answer now may
-/// come later; what is said here then holds.
-async fn settings(directory: &Path, client: &Client) -> Outcome<AgentSettings> {
+/// What this process was told. The daemon's operator has the last word about most of it.
+fn settings(directory: &Path) -> Outcome<AgentSettings> {
     // What is not text cannot be meant for us.
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let section = BoxSection::default().with_environment(variables);
-    let mut settings = section
-        .settings(directory)
-        .map_err(|error| Failure::usage(error.to_string()))?;
-    if let Ok(Ok(status)) = tokio::time::timeout(LONGEST_LOOK, client.agent_status()).await {
-        settings.enabled &= status.enabled;
-        settings.profile = status.profile;
-        if let Some(text) = status.forced_template {
-            let forced = Template::parse(&text);
-            let forced = forced.map_err(|error| internal(anyhow::Error::from(error)))?;
-            settings.forced_template = Some(forced);
-        }
-    }
-    Ok(settings)
+    // The daemon's profile is used, so only the daemon knows which names there are.
+    section
+        .settings_elsewhere(directory)
+        .map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// The same for the same directory of the same user on the same machine, today and tomorrow.

@@ -9,6 +9,8 @@ use std::time::Duration;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::mutator::Mutator;
@@ -115,7 +117,7 @@ fn rpc(recording: &str, headers: &[(String, String)], seed: u64) {
     runtime.block_on(async {
         let mut line = Line::new(&playground.daemon, "/rpc/ws", headers).await;
         line.all_quiet().await;
-        let before = open_files(playground.daemon.pid());
+        let before = settled_files(playground.daemon.pid()).await;
         let mut mutator = Mutator::new(seed);
         for _ in 0..FRAMES / ROUND {
             for _ in 0..ROUND {
@@ -126,7 +128,7 @@ fn rpc(recording: &str, headers: &[(String, String)], seed: u64) {
             line.must_answer().await;
         }
         line.all_quiet().await;
-        let after = open_files(playground.daemon.pid());
+        let after = settled_files(playground.daemon.pid()).await;
         assert!(after <= before + 8, "{before} open files became {after}");
     });
     playground.settle();
@@ -154,7 +156,7 @@ fn bent_frames_on_the_relay_do_no_harm() {
         rpc.ask("box_start_managed_process", spec).await;
         let mut mutator = Mutator::new(0x0051_7e03);
         let path = "/v1/sessions/r/managed-process/ws";
-        let before = open_files(playground.daemon.pid());
+        let before = settled_files(playground.daemon.pid()).await;
         for round in 0..FRAMES / ROUND {
             let mut relay = connect(&host(&playground.daemon), path, &[], round % 2 == 0)
                 .await
@@ -193,10 +195,27 @@ fn bent_frames_on_the_relay_do_no_harm() {
         rpc.ask("box_delete_session", json!({"session_id": "r"}))
             .await;
         rpc.all_quiet().await;
-        let after = open_files(playground.daemon.pid());
+        let after = settled_files(playground.daemon.pid()).await;
         assert!(after <= before + 8, "{before} open files became {after}");
     });
     playground.settle();
+}
+
+/// How many files the daemon has open when that no longer changes: it makes boxes in advance, and lets
+/// go of others, in its own time.
+async fn settled_files(pid: u32) -> usize {
+    let mut count = open_files(pid);
+    let mut same = 0;
+    for _ in 0..200 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let now = open_files(pid);
+        same = if now == count { same + 1 } else { 0 };
+        count = now;
+        if same == 8 {
+            break;
+        }
+    }
+    count
 }
 
 fn open_files(pid: u32) -> usize {
@@ -305,7 +324,13 @@ impl Line {
                 .expect("boxwood runs");
             let sessions: Vec<Value> = serde_json::from_slice(&listed.stdout).expect("a list");
             if sessions.is_empty() {
-                return;
+                // Those that are being made, or are going, are in no list.
+                let resources = &self.health().await["resources"];
+                let moving = ["creating_session_tasks", "closing_session_tasks"];
+                if moving.iter().all(|count| resources[count] == 0) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
             let ids = sessions
                 .iter()
@@ -318,5 +343,15 @@ impl Line {
                 .output();
         }
         panic!("sessions do not end");
+    }
+
+    async fn health(&self) -> Value {
+        let mut stream = TcpStream::connect(&self.host).await.expect("connected");
+        let request = b"GET /healthz HTTP/1.0\r\n\r\n";
+        stream.write_all(request).await.expect("asked");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answered");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        serde_json::from_str(body).expect("JSON")
     }
 }

@@ -1,0 +1,245 @@
+//! `boxwood mcp call`.
+
+use std::io::Read as _;
+
+use boxwood_api::{CallMcpToolRequest, McpServerName, McpToolInfo};
+use boxwood_client::Client;
+use serde_json::{Map, Value};
+
+use super::{refused, server_name};
+use crate::failure::{EXIT_ERROR, Failure, Outcome};
+use crate::output::Output;
+use crate::printable::printable;
+
+const EXAMPLES: &str = "\
+Examples:
+  boxwood mcp call time get_current_time timezone=Europe/Paris
+  boxwood mcp call memory search_nodes '{\"query\": \"boxes\"}'
+  boxwood mcp call files write_file - < arguments.json
+  boxwood mcp call everything get-sum a=1 b=2 -o json | jq .content
+
+`key=value` takes the value for what the tool's schema says: text, or JSON.";
+
+/// No arguments are longer.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Call a tool of a server
+///
+/// Prints what the tool answers, and ends with 1 when the tool says that it failed. A server that was
+/// stopped because nobody called it is started. Interrupting it takes the call back.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// Name of the server
+    #[arg(value_parser = server_name)]
+    name: McpServerName,
+
+    /// Name of the tool; `boxwood mcp tools NAME` shows them
+    tool: String,
+
+    /// The arguments: one JSON object, `-` for one on standard input, or `key=value` for each
+    #[arg(value_name = "ARGUMENT")]
+    arguments: Vec<String>,
+}
+
+pub(super) async fn main(args: &Args, client: &Client, output: Output) -> Outcome<u8> {
+    let arguments = match args.arguments.as_slice() {
+        [] => Map::new(),
+        [one] if one == "-" => object(&standard_input()?)?,
+        [one] if one.trim_start().starts_with('{') => object(one)?,
+        pairs => {
+            // Without a schema a value is what it looks like.
+            let tools = client.mcp_tools(&args.name).await.unwrap_or_default();
+            let tool = tools.iter().find(|tool| tool.name == args.tool);
+            read_pairs(pairs, tool)?
+        }
+    };
+    let request = CallMcpToolRequest { arguments };
+    let result = client
+        .call_mcp_tool(&args.name, &args.tool, &request)
+        .await
+        .map_err(|error| refused(error.error).phase(error.phase))?;
+    let failed = result["isError"] == Value::Bool(true);
+    if output.is_json() {
+        Output::json(&result)?;
+    } else {
+        let text = words(&result);
+        for line in text.lines() {
+            let columns: Vec<_> = line.split('\t').map(printable).collect();
+            if failed {
+                eprintln!("{}", columns.join("\t"));
+            } else {
+                Output::line(&columns.join("\t"))?;
+            }
+        }
+        if failed && text.is_empty() {
+            eprintln!("boxwood: the tool failed and did not say why");
+        }
+    }
+    Ok(if failed { EXIT_ERROR } else { 0 })
+}
+
+fn standard_input() -> Outcome<String> {
+    let mut text = String::new();
+    std::io::stdin()
+        .take(MOST_BYTES)
+        .read_to_string(&mut text)
+        .map_err(|error| Failure::local("standard input could not be read", error))?;
+    Ok(text)
+}
+
+fn object(text: &str) -> Outcome<Map<String, Value>> {
+    serde_json::from_str(text).map_err(|error| {
+        Failure::usage(format!("the arguments must be a JSON object: {error}"))
+            .hint("put it in single quotes: '{\"key\": \"value\"}'; or write key=value")
+    })
+}
+
+fn read_pairs(pairs: &[String], tool: Option<&McpToolInfo>) -> Outcome<Map<String, Value>> {
+    let mut arguments = Map::new();
+    for pair in pairs {
+        let Some((key, text)) = pair.split_once('=').filter(|(key, _)| !key.is_empty()) else {
+            return Err(Failure::usage(format!("`{pair}` is not `key=value`"))
+                .hint("give one JSON object in single quotes, or `key=value` for each argument"));
+        };
+        let schema = tool.map(|tool| &tool.parameters["properties"][key]);
+        if arguments
+            .insert(key.to_owned(), value(text, schema))
+            .is_some()
+        {
+            return Err(Failure::usage(format!("`{key}` is given twice")));
+        }
+    }
+    Ok(arguments)
+}
+
+/// Text stays text where the schema wants text; otherwise it is JSON if it can be.
+fn value(text: &str, schema: Option<&Value>) -> Value {
+    let wants = |kind: &str| {
+        schema.is_some_and(|schema| match &schema["type"] {
+            Value::String(only) => only == kind,
+            Value::Array(several) => several.iter().any(|one| one == kind),
+            _ => false,
+        })
+    };
+    let plain = || Value::String(text.to_owned());
+    match serde_json::from_str::<Value>(text) {
+        Err(_) => plain(),
+        Ok(number @ Value::Number(_)) if wants("number") || wants("integer") => number,
+        // What looks like a number may be a version.
+        Ok(_) if wants("string") => plain(),
+        Ok(json) => json,
+    }
+}
+
+/// What people read: text as it is, everything else by its kind and size.
+fn words(result: &Value) -> String {
+    let blocks = result["content"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let mut parts: Vec<String> = blocks.iter().map(block).collect();
+    if parts.is_empty()
+        && let Some(structured) = result.get("structuredContent")
+    {
+        parts.push(serde_json::to_string_pretty(structured).unwrap_or_default());
+    }
+    parts.join("\n")
+}
+
+fn block(block: &Value) -> String {
+    let text = |field: &str| block[field].as_str().unwrap_or_default();
+    match text("type") {
+        "text" => text("text").to_owned(),
+        kind @ ("image" | "audio") => {
+            // Four characters stand for three bytes.
+            let bytes = text("data").len() / 4 * 3;
+            format!(
+                "[{kind} {}, about {bytes} bytes; -o json has it]",
+                text("mimeType")
+            )
+        }
+        "resource_link" => format!("[{} {}]", text("name"), text("uri")),
+        "resource" => {
+            let resource = &block["resource"];
+            match resource["text"].as_str() {
+                Some(text) => text.to_owned(),
+                None => format!(
+                    "[resource {}; -o json has it]",
+                    resource["uri"].as_str().unwrap_or_default()
+                ),
+            }
+        }
+        kind => format!("[{kind}; -o json has it]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn tool() -> McpToolInfo {
+        McpToolInfo {
+            name: "t".to_owned(),
+            description: String::new(),
+            parameters: json!({"properties": {
+                "text": {"type": "string"}, "count": {"type": "integer"}, "flag": {"type": "boolean"},
+                "list": {"type": "array"}, "either": {"type": ["string", "number"]}, "any": {},
+            }}),
+        }
+    }
+
+    #[track_caller]
+    fn check(pair: &str, expected: &Value) {
+        let read =
+            read_pairs(&[pair.to_owned()], Some(&tool())).unwrap_or_else(|it| panic!("{it:?}"));
+        let (_, value) = read.into_iter().next().expect("one");
+        assert_eq!(&value, expected, "for {pair}");
+    }
+
+    #[test]
+    fn values_are_what_the_schema_says() {
+        check("text=1.10", &json!("1.10"));
+        check("text=true", &json!("true"));
+        check("text={\"a\": 1}", &json!("{\"a\": 1}"));
+        check("text=a=b", &json!("a=b"));
+        check("text=\"quoted\"", &json!("\"quoted\""));
+        check("count=3", &json!(3));
+        check("flag=true", &json!(true));
+        check("list=[1,2]", &json!([1, 2]));
+        check("either=7", &json!(7));
+        check("either=seven", &json!("seven"));
+        check("any=3", &json!(3));
+        check("unknown=null", &json!(null));
+        check("count=", &json!(""));
+    }
+
+    #[test]
+    fn what_is_no_argument_is_refused() {
+        for wrong in ["a", "=b", ""] {
+            assert!(read_pairs(&[wrong.to_owned()], None).is_err(), "{wrong}");
+        }
+        let twice = ["a=1", "a=2"].map(str::to_owned);
+        assert!(read_pairs(&twice, None).is_err());
+        for wrong in ["[]", "{", "7"] {
+            assert!(object(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn people_read_text_and_are_told_of_the_rest() {
+        let result = json!({"content": [
+            {"type": "text", "text": "one\ntwo"},
+            {"type": "image", "mimeType": "image/png", "data": "AAAAAAAA"},
+            {"type": "resource", "resource": {"uri": "a://b", "text": "inside"}},
+            {"type": "hologram"},
+        ]});
+        assert_eq!(
+            words(&result),
+            "one\ntwo\n[image image/png, about 6 bytes; -o json has it]\ninside\n[hologram; -o json has it]"
+        );
+        assert_eq!(words(&json!({"structuredContent": 7, "content": []})), "7");
+    }
+}
