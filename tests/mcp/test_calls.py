@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -76,7 +78,7 @@ async def test_a_cancelled_call_kills_its_command(runtime, transport: str, era: 
             tasks.start_soon(call)
             await until(lambda: is_running(nap), 20)
             tasks.cancel_scope.cancel()
-        await until(lambda: not is_running(nap), 5)
+        await until(lambda: not is_running(nap), 15)
         # The box and the connection live on.
         again = await server.call_tool('exec', {'command': 'echo on'}, meta=meta)
         assert again.structured_content['stdout'] == 'on\n'
@@ -95,56 +97,140 @@ async def test_a_client_that_is_gone_leaves_no_command(runtime, transport: str):
     await until(lambda: not is_running(nap), 15)
 
 
-async def test_a_daemon_killed_during_a_call_loses_no_result(tmp_path):
+@contextmanager
+def in_front(boxes: daemon.Daemon, transport: str, place: Path) -> Iterator[daemon.Daemon]:
+    """Whom a client speaks to that is to outlive `boxes`. Over stdio it has a process of its own for that;
+    over HTTP it speaks to another daemon, whose agent uses those boxes."""
+    if transport == 'stdio':
+        yield boxes
+        return
+    own = place / 'front'
+    own.mkdir()
+    socket = boxes.state_dir / 'run' / 'boxwood.sock'
+    front = daemon.Daemon(own, env={'BOX__RUNTIME__ENDPOINT': f'unix://{socket}'})
+    try:
+        yield front
+    finally:
+        front.stop()
+
+
+async def until_it_works(server, meta: dict, within: float) -> None:
+    deadline = time.monotonic() + within
+    while (await server.call_tool('exec', {'command': 'true'}, meta=meta)).is_error:
+        assert time.monotonic() < deadline, 'it did not come to that in time'
+        await anyio.sleep(0.5)
+
+
+@pytest.mark.parametrize('transport', TRANSPORTS)
+async def test_a_daemon_killed_during_a_call_loses_no_result(tmp_path, transport: str):
     port = daemon.free_port()
     first = daemon.Daemon(tmp_path, port=port)
     second = None
     command = 'echo before; sleep 6; echo after > /workspace/done; echo after'
+    meta = {'io.boxwood/session': 'survivor'}
     try:
-        async with client(first, 'stdio', 'legacy', session='survivor') as server:
-            results = []
+        with in_front(first, transport, tmp_path) as front:
+            async with client(front, transport, 'legacy', session='survivor') as server:
+                await until_it_works(server, meta, 30)
+                results = []
 
-            async def call() -> None:
-                arguments = {'command': command, 'timeout_sec': 60}
-                results.append(await server.call_tool('exec', arguments))
+                async def call() -> None:
+                    arguments = {'command': command, 'timeout_sec': 60}
+                    results.append(await server.call_tool('exec', arguments, meta=meta))
 
-            with anyio.fail_after(60):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(call)
-                    await until(lambda: processes_with('sleep 6'), 20)
-                    first.kill()
-                    second = daemon.Daemon(tmp_path, port=port)
-            result = results[0]
-            assert not result.is_error, result
-            assert result.structured_content['stdout'] == 'before\nafter\n'
-            read = await server.call_tool('read', {'path': '/workspace/done'})
-            assert read.structured_content['content'].startswith('after')
+                with anyio.fail_after(60):
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(call)
+                        await until(lambda: processes_with('sleep 6'), 20)
+                        first.kill()
+                        second = daemon.Daemon(tmp_path, port=port)
+                result = results[0]
+                assert not result.is_error, result
+                assert result.structured_content['stdout'] == 'before\nafter\n'
+                read = await server.call_tool('read', {'path': '/workspace/done'}, meta=meta)
+                assert read.structured_content['content'].startswith('after')
     finally:
         first.kill()
         if second is not None:
             second.stop()
 
 
-async def test_a_daemon_that_is_away_is_said_and_comes_back(tmp_path):
+@pytest.mark.parametrize('transport', TRANSPORTS)
+async def test_a_daemon_that_is_away_is_said_and_comes_back(tmp_path, transport: str):
     port = daemon.free_port()
     first = daemon.Daemon(tmp_path, port=port)
-    async with client(first, 'stdio', 'legacy', session='away') as server:
-        assert not (await server.call_tool('exec', {'command': 'true'})).is_error
-        first.stop()
-        with anyio.fail_after(20):
-            listed = await server.list_tools()
-            refused = await server.call_tool('exec', {'command': 'true'})
-        assert len(listed.tools) == 8
-        assert listed.meta['io.boxwood/unavailable']['state'] == 'unavailable'
-        assert refused.is_error and 'not available' in refused.content[0].text
-        second = daemon.Daemon(tmp_path, port=port)
+    meta = {'io.boxwood/session': 'away'}
+    with in_front(first, transport, tmp_path) as front:
+        async with client(front, transport, 'legacy', session='away') as server:
+            await until_it_works(server, meta, 30)
+            first.stop()
+            with anyio.fail_after(20):
+                while 'io.boxwood/unavailable' not in ((await server.list_tools()).meta or {}):
+                    await anyio.sleep(0.1)
+                listed = await server.list_tools()
+                refused = await server.call_tool('exec', {'command': 'true'}, meta=meta)
+            assert len(listed.tools) == 8
+            assert listed.meta['io.boxwood/unavailable']['state'] == 'unavailable'
+            assert refused.is_error and 'not available' in refused.content[0].text
+            second = daemon.Daemon(tmp_path, port=port)
+            try:
+                # It is looked for ever more rarely, at most once a minute.
+                await until_it_works(server, meta, 75)
+            finally:
+                second.stop()
+
+
+async def test_over_stdio_the_word_of_the_daemons_operator_holds_as_it_is(tmp_path):
+    """Also that of a daemon which comes after the client, or is another one than before."""
+    port = daemon.free_port()
+
+    @contextmanager
+    def running(**env: str) -> Iterator[daemon.Daemon]:
+        runtime = daemon.Daemon(tmp_path, port=port, env=env)
         try:
-            deadline = time.monotonic() + 30
-            while (await server.call_tool('exec', {'command': 'true'})).is_error:
-                assert time.monotonic() < deadline, 'it did not come back'
-                await anyio.sleep(0.5)
+            yield runtime
         finally:
-            second.stop()
+            runtime.stop()
+
+    async def answered(server, wanted) -> None:
+        deadline = time.monotonic() + 90
+        while True:
+            called = await server.call_tool('exec', {'command': 'true'})
+            if wanted(called):
+                return
+            # While there is no daemon, and until it is known that there is, nothing is done.
+            assert called.is_error and 'not available' in called.content[0].text, called
+            assert time.monotonic() < deadline, 'it did not come to that in time'
+            await anyio.sleep(0.5)
+
+    with running() as runtime:
+        pass
+    async with client(runtime, 'stdio', 'legacy', session='own') as server:
+        refused = await server.call_tool('exec', {'command': 'true'})
+        assert refused.is_error and 'not available' in refused.content[0].text
+        with running(BOX__FORCE_SESSION_ID_TEMPLATE='{global}'):
+            await answered(
+                server,
+                lambda called: (called.structured_content or {}).get('session_id') == 'global',
+            )
+        with running(BOX__ENABLED='false'):
+            await answered(server, lambda called: 'disabled' in called.content[0].text)
+        with running(BOX__RUNTIME__ENDPOINT='http://127.0.0.1:1'):
+            await answered(server, lambda called: '127.0.0.1:1' in called.content[0].text)
+
+
+@pytest.mark.parametrize('era', ERAS)
+@pytest.mark.parametrize('transport', TRANSPORTS)
+async def test_a_backend_that_cannot_be_used_is_named(tmp_path, transport: str, era: str):
+    lacking = daemon.Daemon(tmp_path, '--backend', 'e2b')
+    try:
+        async with client(lacking, transport, era) as server:
+            listed = await server.list_tools()
+            assert listed.meta['io.boxwood/unavailable']['state'] == 'backend_unusable'
+            refused = await server.call_tool('exec', {'command': 'true'})
+            assert refused.is_error and 'e2b' in refused.content[0].text
+    finally:
+        lacking.stop()
 
 
 @pytest.mark.parametrize('era', ERAS)

@@ -86,7 +86,8 @@ def test_a_client_that_waits_does_not_hold_up_a_daemon_that_stops(tmp_path):
         assert stream.status == 200 and stream.readline()
         started = time.monotonic()
         leaving.stop()
-        assert time.monotonic() - started < 5
+        # It is stopped by its request, and not by the 30 s that the client has.
+        assert time.monotonic() - started < 15
         stream.read()
         waiting.close()
     finally:

@@ -27,9 +27,9 @@ CAT = BoxManagedProcessSpec(command='cat')
 
 @pytest.fixture(params=['ws', 'stdio'])
 async def hasty(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Box]:
-    """A runtime that gives idle sessions one second."""
+    """A runtime that gives idle sessions a few seconds."""
     runtime = Runtime(request.param, tmp_path)
-    await runtime.start(env={'BOXWOOD_SESSION__TTL_SEC': '1'})
+    await runtime.start(env={'BOXWOOD_SESSION__TTL_SEC': '4'})
     try:
         yield Box(runtime, tmp_path / 'boxroot')
     finally:
@@ -41,22 +41,22 @@ async def names(box: Box) -> set[str]:
 
 
 async def test_an_idle_session_goes_without_anybody_asking(hasty: Box):
-    assert (await hasty.client.get_status())['session_ttl_sec'] == 1
+    assert (await hasty.client.get_status())['session_ttl_sec'] == 4
     await hasty.create()
     await hasty.create(session_id='persistent', persistent=True)
     await hasty.create(session_id='with-process')
     idle, hasty.session = hasty.session, 'with-process'
     await hasty.start('cat')
-    await eventually(lambda: names(hasty), lambda found: idle not in found)
-    await asyncio.sleep(1)
+    await eventually(lambda: names(hasty), lambda found: idle not in found, within=30)
+    await asyncio.sleep(3)
     assert await names(hasty) == {'persistent', 'with-process'}
     # Once its process is gone, it is as idle as any other.
     await hasty.client.stop_managed_process('with-process')
-    await eventually(lambda: names(hasty), lambda found: found == {'persistent'})
+    await eventually(lambda: names(hasty), lambda found: found == {'persistent'}, within=30)
 
 
 async def test_a_session_in_use_is_not_idle(hasty: Box):
-    result = await hasty.run('echo kept > /tmp/file; sleep 3; cat /tmp/file', timeout_sec=20)
+    result = await hasty.run('echo kept > /tmp/file; sleep 8; cat /tmp/file', timeout_sec=30)
     assert result.stdout == 'kept'
     assert (await hasty.client.get_session(hasty.session))['session_id'] == hasty.session
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import websockets
-from box import Box
+from box import Box, eventually
 
 pytestmark = pytest.mark.parametrize('runtime', ['ws'], indirect=True, scope='module')
 
@@ -199,8 +199,7 @@ async def test_work_goes_on_when_the_asker_leaves(box: Box):
         data = {'session_id': box.session, 'cmd': 'sleep 1; echo done > /tmp/file'}
         await Wire(socket).send({'seq_id': 1, 'action': 'box_exec', 'data': data})
         await asyncio.sleep(0.3)
-    await asyncio.sleep(1.5)
-    assert (await box.run('cat /tmp/file')).stdout == 'done'
+    await eventually(lambda: box.run('cat /tmp/file'), lambda result: result.stdout == 'done')
 
 
 async def test_a_ping_of_the_websocket_is_answered(wire: Wire):

@@ -17,7 +17,7 @@ from langbot_plugin.box.security import BOX_CONTROL_TOKEN_ENV, BOX_TRUSTED_INSTA
 from runtime import BACKEND, Runtime
 from websockets.exceptions import InvalidStatus
 from wiring import Link, Platform
-from workspace import Workspace
+from workspace import Workspace, eventually
 
 TOKEN = 'a-control-token-that-is-long-enough-0123'
 
@@ -198,14 +198,18 @@ async def test_healthz(runtime: Runtime):
     await workspace.create()
     await workspace.start('cat')
     await workspace.start('true', process_id='over')
-    await workspace.run('sleep 0.2')
-    status, body = get(f'{runtime.url}/healthz')
+
+    async def health() -> tuple[int, dict]:
+        return get(f'{runtime.url}/healthz')
+
+    status, body = await eventually(
+        health, lambda told: told[1]['resources']['completed_processes'] == 1
+    )
     assert status == 200
     assert body['live'] is True and body['status'] == 'ok'
     assert RESOURCES <= set(body['resources'])
     resources = body['resources']
     assert (resources['sessions'], resources['managed_processes']) == (1, 1)
-    assert resources['completed_processes'] == 1
     assert (resources['creating_session_tasks'], resources['closing_session_tasks']) == (0, 0)
     await workspace.clean_up()
 

@@ -1,0 +1,177 @@
+"""An MCP server in one file, with nothing but Python: what a person's own script looks like.
+
+Comes in: lines of the older era on standard input. Goes out: answers, progress, questions. It knows
+`initialize` alone, so that clients of the newer era are served by whoever stands in between. Its tools
+say what the server sees of its box: arguments, directory, environment, what was cancelled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+import uuid
+
+#: Made once a process: who finds it again has met the same process.
+BORN = uuid.uuid4().hex
+
+TEXT = {'type': 'object', 'properties': {'text': {'type': 'string'}}}
+NUMBER = {'type': 'object', 'properties': {'count': {'type': 'integer'}}}
+NOTHING = {'type': 'object', 'properties': {}}
+
+TOOLS = {
+    'echo': ('Says it again.', TEXT),
+    'whoami': ('What the server sees of its box.', NOTHING),
+    'env': ('A variable.', TEXT),
+    'run': ('Runs a line of shell in its box.', TEXT),
+    'write': ('Writes to a file beside the working directory.', TEXT),
+    'nap': ('Sleeps for so many tenths of a second, with progress.', NUMBER),
+    'cancelled': ('The calls that were cancelled.', NOTHING),
+    'big': ('So many bytes.', NUMBER),
+    'odd': ('Fields and content that no library knows.', NOTHING),
+    'fail': ('Fails.', NOTHING),
+    'leave': ('Ends the process.', NUMBER),
+    'ask': ('Asks the person at the client.', TEXT),
+}
+
+_out = threading.Lock()
+_cancelled: dict[object, threading.Event] = {}
+_was_cancelled: list[str] = []
+_questions: dict[object, queue.Queue] = {}
+
+
+def send(message: dict) -> None:
+    with _out:
+        sys.stdout.write(json.dumps({'jsonrpc': '2.0', **message}) + '\n')
+        sys.stdout.flush()
+
+
+def text(words: str, **more) -> dict:
+    return {'content': [{'type': 'text', 'text': words}], **more}
+
+
+def nap(tenths: int, request_id: object, token: object) -> dict | None:
+    ended = _cancelled.setdefault(request_id, threading.Event())
+    for done in range(tenths):
+        if ended.wait(0.1):
+            _was_cancelled.append(f'nap {tenths}')
+            return None
+        if token is not None:
+            params = {'progressToken': token, 'progress': done + 1, 'total': tenths}
+            send({'method': 'notifications/progress', 'params': params})
+    return text(f'slept {tenths}')
+
+
+def ask(words: str) -> dict:
+    question = f'question-{uuid.uuid4().hex}'
+    answers: queue.Queue = queue.Queue(1)
+    _questions[question] = answers
+    schema = {'type': 'object', 'properties': {'name': {'type': 'string'}}}
+    params = {'message': words, 'requestedSchema': schema}
+    send({'id': question, 'method': 'elicitation/create', 'params': params})
+    answer = answers.get(timeout=30)
+    return text(json.dumps(answer.get('result') or answer.get('error'), sort_keys=True))
+
+
+def call(name: str, arguments: dict, request_id: object, token: object) -> dict | None:
+    if name == 'echo':
+        return text(arguments.get('text', ''))
+    if name == 'whoami':
+        seen = {
+            'born': BORN,
+            'argv': sys.argv,
+            'cwd': os.getcwd(),
+            'python': sys.executable,
+            'files': sorted(os.listdir('.')),
+        }
+        return text(json.dumps(seen), structuredContent=seen)
+    if name == 'env':
+        return text(os.environ.get(arguments['text'], '(none)'))
+    if name == 'run':
+        ended = subprocess.run(['sh', '-c', arguments['text']], stdin=subprocess.DEVNULL, capture_output=True)
+        return text((ended.stdout + ended.stderr).decode(errors='replace'))
+    if name == 'write':
+        with open('written', 'w') as file:
+            file.write(arguments['text'])
+        return text('written')
+    if name == 'nap':
+        return nap(arguments['count'], request_id, token)
+    if name == 'cancelled':
+        return text(json.dumps(_was_cancelled))
+    if name == 'big':
+        return text('x' * arguments['count'])
+    if name == 'odd':
+        odd = {'type': 'hologram', 'depth': 3, 'x-more': {'a': [1, 2.50, None]}}
+        return {'content': [odd], 'x-unknown': {'kept': True}, '_meta': {'example.org/a': 'b'}}
+    if name == 'fail':
+        return text('it did not work', isError=True)
+    if name == 'leave':
+        send({'id': request_id, 'result': text('bye')})
+        sys.stderr.write('leaving now\n')
+        sys.stderr.flush()
+        os._exit(arguments.get('count', 0))
+    if name == 'ask':
+        return ask(arguments.get('text', 'who?'))
+    return text(f'there is no tool {name}', isError=True)
+
+
+def serve(message: dict) -> None:
+    request_id, method = message['id'], message['method']
+    params = message.get('params') or {}
+    if method == 'initialize':
+        result = {
+            'protocolVersion': params.get('protocolVersion', '2025-11-25'),
+            'capabilities': {'tools': {'listChanged': True}, 'prompts': {}, 'resources': {}},
+            'serverInfo': {'name': 'small', 'version': '1.0'},
+            'instructions': 'A small server.',
+        }
+    elif method == 'ping':
+        result = {}
+    elif method == 'tools/list':
+        tools = [
+            {'name': name, 'description': about, 'inputSchema': schema}
+            for name, (about, schema) in TOOLS.items()
+        ]
+        result = {'tools': tools}
+    elif method == 'tools/call':
+        token = (params.get('_meta') or {}).get('progressToken')
+        result = call(params['name'], params.get('arguments') or {}, request_id, token)
+        if result is None:
+            return
+    elif method == 'prompts/list':
+        result = {'prompts': [{'name': 'greet', 'description': 'Greets.'}]}
+    elif method == 'prompts/get':
+        words = {'type': 'text', 'text': f'Hello from {BORN}'}
+        result = {'messages': [{'role': 'user', 'content': words}]}
+    elif method == 'resources/list':
+        result = {'resources': [{'uri': 'note://a b/ü?x=1', 'name': 'note'}]}
+    elif method == 'resources/read':
+        result = {'contents': [{'uri': params['uri'], 'text': f'note of {BORN}'}]}
+    else:
+        send({'id': request_id, 'error': {'code': -32601, 'message': f'no method {method}'}})
+        return
+    send({'id': request_id, 'result': result})
+
+
+def main() -> None:
+    time.sleep(float(os.environ.get('SLEEPS_SEC', '0')))
+    sys.stderr.write('small server is up\n')
+    sys.stderr.flush()
+    for line in sys.stdin:
+        message = json.loads(line)
+        if 'method' not in message:
+            waiting = _questions.pop(message.get('id'), None)
+            if waiting is not None:
+                waiting.put(message)
+        elif 'id' in message:
+            threading.Thread(target=serve, args=(message,), daemon=True).start()
+        elif message['method'] == 'notifications/cancelled':
+            request_id = message['params']['requestId']
+            _cancelled.setdefault(request_id, threading.Event()).set()
+
+
+main()

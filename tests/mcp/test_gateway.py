@@ -1,0 +1,420 @@
+"""The gateway: what a client of either era gets of a server that knows only the older one."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.client.sse import sse_client
+from mcp_types import ElicitResult
+
+from harness import daemon
+from hosted import Host, small, text_of
+from stage import ERAS
+
+pytestmark = pytest.mark.anyio
+
+MODERN = '2026-07-28'
+META = {
+    'io.modelcontextprotocol/protocolVersion': MODERN,
+    'io.modelcontextprotocol/clientCapabilities': {},
+    'io.modelcontextprotocol/clientInfo': {'name': 'raw', 'version': '1'},
+}
+
+
+@pytest.fixture(scope='module')
+def host(hosting: Host, tmp_path_factory: pytest.TempPathFactory):
+    place = tmp_path_factory.mktemp('gateway')
+    hosting.add('gate', 'python3', str(small(place, 'gate')), tools={'deny': ['leave', 'wri*']})
+    hosting.add('second', 'python3', str(small(place, 'second')))
+    hosting.connected('gate')
+    hosting.connected('second')
+    yield hosting
+    hosting.remove('gate')
+    hosting.remove('second')
+
+
+def modern(host: Host, method: str, params: dict, name: str = 'gate', about: str = ''):
+    message = {'jsonrpc': '2.0', 'id': 'q-1', 'method': method, 'params': {'_meta': META, **params}}
+    headers = {'MCP-Protocol-Version': MODERN, 'Mcp-Method': method}
+    if about:
+        headers['Mcp-Name'] = about
+    return host.raw(name, message, headers)
+
+
+async def cancelled(host: Host) -> list[str]:
+    return json.loads(text_of(await anyio.to_thread.run_sync(lambda: host.call('gate', 'cancelled'))))
+
+
+@pytest.mark.parametrize('era', ERAS)
+async def test_a_client_is_greeted_in_its_own_era(host: Host, era: str):
+    # A client that names the newer era has nothing to ask before its first request; this one asks.
+    async with host.client('gate', 'legacy' if era == 'legacy' else 'auto') as client:
+        assert client.protocol_version == ('2025-11-25' if era == 'legacy' else era)
+        assert client.instructions == 'A small server.'
+        assert client.server_capabilities.tools is not None
+        greeting = await client.get_prompt('greet')
+        assert greeting.messages[0].content.text.startswith('Hello from')
+        listed = await client.list_resources()
+        read = await client.read_resource(listed.resources[0].uri)
+        assert read.contents[0].text.startswith('note of')
+
+
+@pytest.mark.parametrize('era', ERAS)
+async def test_progress(host: Host, era: str):
+    seen = []
+
+    async def told(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, total))
+
+    async with host.client('gate', era) as client:
+        result = await client.call_tool('nap', {'count': 5}, progress_callback=told)
+    assert result.content[0].text == 'slept 5'
+    assert seen == [(number, 5) for number in range(1, 6)]
+
+
+async def test_progress_of_two_clients_with_the_same_token(host: Host):
+    """Both count from the same number; each hears of its own call alone."""
+
+    async def one(count: int, seen: list) -> None:
+        async def told(progress: float, total: float | None, message: str | None) -> None:
+            seen.append(total)
+
+        async with host.client('gate', 'legacy') as client:
+            await client.call_tool('nap', {'count': count}, progress_callback=told)
+
+    first, second = [], []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(one, 4, first)
+        tasks.start_soon(one, 6, second)
+    assert first == [4] * 4 and second == [6] * 6
+
+
+@pytest.mark.parametrize('era', ERAS)
+async def test_a_cancelled_call_is_cancelled_at_the_server(host: Host, era: str):
+    count = 300 if era == 'legacy' else 301
+    async with host.client('gate', era) as client:
+        naps = anyio.Event()
+
+        async def told(progress: float, total: float | None, message: str | None) -> None:
+            naps.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: client.call_tool('nap', {'count': count}, progress_callback=told))
+            with anyio.fail_after(30):
+                await naps.wait()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(30):
+            while f'nap {count}' not in await cancelled(host):
+                await anyio.sleep(0.1)
+        assert (await client.call_tool('echo', {'text': 'on'})).content[0].text == 'on'
+
+
+async def test_a_closed_stream_cancels_in_the_newer_era(host: Host):
+    name, port = host.runtime.address.rsplit(':', 1)
+    connection = http.client.HTTPConnection(name, int(port), timeout=30)
+    params = {'name': 'nap', 'arguments': {'count': 302}, '_meta': META | {'progressToken': 'p'}}
+    message = {'jsonrpc': '2.0', 'id': 1, 'method': 'tools/call', 'params': params}
+    headers = {
+        'Content-Type': 'application/json',
+        'Accept': 'application/json, text/event-stream',
+        'MCP-Protocol-Version': MODERN,
+        'Mcp-Method': 'tools/call',
+        'Mcp-Name': 'nap',
+    }
+    connection.request('POST', '/mcp/gate', json.dumps(message), headers)
+    answer = connection.getresponse()
+    while b'notifications/progress' not in (line := answer.readline()):
+        assert line, 'the stream ended before the call did anything'
+    answer.close()
+    connection.close()
+    with anyio.fail_after(30):
+        while 'nap 302' not in await cancelled(host):
+            await anyio.sleep(0.1)
+
+
+@pytest.mark.parametrize('era', ERAS)
+async def test_a_long_result(host: Host, era: str):
+    async with host.client('gate', era) as client:
+        result = await client.call_tool('big', {'count': 12 * 1024 * 1024})
+    assert len(result.content[0].text) == 12 * 1024 * 1024
+
+
+async def test_what_nobody_knows_is_handed_on(host: Host):
+    answer, messages = modern(host, 'tools/call', {'name': 'odd', 'arguments': {}}, about='odd')
+    assert answer.status == 200, messages
+    result = messages[-1]['result']
+    assert result['content'] == [{'type': 'hologram', 'depth': 3, 'x-more': {'a': [1, 2.5, None]}}]
+    assert result['x-unknown'] == {'kept': True}
+    assert result['_meta']['example.org/a'] == 'b'
+    assert result['resultType'] == 'complete'
+    assert messages[-1]['id'] == 'q-1'
+
+
+@pytest.mark.parametrize('era', ERAS)
+async def test_a_tool_that_is_filtered_is_not_there(host: Host, era: str):
+    async with host.client('gate', era) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert 'echo' in names and not {'leave', 'write'} & names
+        with pytest.raises(Exception) as refused:
+            result = await client.call_tool('leave', {})
+            assert result.is_error, 'it was called'
+            raise RuntimeError(result.content[0].text)
+        assert 'leave' in str(refused.value)
+        # It was not called: the process is still there.
+        assert (await client.call_tool('echo', {'text': 'here'})).content[0].text == 'here'
+    with pytest.raises(AssertionError):
+        host.call('gate', 'leave')
+
+
+@pytest.mark.parametrize('era', ERAS)
+async def test_a_server_can_ask_the_person_at_the_client(host: Host, era: str):
+    """Older clients are asked while they wait, newer ones by a result that they answer."""
+    asked = []
+
+    async def answer(context, params) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(action='accept', content={'name': 'Ada'})
+
+    async with host.client('gate', era, elicitation_callback=answer) as client:
+        result = await client.call_tool('ask', {'text': 'your name?'})
+    assert asked == ['your name?']
+    assert '"name": "Ada"' in result.content[0].text
+
+
+async def test_clients_that_cannot_be_asked_share_one_process(host: Host):
+    async def born(**more) -> str:
+        async with host.client('gate', 'legacy', **more) as client:
+            return (await client.call_tool('whoami', {})).structured_content['born']
+
+    async def answer(context, params) -> ElicitResult:
+        return ElicitResult(action='decline')
+
+    shared = await born()
+    assert await born() == shared
+    own = await born(elicitation_callback=answer)
+    assert own != shared
+    # Its own process goes with it.
+    with anyio.fail_after(15):
+        while True:
+            line = 'cat /proc/[0-9]*/cmdline | tr "\\0" "\\n" | grep -c "^/workspace/server.py$"'
+            # The main process, and at most the one for the newer era.
+            if int(text_of(host.call('gate', 'run', text=line))) <= 2:
+                break
+            await anyio.sleep(0.2)
+
+
+@pytest.mark.parametrize('era', ERAS)
+async def test_through_the_command_for_clients_of_stdio_alone(host: Host, era: str):
+    async with host.stdio_client('gate', era) as client:
+        assert len((await client.list_tools()).tools) == 10
+        result = await client.call_tool('echo', {'text': 'through'})
+        assert result.content[0].text == 'through'
+
+
+@pytest.mark.parametrize('name, tool', [('gate', 'echo'), ('_all', 'gate__echo')])
+async def test_the_oldest_transport(host: Host, name: str, tool: str):
+    async with Client(sse_client(f'{host.url}/mcp/{name}/sse'), mode='legacy') as client:
+        result = await client.call_tool(tool, {'text': 'sse'})
+        assert result.content[0].text == 'sse'
+
+
+@pytest.mark.parametrize('era', ERAS)
+async def test_all_servers_at_one_address(host: Host, era: str):
+    async with host.client('_all', era) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert {'gate__echo', 'second__echo', 'second__leave'} <= names
+        assert 'gate__leave' not in names
+        born = set()
+        for name in ['gate', 'second']:
+            result = await client.call_tool(f'{name}__whoami', {})
+            born.add(result.structured_content['born'])
+        assert len(born) == 2
+        prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
+        assert {'gate__greet', 'second__greet'} <= prompts
+        assert (await client.get_prompt('second__greet')).messages
+        listed = [r for r in (await client.list_resources()).resources if 'second' in str(r.uri)]
+        read = await client.read_resource(listed[0].uri)
+        assert read.contents[0].text.startswith('note of')
+
+
+async def test_one_that_rests_is_listed_and_not_woken_for_it(host: Host, tmp_path: Path):
+    host.add('rests', 'python3', str(small(tmp_path, 'rests')))
+    try:
+        host.connected('rests')
+        host.edit('rests', idle_stop_sec=1)
+        async with host.client('_all', 'legacy') as client:
+            assert 'rests__echo' in {tool.name for tool in (await client.list_tools()).tools}
+            await anyio.to_thread.run_sync(host.until, 'rests', 'stopped', 30)
+            for _ in range(3):
+                assert 'rests__echo' in {tool.name for tool in (await client.list_tools()).tools}
+                await anyio.sleep(0.3)
+            assert host.state('rests')['status'] == 'stopped'
+            result = await client.call_tool('rests__echo', {'text': 'awake'})
+            assert result.content[0].text == 'awake'
+    finally:
+        host.remove('rests')
+
+
+async def test_one_that_is_down_does_not_spoil_the_rest(host: Host):
+    host.add('broken', 'sh', '-c', 'exit 1')
+    try:
+        async with host.client('_all', MODERN) as client:
+            with anyio.fail_after(30):
+                names = {tool.name for tool in (await client.list_tools()).tools}
+        assert 'gate__echo' in names
+        assert not any(name.startswith('broken__') for name in names)
+    finally:
+        host.remove('broken')
+
+
+INITIALIZE = {
+    'jsonrpc': '2.0',
+    'id': 1,
+    'method': 'initialize',
+    'params': {
+        'protocolVersion': '2025-11-25',
+        'capabilities': {},
+        'clientInfo': {'name': 'raw', 'version': '1'},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    'headers',
+    [
+        {'Origin': 'http://evil.example'},
+        {'Origin': 'null'},
+        {'Host': 'evil.example'},
+        {'Sec-Fetch-Site': 'cross-site'},
+    ],
+)
+@pytest.mark.parametrize('name', ['gate', '_all'])
+async def test_a_page_from_elsewhere_is_not_let_in(host: Host, name: str, headers: dict):
+    assert host.raw(name, INITIALIZE, headers)[0].status == 403
+
+
+async def test_a_wrong_token_is_not_a_missing_one(host: Host):
+    answer, _ = host.raw('gate', INITIALIZE, {'Authorization': 'Bearer wrong'})
+    assert answer.status == 401
+
+
+async def test_sessions_of_the_older_era(host: Host):
+    answer, messages = host.raw('gate', INITIALIZE)
+    assert answer.status == 200 and messages[0]['result']['serverInfo']['name'] == 'small'
+    session = answer.getheader('Mcp-Session-Id')
+    assert session
+    ping = {'jsonrpc': '2.0', 'id': 2, 'method': 'ping'}
+    headers = {'Mcp-Session-Id': session, 'MCP-Protocol-Version': '2025-11-25'}
+    assert host.raw('gate', ping, headers)[0].status == 200
+    # A session is of one server.
+    assert host.raw('second', ping, headers)[0].status == 404
+    assert host.raw('gate', None, headers, 'DELETE')[0].status in (200, 204)
+    assert host.raw('gate', ping, headers)[0].status == 404
+    assert host.raw('gate', ping)[0].status == 400
+
+
+async def test_a_stream_says_where_it_begins_and_is_gone_on_with(host: Host):
+    """A client that lost it comes back for the rest; nothing was cancelled by that."""
+    session = host.raw('gate', INITIALIZE)[0].getheader('Mcp-Session-Id')
+    name, port = host.runtime.address.rsplit(':', 1)
+    headers = {
+        'Content-Type': 'application/json',
+        'Accept': 'application/json, text/event-stream',
+        'Mcp-Session-Id': session,
+        'MCP-Protocol-Version': '2025-11-25',
+    }
+    params = {'name': 'nap', 'arguments': {'count': 15}, '_meta': {'progressToken': 't'}}
+    message = {'jsonrpc': '2.0', 'id': 9, 'method': 'tools/call', 'params': params}
+    lost = http.client.HTTPConnection(name, int(port), timeout=30)
+    lost.request('POST', '/mcp/gate', json.dumps(message), headers)
+    answer = lost.getresponse()
+    assert answer.getheader('Content-Type').startswith('text/event-stream')
+    first = [answer.readline().decode().strip() for _ in range(3)]
+    assert first[0].startswith('id: ') and first[1].startswith('retry: ') and first[2] == 'data:'
+    answer.close()
+    lost.close()
+    back = http.client.HTTPConnection(name, int(port), timeout=30)
+    back.request('GET', '/mcp/gate', headers=headers | {'Last-Event-ID': first[0][4:]})
+    rest = back.getresponse()
+    seen = []
+    while not seen or 'result' not in seen[-1]:
+        line = rest.readline().decode()
+        assert line, f'it ended after {seen}'
+        if line.startswith('data:') and line[5:].strip():
+            seen.append(json.loads(line[5:]))
+    back.close()
+    assert [told['params']['progress'] for told in seen[:-1]] == list(range(1, 16))
+    assert seen[-1]['id'] == 9 and text_of(seen[-1]['result']) == 'slept 15'
+
+
+async def test_three_streams_at_once(host: Host):
+    seen: dict[int, list] = {number: [] for number in range(3)}
+
+    async with host.client('gate', 'legacy') as client:
+
+        async def one(number: int) -> None:
+            async def told(progress: float, total: float | None, message: str | None) -> None:
+                seen[number].append(total)
+
+            await client.call_tool('nap', {'count': 3 + number}, progress_callback=told)
+
+        async with anyio.create_task_group() as tasks:
+            for number in seen:
+                tasks.start_soon(one, number)
+    assert seen == {number: [3 + number] * (3 + number) for number in seen}
+
+
+async def test_a_server_that_is_not_there(host: Host):
+    answer, messages = host.raw('nobody', INITIALIZE)
+    assert answer.status == 404
+    assert 'nobody' in json.dumps(messages)
+
+
+@pytest.mark.parametrize('body', ['', '{', '[]', '{}', '7', '{"jsonrpc":"2.0"}', '"' + 'x' * 100000 + '"'])
+async def test_words_that_are_none(host: Host, body: str):
+    name, port = host.runtime.address.rsplit(':', 1)
+    connection = http.client.HTTPConnection(name, int(port), timeout=30)
+    headers = {'Content-Type': 'application/json', 'Accept': 'application/json, text/event-stream'}
+    connection.request('POST', '/mcp/gate', body, headers)
+    assert connection.getresponse().status == 400
+    connection.close()
+
+
+async def test_many_calls_at_once_each_get_their_own_answer(host: Host):
+    async with host.client('gate', MODERN) as client:
+        found: dict[int, str] = {}
+
+        async def one(number: int) -> None:
+            result = await client.call_tool('echo', {'text': f'number {number}'})
+            found[number] = result.content[0].text
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(200):
+                tasks.start_soon(one, number)
+    assert found == {number: f'number {number}' for number in range(200)}
+
+
+async def test_a_waiting_client_does_not_hold_up_a_daemon_that_stops(tmp_path: Path):
+    leaving = daemon.Daemon(tmp_path, env={'BOXWOOD_MOUNTS__ALLOWED_ROOTS': str(tmp_path)})
+    try:
+        host = Host(leaving)
+        host.add('waiter', 'python3', str(small(tmp_path)))
+        host.connected('waiter')
+        session = host.raw('waiter', INITIALIZE)[0].getheader('Mcp-Session-Id')
+        name, port = leaving.address.rsplit(':', 1)
+        waiting = http.client.HTTPConnection(name, int(port), timeout=30)
+        headers = {'Accept': 'text/event-stream', 'Mcp-Session-Id': session}
+        waiting.request('GET', '/mcp/waiter', headers=headers)
+        assert waiting.getresponse().status == 200
+        started = time.monotonic()
+        leaving.stop()
+        assert time.monotonic() - started < 15
+        waiting.close()
+    finally:
+        leaving.kill()

@@ -1,0 +1,280 @@
+"""Servers that mean harm: each ends in a named phase, in time, and leaves nothing running."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness import daemon, processes
+from hosted import HERE, Host, Refused, peak_kib, text_of, watch_memory
+
+#: Of one start, on a machine that may be building something at the same time.
+STARTUP_SEC = 20
+#: The same for those who let it pass, so that nobody waits for long.
+SHORT_SEC = 10
+#: For the box around it, and its removal.
+SLACK_SEC = 30
+
+#: How each behaves, and what is said of it. Those who only keep silent are found out when their time is over.
+LATE = 'Connection timeout after'
+FATAL = {
+    'garbage': 'no MCP messages',
+    'long-line': 'a line of more than',
+    'silent': LATE,
+    'exits': 'exit code 3',
+    'closes-stdin': LATE,
+    'closes-stdout': 'closed its output',
+    'deaf': LATE,
+    'leaves': 'exit code 5',
+    'wrong-ids': LATE,
+}
+#: Pings come every half minute, and it takes two of them to notice that nobody reads any more.
+UNHEARD_SEC = 180
+
+
+@pytest.fixture(scope='module')
+def cage(tmp_path_factory: pytest.TempPathFactory):
+    """A daemon of their own: nobody else is to be disturbed by them."""
+    place = tmp_path_factory.mktemp('hostile')
+    project = place / 'hostile'
+    project.mkdir()
+    shutil.copy(HERE / 'hostile_server.py', project / 'server.py')
+    runtime = daemon.Daemon(place, env={'BOXWOOD_MOUNTS__ALLOWED_ROOTS': str(place)})
+    try:
+        yield Host(runtime), str(project / 'server.py')
+        runtime.stop()
+    except BaseException:
+        runtime.kill()
+        raise
+
+
+def settings(**more) -> dict:
+    return {'startup_timeout_sec': STARTUP_SEC, 'network': 'off', **more}
+
+
+def test_each_is_found_out_in_its_phase(cage):
+    host, script = cage
+    before = watch_memory(host.runtime.pid)
+
+    def one(behaviour: str) -> tuple[float, dict]:
+        started = time.monotonic()
+        box = settings()
+        if FATAL[behaviour] == LATE:
+            box['startup_timeout_sec'] = SHORT_SEC
+        found = host.test(behaviour, 'python3', script, behaviour, box=box)
+        return time.monotonic() - started, found
+
+    with ThreadPoolExecutor(3) as pool:
+        results = dict(zip(FATAL, pool.map(one, FATAL), strict=True))
+    for behaviour, (took, found) in results.items():
+        state = found['runtime']
+        assert found['ok'] is False, (behaviour, found)
+        assert state['error_phase'] == 'mcp_init', (behaviour, state)
+        assert FATAL[behaviour] in state['error_message'], (behaviour, state)
+        assert took < STARTUP_SEC + SLACK_SEC, f'{behaviour} took {took:.1f} s'
+        assert len(found['log']) < 2_000_000, behaviour
+    grown = peak_kib(host.runtime.pid) - before
+    assert grown < 96 * 1024, f'the daemon grew by {grown} KiB'
+    assert host.sessions() == set()
+    processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
+
+
+def test_a_flood_on_stderr_is_kept_in_bounds(cage):
+    """It works; what it shouts is cut."""
+    host, script = cage
+    before = watch_memory(host.runtime.pid)
+    host.add('flood', 'python3', script, 'floods-stderr', box=settings())
+    try:
+        host.connected('flood', 30)
+        time.sleep(2)
+        logs = host.logs('flood')
+        assert 0 < len(logs['stderr']) < 2_000_000
+        grown = peak_kib(host.runtime.pid) - before
+        assert grown < 64 * 1024, f'the daemon grew by {grown} KiB'
+    finally:
+        host.remove('flood')
+    processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
+
+
+def test_one_that_takes_no_hint_goes_with_its_box(cage):
+    """It answers as it should; but neither it nor its children end by themselves."""
+    host, script = cage
+    started = time.monotonic()
+    found = host.test('lingers', 'python3', script, 'lingers', box=settings())
+    assert found['ok'] is True, found
+    assert time.monotonic() - started < STARTUP_SEC + SLACK_SEC
+    processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
+
+
+def test_one_that_dies_in_a_call_is_found_out_and_started_again(cage):
+    host, script = cage
+    host.add('crash', 'python3', script, 'crash', box=settings())
+    try:
+        host.connected('crash', 30)
+        with pytest.raises(Refused):
+            host.call('crash', 'misbehave')
+        deadline = time.monotonic() + 20
+        while (found := host.state('crash'))['error_phase'] != 'runtime':
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+        host.connected('crash', 30)
+        assert text_of(host.call('crash', 'echo', text='back')) == 'back'
+    finally:
+        host.remove('crash')
+    processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
+
+
+def test_who_shuts_ears_or_mouth_in_a_call_is_found_out_and_replaced(cage):
+    """The process that is shared, and one that a client has for itself, which nobody else can notice."""
+    host, script = cage
+    modes = ['closes-stdin-later', 'closes-stdout-later']
+    ways = {'shared': {}, 'own': {'roots': {}}}
+
+    def one(case: tuple[str, str]) -> None:
+        mode, way = case
+        name = f'{mode}-{way}'
+        host.add(name, 'python3', script, mode, box=settings())
+        host.connected(name, 60)
+        begun = {
+            'protocolVersion': '2025-06-18',
+            'capabilities': ways[way],
+            'clientInfo': {'name': 'test', 'version': '1'},
+        }
+        answer, _ = host.raw(name, message(1, 'initialize', begun))
+        session = {'Mcp-Session-Id': answer.getheader('Mcp-Session-Id')}
+        call = {'name': 'misbehave', 'arguments': {}}
+        _, said = host.raw(name, message(2, 'tools/call', call), session)
+        assert said[-1]['error']['data']['phase'] == 'runtime', (name, said)
+        if way == 'shared':
+            deadline = time.monotonic() + 60
+            while (found := host.state(name))['error_phase'] != 'runtime':
+                assert time.monotonic() < deadline, (name, found)
+                time.sleep(0.05)
+            host.connected(name, 60)
+        else:
+            assert host.state(name)['retry_count'] == 0, 'the others never noticed'
+        call = {'name': 'echo', 'arguments': {'text': 'back'}}
+        _, said = host.raw(name, message(3, 'tools/call', call), session)
+        assert text_of(said[-1]['result']) == 'back', (name, said)
+
+    cases = [(mode, way) for mode in modes for way in ways]
+    with ThreadPoolExecutor(len(cases)) as pool:
+        found = [pool.submit(one, case) for case in cases]
+        try:
+            for result in found:
+                result.result(timeout=UNHEARD_SEC)
+        finally:
+            for mode, way in cases:
+                host.remove(f'{mode}-{way}')
+    processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
+
+
+def message(number: int, method: str, params: dict) -> dict:
+    return {'jsonrpc': '2.0', 'id': number, 'method': method, 'params': params}
+
+
+def test_an_answer_without_end_fails_the_call_alone(cage):
+    """It is read past and never held; the server goes on."""
+    host, script = cage
+    before = watch_memory(host.runtime.pid)
+    host.add('long', 'python3', script, 'long-answer', box=settings(memory_mb=512))
+    try:
+        host.connected('long', 30)
+        with pytest.raises(Refused) as refused:
+            host.call('long', 'misbehave')
+        assert 'more than 16777216 bytes' in str(refused.value)
+        assert text_of(host.call('long', 'echo', text='on')) == 'on'
+        assert host.state('long')['retry_count'] == 0
+        grown = peak_kib(host.runtime.pid) - before
+        assert grown < 96 * 1024, f'the daemon grew by {grown} KiB'
+    finally:
+        host.remove('long')
+    processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
+
+
+@pytest.mark.parametrize('behaviour', ['asks', 'repeats', 'chatty'])
+def test_bad_manners_are_borne(cage, behaviour: str):
+    host, script = cage
+    host.add(behaviour, 'python3', script, behaviour, box=settings())
+    try:
+        host.connected(behaviour, 30)
+        for text in ['one', 'two']:
+            found = host.rmcp(behaviour, 'misbehave', {'text': text})
+            assert text_of(found['result']) == text
+    finally:
+        host.remove(behaviour)
+    processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
+
+
+def test_a_tool_of_somebody_else_s_name_is_told_apart(cage):
+    """`exec` of a hosted server is that server's, and never the sandbox's own tool."""
+    host, script = cage
+    host.add('shadow', 'python3', script, 'shadows', box=settings())
+    host.add('time', 'python3', script, 'chatty', box=settings())
+    try:
+        host.connected('shadow', 30)
+        host.connected('time', 30)
+        found = host.rmcp('_all', 'time__echo', {'text': 'mine'})
+        assert text_of(found['result']) == 'mine'
+        # One of its tools is called `time__get_current_time`; it is not among those of `time`.
+        assert 'time__get_current_time' not in found['tools']
+        others = [tool for tool in found['tools'] if not tool.startswith('time__')]
+        assert others and all(tool.startswith('shadow__') for tool in others), found['tools']
+    finally:
+        host.remove('shadow')
+        host.remove('time')
+    processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
+
+
+def test_what_it_left_running_goes_with_its_box(cage):
+    """A child that let go of everything is still in the box."""
+    host, _ = cage
+    command = '(setsid sleep 4711 </dev/null >/dev/null 2>&1 &) ; exit 0'
+    found = host.test('forker', 'sh', '-c', command, box=settings())
+    assert found['ok'] is False
+    processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
+
+
+def test_a_hosted_one_gives_up_after_four_attempts(cage):
+    host, _ = cage
+    host.add('short', 'sh', '-c', 'echo no >&2; exit 9', box=settings())
+    try:
+        seen = set()
+        deadline = time.monotonic() + 60
+        while (found := host.state('short'))['status'] != 'error':
+            seen.add(found['retry_count'])
+            assert time.monotonic() < deadline, found
+            time.sleep(0.1)
+        assert found['error_message'].startswith('Failed after 4 attempts: ')
+        assert found['error_phase'] == 'mcp_init'
+        assert seen >= {0, 1, 2}, seen
+        with pytest.raises(Refused):
+            host.call('short', 'x')
+    finally:
+        host.remove('short')
+    processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
+
+
+def test_one_that_hangs_in_a_call_does_not_hang_the_others(cage):
+    host, script = cage
+    host.add('hang', 'python3', script, 'hangs', box=settings())
+    host.add('other', 'python3', script, 'chatty', box=settings())
+    try:
+        host.connected('hang', 30)
+        host.connected('other', 30)
+        with ThreadPoolExecutor(1) as pool:
+            stuck = pool.submit(lambda: host.rmcp('hang', 'misbehave', {}))
+            time.sleep(0.5)
+            assert host.state('hang')['status'] == 'connected'
+            assert text_of(host.call('other', 'echo', text='here')) == 'here'
+            host.do('hang', 'stop')
+            with pytest.raises(AssertionError):
+                stuck.result(timeout=30)
+    finally:
+        host.remove('hang')
+        host.remove('other')
+    processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)

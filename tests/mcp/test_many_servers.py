@@ -1,0 +1,76 @@
+"""Fifty servers at once on a small machine: everyone gets a turn, and waiting is nobody's timeout."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from harness import daemon, processes
+from hosted import Host, memory_kib, small
+
+MANY = 50
+#: As the daemon has it by itself.
+AT_ONCE = 4
+#: Each sleeps before it answers, so that the last waits for longer than it may take to start.
+SLEEPS_SEC = 1.5
+STARTUP_SEC = 12
+assert MANY / AT_ONCE * SLEEPS_SEC > STARTUP_SEC
+
+
+@pytest.fixture(scope='module')
+def crowd(tmp_path_factory: pytest.TempPathFactory):
+    place = tmp_path_factory.mktemp('crowd')
+    runtime = daemon.Daemon(place, env={'BOXWOOD_MOUNTS__ALLOWED_ROOTS': str(place)})
+    try:
+        yield Host(runtime), place
+        family = processes.descendants(runtime.pid)
+        assert len(family) >= MANY
+        runtime.stop()
+    except BaseException:
+        runtime.kill()
+        raise
+
+
+def test_all_of_them_are_connected(crowd):
+    host, place = crowd
+    script = str(small(place))
+    before = memory_kib(host.runtime.pid)
+    servers = {
+        f's{number:02}': {
+            'command': 'python3',
+            'args': [script],
+            'env': {'SLEEPS_SEC': str(SLEEPS_SEC)},
+            'box': {'startup_timeout_sec': STARTUP_SEC, 'network': 'off'},
+        }
+        for number in range(MANY)
+    }
+    started = time.monotonic()
+    assert len(host.paste({'mcpServers': servers})['added']) == MANY
+    seen = set()
+    while True:
+        found = host.ask('GET', '/v1/mcp/servers')['servers']
+        states = [server['runtime'] for server in found]
+        seen |= {state['status'] for state in states}
+        for server, state in zip(found, states, strict=True):
+            assert state['retry_count'] == 0 and state['status'] != 'error', (server['name'], state)
+            # Whoever does not wait shows where it is.
+            if state['status'] == 'connecting':
+                assert state['steps'], server['name']
+        if all(state['status'] == 'connected' for state in states):
+            break
+        assert time.monotonic() - started < 180, [state['status'] for state in states]
+        time.sleep(0.2)
+    assert 'queued' in seen, 'nobody waited for a turn'
+    took = time.monotonic() - started
+    assert took > STARTUP_SEC, f'all were there after {took:.1f} s, so nobody waited for long'
+    tools = host.rmcp('_all', 's49__echo', {'text': 'last'})
+    assert len(tools['tools']) == 12 * MANY
+    # A little bookkeeping a server, and not a copy of everything it says.
+    grown = memory_kib(host.runtime.pid) - before
+    assert grown < MANY * 512, f'{grown} KiB for {MANY} servers'
+
+
+def test_each_is_a_box_of_its_own(crowd):
+    host, _ = crowd
+    assert {f'mcp-s{number:02}' for number in range(MANY)} <= host.sessions()
