@@ -82,8 +82,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if args.check {
         bail!(
-            "{} does not say what the suites saw: run `cargo xtask backends` and look at what changed",
-            path.display()
+            "{} does not say what the suites saw: run `cargo xtask backends` and look at what changed\n{}",
+            path.display(),
+            page::difference(&old, &new)
         );
     }
     fs::write(&path, new).with_context(|| format!("writing {}", path.display()))?;

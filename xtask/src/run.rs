@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// The workspace's root, whatever directory the verb was typed in.
 pub(crate) fn workspace_root() -> PathBuf {
@@ -26,15 +26,35 @@ pub(crate) fn target_dir() -> PathBuf {
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(workspace_root());
-    // Cargo sets these for the program it runs. Handed on to another cargo they make build scripts
-    // look changed, and every tier would build the same crates again.
+    as_from_a_shell(&mut command);
+    command
+}
+
+/// Takes back what cargo sets for the program it runs. Handed on to another cargo it makes build scripts
+/// look changed, and every tier would build the same crates again.
+pub(crate) fn as_from_a_shell(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
             command.env_remove(&name);
         }
     }
-    command
+}
+
+/// The daemon's program, built now.
+pub(crate) fn build_boxwood() -> Result<PathBuf> {
+    // The features of every tier, so that none builds anything a second time.
+    check(cargo().args([
+        "build",
+        "--workspace",
+        "--all-features",
+        "--bin",
+        "boxwood",
+        "--quiet",
+    ]))?;
+    let program = target_dir().join("debug/boxwood");
+    ensure!(program.is_file(), "the build left no `debug/boxwood`");
+    Ok(program)
 }
 
 /// Runs a command to its end with our own output, and no input.

@@ -50,7 +50,7 @@ fn tables(columns: &Columns) -> Result<String> {
     lines.push(row("`network = \"on\"`", columns, |seen| {
         seen["network"].as_str().unwrap_or("unknown").to_owned()
     }));
-    lines.extend(["", "### Cases that a backend does not offer", ""].map(str::to_owned));
+    lines.extend(["", "### What a backend does not offer", ""].map(str::to_owned));
     lines.extend(not_offered(columns));
     lines.extend(["", ""].map(str::to_owned));
     Ok(lines.join("\n"))
@@ -128,24 +128,27 @@ fn not_offered(columns: &Columns) -> Vec<String> {
             let (Some(offer), Some(why)) = (entry["offer"].as_str(), entry["why"].as_str()) else {
                 continue;
             };
-            let count = ["conformance", "escape"]
-                .iter()
-                .flat_map(|suite| list(&seen[*suite]["not_offered"]))
-                .filter(|case| case["offer"] == offer)
-                .count();
             let title = column.title;
-            // Some offers are tried by a suite of their own, and counted nowhere else.
-            let cases = match count {
-                0 => String::new(),
-                count => format!("{count} cases for "),
-            };
-            found.push(format!("- {title}, {cases}{offer}: {why}."));
+            found.push(format!("- {title}, {offer}: {why}."));
         }
     }
     if found.is_empty() {
-        found.push("None: every backend passes every case of both suites.".to_owned());
+        found.push("Nothing: every backend passes every case of both suites.".to_owned());
     }
     found
+}
+
+/// The lines that only one of two pages has: those of the old one first, each with its sign.
+pub(super) fn difference(old: &str, new: &str) -> String {
+    let only_in = |sign: char, one: &str, other: &str| -> Vec<String> {
+        let missing = one
+            .lines()
+            .filter(|line| !other.lines().any(|known| known == *line));
+        missing.map(|line| format!("{sign} {line}")).collect()
+    };
+    [only_in('-', old, new), only_in('+', new, old)]
+        .concat()
+        .join("\n")
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -213,15 +216,17 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_is_not_offered_is_counted() {
+    fn what_is_not_offered_has_its_reason() {
         let mut column = seen(&[]);
         column["not_offered"] = json!([{ "offer": "images", "why": "no store" }]);
-        column["escape"] = json!({ "not_offered": [{ "case": "a::b", "offer": "images" }] });
         let new = page(&[(&COLUMNS[0], column)]);
-        assert!(
-            new.contains("- native, 1 cases for images: no store."),
-            "{new}"
-        );
+        assert!(new.contains("- native, images: no store."), "{new}");
+    }
+
+    #[test]
+    fn what_differs_is_shown_line_by_line() {
+        let shown = difference("same\nold\n", "same\nnew\n");
+        assert_eq!(shown, "- old\n+ new");
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The smallest HTTP client that can keep a connection alive.
 //!
 //! Comes in: method, path, body. Goes out: status and body. Never here: anything that costs time,
-//! because what we time is the daemon. One request is one `write`; an answer is read until its
-//! `Content-Length` is there.
+//! because what we time is the daemon. One request is one `write`; an answer is read until all that its
+//! head announces is there.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// Longer than any request of the benchmark may take.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -21,6 +21,8 @@ pub(super) struct Connection {
 
 pub(super) struct Answer {
     pub(super) status: u16,
+    /// The session of the older MCP, where the answer names one.
+    pub(super) mcp_session: Option<String>,
     pub(super) body: String,
 }
 
@@ -58,8 +60,13 @@ impl Connection {
 
     /// Sends a request whose answer nobody may ever read.
     pub(super) fn send(&mut self, method: &str, path: &str, body: &str) -> Result<()> {
+        self.send_with(method, path, "", body)
+    }
+
+    /// The same with further headers, each with its line's end.
+    fn send_with(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Result<()> {
         let message = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{headers}\r\n{body}",
             self.address,
             body.len()
         );
@@ -78,20 +85,64 @@ impl Connection {
     }
 
     pub(super) fn request(&mut self, method: &str, path: &str, body: &str) -> Result<Answer> {
-        self.send(method, path, body)?;
+        self.request_with(method, path, "", body)
+    }
+
+    pub(super) fn request_with(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+    ) -> Result<Answer> {
+        self.send_with(method, path, headers, body)?;
         let head = self.read_head()?;
-        let length = head
-            .content_length
-            .with_context(|| format!("{method} {path}: the answer has no Content-Length"))?;
-        while self.buffer.len() < head.end + length {
-            self.fill()?;
-        }
-        let body = String::from_utf8(self.buffer[head.end..head.end + length].to_vec())?;
-        self.buffer.drain(..head.end + length);
+        self.buffer.drain(..head.end);
+        let body = match head.content_length {
+            Some(length) => self.take(length)?,
+            None if head.is_chunked => self.take_chunks()?,
+            // Accepted, and nothing more to say.
+            None if matches!(head.status, 202 | 204) => Vec::new(),
+            None => bail!("{method} {path}: the answer does not say how long it is"),
+        };
         Ok(Answer {
             status: head.status,
-            body,
+            mcp_session: head.mcp_session,
+            body: String::from_utf8(body)?,
         })
+    }
+
+    fn take(&mut self, length: usize) -> Result<Vec<u8>> {
+        while self.buffer.len() < length {
+            self.fill()?;
+        }
+        Ok(self.buffer.drain(..length).collect())
+    }
+
+    fn take_chunks(&mut self) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.take_line()?;
+            let size = line.split(';').next().unwrap_or_default();
+            let size = usize::from_str_radix(size.trim(), 16)
+                .with_context(|| format!("`{line}` is no size of a chunk"))?;
+            body.extend(self.take(size)?);
+            ensure!(self.take_line()?.is_empty(), "a chunk has no end");
+            if size == 0 {
+                return Ok(body);
+            }
+        }
+    }
+
+    fn take_line(&mut self) -> Result<String> {
+        loop {
+            if let Some(end) = self.buffer.windows(2).position(|two| two == b"\r\n") {
+                let line = self.take(end)?;
+                self.take(2)?;
+                return Ok(String::from_utf8(line)?);
+            }
+            self.fill()?;
+        }
     }
 
     /// Sends a request that asks for another protocol, and gives the raw stream after `101`.
@@ -146,6 +197,8 @@ pub(super) struct Upgraded {
 struct Head {
     status: u16,
     content_length: Option<usize>,
+    is_chunked: bool,
+    mcp_session: Option<String>,
     /// Where the body begins.
     end: usize,
 }
@@ -163,19 +216,23 @@ impl Head {
             .and_then(|line| line.split(' ').nth(1))
             .context("the answer has no status line")?
             .parse()?;
-        let mut content_length = None;
-        for line in lines {
-            if let Some((name, value)) = line.split_once(':')
-                && name.eq_ignore_ascii_case("content-length")
-            {
-                content_length = Some(value.trim().parse()?);
+        let mut head = Self {
+            status,
+            content_length: None,
+            is_chunked: false,
+            mcp_session: None,
+            end: end + 4,
+        };
+        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+            let value = value.trim();
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" => head.content_length = Some(value.parse()?),
+                "transfer-encoding" => head.is_chunked = value.eq_ignore_ascii_case("chunked"),
+                "mcp-session-id" => head.mcp_session = Some(value.to_owned()),
+                _ => {}
             }
         }
-        Ok(Some(Self {
-            status,
-            content_length,
-            end: end + 4,
-        }))
+        Ok(Some(head))
     }
 }
 
@@ -192,8 +249,20 @@ mod tests {
             Some(Head {
                 status: 201,
                 content_length: Some(2),
+                is_chunked: false,
+                mcp_session: None,
                 end: bytes.len() - 2
             })
         );
+    }
+
+    #[test]
+    fn a_head_says_how_its_body_comes() {
+        let bytes =
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nmcp-session-id: a\r\n\r\n0\r\n";
+        let head = Head::parse(bytes).unwrap().unwrap();
+        assert!(head.is_chunked && head.content_length.is_none());
+        assert_eq!(head.mcp_session.as_deref(), Some("a"));
+        assert_eq!(&bytes[head.end..], b"0\r\n");
     }
 }

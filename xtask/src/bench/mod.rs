@@ -11,6 +11,7 @@ mod baseline;
 mod create;
 mod daemon;
 mod exec;
+mod hosting;
 mod http;
 mod idle;
 mod langbot;
@@ -50,7 +51,7 @@ pub(crate) struct Args {
     binary: Option<PathBuf>,
     /// Measure these only: exec, apart, create, warm, idle, frozen, many, relay, search, daemon; backends, or of these
     /// backends-exec, backends-create; load, or of these load-output, load-forks, load-connections,
-    /// load-crowd, load-adoption; langbot, or of these langbot-ping, langbot-exec,
+    /// load-crowd, load-adoption; hosting, or of these hosting-call, hosting-many; langbot, or of these langbot-ping, langbot-exec,
     /// langbot-create, langbot-relay, langbot-at-once
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
@@ -85,9 +86,15 @@ const ROWS: [&str; 10] = [
 pub(crate) fn run(args: &Args) -> Result<()> {
     let known: Vec<_> = ROWS
         .into_iter()
-        .chain([backends::PREFIX, load::PREFIX, langbot::PREFIX])
+        .chain([
+            backends::PREFIX,
+            load::PREFIX,
+            hosting::PREFIX,
+            langbot::PREFIX,
+        ])
         .chain(backends::NAMES)
         .chain(load::NAMES)
+        .chain(hosting::NAMES)
         .chain(langbot::names())
         .collect();
     for name in &args.only {
@@ -114,6 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let backends = backends::rows(&binary, effort, group(backends::PREFIX));
     let load = load::rows(&binary, effort, group(load::PREFIX));
+    let hosting = hosting::rows(&binary, effort, group(hosting::PREFIX));
     let langbot = langbot::rows(&binary, effort, group(langbot::PREFIX));
     machine.look_again();
     let report = Report {
@@ -121,6 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         rows,
         backends,
         load,
+        hosting,
         langbot,
     };
     match args.output {

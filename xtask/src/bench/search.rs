@@ -1,7 +1,8 @@
 //! A search over a large tree: our tools against the way it was done before, in the same box.
 //!
-//! Comes in: a daemon. Goes out: one row. Theirs is a Python script that runs in the box, walks with
-//! `rglob` and tries every line with `re`, as LangBot's tools do. Never here: a box that helps one side.
+//! Comes in: a daemon. Goes out: one row. Theirs is a Python script that a command of the box runs; it
+//! takes LangBot's own steps, one by one, but for its limit of 5,000 files: both sides search them all.
+//! Never here: a box that helps one side, or a step that LangBot does not take.
 
 use std::time::{Duration, Instant};
 
@@ -37,32 +38,43 @@ for number in range(FROM, TO):
 ";
 
 const COMMON: &str = r"
-import json, re
+import json, os, re
 from pathlib import Path
-skip = {'.git', 'node_modules', '__pycache__', '.venv', 'venv', '.tox', 'dist', 'build'}
-base = Path('/workspace/tree')
+path = '/workspace/tree'
+skip_dirs = ['.git', '.tox', '.venv', '__pycache__', 'build', 'dist', 'node_modules', 'venv']
+base = Path(path)
+def shown(item):
+    return os.path.join(path, os.path.relpath(str(item), path)).replace(os.sep, '/')
 ";
 
 const GREP: &str = r"
 regex = re.compile(r'needle_\w+ =')
-matches = []
-for path in base.rglob('*'):
-    if any(part in skip for part in path.parts) or not path.is_file():
+files = []
+for item in base.rglob('*'):
+    if any(part in skip_dirs for part in item.parts):
         continue
+    if item.is_file():
+        files.append(item)
+matches = []
+for item in files:
     try:
-        with path.open('r', encoding='utf-8', errors='ignore') as file:
-            for number, line in enumerate(file, 1):
-                if regex.search(line):
-                    matches.append({'file': str(path), 'line': number, 'content': line.rstrip()})
+        text = item.read_text(errors='ignore')
     except OSError:
         continue
-print(json.dumps({'total': len(matches), 'matches': matches[:200]}))
+    for number, line in enumerate(text.splitlines(), 1):
+        if regex.search(line):
+            matches.append({'file': shown(item), 'line': number, 'content': line.rstrip()})
+            if len(matches) >= 200:
+                break
+    if len(matches) >= 200:
+        break
+print(json.dumps({'total': len(matches), 'matches': matches}))
 ";
 
 const GLOB: &str = r"
-hits = [path for path in base.rglob('*.py') if not any(part in skip for part in path.parts)]
-hits.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-print(json.dumps({'total': len(hits), 'matches': [str(path) for path in hits[:100]]}))
+hits = [item for item in base.rglob('*.py') if not any(part in skip_dirs for part in item.parts)]
+hits.sort(key=lambda item: item.stat().st_mtime if item.exists() else 0, reverse=True)
+print(json.dumps({'total': len(hits), 'matches': [shown(item) for item in hits[:100]]}))
 ";
 
 pub(super) fn against_python(daemon: &Daemon, effort: Effort) -> Row {
@@ -116,6 +128,10 @@ fn compare(connection: &mut Connection, effort: Effort) -> Result<(Measured, Str
             ensure!(grep["total"] == NEEDLES, "grep found {}", grep["total"]);
             ensure!(glob["total"] == FILES, "glob found {}", glob["total"]);
         }
+        ensure!(
+            lines(&theirs_grep) == lines(&ours_grep),
+            "grep found other lines: {theirs_grep}, {ours_grep}"
+        );
     }
     let both = |one: &[Duration], other: &[Duration]| {
         let sums = one.iter().zip(other).map(|(one, other)| *one + *other);
@@ -130,6 +146,16 @@ fn compare(connection: &mut Connection, effort: Effort) -> Result<(Measured, Str
         theirs_glob / ours_glob
     );
     Ok((Measured::times(&ours, &theirs), note))
+}
+
+/// In an order of their own: each side has another.
+fn lines(found: &Value) -> Vec<String> {
+    let matches = found["matches"].as_array().into_iter().flatten();
+    let mut lines: Vec<_> = matches
+        .map(|line| format!("{} {} {}", line["file"], line["line"], line["content"]))
+        .collect();
+    lines.sort();
+    lines
 }
 
 fn timed<T>(times: &mut Vec<Duration>, work: impl FnOnce() -> Result<T>) -> Result<T> {

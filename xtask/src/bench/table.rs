@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::sample::Samples;
-use super::{backends, langbot, load};
+use super::{backends, hosting, langbot, load};
 
 /// One promise, and what was measured about it.
 #[derive(Serialize)]
@@ -162,6 +162,9 @@ pub(super) struct Report {
     /// What a crowd does to one of its members.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) load: Vec<Row>,
+    /// MCP servers behind the gateway.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) hosting: Vec<Row>,
     /// What LangBot's own client measured, told apart because its times hold the client's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) langbot: Vec<Row>,
@@ -187,6 +190,7 @@ impl Report {
         for (title, about, rows) in [
             ("On every backend", backends::ABOUT, &self.backends),
             ("Under load", load::ABOUT, &self.load),
+            ("MCP servers", hosting::ABOUT, &self.hosting),
             (
                 "Through LangBot's own client",
                 langbot::ABOUT,

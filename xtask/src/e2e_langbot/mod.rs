@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use crate::run::{cargo, check, target_dir, workspace_root};
+use crate::run::{build_boxwood, check, target_dir, workspace_root};
 use crate::venv;
 
 #[derive(clap::Args)]
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let boxwood = match (&args.boxwood, args.seed) {
         (Some(program), _) => Some(program.clone()),
         (None, true) => None,
-        (None, false) => Some(build()?),
+        (None, false) => Some(build_boxwood()?),
     };
     let chosen = LANGBOTS.into_iter().filter(|langbot| {
         args.langbot.is_empty() || args.langbot.iter().any(|name| name == langbot.version)
@@ -90,11 +90,4 @@ fn try_one(langbot: LangBot, boxwood: Option<&Path>, keep: bool) -> Result<()> {
         command.arg("--keep");
     }
     check(&mut command)
-}
-
-fn build() -> Result<PathBuf> {
-    check(cargo().args(["build", "--package", "boxwood"]))?;
-    let program = target_dir().join("debug/boxwood");
-    ensure!(program.is_file(), "the build left no `debug/boxwood`");
-    Ok(program)
 }

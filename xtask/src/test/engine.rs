@@ -6,6 +6,7 @@
 
 use std::sync::Mutex;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -26,6 +27,19 @@ pub(super) fn prepare_in_background() {
         *background = Some(std::thread::spawn(|| {
             engines::prepare(Engine::value_variants())
         }));
+    }
+}
+
+/// What came of it is for [`prepared`] to say.
+pub(super) fn wait_for_background() {
+    let ended = || {
+        let background = BACKGROUND.lock();
+        background.map_or(true, |slot| {
+            slot.as_ref().is_none_or(JoinHandle::is_finished)
+        })
+    };
+    while !ended() {
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 
@@ -61,7 +75,13 @@ pub(super) fn run(engine: Engine) -> Result<Outcome> {
         ));
     }
     match engine {
-        Engine::PodmanRootless => rootless::run(suites::CONTAINER, &started.user_variables)?,
+        Engine::PodmanRootless => {
+            rootless::run(
+                suites::CONTAINER,
+                suites::CONTAINER,
+                &started.user_variables,
+            )?;
+        }
         Engine::Gvisor => suites::run_with(suites::CONTAINER, &started.variables)?,
         Engine::Docker => run_all(suites::CONTAINER, &["docker", "containers"], started)?,
         Engine::Podman => run_all(suites::CONTAINER, &["podman", "containers"], started)?,

@@ -4,11 +4,10 @@
 //! environment with exactly the client that the suite is about. Never here: what is asked of the
 //! daemon; the suites say that in the clients' language.
 
-use std::process::Command;
+use anyhow::{Context, Result};
 
-use anyhow::{Context, Result, ensure};
-
-use crate::run::{cargo, check, target_dir, workspace_root};
+use super::pytest::pytest;
+use crate::run::{build_boxwood, check, target_dir, workspace_root};
 use crate::venv;
 
 /// A folder of tests, and the version of `langbot-plugin` that drives them.
@@ -29,17 +28,7 @@ const SUITES: &[Suite] = &[
 ];
 
 pub(super) fn run() -> Result<()> {
-    // The features of every tier, so that this one builds nothing a second time.
-    check(cargo().args([
-        "build",
-        "--workspace",
-        "--all-features",
-        "--bin",
-        "boxwood",
-        "--quiet",
-    ]))?;
-    let program = target_dir().join("debug/boxwood");
-    ensure!(program.is_file(), "the build left no `debug/boxwood`");
+    let program = build_boxwood()?;
 
     let tests = workspace_root().join("tests/langbot");
     for suite in SUITES {
@@ -51,14 +40,9 @@ pub(super) fn run() -> Result<()> {
             &tests.join(format!("requirements-{}.txt", suite.client)),
         )?;
         check(
-            Command::new(&python)
-                .args(["-m", "pytest", "--quiet", "--durations=5"])
-                .current_dir(tests.join(suite.folder))
-                .env("BOXWOOD_BIN", &program)
+            pytest(&python, &tests.join(suite.folder), &program)
                 // A green run is one on Boxwood.
-                .env_remove("BOXWOOD_TEST_RUNTIME")
-                // What Python compiles would lie about in the source tree.
-                .env("PYTHONDONTWRITEBYTECODE", "1"),
+                .env_remove("BOXWOOD_TEST_RUNTIME"),
         )
         .with_context(|| format!("LangBot's client {} is not served", suite.client))?;
     }

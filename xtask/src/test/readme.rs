@@ -4,25 +4,67 @@
 //! and as an ordinary user. Never here: a second copy of the command.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use anyhow::{Context, Result, ensure};
 
 use super::rootless::User;
-use crate::run::{is_root, output, target_dir, workspace_root};
+use crate::run::{as_from_a_shell, is_root, output, target_dir, workspace_root};
 
 /// How the README's first command begins: what stands before the words meant for `boxwood`.
 const CARGO_RUN: &str = "cargo run --release -- ";
 
+static BUILD: Mutex<Option<Child>> = Mutex::new(None);
+
+/// Begins with what the command will build, on the processor time that tests leave over.
+pub(super) fn build_in_background() {
+    let mut build = Command::new("nice");
+    build
+        .args(["-n", "19", "cargo", "build", "--release", "--quiet"])
+        .current_dir(workspace_root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    for_a_try(&mut build);
+    if let (Ok(mut slot), Ok(build)) = (BUILD.lock(), build.spawn()) {
+        *slot = Some(build);
+    }
+}
+
+/// The same build for both. Linking across all crates takes as long as everything before it, and what the
+/// command does does not depend on it.
+fn for_a_try(command: &mut Command) {
+    as_from_a_shell(command);
+    command.env("CARGO_PROFILE_RELEASE_LTO", "off");
+}
+
+/// Nobody needs it any more.
+pub(super) fn end_build() {
+    if let Some(mut build) = taken() {
+        let _ = build.kill();
+        let _ = build.wait();
+    }
+}
+
+fn taken() -> Option<Child> {
+    BUILD.lock().ok().and_then(|mut slot| slot.take())
+}
+
 pub(super) fn check_first_command() -> Result<()> {
+    // Whatever becomes of it: the command builds what is missing, and says what is wrong.
+    if let Some(mut build) = taken() {
+        let _ = build.wait();
+    }
     let readme = fs::read_to_string(workspace_root().join("README.md"))?;
     let example = first_example(&readme).context("README.md has no `$ command` in a code block")?;
     println!("$ {}", example.command);
-    let printed = output(
-        Command::new("sh")
-            .args(["-c", &example.command])
-            .current_dir(workspace_root()),
-    )?;
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &example.command])
+        .current_dir(workspace_root());
+    for_a_try(&mut command);
+    let printed = output(&mut command)?;
     ensure_same(&printed, &example.prints)?;
 
     if is_root() {

@@ -1,6 +1,6 @@
 //! Runs already built tests as an ordinary user.
 //!
-//! Comes in: a nextest filter, and variables for the tests. Goes out: the result of running it as `boxwood-test`. Never here:
+//! Comes in: nextest filters, and variables for the tests. Goes out: the result of running them as `boxwood-test`. Never here:
 //! building; the user has no toolchain and cannot read ours.
 //!
 //! The tests travel as a nextest archive, so that they run under the same rules (one process each,
@@ -25,20 +25,27 @@ const SUBORDINATE_IDS: u32 = 65_536;
 /// ranges that boxes of root use.
 const FIRST_SUBORDINATE_ID: u32 = 458_752;
 
-pub(super) fn run(filter: &str, variables: &Variables) -> Result<()> {
+/// `programs` are taken along; an archive knows no single tests. Of what is in them `tests` are run.
+pub(super) fn run(programs: &str, tests: &str, variables: &Variables) -> Result<()> {
     let user = User::ensure()?;
     let place = user.directory("suites")?;
-    let result = run_in(&place, &user, filter, variables);
+    let result = run_in(&place, &user, programs, tests, variables);
     fs::remove_dir_all(&place)
         .with_context(|| format!("`{}` could not be removed", place.display()))?;
     result
 }
 
-fn run_in(place: &Path, user: &User, filter: &str, variables: &Variables) -> Result<()> {
+fn run_in(
+    place: &Path,
+    user: &User,
+    programs: &str,
+    tests: &str,
+    variables: &Variables,
+) -> Result<()> {
     let archive = place.join("tests.tar.zst");
     check(
         suites::nextest("archive")
-            .args(["--zstd-level", "1", "-E", filter, "--archive-file"])
+            .args(["--zstd-level", "1", "-E", programs, "--archive-file"])
             .arg(&archive),
     )?;
     let nextest = place.join("cargo-nextest");
@@ -58,7 +65,7 @@ fn run_in(place: &Path, user: &User, filter: &str, variables: &Variables) -> Res
             .arg(&archive)
             .arg("--extract-to")
             .arg(place)
-            .args(["--extract-overwrite", "-E", filter])
+            .args(["--extract-overwrite", "-E", tests])
             .arg("--workspace-remap")
             .arg(&workspace)
             .env(suites::MATRIX, place.join("matrix"))

@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use super::is_ci;
 use crate::backends;
 use crate::engines::Variables;
 use crate::run::{cargo, check};
@@ -18,8 +19,12 @@ use crate::run::{cargo, check};
 /// adds of its own.
 pub(super) const BOXES: &str = "package(boxwood-backend-native) & kind(test)";
 
-/// The same for an ordinary user.
-pub(super) const ROOTLESS: &str = BOXES;
+/// The same for an ordinary user, and MCP servers in such boxes.
+pub(super) const ROOTLESS: &str = "(package(boxwood-backend-native) & kind(test)) \
+     | (package(boxwood) & binary(it) & test(/^hosted_mcp::/))";
+/// The programs with those tests in them.
+pub(super) const ROOTLESS_PROGRAMS: &str =
+    "(package(boxwood-backend-native) & kind(test)) | (package(boxwood) & binary(it))";
 
 /// Tests that start boxes in an engine, told by variables in which.
 pub(super) const CONTAINER: &str = "package(boxwood-backend-container) & kind(test)";
@@ -85,9 +90,5 @@ pub(super) fn nextest(verb: &str) -> Command {
 }
 
 fn profile() -> &'static str {
-    if std::env::var_os("CI").is_some() {
-        "ci"
-    } else {
-        "default"
-    }
+    if is_ci() { "ci" } else { "default" }
 }

@@ -1,0 +1,40 @@
+//! MCP servers behind the gateway, beside the gateways that people use.
+//!
+//! Comes in: our binary, and which rows. Goes out: those rows. Never here: what a server needs to be
+//! right; the suites ask that.
+
+mod calls;
+mod client;
+mod crowd;
+mod sides;
+
+use std::path::Path;
+
+use super::Effort;
+use super::table::Row;
+
+/// Every row's name starts like this; alone it means all of them.
+pub(super) const PREFIX: &str = "hosting";
+
+const CALL: &str = "hosting-call";
+const MANY: &str = "hosting-many";
+pub(super) const NAMES: [&str; 2] = [CALL, MANY];
+
+/// What stands above the table of these rows.
+pub(super) const ABOUT: &str = "\
+One small MCP server (Python, standard input and output), asked directly through its pipes, and through gateways \
+over HTTP: ours, where it runs in a box, and two others, where it runs on the host. All run side by side and take \
+turns, each over one connection that stays open, in the older era, which all of them speak. What a gateway adds is \
+its time less the median of the direct call.";
+
+pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for name in NAMES.into_iter().filter(|name| wanted(name)) {
+        eprintln!("measuring: {name}");
+        match name {
+            CALL => rows.extend(calls::rows(binary, effort)),
+            _ => rows.extend(crowd::rows(binary)),
+        }
+    }
+    rows
+}
