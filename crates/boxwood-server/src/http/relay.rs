@@ -165,6 +165,9 @@ async fn relay(socket: WebSocket, attachable: Attachable, every: Duration, terms
     let turn = Box::pin(attachable.attach());
     let waiting = wait_for_turn(&mut sink, &mut stream, &mut heartbeat, &mut ahead, turn);
     let turn = tokio::select! {
+        // First: a process that ends with the daemon is no reason of its own.
+        biased;
+        goodbye = terms.over() => Err(goodbye),
         attachment = waiting => match attachment {
             Some(Ok(attachment)) => Ok(attachment),
             Some(Err(error)) => {
@@ -173,7 +176,6 @@ async fn relay(socket: WebSocket, attachable: Attachable, every: Duration, terms
             }
             None => Err(Goodbye::Done),
         },
-        goodbye = terms.over() => Err(goodbye),
     };
     let attachment = match turn {
         Ok(attachment) => attachment,
@@ -227,13 +229,15 @@ async fn relay(socket: WebSocket, attachable: Attachable, every: Duration, terms
         }
     };
     let goodbye = tokio::select! {
+        // As above.
+        biased;
+        goodbye = terms.over() => goodbye,
         () = outward => Goodbye::Done,
         () = inward => Goodbye::Done,
         () = heard.silence() => {
             tracing::debug!("an attached client stopped answering and was let go");
             Goodbye::Done
         }
-        goodbye = terms.over() => goodbye,
     };
     drop(attachment);
     socket::close_with(sink, stream, goodbye).await;

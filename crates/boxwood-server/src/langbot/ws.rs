@@ -53,11 +53,12 @@ async fn converse(socket: WebSocket, app: Arc<App>, speaker: Speaker) {
         let mut send = std::pin::pin!(send(&mut sink, answers, heartbeat));
         let listen = listen(&mut stream, &mut conversation, || heard.now());
         let goodbye = tokio::select! {
+            // First, so that it is what a client hears. Gone when the daemon itself is.
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => Goodbye::ShuttingDown,
             () = &mut send => Goodbye::Done,
             () = listen => Goodbye::Done,
             () = heard.silence() => Goodbye::Done,
-            // Gone when the daemon itself is.
-            _ = stopping.wait_for(|stopping| *stopping) => Goodbye::ShuttingDown,
         };
         if goodbye == Goodbye::ShuttingDown {
             // Nothing new is heard, and what was asked is answered as long as there is time.

@@ -66,31 +66,34 @@ fn process(name: u8) -> ProcessSpec {
     }
 }
 
+/// What the model knows of a process, and of a session that was.
+fn known(model: &Model, op: &Op) -> (u64, bool, Option<Past>) {
+    match *op {
+        Op::Send {
+            session, process, ..
+        }
+        | Op::Read {
+            session, process, ..
+        } => {
+            let told = model.told(session, process);
+            (told, model.is_running(session, process), None)
+        }
+        Op::Stale { pick } => {
+            let past = &model.past;
+            let picked = past.get(usize::from(pick) % past.len().max(1));
+            (0, false, picked.cloned())
+        }
+        _ => (0, false, None),
+    }
+}
+
 /// A future that stands on its own feet, so that it can be killed with its daemon.
 pub(crate) fn act(
     sessions: Sessions,
     model: &Model,
     op: Op,
 ) -> impl Future<Output = Said> + Send + 'static {
-    let (told, runs) = match &op {
-        Op::Send {
-            session, process, ..
-        }
-        | Op::Read {
-            session, process, ..
-        } => (
-            model.told(*session, *process),
-            model.is_running(*session, *process),
-        ),
-        _ => (0, false),
-    };
-    let past = match &op {
-        Op::Stale { pick } => {
-            let past = &model.past;
-            past.get(usize::from(*pick) % past.len().max(1)).cloned()
-        }
-        _ => None,
-    };
+    let (told, runs, past) = known(model, &op);
     async move {
         match op {
             Op::Create { session, kind } => {
@@ -137,14 +140,12 @@ pub(crate) fn act(
                 bytes,
             } => {
                 let name = (id(session), process_id(process));
-                let saying = async {
-                    if runs {
-                        echo(&sessions, &name, told, bytes).await
-                    } else {
-                        refused(&sessions, &name, told, bytes).await
-                    }
+                let sent = if runs {
+                    echo(&sessions, &name, told, bytes).await
+                } else {
+                    refused(&sessions, &name, told, bytes).await
                 };
-                saying.await.unwrap_or_else(Said::Error)
+                sent.unwrap_or_else(Said::Error)
             }
             Op::Read {
                 session,
