@@ -54,6 +54,7 @@ fn main() {
         large_writes_with_much_open_are_stopped,
         large_writes_of_a_program_that_hides_are_stopped,
         a_program_that_wakes_itself_is_stopped,
+        a_program_that_wakes_itself_under_a_strange_name_is_stopped,
         a_neighbour_that_writes_stops_nobody_else,
         a_neighbour_stops_nobody_who_overwrites_a_large_file,
         a_box_goes_on_after_its_files_were_removed,
@@ -483,10 +484,8 @@ assert ctypes.CDLL(None).prctl(4, 0) == 0
     house.stopped(100, &result).await
 }
 
-async fn a_program_that_wakes_itself_is_stopped(house: &House) -> anyhow::Result<()> {
-    plant(&house.directory)?;
-    // Timers that take turns have the kernel send it SIGCONT all the time.
-    let script = r#"
+/// Timers that take turns have the kernel send it SIGCONT all the time.
+const WAKES_ITSELF: &str = r#"
 import ctypes, os
 libc = ctypes.CDLL(None)
 class Times(ctypes.Structure): _fields_ = [(name, ctypes.c_long) for name in "abcd"]
@@ -505,6 +504,24 @@ while True:
     except OSError: pass
     os.close(file)
 "#;
+
+async fn a_program_that_wakes_itself_is_stopped(house: &House) -> anyhow::Result<()> {
+    wakes_itself_and_is_stopped(house, WAKES_ITSELF).await
+}
+
+async fn a_program_that_wakes_itself_under_a_strange_name_is_stopped(
+    house: &House,
+) -> anyhow::Result<()> {
+    // PR_SET_NAME: of bytes that are no text.
+    let script = r#"
+import ctypes
+assert ctypes.CDLL(None).prctl(15, b"\xff\xfe) T", 0, 0, 0) == 0
+"#;
+    wakes_itself_and_is_stopped(house, &format!("{script}{WAKES_ITSELF}")).await
+}
+
+async fn wakes_itself_and_is_stopped(house: &House, script: &str) -> anyhow::Result<()> {
+    plant(&house.directory)?;
     let result = house.python(150, script).await?;
     // By the quota, or before that, because it would not stand still.
     ensure!(result.exit_code == Some(137), "{result:?}");

@@ -26,6 +26,9 @@ const AT_MOST: Duration = Duration::from_secs(15);
 /// Between two looks whether everybody stands still.
 const SOON: Duration = Duration::from_millis(1);
 
+/// By then whoever could stand does.
+const HURRY: Duration = Duration::from_millis(50);
+
 /// To stop shells in their order. Everybody else goes on meanwhile.
 const SHELLS_AT_MOST: Duration = Duration::from_millis(5);
 const MOMENT: Duration = Duration::from_micros(50);
@@ -142,8 +145,10 @@ impl Hold {
             still = false;
         }
         let now = Instant::now();
-        // A box with many programs must not keep init, and a processor, busy for the whole time.
-        let rest = if self.told { (now - began) * 2 } else { SOON };
+        // A box with many programs must not keep init, and a processor, busy for the whole time. Nor one in
+        // which somebody waits for another who stands, and so cannot stand before the hold is over.
+        let hurries = !self.told && self.until.saturating_duration_since(now) > AT_MOST - HURRY;
+        let rest = if hurries { SOON } else { (now - began) * 2 };
         self.next_look = now + rest.max(SOON);
         if self.escapes.values().sum::<usize>() >= ESCAPES_OF_ALL {
             self.escapes.clear();

@@ -74,7 +74,7 @@ fn bearers(marks: &BTreeSet<u32>) -> Vec<(u32, Pid)> {
     entries
         .filter_map(|entry| {
             let pid = entry.file_name().to_str()?.parse::<i32>().ok()?;
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            let status = boxwood_sys::procfs::text(format!("/proc/{pid}/status")).ok()?;
             Some((borne(&status, marks)?, Pid::from_raw(pid)?))
         })
         .collect()

@@ -509,7 +509,7 @@ fn thread_group(pid: i32) -> Option<i32> {
 }
 
 fn status_field(pid: i32, field: &str) -> Option<i32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = boxwood_sys::procfs::text(format!("/proc/{pid}/status")).ok()?;
     status
         .lines()
         .find_map(|line| line.strip_prefix(field))?

@@ -197,7 +197,8 @@ impl LocalBox {
             source: io::ErrorKind::TimedOut.into(),
         })?;
         unheard.0 = None;
-        let terminal = heard.map_err(|_| SpawnError::Gone)??;
+        // It may also have ended before anybody heard that it began; how it did is known then.
+        let terminal = heard.unwrap_or(Ok(None))?;
         Ok(Spawned {
             id,
             link: Arc::clone(&self.link),

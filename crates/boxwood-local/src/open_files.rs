@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use boxwood_backend::BeingWritten;
+use boxwood_sys::procfs;
 use rustix::process::Signal;
 
 /// Descriptors and mappings that one look takes in. A box with more counts as holding everything.
@@ -130,7 +131,7 @@ struct Thread {
 impl Thread {
     /// Whether it runs, wants to, or waits for a disk. Whoever stands still or sleeps writes nothing.
     fn is_at_work(&self) -> bool {
-        let stat = fs::read_to_string(self.path.join("stat")).unwrap_or_default();
+        let stat = procfs::text(self.path.join("stat")).unwrap_or_default();
         // Behind the name, in which anything may stand.
         let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
         state.is_some_and(|state| state.starts_with(['R', 'D']))
@@ -138,7 +139,7 @@ impl Thread {
 
     /// Whether it has the signal to stop, or took it.
     fn is_told_to_stop(&self) -> bool {
-        let status = fs::read_to_string(self.path.join("status"));
+        let status = procfs::text(self.path.join("status"));
         is_told_to_stop(&status.unwrap_or_default())
     }
 

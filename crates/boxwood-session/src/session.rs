@@ -373,7 +373,7 @@ impl ExecRecord {
 
     /// Its box was stopped because of what was written.
     pub(crate) fn is_over_quota(&self) -> bool {
-        self.session().stops.any_since(self.began_after)
+        self.session().stops.met(self.began_after)
     }
 
     /// Counts among the streamed commands from now on.

@@ -11,6 +11,7 @@ pub mod mount;
 pub mod netlink;
 pub mod nftables;
 pub mod peer;
+pub mod procfs;
 pub mod scheduling;
 pub mod seccomp;
 pub mod signals;

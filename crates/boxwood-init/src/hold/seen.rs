@@ -9,6 +9,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use boxwood_sys::procfs;
+
 /// The bit of a signal in the masks of `/proc/PID/status`.
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -36,7 +38,7 @@ pub(super) fn posture(pid: i32) -> Posture {
     }
     // The signals first, the state behind them: a thread that takes the one enters the other at once.
     let statuses = threads(pid).into_iter().map(|thread| {
-        let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status"));
+        let status = procfs::text(format!("/proc/{pid}/task/{thread}/status"));
         (thread, status.unwrap_or_default())
     });
     let statuses: Vec<(i32, String)> = statuses.collect();
@@ -44,7 +46,7 @@ pub(super) fn posture(pid: i32) -> Posture {
     let (is_told, is_killed) = (has(libc::SIGSTOP), has(libc::SIGKILL));
     let (mut moving, mut stopped) = (Vec::new(), false);
     for (thread, _) in &statuses {
-        let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat"));
+        let stat = procfs::text(format!("/proc/{pid}/task/{thread}/stat"));
         let stat = stat.unwrap_or_default();
         if !stands(&stat) && !is_exiting(&stat) {
             moving.push(*thread);
@@ -65,7 +67,7 @@ pub(super) fn posture(pid: i32) -> Posture {
 pub(super) fn stand_still(pids: &[i32]) -> bool {
     pids.iter().all(|pid| {
         threads(*pid).into_iter().all(|thread| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat"));
+            let stat = procfs::text(format!("/proc/{pid}/task/{thread}/stat"));
             stands(&stat.unwrap_or_default())
         })
     })
@@ -113,11 +115,11 @@ pub(super) fn add_descendants(roots: &mut BTreeSet<i32>) {
 }
 
 pub(super) fn stat(pid: i32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default()
+    procfs::text(format!("/proc/{pid}/stat")).unwrap_or_default()
 }
 
 fn status(pid: i32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
+    procfs::text(format!("/proc/{pid}/status")).unwrap_or_default()
 }
 
 fn threads(pid: i32) -> Vec<i32> {

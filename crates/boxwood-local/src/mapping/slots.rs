@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
+use boxwood_sys::procfs;
+
 pub(super) const FIRST_ID: u32 = 524_288;
 pub(super) const RANGE: u32 = 65_536;
 /// As many boxes as have room below the top of the id space.
@@ -59,7 +61,7 @@ fn living_uids() -> BTreeSet<u32> {
     let uid = |entry: fs::DirEntry| {
         let name = entry.file_name();
         name.to_str()?.parse::<u32>().ok()?;
-        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        let status = procfs::text(entry.path().join("status")).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
         line.split_whitespace().next()?.parse().ok()
     };

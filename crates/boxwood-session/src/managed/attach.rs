@@ -157,7 +157,7 @@ impl Attachment {
     }
 
     /// Writes to stdin as it is, waiting while the process does not read. Cancel-safe in this
-    /// sense: all of it is accepted, or nothing, and what is accepted is written.
+    /// sense: all of it is accepted, or nothing, and what is accepted is written unless the process ends.
     pub async fn send(&self, bytes: &[u8]) -> Result<u64, SessionError> {
         self.touch();
         let sent = self.managed.stdin.send(bytes).await;

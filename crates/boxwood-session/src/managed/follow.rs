@@ -179,7 +179,7 @@ async fn follow(
 
 fn record_end(managed: &Managed, session: &Session, exit: &Exit, at: Timestamp) {
     let asked = match exit.status {
-        _ if session.stops.any_since(managed.began_after) => Asked::Quota,
+        _ if session.stops.met(managed.began_after) => Asked::Quota,
         _ if *managed.asked.borrow() => Asked::Caller,
         ExitStatus::BoxGone => session.asked(),
         ExitStatus::Code(_) | ExitStatus::Signal(_) => Asked::Nobody,

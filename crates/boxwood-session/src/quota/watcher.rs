@@ -26,8 +26,11 @@ const SOON: Duration = Duration::from_millis(5);
 const AT_ONCE: Duration = Duration::from_millis(1);
 /// For walks in this thread, at each look. A thousand files are walked in a millisecond.
 const QUICK: Duration = Duration::from_millis(3);
-/// Between two looks at a host without room where nothing gets worse.
+/// From one protection of a host without room to the next, while it loses little.
 const FLOOR_PERIOD: Duration = Duration::from_secs(1);
+/// The same as a multiple of how long the last one took: boxes stand still meanwhile, also those that
+/// write nothing.
+const FLOOR_REST: u32 = 10;
 
 /// Before most of what else wants a processor.
 const FIRST: i32 = -20;
@@ -61,8 +64,24 @@ fn go_first() {
 struct Watcher {
     system: Arc<System>,
     runtime: Handle,
-    /// When the host last had too little, and how much that was.
-    protected: Option<(Instant, u64)>,
+    /// When the host last had too little.
+    protected: Option<Protected>,
+}
+
+struct Protected {
+    began: Instant,
+    /// As far as is known by now.
+    ended: Instant,
+    /// How much there was at its beginning.
+    available: u64,
+}
+
+impl Protected {
+    fn is_due_again(&self, available: u64, floor: u64) -> bool {
+        let lost = self.available.saturating_sub(available);
+        let rest = FLOOR_PERIOD.max((self.ended - self.began) * FLOOR_REST);
+        lost > floor / 8 || self.ended.elapsed() >= rest
+    }
 }
 
 impl Watcher {
@@ -124,13 +143,23 @@ impl Watcher {
                 pause(room.available - floor).max(self.unhurried(room))
             };
         }
-        let worse = self.protected.is_none_or(|(at, available)| {
-            let lost = available.saturating_sub(room.available);
-            lost > floor / 8 || at.elapsed() >= FLOOR_PERIOD
-        });
-        if worse && self.system.begin_protection() {
-            self.protected = Some((Instant::now(), room.available));
+        if !self.system.begin_protection() {
+            if let Some(protected) = &mut self.protected {
+                protected.ended = Instant::now();
+            }
+            return SOON;
+        }
+        let last = self.protected.as_ref();
+        if last.is_none_or(|last| last.is_due_again(room.available, floor)) {
+            let began = Instant::now();
+            self.protected = Some(Protected {
+                began,
+                ended: began,
+                available: room.available,
+            });
             self.begin(protect_host(Arc::clone(&self.system)));
+        } else {
+            self.system.end_protection();
         }
         SOON
     }
