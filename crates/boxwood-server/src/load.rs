@@ -5,10 +5,12 @@
 //!
 //! - [`Doors`]: how many connections there may be, in all and from one peer.
 //! - [`Reserve`]: what to do when the kernel has no descriptors left.
+//! - [`Shares`]: how much of those bytes is one principal's.
 //! - [`Weight`]: bytes that a request and its answer keep in memory.
 
 mod doors;
 mod reserve;
+mod shares;
 mod weight;
 
 use std::time::Duration;
@@ -18,6 +20,7 @@ use serde::Deserialize;
 
 pub(crate) use doors::{Doors, Seated};
 pub(crate) use reserve::Reserve;
+pub(crate) use shares::Shares;
 pub(crate) use weight::{Weight, weigh};
 
 /// How much may go on at once. What is left out follows from the machine.

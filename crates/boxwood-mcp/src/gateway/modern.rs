@@ -49,6 +49,8 @@ pub(crate) use super::envelope::is_modern;
 
 const NEWS: usize = 64;
 const LISTEN: &str = "subscriptions/listen";
+/// Of a request to listen, which is held for as long as the client likes.
+const LARGEST_LISTEN: usize = 512 * 1024;
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -170,6 +172,10 @@ impl Request {
             return Err(Refusal::no_method(method));
         }
         let _stream = match method {
+            LISTEN if self.asked.request.size() > LARGEST_LISTEN => {
+                let text = format!("`{LISTEN}` has more than {LARGEST_LISTEN} bytes");
+                return Err(Refusal::malformed(text));
+            }
             LISTEN => Some(self.inner.streams.open(self.principal.as_deref())?),
             _ => None,
         };

@@ -109,8 +109,10 @@ async fn whole(
     *reading.headers_mut() = parts.headers.clone();
     let limit = app.http.max_body_bytes;
     let bytes = json::read(reading, limit, app.body_timeout(), &weight).await?;
+    let shares = &app.mcp_shares;
+    let share = shares.take(principal.as_deref(), bytes.len(), app.sessions.budget())?;
     // The call may hold on to what was read long after its answer has begun.
-    parts.extensions.insert(Burden::new(weight));
+    parts.extensions.insert(Burden::new((weight, share)));
     Ok((principal, axum::http::Request::from_parts(parts, bytes)))
 }
 

@@ -69,6 +69,7 @@ use crate::agent::{DaemonBoxes, Home};
 use crate::auth::Tokens;
 use crate::config::{Config, HttpConfig};
 use crate::langbot::{self, LangBot};
+use crate::load::Shares;
 use crate::mcp_hosting::McpHost;
 use crate::skill_store::skill_store;
 pub(crate) use error::{ApiError, ApiResult};
@@ -104,6 +105,8 @@ pub(crate) struct App {
     pub(crate) leaving: watch::Receiver<bool>,
     /// One permit per open WebSocket.
     sockets: Arc<Semaphore>,
+    /// What MCP clients have sent and the gateway still holds.
+    mcp_shares: Shares,
     skill_door: Arc<SkillDoor>,
     request_ids: RequestIds,
     /// Written when somebody asks for it: few do, and it is large.
@@ -145,6 +148,7 @@ impl App {
             leaving,
             sockets: Arc::new(Semaphore::new(config.http.max_connections)),
             http: config.http.clone(),
+            mcp_shares: Shares::default(),
             skill_door,
             request_ids: RequestIds::new(),
             openapi: OnceLock::new(),

@@ -46,6 +46,10 @@ impl Budget {
         }
     }
 
+    pub fn limit(&self) -> usize {
+        self.0.limit
+    }
+
     pub fn used(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
@@ -55,7 +59,8 @@ impl Budget {
         self.0.refused.load(Ordering::Relaxed)
     }
 
-    fn refuse(&self) -> SessionError {
+    /// For whoever may not have more, and is counted as told so.
+    pub fn refuse(&self) -> SessionError {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
         SessionError::Busy(Busy::Bytes {
             limit: self.0.limit,

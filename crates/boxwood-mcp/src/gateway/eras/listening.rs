@@ -128,3 +128,16 @@ async fn one_that_goes_disturbs_no_other_that_is_listened_to() {
         .wait("modern subscriptions/listen", 2)
         .await;
 }
+
+#[tokio::test]
+async fn a_request_to_listen_is_short() {
+    let village = Village::with(&[("a", Knows::Both)]);
+    let modern = village.modern();
+    for target in ["a", "_all"] {
+        let client = Client::new(&modern, target);
+        let wanted =
+            json!({"notifications": {"toolsListChanged": true}, "pad": "x".repeat(512 * 1024)});
+        let got = client.ask("subscriptions/listen", wanted).await;
+        assert_eq!(got.error(), (400, -32602));
+    }
+}
