@@ -75,6 +75,12 @@ impl Budget {
         (all, own)
     }
 
+    /// Of all clients.
+    #[cfg(test)]
+    pub(crate) fn unread(&self) -> usize {
+        self.held().values().sum()
+    }
+
     fn held(&self) -> MutexGuard<'_, HashMap<Principal, usize>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,11 +159,6 @@ impl Purse {
 }
 
 impl Kept {
-    /// Of our own making, and not worth counting.
-    pub(crate) fn small(json: Bytes) -> Self {
-        Self { json, room: None }
-    }
-
     /// For whoever reads it: the room goes with what comes back. What stays is bounded where it stays.
     pub(crate) fn handed_out(&mut self) -> Self {
         Self {

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::behind::House;
+use super::budget::LARGEST_NEWS;
 use super::level::Level;
 use super::params;
 use super::refusal::{INVALID_PARAMS, Refusal};
@@ -28,7 +29,7 @@ const FLUSHING: Duration = Duration::from_secs(1);
 const NOTICING: Duration = Duration::from_secs(1);
 const ORDERS: usize = 256;
 /// A listener of the queued kind that is slower loses what comes then.
-const QUEUE: usize = 256;
+const QUEUE: usize = 64;
 
 /// A hub for each server that somebody has listened to. It stays: what the server was told is known.
 pub(crate) struct Hubs {
@@ -141,6 +142,11 @@ impl Hub {
     }
 
     fn deliver(&self, message: &Arc<Message>, audience: &Audience) {
+        // Many of them may wait at once for each listener, and no client would get it.
+        if message.size() > LARGEST_NEWS {
+            tracing::debug!(server = %self.name, "news of a server are too large");
+            return;
+        }
         let listeners = self.wishes().listeners(message, audience);
         for listener in listeners {
             listener.hear(message);

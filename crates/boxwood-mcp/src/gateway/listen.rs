@@ -26,7 +26,7 @@ use super::refusal::{INTERNAL_ERROR, Refusal};
 use super::wishes::MOST_URI_BYTES;
 use crate::wire::{Ask, Connection, Era, Message, Object, Principal};
 
-const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 const UPDATED: &str = "notifications/resources/updated";
 const MOST_URIS: usize = 1000;
 const QUEUE: usize = 64;

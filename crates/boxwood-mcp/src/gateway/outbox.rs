@@ -75,6 +75,8 @@ struct Inner {
     state: Mutex<State>,
     changed: Notify,
     purse: Purse,
+    /// What was read is gone.
+    is_passing: bool,
 }
 
 #[derive(Default)]
@@ -108,6 +110,18 @@ impl Outbox {
     pub(crate) fn of(purse: Purse) -> Self {
         let inner = Inner {
             purse,
+            ..Inner::default()
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// The same for a stream that no client can come back to.
+    pub(crate) fn passing(purse: Purse) -> Self {
+        let inner = Inner {
+            purse,
+            is_passing: true,
             ..Inner::default()
         };
         Self {
@@ -333,12 +347,16 @@ impl Reader {
                 if state.reader != self.turn {
                     return None;
                 }
-                let next = state.after(self.at);
-                if let Some(next) = state.events.get_mut(next) {
+                let index = state.after(self.at);
+                if let Some(next) = state.events.get_mut(index) {
                     let replays = outbox.inner.purse.replays();
                     let (event, counted) = next.handed_out(replays);
                     self.at = event.number;
                     state.has_read(event.number);
+                    if outbox.inner.is_passing {
+                        state.remove(index);
+                        return Some(event);
+                    }
                     state.shed();
                     drop(state);
                     if let Some(counted) = counted {

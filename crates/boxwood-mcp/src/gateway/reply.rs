@@ -3,21 +3,24 @@
 //! JSON with a status of its own when the answer is all there is; a stream of events as soon as something
 //! comes before it, or when it takes long. Dropping the answer drops the call.
 
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use futures_util::stream;
 use http::{HeaderValue, StatusCode, header};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
-use tokio::task::JoinError;
-use tokio::time::sleep;
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::budget::{Kept, Purse};
+use super::budget::Purse;
+use super::listen::ACKNOWLEDGED;
+use super::outbox::{Matter, Outbox, Settled};
 use super::refusal::{INTERNAL_ERROR, Refusal, status_of};
-use super::sse::{self, Sending};
+use super::sse::{self, Manner};
 use super::web;
 use crate::http_server::Answer;
 use crate::wire::Message;
@@ -26,7 +29,6 @@ use crate::wire::Message;
 const SILENT_FOR: Duration = Duration::from_secs(10);
 
 type Running = BoxFuture<'static, Result<Message, Refusal>>;
-type Finished = (StatusCode, Kept);
 
 pub(crate) fn refused(id: Option<&RawValue>, refusal: &Refusal) -> Answer {
     let mut answer = web::refused(refusal, id);
@@ -41,86 +43,73 @@ pub(crate) fn refused(id: Option<&RawValue>, refusal: &Refusal) -> Answer {
 pub(crate) async fn reply(
     id: Box<RawValue>,
     running: Running,
-    mut news: mpsc::Receiver<Message>,
+    news: mpsc::Receiver<Message>,
     keep_alive: Duration,
     purse: Purse,
 ) -> Answer {
-    let given = (id.clone(), purse.clone());
+    let outbox = Outbox::passing(purse);
+    let status = Arc::<OnceLock<StatusCode>>::default();
+    let pumping = pump(id, running, news, outbox.clone(), Arc::clone(&status));
     // It goes on while nobody reads, so that what comes of it is counted at once.
-    let mut running = AbortOnDropHandle::new(tokio::spawn(async move {
-        let (id, purse) = given;
-        let (status, message) = finished(&id, running.await);
-        (status, purse.keep_answer(&message))
-    }));
-    let mut sending = Sending::default();
-    let mut is_over = false;
-    tokio::select! {
-        biased;
-        Some(first) = news.recv() => say(&mut sending, &purse, &first),
-        outcome = &mut running => {
-            let (status, answer) = given_up(&id, outcome);
-            while let Ok(late) = news.try_recv() {
-                say(&mut sending, &purse, &late);
-            }
-            if sending.is_empty() {
-                let json = answer.json.clone();
-                return web::json(status, vec![answer], json);
-            }
-            sending.event(BytesMut::new(), answer);
-            is_over = true;
+    let pumping = AbortOnDropHandle::new(tokio::spawn(pumping));
+    let settled = timeout(SILENT_FOR, outbox.settled()).await;
+    let is_silent = settled.is_err();
+    match settled {
+        Ok(Settled::Answers(answers)) => {
+            let json = answers.first().map(|answer| answer.json.clone());
+            let status = status.get().copied().unwrap_or_default();
+            web::json(status, answers, json.unwrap_or_default())
         }
-        () = sleep(SILENT_FOR) => sending.sign_of_life(),
+        Ok(Settled::Events) | Err(_) => {
+            let manner = Manner {
+                stream: None,
+                is_primed: false,
+                opening: is_silent.then(|| Bytes::from_static(sse::ALIVE)),
+                keep_alive,
+            };
+            sse::answer(outbox.reader(Some(0)), manner, pumping)
+        }
     }
-    let state = Streaming {
-        id,
-        running: (!is_over).then_some(running),
-        news,
-        sending,
-        keep_alive,
-        purse,
-    };
-    sse::respond(stream::unfold(state, |mut state| async move {
-        let bytes = state.next().await?;
-        Some((bytes, state))
-    }))
 }
 
-struct Streaming {
+/// Everything that comes of a call, as it comes: what waits to be read is counted there.
+async fn pump(
     id: Box<RawValue>,
-    running: Option<AbortOnDropHandle<Finished>>,
-    news: mpsc::Receiver<Message>,
-    sending: Sending,
-    keep_alive: Duration,
-    purse: Purse,
-}
-
-impl Streaming {
-    async fn next(&mut self) -> Option<Bytes> {
-        while self.sending.is_empty() {
-            let running = self.running.as_mut()?;
-            tokio::select! {
-                biased;
-                Some(message) = self.news.recv() => say(&mut self.sending, &self.purse, &message),
-                outcome = running => {
-                    self.running = None;
-                    let (_, answer) = given_up(&self.id, outcome);
-                    while let Ok(late) = self.news.try_recv() {
-                        say(&mut self.sending, &self.purse, &late);
-                    }
-                    self.sending.event(BytesMut::new(), answer);
-                }
-                () = sleep(self.keep_alive) => self.sending.sign_of_life(),
-            }
+    running: Running,
+    mut news: mpsc::Receiver<Message>,
+    outbox: Outbox,
+    status: Arc<OnceLock<StatusCode>>,
+) {
+    let mut running = AssertUnwindSafe(running).catch_unwind();
+    let outcome = loop {
+        // By turns: a server that never stops talking does not keep its call from being given up.
+        tokio::select! {
+            Some(message) = news.recv() => say(&outbox, &message),
+            outcome = &mut running => break outcome,
         }
-        self.sending.next()
+    };
+    while let Ok(late) = news.try_recv() {
+        say(&outbox, &late);
     }
+    let outcome = outcome.unwrap_or_else(|_| {
+        tracing::error!("a call of an MCP client ended without an answer");
+        let text = "the call was given up; try again";
+        Err(Refusal::new(INTERNAL_ERROR, text))
+    });
+    let (code, answer) = finished(&id, outcome);
+    // Nobody else sets it.
+    let _ = status.set(code);
+    outbox.answer(&answer);
+    outbox.close();
 }
 
-/// Whoever has enough to read loses news.
-fn say(sending: &mut Sending, purse: &Purse, news: &Message) {
-    if let Some(kept) = purse.keep_news(news.json()) {
-        sending.event(BytesMut::new(), kept);
-    }
+/// Whoever has enough to read loses news, but never the word that they will come.
+fn say(outbox: &Outbox, news: &Message) {
+    let matter = match news.method() {
+        Some(ACKNOWLEDGED) => Matter::Ask,
+        _ => Matter::News,
+    };
+    outbox.push(matter, news.json());
 }
 
 fn finished(id: &RawValue, outcome: Result<Message, Refusal>) -> (StatusCode, Message) {
@@ -134,12 +123,53 @@ fn finished(id: &RawValue, outcome: Result<Message, Refusal>) -> (StatusCode, Me
     }
 }
 
-/// A call that ended without an answer is answered too.
-fn given_up(id: &RawValue, outcome: Result<Finished, JoinError>) -> Finished {
-    outcome.unwrap_or_else(|error| {
-        tracing::error!(%error, "a call of an MCP client ended without an answer");
-        let refusal = Refusal::new(INTERNAL_ERROR, "the call was given up; try again");
-        let message = refusal.message(Some(id));
-        (refusal.status, Kept::small(message.json()))
-    })
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use serde_json::json;
+
+    use super::super::budget::Budget;
+    use super::super::json::raw;
+    use super::*;
+
+    #[tokio::test]
+    async fn news_that_nobody_reads_are_counted_and_lost_beyond_a_bound() {
+        let budget = Budget::new(64 << 20);
+        let purse = budget.of(None);
+        let (to, news) = mpsc::channel(1);
+        let running: Running = Box::pin(async move {
+            let first = Message::notification(ACKNOWLEDGED, None);
+            to.send(first).await.expect("somebody takes it");
+            let params = raw(&json!({ "text": "x".repeat(1 << 19) }));
+            for _ in 0..100 {
+                let news = Message::notification("notifications/message", Some(params.clone()));
+                to.send(news).await.expect("somebody takes it");
+            }
+            Ok(Message::result(raw(&1), raw("done")))
+        });
+        let keep_alive = Duration::from_secs(15);
+        let answer = reply(raw(&7), running, news, keep_alive, purse).await;
+        let full = async {
+            while budget.unread() < 3 << 20 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(SILENT_FOR, full).await.expect("it is counted");
+        let body = answer.into_body().collect().await.expect("a body");
+        let text = String::from_utf8(body.to_bytes().to_vec()).expect("UTF-8");
+        assert!(text.len() < 6 << 20, "{} bytes waited", text.len());
+        assert!(text.contains(ACKNOWLEDGED) && text.contains(r#""id":7,"result":"done""#));
+        assert_eq!(budget.unread(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_ends_without_an_answer_is_answered() {
+        let (_to, news) = mpsc::channel(1);
+        let running: Running = Box::pin(async { panic!("as a mistake of ours would") });
+        let purse = Budget::new(1 << 20).of(None);
+        let answer = reply(raw(&7), running, news, SILENT_FOR, purse).await;
+        let body = answer.into_body().collect().await.expect("a body");
+        let text = String::from_utf8(body.to_bytes().to_vec()).expect("UTF-8");
+        assert!(text.contains(r#""id":7,"error""#), "{text}");
+    }
 }

@@ -30,7 +30,8 @@ const MOST_QUESTIONS: usize = 64;
 const MOST_AT_ONCE: usize = 16;
 /// Of all questions that wait for one answer of the client's.
 const MOST_ASKED_BYTES: usize = 8 << 20;
-const PROGRESS: usize = 64;
+/// Until the next round nobody takes them, and they are counted nowhere.
+const PROGRESS: usize = 16;
 /// A server that talks without a pause is not listened to for longer before the call has its turn. More
 /// than can wait to be heard, so that nothing that came before the answer is lost.
 const MOST_IN_A_ROW: usize = 512;

@@ -23,6 +23,8 @@ pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 
 /// When a client that lost its stream comes back.
 const RETRY_MS: u32 = 1000;
+/// A comment, which clients skip.
+pub(crate) const ALIVE: &[u8] = b": alive\n\n";
 /// Of one write.
 pub(crate) const PIECE: usize = 64 * 1024;
 
@@ -93,7 +95,7 @@ pub(crate) fn answer<H: Send + 'static>(reader: Reader, manner: Manner, held: H)
 }
 
 /// The response whose body these pieces are.
-pub(crate) fn respond(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
+fn respond(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
     let frames = pieces.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes)));
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     let headers = response.headers_mut();
@@ -135,22 +137,21 @@ impl<H> Writing<H> {
 
 /// What is written and not yet sent.
 #[derive(Default)]
-pub(crate) struct Sending {
+struct Sending {
     parts: VecDeque<(Bytes, Option<Kept>)>,
 }
 
 impl Sending {
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    pub(crate) fn sign_of_life(&mut self) {
-        self.parts
-            .push_back((Bytes::from_static(b": alive\n\n"), None));
+    fn sign_of_life(&mut self) {
+        self.parts.push_back((Bytes::from_static(ALIVE), None));
     }
 
     /// JSON of one line is one event. `head` are its other lines.
-    pub(crate) fn event(&mut self, mut head: BytesMut, kept: Kept) {
+    fn event(&mut self, mut head: BytesMut, kept: Kept) {
         head.put_slice(b"data: ");
         if kept.json.len() <= PIECE {
             head.put_slice(&kept.json);
@@ -164,7 +165,7 @@ impl Sending {
         self.parts.push_back((Bytes::from_static(b"\n\n"), None));
     }
 
-    pub(crate) fn next(&mut self) -> Option<Bytes> {
+    fn next(&mut self) -> Option<Bytes> {
         let (part, _) = self.parts.front_mut()?;
         let piece = part.split_to(part.len().min(PIECE));
         if part.is_empty() {

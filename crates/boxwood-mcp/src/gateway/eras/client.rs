@@ -139,7 +139,7 @@ impl Client {
 fn events(text: &str) -> Vec<Value> {
     let data = text
         .split("\n\n")
-        .filter_map(|event| event.strip_prefix("data: "));
+        .filter_map(|event| event.lines().find_map(|line| line.strip_prefix("data: ")));
     data.map(|data| serde_json::from_str(data).expect("JSON"))
         .collect()
 }

@@ -46,6 +46,17 @@ async fn news_is_lost_before_answers_and_the_bound_holds() {
 }
 
 #[tokio::test]
+async fn what_nobody_can_come_back_for_is_gone_once_it_is_read() {
+    let outbox = Outbox::passing(Purse::default());
+    outbox.push(Matter::News, json("1"));
+    outbox.push(Matter::Answer, json("2"));
+    outbox.close();
+    assert_eq!(numbers(outbox.reader(Some(0))).await, [1, 2]);
+    assert_eq!(outbox.bytes(), 0);
+    assert!(!outbox.is_overfull());
+}
+
+#[tokio::test]
 async fn what_was_read_takes_no_room_for_long() {
     let outbox = Outbox::default();
     for _ in 0..3 {
@@ -85,7 +96,7 @@ async fn what_came_first_decides_how_the_answer_looks() {
     let plain = Outbox::default();
     plain.push(Matter::Answer, json("{}"));
     plain.close();
-    let answers = vec![Kept::small(json("{}"))];
+    let answers = vec![Purse::default().keep(json("{}")).expect("room")];
     assert_eq!(plain.settled().await, Settled::Answers(answers));
 
     let told = Outbox::default();
