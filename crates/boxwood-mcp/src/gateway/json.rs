@@ -1,8 +1,11 @@
 //! Raw JSON, made and taken apart.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
-use serde::Serialize;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer as _, Serialize};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
@@ -12,14 +15,54 @@ use crate::wire::Object;
 /// Text becomes up to a hundred times as large when all of it is read. Longer text stays text.
 pub(crate) const READABLE: usize = 256 * 1024;
 
+/// Of one array that is taken apart.
+const MOST_ITEMS: usize = 100_000;
+
 /// Nothing that is written here can fail to be JSON.
 pub(crate) fn raw<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_raw_value(value).unwrap_or_default()
 }
 
-/// The elements of an array, each as it was written.
+/// The elements of an array, each as it was written. `None` when there are too many.
 pub(crate) fn items(array: &RawValue) -> Option<Vec<&RawValue>> {
-    serde_json::from_str(array.get()).ok()
+    let items = first_of(array, MOST_ITEMS + 1)?;
+    (items.len() <= MOST_ITEMS).then_some(items)
+}
+
+/// The first elements of an array, `most` of them. `None` when they are not of this kind, or it is no array.
+pub(crate) fn first_of<'a, T: Deserialize<'a>>(array: &'a RawValue, most: usize) -> Option<Vec<T>> {
+    let first = First {
+        most,
+        kind: PhantomData,
+    };
+    let mut reader = serde_json::Deserializer::from_str(array.get());
+    reader.deserialize_seq(first).ok()
+}
+
+/// Each element takes many times the room of its text when that is short: no more are read than are used.
+struct First<T> {
+    most: usize,
+    kind: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for First<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
+        let mut items = Vec::new();
+        while items.len() < self.most {
+            match seq.next_element()? {
+                Some(item) => items.push(item),
+                None => return Ok(items),
+            }
+        }
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(items)
+    }
 }
 
 pub(crate) fn object(raw: &RawValue) -> Option<Object> {
@@ -90,6 +133,18 @@ mod tests {
             digest_of(&[Some(&one), None]),
             digest_of(&[None, Some(&one)])
         );
+    }
+
+    #[test]
+    fn arrays_are_taken_apart_up_to_a_bound() {
+        let zeros = |count: usize| raw(&vec![0; count]);
+        let count = |array: &RawValue| items(array).map(|items| items.len());
+        assert_eq!(count(&zeros(0)), Some(0));
+        assert_eq!(count(&zeros(MOST_ITEMS)), Some(MOST_ITEMS));
+        assert_eq!(count(&zeros(MOST_ITEMS + 1)), None);
+        assert_eq!(count(&raw("text")), None);
+        assert_eq!(first_of::<u8>(&zeros(5), 3), Some(vec![0; 3]));
+        assert_eq!(first_of::<String>(&zeros(5), 3), None);
     }
 
     #[test]

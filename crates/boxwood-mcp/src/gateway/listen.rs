@@ -18,7 +18,7 @@ use super::aggregate::Aggregate;
 use super::behind::{Behind, House};
 use super::envelope::{Asked, SUBSCRIPTION};
 use super::hub::Hubs;
-use super::json::{object, raw};
+use super::json::{first_of, object, raw};
 use super::names::split_uri;
 use super::outward::outward_news;
 use super::presence::Presence;
@@ -67,7 +67,7 @@ impl Wanted {
         let lists = LISTS.map(|(key, _, _)| wanted.get(key).is_some_and(|yes| yes.get() == "true"));
         let uris = match wanted.get("resourceSubscriptions") {
             None => Vec::new(),
-            Some(uris) => serde_json::from_str::<Vec<String>>(uris.get()).map_err(|_| {
+            Some(uris) => first_of::<String>(uris, MOST_URIS + 1).ok_or_else(|| {
                 Refusal::malformed("`notifications.resourceSubscriptions` must be a list of URIs")
             })?,
         };
@@ -376,6 +376,12 @@ mod tests {
             let params = json!({"notifications": {"resourceSubscriptions": ["x".repeat(bytes)]}});
             Object::parse(&params.to_string()).expect("an object")
         };
+        let many = |count: usize| {
+            let params = json!({"notifications": {"resourceSubscriptions": vec!["x:y"; count]}});
+            Object::parse(&params.to_string()).expect("an object")
+        };
+        assert!(Wanted::of(&many(MOST_URIS)).is_ok());
+        assert!(Wanted::of(&many(MOST_URIS + 1)).is_err());
         assert!(Wanted::of(&named(MOST_URI_BYTES)).is_ok());
         assert!(Wanted::of(&named(MOST_URI_BYTES + 1)).is_err());
     }
