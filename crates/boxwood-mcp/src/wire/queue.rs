@@ -13,6 +13,10 @@ use super::burden::Burden;
 /// Lines; small ones are cheap.
 const MOST_LINES: usize = 1024;
 
+/// What the reader says is seldom longer. Such lines need no room beside their place among the lines: a
+/// large request that waits for room would keep them all out.
+const SMALL: usize = 4 * 1024;
+
 /// Room is counted in so many bytes.
 const UNIT: usize = 1024;
 
@@ -27,7 +31,7 @@ pub(crate) struct Outgoing {
 pub(crate) struct Queued {
     pub(crate) outgoing: Outgoing,
     /// Given back once the line is written.
-    _room: OwnedSemaphorePermit,
+    _room: Option<OwnedSemaphorePermit>,
     /// The same.
     _burden: Option<Burden>,
 }
@@ -62,7 +66,7 @@ impl Queue {
         let room = Arc::clone(&self.room).acquire_many_owned(units).await;
         let queued = Queued {
             outgoing,
-            _room: room.map_err(|_| Closed)?,
+            _room: Some(room.map_err(|_| Closed)?),
             _burden: burden,
         };
         self.lines.send(queued).await.map_err(|_| Closed)
@@ -70,10 +74,14 @@ impl Queue {
 
     /// Whether there was room.
     pub(crate) fn try_put(&self, outgoing: Outgoing) -> bool {
-        let units = self.units_of(&outgoing);
-        let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(units) else {
-            return false;
-        };
+        let mut room = None;
+        if outgoing.line.len() > SMALL {
+            let units = self.units_of(&outgoing);
+            let Ok(taken) = Arc::clone(&self.room).try_acquire_many_owned(units) else {
+                return false;
+            };
+            room = Some(taken);
+        }
         let queued = Queued {
             outgoing,
             _room: room,
@@ -91,5 +99,36 @@ impl Queue {
         u32::try_from(units)
             .unwrap_or(u32::MAX)
             .clamp(1, self.units)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn line(bytes: usize) -> Outgoing {
+        Outgoing {
+            line: vec![b' '; bytes].into(),
+            what: "a line".into(),
+            id: None,
+            call: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn small_words_pass_a_large_request_that_waits_for_room() {
+        let (queue, mut taken) = Queue::new(16 * UNIT);
+        assert!(queue.put(line(10 * UNIT), None).await.is_ok());
+        let mut large = Box::pin(queue.put(line(16 * UNIT), None));
+        assert!((&mut large).now_or_never().is_none(), "it waits");
+        assert!(queue.try_put(line(SMALL)));
+        assert!(!queue.try_put(line(SMALL + 1)));
+        taken.recv().await.expect("the first");
+        taken.recv().await.expect("the small one");
+        assert!(large.await.is_ok());
+        let small = (0..2 * MOST_LINES).filter(|_| queue.try_put(line(1)));
+        assert_eq!(small.count(), MOST_LINES - 1);
     }
 }
