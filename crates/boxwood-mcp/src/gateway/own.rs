@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::behind::{Behind, Child, House};
 use super::hub::flushed;
+use super::json::{object, raw};
 use super::params;
 use super::questions::{self, CANCELLED, Patience, withdrawn};
 use super::session::Session;
@@ -70,9 +71,7 @@ impl Own {
         let mut running = self.running.lock().await;
         // One that ended leaves its place to the next.
         if let Some(running) = running.take_if(|running| running.connection.is_ended()) {
-            drop(running);
-            // Nobody waits for answers to these any more.
-            session.questions.forget();
+            withdraw_all(session, &running.connection);
         }
         if let Some(running) = &*running {
             return Ok(Arc::clone(running));
@@ -93,7 +92,15 @@ impl Own {
         };
         // A server that is gone needs no news, and its answers are nobody's.
         let _ = match message.kind() {
-            Kind::Response => running.connection.respond(message).await,
+            Kind::Response => {
+                let id = message
+                    .id()
+                    .and_then(|id| asked_as(&running.connection, id));
+                let Some(id) = id else {
+                    return;
+                };
+                running.connection.respond(message.with_id(id)).await
+            }
             Kind::Request | Kind::Notification => running.connection.notify(message).await,
         };
     }
@@ -169,7 +176,11 @@ async fn listen(
                     }
                 }
                 (Heard::Missed(_), Some(_)) => {}
-                (Heard::Ended, _) | (_, None) => return,
+                (Heard::Ended, Some(session)) => {
+                    withdraw_all(&session, &connection);
+                    return;
+                }
+                (_, None) => return,
             },
             flush = flushes.recv() => match flush {
                 Some(done) => drop(done.send(())),
@@ -181,6 +192,7 @@ async fn listen(
                 };
                 if session.questions.give_up(&id) {
                     session.tell(&withdrawn(&id));
+                    let id = asked_as(&connection, &id).unwrap_or_default();
                     refuse(&connection, id, questions::NOT_ANSWERED).await;
                 }
             }
@@ -195,21 +207,56 @@ async fn pass_on(
     message: &Message,
 ) -> Option<Box<RawValue>> {
     if message.kind() != Kind::Request {
-        if message.method() == Some(CANCELLED) {
-            let id = params::get(message.params(), "requestId");
-            if !id.is_some_and(|id| session.questions.settle(&id)) {
-                return None;
-            }
+        if message.method() != Some(CANCELLED) {
+            session.tell(message);
+            return None;
         }
-        session.tell(message);
+        let id = params::get(message.params(), "requestId")?;
+        let shown = shown_as(connection, &id);
+        if session.questions.settle(&shown) {
+            session.tell(&cancelled(message, shown));
+        }
         return None;
     }
     let id = message.id().map(ToOwned::to_owned)?;
-    if session.ask(message) {
-        return Some(id);
+    let shown = shown_as(connection, &id);
+    if session.ask(&message.clone().with_id(shown.clone())) {
+        return Some(shown);
     }
     refuse(connection, id, "the client has too many open questions").await;
     None
+}
+
+/// The server's own words, with the id that the client knows.
+fn cancelled(message: &Message, shown: Box<RawValue>) -> Message {
+    let mut params = message.params().and_then(object).unwrap_or_default();
+    params.set("requestId", shown);
+    message.clone().with_params(Some(params.raw()))
+}
+
+/// Servers number their questions from the same number in every run. To the client each id has its run in it,
+/// so that no answer reaches a question of the next run.
+fn shown_as(connection: &Connection, id: &RawValue) -> Box<RawValue> {
+    raw(&format!("{}{}", of_run(connection), id.get()))
+}
+
+/// The server's id of a question. `None` when another run has asked it.
+fn asked_as(connection: &Connection, shown: &RawValue) -> Option<Box<RawValue>> {
+    let shown: String = serde_json::from_str(shown.get()).ok()?;
+    let id = shown.strip_prefix(&of_run(connection))?;
+    RawValue::from_string(id.to_owned()).ok()
+}
+
+fn of_run(connection: &Connection) -> String {
+    format!("boxwood-{}-", connection.id())
+}
+
+/// Nobody waits for answers to these any more.
+fn withdraw_all(session: &Session, gone: &Connection) {
+    let is_gone = |id: &RawValue| asked_as(gone, id).is_some();
+    for id in session.questions.forget(is_gone) {
+        session.tell(&withdrawn(&id));
+    }
 }
 
 async fn refuse(connection: &Connection, id: Box<RawValue>, text: &str) {

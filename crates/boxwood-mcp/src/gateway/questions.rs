@@ -74,9 +74,18 @@ impl Questions {
         self.open().contains_key(id.get())
     }
 
-    /// The server that asked is gone.
-    pub(crate) fn forget(&self) {
-        self.open().clear();
+    /// Whoever asked these is gone. Their ids.
+    pub(crate) fn forget(&self, is_gone: impl Fn(&RawValue) -> bool) -> Vec<Box<RawValue>> {
+        let mut gone = Vec::new();
+        self.open().retain(|id, _| {
+            let id = RawValue::from_string(id.clone().into()).unwrap_or_default();
+            let is_open = !is_gone(&id);
+            if !is_open {
+                gone.push(id);
+            }
+            is_open
+        });
+        gone
     }
 }
 

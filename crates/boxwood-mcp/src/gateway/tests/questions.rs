@@ -70,6 +70,46 @@ async fn an_answer_that_nobody_asked_for_reaches_no_server() {
 }
 
 #[tokio::test]
+async fn an_answer_to_a_process_that_ended_reaches_none_after_it() {
+    let house = Small::with(&["one"]);
+    let client = Client::begun(&house.gateway(), "one", json!({"elicitation": {}})).await;
+    let ask = async |id| {
+        let request = client.request(Method::POST, call(id, "ask", json!({})).to_string());
+        let mut stream = Stream::of(client.send(request).await);
+        let (_, question) = stream.next().await.expect("a question");
+        (stream, question["id"].clone())
+    };
+    let (ended, before) = ask(1).await;
+    client.call(2, "die", json!({})).await;
+    drop(ended);
+    let (mut stream, after) = ask(3).await;
+    assert_ne!(before, after, "the server has counted from one again");
+    for (id, text) in [(&before, "late"), (&after, "so")] {
+        let got = client.post(&answer(id, text)).await;
+        assert_eq!(got.status, StatusCode::ACCEPTED);
+    }
+    let (_, result) = stream.next().await.expect("the result");
+    assert_eq!(result["result"]["answered"]["action"], "so");
+    assert_eq!(house.facts("one").heard("answer"), ["answer 1"]);
+}
+
+#[tokio::test]
+async fn a_question_of_a_process_that_ended_is_taken_back() {
+    let house = Small::with(&["one"]);
+    let mut client = Client::begun(&house.gateway(), "one", json!({"elicitation": {}})).await;
+    let mut news = Stream::of(client.get(None).await);
+    client.accept = "application/json";
+    let asking = client.clone();
+    let asking = tokio::spawn(async move { asking.call(1, "ask", json!({})).await });
+    let (_, question) = news.next().await.expect("a question");
+    client.call(2, "die", json!({})).await;
+    let (_, taken_back) = news.next().await.expect("that nobody waits");
+    assert_eq!(taken_back["method"], "notifications/cancelled");
+    assert_eq!(taken_back["params"]["requestId"], question["id"]);
+    asking.await.expect("a call");
+}
+
+#[tokio::test]
 async fn a_shared_server_that_asks_is_refused_at_once() {
     let house = Small::with(&["one"]);
     let client = Client::begun(&house.gateway(), "one", json!({})).await;
