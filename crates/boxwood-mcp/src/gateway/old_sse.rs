@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 
 use super::refusal::Refusal;
-use super::session::{Listens, Session, Way};
+use super::session::{Listens, Way};
 use super::sse::{self, Manner};
 use super::web::{self as answers, Accepts, Asked};
 use super::{Inner, incoming, post, versions};
@@ -54,22 +54,23 @@ pub(crate) async fn open(inner: &Arc<Inner>, asked: Asked) -> Answer {
         _held: inner.sessions.hold(&session, Use::Stream),
         _listens: session.listens(),
         inner: Arc::clone(inner),
-        session,
+        id: Arc::clone(session.id()),
     };
     sse::answer(reader, manner, ends)
 }
 
-/// Ends the session with its stream.
+/// Ends the session with its stream, and does not hold on to it: a body that nobody reads any more may stay
+/// for long after the session.
 struct Ends {
     _held: Held,
     _listens: Listens,
     inner: Arc<Inner>,
-    session: Arc<Session>,
+    id: Arc<str>,
 }
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        self.inner.sessions.end(self.session.id());
+        self.inner.sessions.end(&self.id);
     }
 }
 

@@ -139,6 +139,33 @@ async fn clients_of_the_first_revision_have_their_two_addresses() {
 }
 
 #[tokio::test]
+async fn a_stream_that_nobody_reads_does_not_hold_on_to_its_session() {
+    let house = Small::with(&["one"]);
+    let gateway = house.gateway();
+    let client = Client::new(&gateway, "one");
+    let (target, me) = (client.target.clone(), client.principal.clone());
+    let open = old(Method::GET, "/mcp/one/sse", "");
+    let answer = gateway.sse_open(target.clone(), me.clone(), open).await;
+    let mut stream = client::OldStream::of(answer);
+    let place = stream.endpoint().await;
+    let params = json!({"protocolVersion": "2024-11-05", "capabilities": {"elicitation": {}}});
+    let greet = request(0, "initialize", params).to_string();
+    let message = old(Method::POST, &place, &greet);
+    gateway.sse_message(target, me, message).await;
+    stream.next().await;
+    assert_eq!(house.children("one"), 1);
+    let (_, id) = place.split_once('=').expect("an id");
+    gateway.inner.sessions.end(id);
+    for _ in 0..200 {
+        if house.children("one") == 0 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("the process of the session runs on");
+}
+
+#[tokio::test]
 async fn a_client_that_reads_nothing_cannot_pile_up_answers() {
     let house = Small::with(&["one"]);
     let gateway = house.gateway();
