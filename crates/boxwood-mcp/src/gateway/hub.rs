@@ -17,7 +17,7 @@ use super::behind::House;
 use super::budget::LARGEST_NEWS;
 use super::level::Level;
 use super::params;
-use super::refusal::{INVALID_PARAMS, Refusal};
+use super::refusal::Refusal;
 use super::wishes::{Change, Listener, MemberId, Union, UriBytes, Wishes};
 use crate::wire::{Ask, Audience, Connection, Era, Heard, Hears, Message, Principal};
 
@@ -337,11 +337,7 @@ impl Member {
 
     /// The server's answer when it had to be asked, an empty one otherwise.
     pub(crate) async fn set_level(&self, level: &str) -> Result<Message, Refusal> {
-        let Some(level) = Level::parse(level) else {
-            let text =
-                "`level` must be debug, info, notice, warning, error, critical, alert or emergency";
-            return Err(Refusal::new(INVALID_PARAMS, text));
-        };
+        let level = Level::required(level)?;
         let hub = &self.hub;
         let mut told = hub.told.lock().await;
         let before = hub.wishes().set_level(self.id, Some(level));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::params;
+use super::refusal::{INVALID_PARAMS, Refusal};
 use crate::wire::{Ask, Connection, Message};
 
 const SETTING: Duration = Duration::from_secs(10);
@@ -35,6 +36,15 @@ impl Level {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let found = Self::ALL.iter().find(|(_, name)| *name == text);
         found.map(|(level, _)| *level)
+    }
+
+    /// As a client has to say it.
+    pub(crate) fn required(text: &str) -> Result<Self, Refusal> {
+        Self::parse(text).ok_or_else(|| {
+            let text =
+                "`level` must be debug, info, notice, warning, error, critical, alert or emergency";
+            Refusal::new(INVALID_PARAMS, text)
+        })
     }
 
     pub(crate) fn as_str(self) -> &'static str {

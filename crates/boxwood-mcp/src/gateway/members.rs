@@ -9,6 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Inner;
 use super::hub::{Busy, Member};
+use super::level::Level;
 use super::names;
 use super::outward::outward_news;
 use super::params;
@@ -138,12 +139,17 @@ impl Many {
         level.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A server that has no log is no obstacle for the others.
+    /// A server that has no log is no obstacle for the others, and one that rests is told when it is there.
     async fn set_level(&self, level: &str) -> Result<Message, Refusal> {
+        Level::required(level)?;
         let members: Vec<_> = self.members().values().cloned().collect();
         *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level.to_owned());
-        let members = members.iter().filter(|member| member.is_connected());
-        let mut answers = join_all(members.map(|member| member.set_level(level))).await;
+        let (here, away): (Vec<_>, Vec<_>) =
+            members.iter().partition(|member| member.is_connected());
+        for member in away {
+            member.wish_level(level);
+        }
+        let mut answers = join_all(here.iter().map(|member| member.set_level(level))).await;
         let is_taken = |answer: &Result<Message, Refusal>| {
             answer.as_ref().is_ok_and(|answer| answer.error().is_none())
         };

@@ -56,6 +56,17 @@ async fn each_client_hears_the_log_at_its_own_level() {
 }
 
 #[tokio::test]
+async fn a_server_that_rests_hears_of_a_level_once_it_is_there() {
+    let house = Small::with(&["one"]);
+    let all = Client::begun(&house.gateway(), "_all", json!({})).await;
+    assert_eq!(set_level(&all, "shouting").await["error"]["code"], -32602);
+    assert_eq!(set_level(&all, "error").await["result"], json!({}));
+    all.call(1, "one__echo", json!({})).await;
+    let heard = house.facts("one").wait("logging/setLevel", 1).await;
+    assert_eq!(heard, ["logging/setLevel \"error\""]);
+}
+
+#[tokio::test]
 async fn subscriptions_are_each_clients_own_and_the_server_hears_of_each_once() {
     let house = Small::with(&["one"]);
     let gateway = house.gateway();
