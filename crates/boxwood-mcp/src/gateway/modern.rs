@@ -242,8 +242,8 @@ impl Request {
         method: &str,
         params: Object,
     ) -> Result<Message, Refusal> {
-        let raw_params = params.raw();
-        admitted(behind.as_ref(), method, Some(&raw_params))?;
+        // A copy, which is not kept while the call goes on.
+        admitted(behind.as_ref(), method, Some(&params.raw()))?;
         match stateless(behind).await? {
             Some((connection, _)) => self.passed(behind, &connection, method, params).await,
             None => self.translated(behind, method, params).await,

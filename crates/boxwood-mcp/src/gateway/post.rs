@@ -37,6 +37,7 @@ pub(crate) async fn answer(inner: &Arc<Inner>, asked: Asked, body: Bytes) -> Ans
         _ => None,
     };
     if modern::is_modern(&asked.head.headers, message) {
+        drop(payload);
         let principal = asked.principal.as_deref();
         let modern = &inner.modern;
         return modern
