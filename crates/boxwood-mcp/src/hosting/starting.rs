@@ -192,7 +192,10 @@ impl Start<'_> {
                 }
                 Ok(plan)
             }
-            Ok(Err(error)) => Err(self.may_be_told(&error).await),
+            Ok(Err(error)) => {
+                let error = error.redacted(&Secrets::of(&self.spec.env));
+                Err(self.may_be_told(&error).await)
+            }
             Err(error) => Err(Fault::of_storage(
                 McpPhase::SessionCreate,
                 "looking at the server's command",
@@ -204,16 +207,7 @@ impl Start<'_> {
     /// What is wrong with a file, and whether there is one at all, is only told to those who might have
     /// mounted it.
     async fn may_be_told(&self, error: &LaunchError) -> Fault {
-        let directory = match error {
-            LaunchError::Manifest { path, .. } | LaunchError::BadManifest { path, .. } => {
-                path.parent()
-            }
-            LaunchError::NoHostPath { path }
-            | LaunchError::NoLock { path, .. }
-            | LaunchError::NoModules { path } => Some(path.as_path()),
-            _ => None,
-        };
-        let Some(directory) = directory else {
+        let Some(directory) = error.tells_of() else {
             return of_launch(McpPhase::SessionCreate, error);
         };
         match self.judge(directory, MountMode::Ro).await {

@@ -189,7 +189,7 @@ fn refuse(command: &str, args: &[String]) -> Result<(), LaunchError> {
         }
     };
     Err(LaunchError::Unsupported {
-        launcher: command.chars().take(80).collect(),
+        launcher: command.to_owned(),
         why,
         instead,
     })

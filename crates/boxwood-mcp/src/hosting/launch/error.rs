@@ -1,8 +1,14 @@
 //! Why a server's command cannot be started in a box.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use crate::hosting::Secrets;
+
+/// Of a word of the command.
+const SHOWN_CHARS: usize = 80;
+
+/// Words of the command are whole in it, until [`LaunchError::redacted`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LaunchError {
     #[error("`{launcher}` cannot run in a box: {why}")]
@@ -101,11 +107,113 @@ impl LaunchError {
         Some(hint)
     }
 
+    /// Hides secrets in words of the command before it cuts them: half a value would not be found any more.
+    pub(crate) fn redacted(mut self, secrets: &Secrets) -> Self {
+        match &mut self {
+            Self::Unsupported { launcher: word, .. }
+            | Self::UnknownOption { option: word, .. }
+            | Self::MissingValue { option: word, .. }
+            | Self::NothingToRun { launcher: word }
+            | Self::BadPackage { word, .. }
+            | Self::WithNothing { command: word } => {
+                let hidden = secrets.hide(std::mem::take(word));
+                *word = hidden.chars().take(SHOWN_CHARS).collect();
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// The directory of the host that it tells of, for those alone who might have mounted it.
+    pub(crate) fn tells_of(&self) -> Option<&Path> {
+        match self {
+            Self::Manifest { path, .. } | Self::BadManifest { path, .. } => path.parent(),
+            Self::NoHostPath { path }
+            | Self::NoLock { path, .. }
+            | Self::NoModules { path }
+            | Self::TooMuch { path, .. }
+            | Self::Copy { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
     /// Whether trying again cannot mend it.
     pub(crate) fn is_final(&self) -> bool {
         !matches!(
             self,
             Self::Manifest { .. } | Self::NoRoom { .. } | Self::Copy { .. } | Self::Entry { .. }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::asked::Asked;
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_long_secret_is_left_where_a_word_is_cut() {
+        let secret = "s3cr3t-".repeat(30);
+        let secrets = Secrets::of(&[("input:token".to_owned(), secret.clone())].into());
+        let control = format!("{secret}\u{7}");
+        let path = format!("https://{secret}/x");
+        for words in [
+            vec!["uvx", &path],
+            vec!["uvx", &control],
+            vec!["uvx", &format!("-z{secret}"), "a"],
+            vec!["uv", &secret],
+            vec!["npx", &control],
+            vec!["npx", "-c", &secret],
+            vec!["npx", "-p", "a", &path],
+            vec!["npm", &secret],
+            vec!["env", "A=b", &format!("{secret}/docker")],
+        ] {
+            let args: Vec<_> = words[1..].iter().map(|&word| word.to_owned()).collect();
+            let error = Asked::read(words[0], &args).expect_err(words[0]);
+            let error = error.redacted(&secrets);
+            let shown = format!("{error} {:?}", error.hint());
+            assert!(shown.contains("[input:token]"), "{shown}");
+            assert!(!shown.contains("s3cr3t"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_long_word_is_cut() {
+        let error = LaunchError::WithNothing {
+            command: "a".repeat(1000),
+        };
+        let shown = error.redacted(&Secrets::default()).to_string();
+        assert!(shown.len() < 200, "{shown}");
+    }
+
+    #[test]
+    fn what_is_found_in_a_directory_is_told_of_that_directory() {
+        let directory = Path::new("/srv/project");
+        let gone = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let path = directory.to_owned();
+        let of_directory = [
+            LaunchError::NoHostPath { path: path.clone() },
+            LaunchError::NoModules { path: path.clone() },
+            LaunchError::TooMuch {
+                path: path.clone(),
+                limit: "200,000 files",
+            },
+            LaunchError::Copy {
+                operation: "look into",
+                path: path.clone(),
+                source: gone(),
+            },
+            LaunchError::Manifest {
+                path: path.join("pyproject.toml"),
+                source: gone(),
+            },
+        ];
+        for error in of_directory {
+            assert_eq!(error.tells_of(), Some(directory), "{error}");
+        }
+        let of_none = LaunchError::NothingToRun {
+            launcher: "uvx".to_owned(),
+        };
+        assert_eq!(of_none.tells_of(), None);
     }
 }

@@ -233,7 +233,7 @@ fn links_in(links: &[(PathBuf, String)], part: &str) -> Vec<(PathBuf, String)> {
 fn as_it_is(command: &str, args: &[String], scene: &Scene<'_>) -> Result<Drawn, LaunchError> {
     if !scene.spec.with.is_empty() {
         return Err(LaunchError::WithNothing {
-            command: command.chars().take(80).collect(),
+            command: command.to_owned(),
         });
     }
     let command = scene

@@ -102,7 +102,7 @@ pub(super) fn npm(args: &[String]) -> Result<Launcher, LaunchError> {
             })
         }
         Some((verb, _)) => Err(LaunchError::Unsupported {
-            launcher: format!("npm {}", verb.chars().take(40).collect::<String>()),
+            launcher: format!("npm {verb}"),
             why: "it starts no server",
             instead: "use `npx PACKAGE`, `npm exec PACKAGE` or `npm start`",
         }),
@@ -145,7 +145,7 @@ fn tool(
         (Some(line), _) if packages.is_empty() => {
             return Err(LaunchError::BadPackage {
                 installer: "npm",
-                word: line.chars().take(80).collect(),
+                word: line,
                 why: "a line for the shell needs --package as well",
             });
         }
@@ -159,7 +159,7 @@ fn tool(
             if asked.contains('/') {
                 return Err(LaunchError::BadPackage {
                     installer: "npm",
-                    word: asked.chars().take(80).collect(),
+                    word: asked.clone(),
                     why: "a program of a package has no slash in its name",
                 });
             }

@@ -80,7 +80,7 @@ impl Known {
     fn unknown(&self, option: &str) -> LaunchError {
         LaunchError::UnknownOption {
             launcher: self.launcher.to_owned(),
-            option: option.chars().take(80).collect(),
+            option: option.to_owned(),
         }
     }
 }

@@ -124,7 +124,7 @@ fn check(installer: &'static str, word: &str) -> Result<(), LaunchError> {
     };
     Err(LaunchError::BadPackage {
         installer,
-        word: word.chars().take(80).collect(),
+        word: word.to_owned(),
         why,
     })
 }

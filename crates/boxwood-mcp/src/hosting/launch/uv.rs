@@ -246,7 +246,7 @@ fn tool(launcher: &str, options: &Options, rest: &[String]) -> Result<PythonTool
     if program.is_empty() || program.contains('/') {
         return Err(LaunchError::BadPackage {
             installer: "pip",
-            word: asked.chars().take(80).collect(),
+            word: asked.clone(),
             why: "it does not say which program to run; write --from PACKAGE PROGRAM",
         });
     }
