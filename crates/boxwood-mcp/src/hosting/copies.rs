@@ -81,8 +81,14 @@ impl Kit {
         Ok(Copied { place, left_out })
     }
 
+    /// All that is kept for a server, or for a test, that does not come back.
     pub(crate) async fn remove_work(&self, session: &SessionId) {
         self.reinstalled(session);
+        self.remove_copy(session).await;
+    }
+
+    /// After the box that worked on it is gone.
+    pub(crate) async fn remove_copy(&self, session: &SessionId) {
         let held = self.copies.hold(session.as_str());
         let Ok(held) = tokio::time::timeout(self.settings.runtime_patience, held).await else {
             tracing::warn!(%session, "a copy of a server's directory does not end, and stays");

@@ -344,15 +344,17 @@ impl Supervisor {
         self.hosted.becomes(Condition::Queued);
     }
 
-    /// Removes the box and everything that runs in it.
+    /// Removes the box, everything that runs in it, and the copy that it works on.
     pub(crate) async fn clear(&mut self) -> Result<(), HostingError> {
         if let Some(live) = self.live.take() {
             live.close();
         }
         let (kit, hosted) = (&self.kit, &self.hosted);
-        // Somebody else's session of the same name is not ours to remove.
+        // Somebody else's session of the same name is not ours to remove. A start that was given up before
+        // it made a box may have left a copy.
         if !kit.journal.holds(&hosted.session) {
             hosted.has_box(false);
+            kit.remove_copy(&hosted.session).await;
             return Ok(());
         }
         let secrets = hosted.secrets();
@@ -361,6 +363,7 @@ impl Supervisor {
         }
         kit.delete_box(&hosted.session).await?;
         hosted.has_box(false);
+        kit.remove_copy(&hosted.session).await;
         Ok(())
     }
 

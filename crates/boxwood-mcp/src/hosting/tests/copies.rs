@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::{McpPhase, McpServerSpec, SessionId};
+use boxwood_api::{McpPhase, McpServerSpec, McpStatus, SessionId};
 use serde_json::json;
 
 use super::runtime::TestRuntime;
-use super::spec_of;
+use super::{Habits, House, spec_of};
 use crate::hosting::HostingSettings;
 use crate::hosting::box_spec::Lasts;
 use crate::hosting::copies::AT_ONCE;
@@ -153,4 +153,40 @@ async fn a_look_that_never_ends_keeps_its_room() {
     let room = u32::try_from(AT_ONCE).expect("few");
     let all = bench.kit.copy_room.acquire_many(room).await;
     drop(all.expect("it comes back"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_is_gone_with_its_box() {
+    let house = House::new();
+    house.knows("doomed", Habits::living([Some(0)]));
+    let data = house.dir.path().join("data");
+    fs::create_dir(&data).expect("made");
+    let time = json!({"name": "time", "command": "well", "args": [data], "idle_stop_sec": 60});
+    let time = house.add(time).await;
+    house.until_status(&time, McpStatus::Connected).await;
+    assert_eq!(house.entries("work"), 1);
+    house.until_status(&time, McpStatus::Stopped).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(house.entries("work"), 0, "nobody calls it");
+    house.hosting.start(&time).await.expect("started");
+    house.until_status(&time, McpStatus::Connected).await;
+    assert_eq!(house.entries("work"), 1);
+    house.hosting.stop(&time).await.expect("stopped");
+    assert_eq!(house.entries("work"), 0, "it was stopped");
+
+    let doomed = json!({"name": "doomed", "command": "doomed", "args": [data]});
+    let doomed = house.add(doomed).await;
+    house.until_status(&doomed, McpStatus::Error).await;
+    assert_eq!(house.entries("work"), 0, "it failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_is_gone_where_its_program_is_not_there() {
+    let house = House::new();
+    let data = house.dir.path().join("data");
+    fs::create_dir(&data).expect("made");
+    let time = json!({"name": "time", "command": "no-such-program", "args": [data]});
+    let time = house.add(time).await;
+    house.until_status(&time, McpStatus::Error).await;
+    assert_eq!(house.entries("work"), 0);
 }
