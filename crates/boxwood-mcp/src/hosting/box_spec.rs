@@ -260,6 +260,8 @@ mod tests {
         assert_eq!(shown(&copy, &[""]), (private.clone(), whole));
         let part = vec![pair("/state/work/mcp-time/project", "/workspace/project")];
         assert_eq!(shown(&copy, &["project"]), (private.clone(), part));
+        let nested = vec![pair("/state/work/mcp-time/a/b", "/workspace/a/b")];
+        assert_eq!(shown(&copy, &["a/b"]), (private.clone(), nested));
         let direct = Workspace::Direct("/srv/data".to_owned());
         assert_eq!(shown(&direct, &[]), (private, vec![]));
         assert_eq!(shown(&direct, &[""]), (direct.clone(), vec![]));

@@ -225,7 +225,7 @@ fn install_project(
     recipe: &mut Recipe,
 ) -> Result<(PathBuf, String), LaunchError> {
     let place = scene.in_box(directory).unwrap_or_default();
-    scene.show(directory, recipe);
+    scene.show(directory, recipe)?;
     recipe.key.add("project", &place);
     tree::add_manifests(&mut recipe.key, directory)?;
     recipe.line(format!(

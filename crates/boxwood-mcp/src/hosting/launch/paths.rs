@@ -104,7 +104,8 @@ impl Place {
         }
     }
 
-    fn path(&self, path: &Path) -> Option<String> {
+    /// Where in it a path lies.
+    fn inside(&self, path: &Path) -> Option<PathBuf> {
         let climbs = |path: &Path| path.components().any(|part| part == Component::ParentDir);
         let as_written = || {
             let inside = path
@@ -120,14 +121,47 @@ impl Place {
             (!climbs(inside)).then(|| inside.to_owned())
         };
         // A link in the directory keeps its name: the copy has it too.
-        let inside = as_written().or_else(as_it_leads)?;
-        let inside = inside.to_str()?;
-        Some(if inside.is_empty() {
-            self.mount.clone()
-        } else {
-            format!("{}/{inside}", self.mount)
-        })
+        as_written().or_else(as_it_leads)
     }
+
+    fn path(&self, path: &Path) -> Option<String> {
+        let inside = self.inside(path)?;
+        joined(&self.mount, &inside)
+    }
+
+    /// One directory of it, by its name below the mount. None where a link leads there: a box is shown
+    /// nothing that lies behind one.
+    pub(super) fn part(&self, directory: &Path) -> Option<Part> {
+        let inside = self.inside(directory)?;
+        let real = real(directory);
+        (real == self.real.join(&inside)).then_some(())?;
+        let name = joined(&self.name, &inside)?;
+        Some(Part { name, real })
+    }
+
+    pub(super) fn whole(&self) -> Part {
+        Part {
+            name: self.name.clone(),
+            real: self.real.clone(),
+        }
+    }
+}
+
+/// What an installer is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Below the mount; empty for all of it.
+    pub(super) name: String,
+    pub(super) real: PathBuf,
+}
+
+fn joined(to: &str, inside: &Path) -> Option<String> {
+    let inside = inside.to_str()?;
+    Some(match (to, inside) {
+        (to, "") => to.to_owned(),
+        ("", inside) => inside.to_owned(),
+        (to, inside) => format!("{to}/{inside}"),
+    })
 }
 
 impl Rewrite {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use boxwood_api::{DEFAULT_MOUNT_PATH, McpServerSpec};
 
 use super::key::Key;
-use super::paths::Place;
+use super::paths::Part;
 use super::quote::{quote, quote_all};
 use super::{CACHE, InstallPlan};
 
@@ -73,13 +73,15 @@ impl Recipe {
 
     /// The installer sees this directory of the host. What it installs from there is never shared with
     /// another directory, however alike they look: its own code runs while it is installed.
-    pub(super) fn show(&mut self, place: &Place) {
-        if !self.parts.contains(&place.name) {
-            self.key.add("part", &place.name);
-            self.key
-                .add_bytes("from", place.real.as_os_str().as_bytes());
-            self.parts.push(place.name.clone());
+    pub(super) fn show(&mut self, part: Part) {
+        let lies_in = |inner: &str, outer: &str| Path::new(inner).starts_with(outer);
+        if self.parts.iter().any(|shown| lies_in(&part.name, shown)) {
+            return;
         }
+        self.key.add("part", &part.name);
+        self.key.add_bytes("from", part.real.as_os_str().as_bytes());
+        self.parts.retain(|shown| !lies_in(shown, &part.name));
+        self.parts.push(part.name);
     }
 
     /// Every byte at this place of the box decides over the install.

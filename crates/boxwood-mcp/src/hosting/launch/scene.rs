@@ -98,11 +98,24 @@ impl Scene<'_> {
             .collect()
     }
 
-    /// The installer sees the part of the workspace that `path` lies in.
-    pub(super) fn show(&self, path: &Path, recipe: &mut Recipe) {
-        if let Some(place) = self.rewrite.and_then(|rewrite| rewrite.place_of(path)) {
-            recipe.show(place);
-        }
+    /// The installer sees this directory of the workspace, or the one that the file lies in. It sees what
+    /// is beside it only where it cannot do without.
+    pub(super) fn show(&self, path: &Path, recipe: &mut Recipe) -> Result<(), LaunchError> {
+        let Some(place) = self.rewrite.and_then(|rewrite| rewrite.place_of(path)) else {
+            return Ok(());
+        };
+        let directory = if path.is_dir() {
+            Some(path)
+        } else {
+            path.parent()
+        };
+        let part = if tree::leads_out(path)? {
+            None
+        } else {
+            directory.and_then(|directory| place.part(directory))
+        };
+        recipe.show(part.unwrap_or_else(|| place.whole()));
+        Ok(())
     }
 
     /// A package that may be a directory or a file of the host. Then everything in it counts.
@@ -115,7 +128,7 @@ impl Scene<'_> {
             return plain(word);
         };
         let source = Path::new(without_extras(word));
-        self.show(source, recipe);
+        self.show(source, recipe)?;
         recipe.counts(without_extras(&place));
         // A list of requirements may name others beside it.
         if !source.is_dir()

@@ -28,25 +28,63 @@ const LONGEST_MANIFEST: u64 = 32 * 1024 * 1024;
 /// A build makes machine code of these, which an editable install would leave beside its sources.
 const COMPILED: [&str; 9] = ["c", "cc", "cpp", "cxx", "pyx", "rs", "f90", "f", "go"];
 
+/// How a manifest names what lies beside its project: by the directory above, or by the workspace of uv
+/// that both belong to.
+const OUT: [&str; 5] = ["../", r#"".."#, "'..", "workspace = true", "workspace=true"];
+
 /// Adds the manifests and every list of requirements.
 pub(super) fn add_manifests(key: &mut Key, directory: &Path) -> Result<(), LaunchError> {
+    for (name, text) in manifests(directory)? {
+        key.add(&name, &text);
+    }
+    Ok(())
+}
+
+/// Whether what is installed from a directory, or by a list of requirements, may need what lies beside it.
+pub(super) fn leads_out(source: &Path) -> Result<bool, LaunchError> {
+    let leads_out = |text: &str| OUT.iter().any(|word| text.contains(word));
+    let directory = if source.is_dir() {
+        source
+    } else if is_list(source)
+        && let Some(parent) = source.parent()
+    {
+        if read(source)?.is_some_and(|text| leads_out(&text)) {
+            return Ok(true);
+        }
+        parent
+    } else {
+        return Ok(false);
+    };
+    let manifests = manifests(directory)?;
+    Ok(manifests.iter().any(|(_, text)| leads_out(text)))
+}
+
+/// With their names.
+fn manifests(directory: &Path) -> Result<Vec<(String, String)>, LaunchError> {
     let mut names: Vec<String> = MANIFESTS.iter().map(|&name| name.to_owned()).collect();
     names.extend(requirement_lists(directory, ""));
     names.extend(requirement_lists(
         &directory.join("requirements"),
         "requirements/",
     ));
+    let mut found = Vec::new();
     for name in names {
-        let path = directory.join(&name);
-        let text = read_text(&path, LONGEST_MANIFEST).map_err(|source| LaunchError::Manifest {
-            path: path.clone(),
-            source,
-        })?;
-        if let Some(text) = text {
-            key.add(&name, &text);
+        if let Some(text) = read(&directory.join(&name))? {
+            found.push((name, text));
         }
     }
-    Ok(())
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<Option<String>, LaunchError> {
+    read_text(path, LONGEST_MANIFEST).map_err(|source| LaunchError::Manifest {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn is_list(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "txt")
 }
 
 fn requirement_lists(directory: &Path, prefix: &str) -> Vec<String> {
@@ -57,13 +95,10 @@ fn requirement_lists(directory: &Path, prefix: &str) -> Vec<String> {
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| {
-            let is_list = !prefix.is_empty()
+            let is_named_so = !prefix.is_empty()
                 || name.starts_with("requirements")
                 || name.starts_with("constraints");
-            is_list
-                && Path::new(name)
-                    .extension()
-                    .is_some_and(|ending| ending == "txt")
+            is_named_so && is_list(Path::new(name))
         })
         .take(MOST)
         .map(|name| format!("{prefix}{name}"))

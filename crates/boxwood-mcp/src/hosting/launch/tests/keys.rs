@@ -118,6 +118,70 @@ fn an_installer_sees_the_project_and_not_what_it_works_on() {
     assert_eq!(parts, [name.expect("text")]);
 }
 
+fn parts(value: serde_json::Value) -> Vec<String> {
+    planned(value).install.expect("there is one").parts
+}
+
+#[test]
+fn an_installer_sees_the_project_and_not_what_lies_beside_it() {
+    let (_keep, root) = tree(&[
+        ("py/requirements.txt", "mcp\n"),
+        ("py/src/server.py", ""),
+        ("js/package.json", r#"{"dependencies":{"zod":"3"}}"#),
+        ("js/server.js", ""),
+        ("lists/all.txt", "mcp\n"),
+        ("private/a.db", ""),
+    ]);
+    let data = root.join("private");
+    for (command, args, expected) in [
+        ("python", json!([root.join("py/src/server.py"), data]), "py"),
+        ("node", json!([root.join("js/server.js"), data]), "js"),
+        ("uvx", json!(["--from", root.join("py"), "a", data]), "py"),
+        (
+            "uvx",
+            json!(["--with-requirements", root.join("lists/all.txt"), "a", data]),
+            "lists",
+        ),
+    ] {
+        let asked = json!({"command": command, "args": args});
+        assert_eq!(parts(asked), [expected], "{command}");
+    }
+    // What lies in another part is seen with it.
+    let both = json!([
+        "run", "--directory", root.join("py"), "--with-editable", root.join("py/src"), "a", data,
+    ]);
+    assert_eq!(parts(json!({"command": "uv", "args": both})), ["py"]);
+}
+
+#[test]
+fn an_installer_sees_what_lies_beside_a_project_that_names_it() {
+    for (file, text) in [
+        ("requirements.txt", "-e ../library\n"),
+        ("setup.py", "open(os.path.join(here, '..', 'VERSION'))"),
+        (
+            "pyproject.toml",
+            "[project]\nname='a'\n[tool.uv.sources]\nb = { workspace = true }\n",
+        ),
+    ] {
+        let (_keep, root) = tree(&[("server.py", ""), ("private/a.db", "")]);
+        let project = root.join("project");
+        fs::create_dir(&project).expect("it is ours");
+        fs::write(project.join(file), text).expect("it is ours");
+        fs::write(project.join("server.py"), "").expect("it is ours");
+        let args = json!([project.join("server.py"), root.join("private")]);
+        let asked = json!({"command": "python", "args": args});
+        assert_eq!(parts(asked), [""], "{file}");
+    }
+}
+
+#[test]
+fn an_installer_is_not_led_by_a_link_of_the_copy() {
+    let (_keep, root) = tree(&[("real/requirements.txt", "mcp\n"), ("private/a.db", "")]);
+    std::os::unix::fs::symlink(root.join("real"), root.join("link")).expect("it is new");
+    let args = json!(["--from", root.join("link"), "a", root.join("private")]);
+    assert_eq!(parts(json!({"command": "uvx", "args": args})), [""]);
+}
+
 #[test]
 fn a_directory_that_a_package_works_on_is_not_installed_for() {
     let (_keep, data) = tree(&[
