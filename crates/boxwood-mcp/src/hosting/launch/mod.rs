@@ -178,32 +178,45 @@ pub(crate) fn plan(spec: &McpServerSpec, facts: &HostFacts) -> Result<LaunchPlan
     env.extend(spec.settings.env.clone());
     env.extend(spec.env.clone());
     env.extend(asked.env.clone());
+    let host_path = rewrite
+        .as_ref()
+        .map(|rewrite| workspace(rewrite, &asked, &drawn, &scene))
+        .transpose()?;
     Ok(LaunchPlan {
         install: drawn.recipe.map(|recipe| recipe.finish(spec, &facts.tools)),
         command: drawn.command,
         args: drawn.args,
         cwd,
         env,
-        host_path: rewrite
-            .as_ref()
-            .map(|rewrite| workspace(rewrite, contents(&asked), &drawn.links, &scene))
-            .transpose()?,
+        host_path,
     })
 }
 
 /// How the directory gets into the box.
 fn workspace(
     rewrite: &Rewrite,
-    contents: Contents,
-    links: &[(PathBuf, String)],
+    asked: &Asked,
+    drawn: &Drawn,
     scene: &Scene<'_>,
 ) -> Result<HostPath, LaunchError> {
     if !scene.is_direct() {
+        let programs = programs(asked, scene);
+        let is_installed = |place: &Place| {
+            let recipe = drawn.recipe.as_ref();
+            !is_package(asked) && recipe.is_some_and(|recipe| recipe.shows(place))
+        };
+        let is_project = |place: &Place| {
+            is_installed(place) || programs.iter().any(|program| place.holds(program))
+        };
         let staging = |place: &Place| Staging {
             from: place.real.clone(),
             into: place.name.clone(),
-            contents,
-            links: links_in(links, &place.name),
+            contents: if is_project(place) {
+                Contents::Project
+            } else {
+                Contents::Data
+            },
+            links: links_in(&drawn.links, &place.name),
         };
         return Ok(HostPath::Staged(
             rewrite.places().iter().map(staging).collect(),
@@ -259,17 +272,52 @@ fn host_path(spec: &McpServerSpec, asked: &Asked) -> Result<Inferred, LaunchErro
     infer::infer(words)
 }
 
-/// Whether the directory holds what is started, or what is worked on.
-fn contents(asked: &Asked) -> Contents {
-    let is_package = matches!(
+/// Where on the host that lies which is started. What else the command names is what it works on.
+fn programs(asked: &Asked, scene: &Scene<'_>) -> Vec<PathBuf> {
+    let on_host = |path: &str| scene.on_host(path);
+    let mut programs: Vec<_> = asked
+        .scripts()
+        .filter_map(Path::to_str)
+        .map(on_host)
+        .collect();
+    if is_package(asked) {
+        // Its code comes from elsewhere, unless it is told which to run; then it runs that in its directory.
+        if programs.is_empty() {
+            return programs;
+        }
+    } else {
+        programs.extend(asked.venv.clone());
+    }
+    programs.extend(scene.spec.cwd.as_deref().map(PathBuf::from));
+    programs.extend(scene.spec.settings.host_path.as_deref().map(PathBuf::from));
+    match &asked.launcher {
+        Launcher::Project(run) => {
+            programs.extend(
+                run.directory
+                    .iter()
+                    .chain(&run.project)
+                    .map(|path| on_host(path)),
+            );
+        }
+        // Whatever it is, a file among its words may be what it runs.
+        Launcher::Plain { .. } => {
+            let files = asked.words.iter().map(|word| on_host(word));
+            programs.extend(files.filter(|path| path.is_file()));
+        }
+        Launcher::PythonTool(_)
+        | Launcher::NodeTool(_)
+        | Launcher::Node { .. }
+        | Launcher::Npm { .. } => {}
+    }
+    programs
+}
+
+/// Installed by its name.
+fn is_package(asked: &Asked) -> bool {
+    matches!(
         asked.launcher,
         Launcher::PythonTool(_) | Launcher::NodeTool(_)
-    );
-    if is_package && asked.scripts().next().is_none() {
-        Contents::Data
-    } else {
-        Contents::Project
-    }
+    )
 }
 
 impl LaunchPlan {

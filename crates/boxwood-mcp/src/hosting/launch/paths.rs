@@ -124,6 +124,10 @@ impl Place {
         as_written().or_else(as_it_leads)
     }
 
+    pub(super) fn holds(&self, path: &Path) -> bool {
+        path.is_absolute() && self.inside(path).is_some()
+    }
+
     fn path(&self, path: &Path) -> Option<String> {
         let inside = self.inside(path)?;
         joined(&self.mount, &inside)

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use boxwood_api::{DEFAULT_MOUNT_PATH, McpServerSpec};
 
 use super::key::Key;
-use super::paths::Part;
+use super::paths::{Part, Place};
 use super::quote::{quote, quote_all};
 use super::{CACHE, InstallPlan};
 
@@ -82,6 +82,11 @@ impl Recipe {
         self.key.add_bytes("from", part.real.as_os_str().as_bytes());
         self.parts.retain(|shown| !lies_in(shown, &part.name));
         self.parts.push(part.name);
+    }
+
+    pub(super) fn shows(&self, place: &Place) -> bool {
+        let is_in = |part: &String| Path::new(part).starts_with(&place.name);
+        self.parts.iter().any(is_in)
     }
 
     /// Every byte at this place of the box decides over the install.

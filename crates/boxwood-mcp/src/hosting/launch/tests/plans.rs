@@ -209,6 +209,75 @@ fn a_directory_to_work_on_is_copied_with_its_history() {
 }
 
 #[test]
+fn a_directory_to_work_on_keeps_its_history_beside_a_project() {
+    let (_one, project) = tree(&[
+        ("pyproject.toml", "[project]\nname='a'\ndependencies=[]\n"),
+        ("package.json", r#"{"dependencies":{"zod":"3"}}"#),
+        ("server.py", ""),
+        ("server.js", ""),
+        (".venv/bin/python", ""),
+        (".venv/pyvenv.cfg", ""),
+    ]);
+    let (_other, repository) = tree(&[(".git/HEAD", "")]);
+    let python = project.join(".venv/bin/python");
+    for (command, args) in [
+        (
+            json!("uv"),
+            json!([
+                "--directory",
+                project,
+                "run",
+                "a",
+                "--repository",
+                repository
+            ]),
+        ),
+        (
+            json!("python"),
+            json!([project.join("server.py"), repository]),
+        ),
+        (json!(python), json!(["-m", "a", repository])),
+        (
+            json!("node"),
+            json!([project.join("server.js"), repository]),
+        ),
+        (
+            json!("npx"),
+            json!(["tsx", project.join("server.js"), repository]),
+        ),
+        (
+            json!("bash"),
+            json!([project.join("server.py"), repository]),
+        ),
+    ] {
+        let plan = planned(json!({"command": command, "args": args}));
+        let Some(HostPath::Staged(parts)) = &plan.host_path else {
+            panic!("{:?}", plan.host_path);
+        };
+        assert_eq!(parts.len(), 2, "{command}");
+        for part in parts {
+            let expected = if part.from == project {
+                Contents::Project
+            } else {
+                Contents::Data
+            };
+            assert_eq!(part.contents, expected, "{command} {}", part.from.display());
+        }
+    }
+    // Nothing that is started lies there.
+    for (command, args) in [
+        ("mcp-server-git", json!(["--repository", repository])),
+        (
+            "python",
+            json!(["-m", "mcp_server_git", "--repository", repository]),
+        ),
+    ] {
+        let plan = planned(json!({"command": command, "args": args}));
+        assert_eq!(only_part(&plan).contents, Contents::Data, "{command}");
+    }
+}
+
+#[test]
 fn npx_writes_a_manifest_in_which_with_overrules_everybody() {
     let plan = planned(json!({
         "command": "npx", "args": ["-y", "@scope/server@1", "stdio"], "with": ["zod@3.22.0"],
