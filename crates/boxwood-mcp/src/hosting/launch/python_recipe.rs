@@ -93,6 +93,10 @@ pub(super) fn run(
     recipe.key.add_all("extra", &run.extras);
     recipe.key.add_all("by-lock", &run.by_lock);
     recipe.key.add_all("sync", &run.sync);
+    // Where the box has no uv, what is got without a lock is not what the lock says.
+    if run.is_locked {
+        recipe.key.add("locked", "");
+    }
 
     let declared = match &project {
         Some(directory) => PythonProject::read(directory, &run.extras)?,

@@ -148,7 +148,13 @@ fn an_installer_sees_the_project_and_not_what_lies_beside_it() {
     }
     // What lies in another part is seen with it.
     let both = json!([
-        "run", "--directory", root.join("py"), "--with-editable", root.join("py/src"), "a", data,
+        "run",
+        "--directory",
+        root.join("py"),
+        "--with-editable",
+        root.join("py/src"),
+        "a",
+        data,
     ]);
     assert_eq!(parts(json!({"command": "uv", "args": both})), ["py"]);
 }
@@ -252,6 +258,23 @@ fn what_is_asked_of_a_lock_is_never_guessed() {
         "{steps}"
     );
     assert!(steps.contains("fail '`--group=dev` needs uv"), "{steps}");
+}
+
+#[test]
+fn what_goes_by_a_lock_is_never_what_was_got_without_one() {
+    let (_keep, root) = tree(&[
+        ("pyproject.toml", "[project]\nname='a'\n"),
+        ("uv.lock", ""),
+        ("server.py", ""),
+    ]);
+    let basis = |options: &[&str]| {
+        let words = [&["run"], options, &["server.py"]].concat();
+        let plan = planned(json!({"command": "uv", "args": words, "cwd": root}));
+        plan.install.expect("there is one").basis
+    };
+    for option in ["--locked", "--frozen"] {
+        assert_ne!(basis(&[option]), basis(&[]), "{option}");
+    }
 }
 
 #[test]
