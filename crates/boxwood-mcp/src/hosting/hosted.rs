@@ -222,9 +222,11 @@ impl Hosted {
     pub(crate) fn becomes(&self, condition: Condition) {
         let is_settled = condition.is_settled();
         let is_connected = matches!(condition, Condition::Connected(_));
+        // The next call starts it, and has to know what its arguments are.
+        let is_asleep = matches!(condition, Condition::Stopped(Stop::Idle));
         let mut kept = self.kept();
         kept.condition = condition;
-        if !is_connected {
+        if !is_connected && !is_asleep {
             kept.tools = Arc::default();
         }
         drop(kept);

@@ -30,6 +30,11 @@ async fn a_server_that_nobody_calls_is_stopped_and_the_next_call_starts_it() {
     house.until_status(&time, McpStatus::Stopped).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(house.runtime.names(), [""; 0], "it costs nothing");
+    assert_eq!(
+        house.runtime_of(&time).tools.len(),
+        3,
+        "what it offers is known"
+    );
     let result = house.hosting.call(&time, "greet", nothing()).await;
     assert!(result.expect("a result").get().contains("hello"));
     assert_eq!(house.runtime_of(&time).status, McpStatus::Connected);
