@@ -297,7 +297,7 @@ impl Hosted {
             notices: self.track.notices(),
             retry_at,
             hint: fault.and_then(|fault| fault.hint.clone()),
-            protocol_version: greeting.map(|greeting| greeting.protocol_version.clone()),
+            protocol_version: greeting.map(|greeting| kept.secrets.shown_version(greeting)),
             server_info: greeting.and_then(|greeting| kept.secrets.shown_info(greeting)),
         }
     }

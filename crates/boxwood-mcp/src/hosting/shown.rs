@@ -10,6 +10,8 @@ use serde_json::value::to_raw_value;
 use super::Secrets;
 use crate::wire::Greeting;
 
+/// Every version there is has ten.
+const VERSION_CHARS: usize = 64;
 /// Where a schema has words for people, and values that a server took from somewhere.
 const IN_WORDS: [&str; 4] = ["description", "title", "default", "examples"];
 
@@ -29,10 +31,17 @@ impl Secrets {
         Some(info)
     }
 
+    /// The version of the protocol, which is whatever the server says.
+    pub(crate) fn shown_version(&self, greeting: &Greeting) -> String {
+        let version = self.hide(greeting.protocol_version.clone());
+        version.chars().take(VERSION_CHARS).collect()
+    }
+
     /// Of a server that no client will ever talk to.
     pub(crate) fn hide_in_greeting(&self, greeting: &mut Greeting) {
         let shown = self.shown_info(greeting);
         greeting.server_info = shown.and_then(|info| to_raw_value(&info).ok());
+        greeting.protocol_version = self.shown_version(greeting);
     }
 
     fn hide_in_schema(&self, schema: &mut Value) {
@@ -91,5 +100,25 @@ mod tests {
                 "examples": [["[TOKEN]"], 7], "enum": ["string"],
             }}})
         );
+    }
+
+    #[test]
+    fn a_version_is_hidden_before_it_is_cut() {
+        let token = "hunter2-".repeat(20);
+        let secrets = Secrets::of(&[("TOKEN".to_owned(), token.clone())].into());
+        let shown = |version: &str| {
+            let greeting = json!({
+                "era": "legacy", "protocol_version": version, "result": {}, "capabilities": {},
+                "server_info": null, "instructions": null,
+            });
+            let mut greeting = serde_json::from_str(&greeting.to_string()).expect("a greeting");
+            let version = secrets.shown_version(&greeting);
+            secrets.hide_in_greeting(&mut greeting);
+            assert_eq!(greeting.protocol_version, version);
+            version
+        };
+        assert_eq!(shown("2025-11-25"), "2025-11-25");
+        assert_eq!(shown(&token), "[TOKEN]");
+        assert_eq!(shown(&"9".repeat(100_000)).len(), VERSION_CHARS);
     }
 }
