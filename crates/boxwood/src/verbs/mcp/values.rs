@@ -70,6 +70,13 @@ pub(super) struct Gathered {
     pub(super) missing: Vec<String>,
 }
 
+impl Gathered {
+    /// By its full name, or by its name alone.
+    fn has(&self, kind: &str, name: &str) -> bool {
+        self.values.contains_key(name) || self.values.contains_key(&format!("{kind}:{name}"))
+    }
+}
+
 /// Asks the person about one input.
 pub(super) type Answer<'a> = &'a mut dyn FnMut(&McpInput) -> io::Result<String>;
 
@@ -82,11 +89,11 @@ pub(super) fn gather(
 ) -> Outcome<Gathered> {
     let mut found = Gathered::default();
     for flag in flags {
-        // A flag may mean an input or a variable.
+        // A flag may mean an input or a variable, and may say which.
         found.values.insert(flag.id.clone(), flag.value.clone());
     }
     for (name, can_do_without) in &mentions.environment {
-        if found.values.contains_key(name) {
+        if found.has("env", name) {
             continue;
         }
         match (surroundings.variable)(name) {
@@ -98,7 +105,7 @@ pub(super) fn gather(
         }
     }
     for input in &mentions.inputs {
-        if found.values.contains_key(&input.id) {
+        if found.has("input", &input.id) {
             continue;
         }
         let typed = match &mut answer {
@@ -354,6 +361,26 @@ mod tests {
         assert_eq!(found.values["input:key"], "hunter2");
         assert_eq!(found.values["UNSET"], "flag");
         assert_eq!(questions, ["key", "region"]);
+    }
+
+    #[test]
+    fn flags_with_full_names_come_first_as_well() {
+        let mentions = mentions(&document()).expect("a document");
+        let flags = ["env:SET=flag", "input:key=flag"];
+        let flags = flags.map(|flag| input_flag(flag).expect("a flag"));
+        let mut questions = Vec::new();
+        let mut answer = |input: &McpInput| {
+            questions.push(input.id.clone());
+            Ok(String::new())
+        };
+        let surroundings = surroundings(&|_| Some("shell".to_owned()));
+        let Ok(found) = gather(&mentions, &flags, &surroundings, Some(&mut answer)) else {
+            panic!("nothing can fail");
+        };
+        assert_eq!(found.values["env:SET"], "flag");
+        assert_eq!(found.values["env:UNSET"], "shell");
+        assert_eq!(found.values["input:key"], "flag");
+        assert_eq!(questions, ["region"]);
     }
 
     #[test]
