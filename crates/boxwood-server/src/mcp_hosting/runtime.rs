@@ -12,7 +12,7 @@ use boxwood_api::{
 };
 use boxwood_mcp::{BoxKind, HostDirectory, MadeBox, OwnMount, Runtime, Standing, Wire};
 use boxwood_policy::{Admission, Denial, Facts, Origin, PolicyRules};
-use boxwood_session::{Choice, LogStream, Reach, Replace, Sessions};
+use boxwood_session::{LogStream, Reach, Replace, Sessions};
 use boxwood_skills::SkillStore;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -180,11 +180,7 @@ impl Runtime for DaemonRuntime {
     fn resolve(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<BoxKind>> {
         told(async move {
             let spec = self.admit(&spec, Vec::new()).await?.spec;
-            let backends = self.sessions.backends();
-            let backend = match spec.backend() {
-                Some(named) => backends.current_for(&Choice::new(named)),
-                None => backends.current(),
-            };
+            let backend = self.sessions.backends().current_of(&spec);
             Ok(BoxKind {
                 image: spec.image_text().to_owned(),
                 backend: backend.map_or_else(String::new, |backend| backend.name().to_owned()),

@@ -337,6 +337,29 @@ async fn the_backend_that_a_server_would_get_is_the_one_that_counts() {
 }
 
 #[tokio::test]
+async fn an_install_is_named_after_the_backend_that_makes_its_box() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let candidates = ["one", "two"].map(|name| Candidate::living(FakeBackend::named(name)));
+    // The default profile's has no say about boxes of others.
+    let backends = Backends::new(candidates, Choice::new("one")).with_usual(Some("two"));
+    let sessions = Sessions::new(backends, Settings::default());
+    let runtime = runtime(&sessions, dir.path(), true);
+    for (named, expected) in [(None, "one"), (Some("two"), "two")] {
+        let settings = McpBoxSettings {
+            backend: named.map(str::to_owned),
+            ..McpBoxSettings::default()
+        };
+        assert_eq!(runtime.standing(&settings).await, Standing::Ready);
+        let request = SpecRequest {
+            backend: settings.backend,
+            ..asked("mcp-a")
+        };
+        let kind = runtime.resolve(request).await.expect("resolved");
+        assert_eq!(kind.backend, expected);
+    }
+}
+
+#[tokio::test]
 async fn a_daemon_that_is_to_host_nothing_ends_what_it_finds_and_nothing_else() {
     let case = Case::new();
     case.with_cat().await;

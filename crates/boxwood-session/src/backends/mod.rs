@@ -221,7 +221,7 @@ impl Backends {
     }
 
     /// Where a box of this spec would be started now, as far as anybody has looked.
-    pub(crate) fn current_of(&self, spec: &AdmittedSpec) -> Option<Arc<dyn Backend>> {
+    pub fn current_of(&self, spec: &AdmittedSpec) -> Option<Arc<dyn Backend>> {
         let choice = spec.backend().map(Choice::new);
         self.current_for(choice.as_ref().unwrap_or(&self.choice))
     }
