@@ -147,7 +147,7 @@ impl Hold {
         let now = Instant::now();
         // A box with many programs must not keep init, and a processor, busy for the whole time. Nor one in
         // which somebody waits for another who stands, and so cannot stand before the hold is over.
-        let hurries = !self.told && self.until.saturating_duration_since(now) > AT_MOST - HURRY;
+        let hurries = !self.told && self.until.saturating_duration_since(now) + HURRY > AT_MOST;
         let rest = if hurries { SOON } else { (now - began) * 2 };
         self.next_look = now + rest.max(SOON);
         if self.escapes.values().sum::<usize>() >= ESCAPES_OF_ALL {
