@@ -48,7 +48,7 @@ const LANGBOTS: [LangBot; 2] = [
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let boxwood = match (&args.boxwood, args.seed) {
-        (Some(program), _) => Some(program.clone()),
+        (Some(program), _) => Some(std::path::absolute(program)?),
         (None, true) => None,
         (None, false) => Some(build_boxwood()?),
     };
