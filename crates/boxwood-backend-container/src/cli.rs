@@ -245,7 +245,8 @@ pub(crate) fn judge(status: ExitStatus, out: String, err: &str) -> Result<String
     if status.success() {
         return Ok(out);
     }
-    let said = one_line(if err.trim().is_empty() { &out } else { err });
+    let err = errors_first(err);
+    let said = one_line(if err.trim().is_empty() { &out } else { &err });
     Err(CliError::Refused {
         said: if said.is_empty() {
             format!("the engine's program ended with {status}")
@@ -253,6 +254,13 @@ pub(crate) fn judge(status: ExitStatus, out: String, err: &str) -> Result<String
             said
         },
     })
+}
+
+/// Podman warns of this and that before it says why it refuses, and little of it is kept.
+fn errors_first(text: &str) -> String {
+    let is_warning = |line: &&str| line.starts_with("time=") && line.contains("level=warning");
+    let (warnings, errors): (Vec<&str>, Vec<&str>) = text.lines().partition(is_warning);
+    [errors, warnings].concat().join("\n")
 }
 
 /// What somebody printed, as one short line.
@@ -313,6 +321,11 @@ impl CliError {
         ])
     }
 
+    /// A mount that no Podman can reach keeps all of them from their storage; see docs/backends.md.
+    pub(crate) fn storage_is_stuck(&self) -> bool {
+        self.says(&["/merged: device or resource busy"])
+    }
+
     /// The engine itself is not there.
     pub(crate) fn engine_is_away(&self) -> bool {
         match self {
@@ -333,6 +346,8 @@ impl CliError {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
 
     #[test]
@@ -346,5 +361,18 @@ mod tests {
         check("Error: no container with name or ID \"b1\" found", true);
         check("Error: read /proc/4565/cgroup: no such process", true);
         check("Cannot connect to the Docker daemon", false);
+    }
+
+    #[test]
+    fn a_storage_that_is_stuck_is_known_behind_podmans_warnings() {
+        let warning =
+            "time=\"2026-11-17T18:12:58Z\" level=warning msg=\"Found incomplete layer\"\n";
+        let error = "Error: unlinkat /s/overlay/9c8e/merged: device or resource busy\n";
+        let printed = warning.repeat(20) + error;
+        let failed = ExitStatus::from_raw(125 << 8);
+        let refused = judge(failed, String::new(), &printed).expect_err("it failed");
+        assert!(refused.storage_is_stuck(), "{refused}");
+        let refused = judge(failed, String::new(), "Error: no such image").expect_err("it failed");
+        assert!(!refused.storage_is_stuck(), "{refused}");
     }
 }

@@ -208,7 +208,7 @@ impl Failed {
 
 /// What an engine said, as what it means for a start.
 fn refused(shared: &Shared, error: &CliError) -> StartError {
-    if error.engine_is_away() {
+    if error.engine_is_away() || error.storage_is_stuck() {
         return unavailable(shared, error);
     }
     step("have the engine make it")(io::Error::other(boxwood_local::chain(error)))
@@ -227,6 +227,11 @@ pub(crate) fn unavailable(shared: &Shared, error: &CliError) -> StartError {
         ),
         (_, Engine::Docker) => {
             "start it (`systemctl start docker`), and see that this user may use its socket"
+                .to_owned()
+        }
+        (error, Engine::Podman) if error.storage_is_stuck() => {
+            "its storage is stuck: `podman system migrate` frees it, and `skip_mount_home = \"true\"` \
+             in its `storage.conf` keeps it from happening (docs/backends.md)"
                 .to_owned()
         }
         (_, Engine::Podman) => "see what `podman info` says".to_owned(),

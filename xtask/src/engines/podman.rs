@@ -95,10 +95,14 @@ impl Podman {
                 runtime.display(),
             ),
         )?;
+        // Every Podman mounts its storage over itself when it begins and unmounts it when it ends. Of
+        // two at a time one can so hide a layer that the other is mapping, and then no Podman gets
+        // anything done until somebody unmounts by hand.
         fs::write(
             configuration.join("storage.conf"),
             format!(
-                "[storage]\ndriver = \"overlay\"\ngraphroot = \"{0}\"\nrootless_storage_path = \"{0}\"\nrunroot = \"{1}\"\n",
+                "[storage]\ndriver = \"overlay\"\ngraphroot = \"{0}\"\nrootless_storage_path = \"{0}\"\nrunroot = \"{1}\"\n\
+                 [storage.options.overlay]\nskip_mount_home = \"true\"\n",
                 path("storage"),
                 path("run"),
             ),
