@@ -50,20 +50,20 @@ impl Bridge {
         (bridge, asked)
     }
 
+    /// With everything that stands in the client's request.
     pub(crate) async fn request(
         &self,
         behind: &dyn Behind,
-        method: &str,
-        params: Option<Box<RawValue>>,
+        request: &Message,
         how: Ask,
     ) -> Result<Message, Refusal> {
         let Some(after) = how.timeout else {
-            return self.rounds(behind, method, params, how).await;
+            return self.rounds(behind, request, how).await;
         };
         // All rounds together, with the time the client takes.
-        let answer = timeout(after, self.rounds(behind, method, params, how)).await;
+        let answer = timeout(after, self.rounds(behind, request, how)).await;
         answer.unwrap_or_else(|_| {
-            let method = method.to_owned();
+            let method = request.method().unwrap_or_default().to_owned();
             let late = CallError::TimedOut { method, after };
             Err(Refusal::unanswered(&late, behind.name()))
         })
@@ -72,21 +72,16 @@ impl Bridge {
     async fn rounds(
         &self,
         behind: &dyn Behind,
-        method: &str,
-        params: Option<Box<RawValue>>,
+        request: &Message,
         how: Ask,
     ) -> Result<Message, Refusal> {
         let connection = behind.main();
         let capabilities = self.capabilities.raw();
-        let params = modern_params(
-            params.as_deref(),
-            self.client_info.as_deref(),
-            &capabilities,
-        );
+        let params = modern_params(request.params(), self.client_info.as_deref(), &capabilities);
         let mut params = params.ok_or_else(unreadable)?;
         for _ in 0..MOST_ROUNDS {
             let again = how.clone();
-            let answer = asked(behind, &connection, method, &params, again).await?;
+            let answer = asked(behind, &connection, request, &params, again).await?;
             let Some(unfinished) = unfinished(&answer) else {
                 return Ok(answer);
             };
@@ -175,18 +170,17 @@ impl Bridge {
     pub(crate) async fn unaskable(
         behind: &dyn Behind,
         connection: &Connection,
-        method: &str,
-        params: Option<Box<RawValue>>,
+        request: &Message,
         how: Ask,
     ) -> Result<Message, Refusal> {
-        if method == "ping" || method == "logging/setLevel" {
+        if let Some("ping" | "logging/setLevel") = request.method() {
             return Ok(Message::result(Box::default(), Object::default().raw()));
         }
         let nothing = Object::default().raw();
         let own = raw(&json!({ "name": "boxwood", "version": env!("CARGO_PKG_VERSION") }));
-        let params = modern_params(params.as_deref(), Some(&own), &nothing);
+        let params = modern_params(request.params(), Some(&own), &nothing);
         let params = params.ok_or_else(unreadable)?;
-        let answer = asked(behind, connection, method, &params, how).await?;
+        let answer = asked(behind, connection, request, &params, how).await?;
         if unfinished(&answer).is_some() {
             let text =
                 "the server wants to ask the client something, and the client has offered nothing";
@@ -215,11 +209,12 @@ impl Drop for Asked<'_> {
 async fn asked(
     behind: &dyn Behind,
     connection: &Connection,
-    method: &str,
+    request: &Message,
     params: &Object,
     how: Ask,
 ) -> Result<Message, Refusal> {
-    let answer = connection.request(method, Some(params.raw()), how).await;
+    let request = request.clone().with_params(Some(params.raw()));
+    let answer = connection.relay(request, how).await;
     answer.map_err(|error| Refusal::unanswered(&error, behind.name()))
 }
 

@@ -154,6 +154,8 @@ impl Hub {
     }
 
     /// Tells the server what has changed since it was last told. Starts nothing.
+    ///
+    /// A server that leaves one thing unanswered is not told the rest now: clients wait for their turn.
     async fn tell(&self) {
         let Some(behind) = self.house.connected(&self.name) else {
             return;
@@ -167,22 +169,28 @@ impl Hub {
         let wanted = self.wishes().union();
         if let Some(level) = wanted.level.filter(|_| wanted.level != told.union.level) {
             let params = params::of_text("level", level.as_str());
-            if is_done(&connection, "logging/setLevel", params).await {
-                told.union.level = wanted.level;
+            match tell(&connection, "logging/setLevel", params).await {
+                Outcome::Done => told.union.level = wanted.level,
+                Outcome::Refused => {}
+                Outcome::Unanswered => return,
             }
         }
         let missing: Vec<_> = wanted.uris.difference(&told.union.uris).cloned().collect();
         let surplus: Vec<_> = told.union.uris.difference(&wanted.uris).cloned().collect();
         for uri in missing {
             let params = params::of_text("uri", &uri);
-            if is_done(&connection, "resources/subscribe", params).await {
-                told.union.uris.insert(uri);
+            match tell(&connection, "resources/subscribe", params).await {
+                Outcome::Done => drop(told.union.uris.insert(uri)),
+                Outcome::Refused => {}
+                Outcome::Unanswered => return,
             }
         }
         for uri in surplus {
             let params = params::of_text("uri", &uri);
-            if is_done(&connection, "resources/unsubscribe", params).await {
-                told.union.uris.remove(&uri);
+            match tell(&connection, "resources/unsubscribe", params).await {
+                Outcome::Done => drop(told.union.uris.remove(&uri)),
+                Outcome::Refused => {}
+                Outcome::Unanswered => return,
             }
         }
     }
@@ -220,11 +228,20 @@ impl Told {
     }
 }
 
-async fn is_done(connection: &Connection, method: &str, params: Box<RawValue>) -> bool {
+enum Outcome {
+    Done,
+    Refused,
+    Unanswered,
+}
+
+async fn tell(connection: &Connection, method: &str, params: Box<RawValue>) -> Outcome {
     // Nobody uses the server because of it.
     let how = Ask::ours(TELLING);
-    let answer = connection.request(method, Some(params), how).await;
-    answer.is_ok_and(|answer| answer.error().is_none())
+    match connection.request(method, Some(params), how).await {
+        Ok(answer) if answer.error().is_none() => Outcome::Done,
+        Ok(_) => Outcome::Refused,
+        Err(_) => Outcome::Unanswered,
+    }
 }
 
 async fn listen(

@@ -174,9 +174,11 @@ impl Listening {
         let (member, mut heard) = hub.listen(self.principal.clone());
         let uris = std::mem::take(&mut honoured.uris);
         for uri in uris {
-            let told = member.subscribe(&uri).await;
-            if told.is_ok_and(|answer| answer.error().is_none()) {
-                honoured.uris.push(uri);
+            match member.subscribe(&uri).await {
+                Ok(answer) if answer.error().is_none() => honoured.uris.push(uri),
+                Ok(_) => {}
+                // It would leave the next unanswered too, and others wait for their turn meanwhile.
+                Err(_) => break,
             }
         }
         hub.hears(&behind.main()).await;

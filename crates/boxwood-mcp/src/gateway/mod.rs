@@ -60,6 +60,8 @@ mod wishes;
 mod eras;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod village;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -157,8 +157,7 @@ impl Upstream {
                 }
                 let method = request.method().unwrap_or_default();
                 admitted(behind.as_ref(), method, request.params())?;
-                let params = request.params().map(ToOwned::to_owned);
-                let answer = bridge.request(behind.as_ref(), method, params, how).await?;
+                let answer = bridge.request(behind.as_ref(), &request, how).await?;
                 Ok(seen(behind.as_ref(), method, answer))
             }
             Self::All(all) => {
@@ -268,8 +267,7 @@ impl Asking for Shared<'_> {
                 }
                 Some(Voice::Bridged(bridge)) => {
                     admitted(behind.as_ref(), method, request.params())?;
-                    let params = request.params().map(ToOwned::to_owned);
-                    bridge.request(behind.as_ref(), method, params, how).await
+                    bridge.request(behind.as_ref(), &request, how).await
                 }
                 None => {
                     let main = behind.main();
@@ -332,8 +330,7 @@ async fn ask(
     let method = request.method().unwrap_or_default().to_owned();
     admitted(behind, &method, request.params())?;
     let answer = if on.era == Era::Modern {
-        let params = request.params().map(ToOwned::to_owned);
-        Bridge::unaskable(behind, on.connection, &method, params, how).await?
+        Bridge::unaskable(behind, on.connection, &request, how).await?
     } else {
         let answer = on.connection.relay(request, how).await;
         if matches!(answer, Err(CallError::TimedOut { .. })) {

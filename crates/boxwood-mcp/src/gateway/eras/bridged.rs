@@ -8,8 +8,6 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::house::named;
-use super::pipe::pipe;
 use super::{Knows, Village};
 use crate::gateway::Target;
 use crate::gateway::behind::House;
@@ -19,6 +17,7 @@ use crate::gateway::json::raw;
 use crate::gateway::questions::MOST;
 use crate::gateway::session::{Session, Way};
 use crate::gateway::upstream::Upstream;
+use crate::gateway::village::{named, pipe};
 use crate::wire::{Ask, Connection, Heard, Hears, Message, ProtocolLog, WireLimits};
 
 fn value(message: &Message) -> Value {
@@ -27,8 +26,9 @@ fn value(message: &Message) -> Value {
 }
 
 fn call(name: &str) -> Message {
-    let params = raw(&json!({"name": name, "arguments": {"a": 1}}));
-    Message::request(raw(&1), "tools/call", Some(params))
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "vendor": [1],
+        "params": {"name": name, "arguments": {"a": 1}}});
+    Message::parse(call.to_string().as_bytes()).expect("a request")
 }
 
 #[tokio::test]
@@ -45,6 +45,8 @@ async fn a_client_with_a_session_can_use_a_stateless_server() {
         .await
         .expect("an answer");
     assert_eq!(value(&echo)["said"], json!({"a": 1}));
+    let vendors = village.facts("new").heard("main vendor");
+    assert_eq!(vendors, ["main vendor [1]"], "what nobody here knows");
     assert!(
         one.request(Message::request(raw(&1), "ping", None), Ask::default())
             .await
@@ -78,6 +80,8 @@ async fn what_a_stateless_server_needs_to_know_is_asked_of_the_client() {
         .expect("an answer");
     assert_eq!(value(&done)["answers"], json!({"q": {"action": "decline"}}));
     assert_eq!(value(&done)["state"], "sealed");
+    let vendors = village.facts("new").heard("main vendor");
+    assert_eq!(vendors.len(), 2, "in every round: {vendors:?}");
     client.await.expect("the client is content");
 }
 

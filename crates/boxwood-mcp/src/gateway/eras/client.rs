@@ -8,10 +8,10 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::house::named;
 use crate::gateway::Target;
 use crate::gateway::envelope::{CLIENT_CAPABILITIES, CLIENT_INFO, REVISION, VERSION};
 use crate::gateway::modern::Modern;
+use crate::gateway::village::named;
 use crate::http_server::Answer;
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::client::Stream;
-use super::house::named;
 use super::{Client, Knows, Village};
 use crate::gateway::behind::House as _;
+use crate::gateway::village::named;
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
 
@@ -140,4 +140,25 @@ async fn a_request_to_listen_is_short() {
         let got = client.ask("subscriptions/listen", wanted).await;
         assert_eq!(got.error(), (400, -32602));
     }
+}
+
+/// Everybody who subscribes waits for the one before.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_answers_no_subscription_is_asked_for_one_only() {
+    let village = Village::with(&[("old", Knows::Sessions)]);
+    let facts = village.facts("old");
+    *facts.unanswered.lock().expect("lock") = Some(("main", "resources/subscribe"));
+    let client = Client::new(&village.modern(), "old");
+    let wanted =
+        json!({"notifications": {"resourceSubscriptions": ["memo:one", "memo:two", "memo:three"]}});
+    let mut stream = Stream::of(client.send("subscriptions/listen", wanted).await);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let first = stream.next().await.expect("an acknowledgement");
+    let honoured = &first["params"]["notifications"]["resourceSubscriptions"];
+    assert!(
+        honoured.as_array().is_none_or(Vec::is_empty),
+        "{honoured} were not promised"
+    );
+    let heard = facts.heard("main resources/subscribe");
+    assert_eq!(heard.len(), 1, "{heard:?}");
 }

@@ -7,7 +7,6 @@ mod house;
 mod listening;
 mod passed;
 mod peer;
-pub(super) mod pipe;
 mod questions;
 mod together;
 mod translated;

@@ -1,7 +1,7 @@
 //! A little MCP server of either era, or of both.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::pipe::{Ends, Pipe, pipe};
 use crate::gateway::envelope::{CLIENT_CAPABILITIES, LOG_LEVEL, SUBSCRIPTION, VERSION};
+use crate::gateway::village::{Ends, Facts, Pipe, pipe};
 
 /// The eras a server knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,43 +18,6 @@ pub(super) enum Knows {
     Sessions,
     Stateless,
     Both,
-}
-
-/// What all processes of one server have in common.
-#[derive(Clone, Default)]
-pub(super) struct Facts {
-    heard: Arc<Mutex<Vec<String>>>,
-    /// Further tools, which anybody may add.
-    pub(super) more_tools: Arc<Mutex<Vec<Value>>>,
-    /// What is never answered by processes of clients' own.
-    pub(super) unanswered: Arc<Mutex<Option<&'static str>>>,
-    /// Says something all the time once it was greeted.
-    pub(super) is_chatty: Arc<AtomicBool>,
-}
-
-impl Facts {
-    pub(super) fn heard(&self, begins: &str) -> Vec<String> {
-        let heard = self.heard.lock().expect("lock");
-        heard
-            .iter()
-            .filter(|line| line.starts_with(begins))
-            .cloned()
-            .collect()
-    }
-
-    pub(super) async fn wait(&self, begins: &str, count: usize) -> Vec<String> {
-        for _ in 0..500 {
-            let heard = self.heard(begins);
-            if heard.len() >= count {
-                return heard;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!(
-            "`{begins}` was not heard {count} times: {:?}",
-            self.heard("")
-        );
-    }
 }
 
 pub(super) fn start(process: &str, knows: Knows, facts: &Facts) -> Pipe {
@@ -124,14 +87,9 @@ impl Peer {
             "initialize" => message["params"]["capabilities"].to_string(),
             _ => String::new(),
         };
-        self.facts
-            .heard
-            .lock()
-            .expect("lock")
-            .push(format!("{process} {method} {detail}"));
+        self.facts.note(format!("{process} {method} {detail}"));
         if let Some(vendor) = message.get("vendor") {
-            let line = format!("{process} vendor {vendor}");
-            self.facts.heard.lock().expect("lock").push(line);
+            self.facts.note(format!("{process} vendor {vendor}"));
         }
         if method == "notifications/initialized" && self.facts.is_chatty.load(Ordering::SeqCst) {
             tokio::spawn(self.clone().chat());
@@ -187,9 +145,7 @@ impl Peer {
                 "serverInfo": {"name": "old", "version": "1"},
                 "instructions": "be kind",
             }),
-            _ if self.process == "own"
-                && *self.facts.unanswered.lock().expect("lock") == Some(method) =>
-            {
+            _ if *self.facts.unanswered.lock().expect("lock") == Some((&self.process, method)) => {
                 return Ok(Value::Null);
             }
             "tools/call" => return self.call(params).await,

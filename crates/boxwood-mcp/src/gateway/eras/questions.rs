@@ -354,7 +354,7 @@ async fn what_is_closed_keeps_no_call_and_no_process() {
 async fn a_list_that_a_process_of_the_clients_owes_comes_from_the_shared_one() {
     let village = Village::with(&[("old", Knows::Sessions)]);
     let client = Client::able(&village.modern(), "old", able());
-    *village.facts("old").unanswered.lock().expect("lock") = Some("tools/list");
+    *village.facts("old").unanswered.lock().expect("lock") = Some(("own", "tools/list"));
     let got = client.ask("tools/list", json!({})).await;
     assert!(got.result()["tools"].is_array());
     assert_eq!(village.facts("old").heard("own tools/list").len(), 1);

@@ -384,7 +384,7 @@ async fn what_a_server_asked_before_it_ended_is_taken_back() {
 async fn wishes_outlive_the_call_that_started_the_process() {
     let village = Village::with(&[("a", Knows::Sessions)]);
     let facts = village.facts("a");
-    *facts.unanswered.lock().expect("lock") = Some("logging/setLevel");
+    *facts.unanswered.lock().expect("lock") = Some(("own", "logging/setLevel"));
     let (all, _asked) = Upstream::company(&village.all(), &able());
     all.set_level("error").await;
     for uri in ["mcp://a/memo:one", "mcp://a/memo:two"] {

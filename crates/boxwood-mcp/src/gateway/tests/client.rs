@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::super::{Gateway, Target};
-use super::house::named;
+use crate::gateway::village::named;
 use crate::http_server::Answer;
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -8,43 +8,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::gateway::eras::pipe::{Ends, Pipe, pipe};
-
-/// What all runs of one server have in common.
-#[derive(Clone, Default)]
-pub(super) struct Facts {
-    /// Methods and the numbers that matter, as they came.
-    pub(super) heard: Arc<Mutex<Vec<String>>>,
-    /// It takes its time to greet.
-    pub(super) greets_after: Arc<Mutex<Duration>>,
-}
-
-impl Facts {
-    fn note(&self, text: String) {
-        self.heard.lock().expect("lock").push(text);
-    }
-
-    pub(super) fn heard(&self, begins: &str) -> Vec<String> {
-        let heard = self.heard.lock().expect("lock");
-        let found = heard.iter().filter(|line| line.starts_with(begins));
-        found.cloned().collect()
-    }
-
-    /// Waits until so many such lines were heard.
-    pub(super) async fn wait(&self, begins: &str, count: usize) -> Vec<String> {
-        for _ in 0..500 {
-            let heard = self.heard(begins);
-            if heard.len() >= count {
-                return heard;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!(
-            "`{begins}` was not heard {count} times: {:?}",
-            self.heard("")
-        );
-    }
-}
+use crate::gateway::village::{Ends, Facts, Pipe, pipe};
 
 /// Runs until its input ends or it is told to die.
 pub(super) fn start(name: &str, facts: &Facts) -> Pipe {

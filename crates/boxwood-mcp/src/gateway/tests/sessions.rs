@@ -191,8 +191,8 @@ async fn a_server_that_is_down_is_an_error_with_its_phase_and_a_hint() {
     let begun = Client::begun(&gateway, "one", json!({})).await;
     begun.call(1, "die", json!({})).await;
     house
-        .kept("one")
-        .is_broken
+        .home("one")
+        .is_gone
         .store(true, std::sync::atomic::Ordering::SeqCst);
     let client = Client::new(&gateway, "one");
     let refused = client.try_initialize("2025-11-25", json!({})).await;
