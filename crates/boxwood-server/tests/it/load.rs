@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::api::{Api, Gate, answer, eventually, refused};
 
-async fn number(api: &Api, name: &str) -> u64 {
+pub(crate) async fn number(api: &Api, name: &str) -> u64 {
     let text = api.request(Method::GET, "/metrics").send().await;
     let text = text.expect("an answer").text().await.expect("text");
     let line = text

@@ -5,6 +5,7 @@ use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
 use crate::api::{Api, answer, refused};
+use crate::load::number;
 use crate::mcp_servers::{added, eventually, tiny};
 
 const SESSION: &str = "mcp-session-id";
@@ -200,4 +201,38 @@ async fn a_server_whose_box_was_deleted_is_started_again() {
     .await;
     let result = called(&api, "/mcp/tiny", "echo").await;
     assert_eq!(result["result"]["isError"], false, "{result}");
+}
+
+/// Its requests wait for a server that reads nothing; those of others find room.
+#[tokio::test]
+async fn one_token_leaves_room_for_the_requests_of_others() {
+    let api = Api::start_with(|config| config.load.bytes_in_flight_mb = Some(8)).await;
+    added(&api, &tiny("asleep")).await;
+    added(&api, &tiny("awake")).await;
+    let (ann, bob) = (api.daemon.token("ann"), api.daemon.token("bob"));
+    let send = async |token: &str, server: &str, tool: &str, bytes: usize| {
+        let path = format!("/mcp/{server}");
+        let greeted = post(&api, &path, &hello()).bearer_auth(token).send().await;
+        let greeted = greeted.expect("an answer");
+        let id = greeted.headers().get(SESSION).expect("a session").clone();
+        let call = json!({"jsonrpc": "2.0", "id": "c", "method": "tools/call",
+            "params": {"name": tool, "arguments": {"pad": "x".repeat(bytes)}}});
+        let call = post(&api, &path, &call).header(SESSION, &id);
+        call.bearer_auth(token)
+    };
+    let nap = tokio::spawn(send(&ann, "asleep", "nap", 0).await.send());
+    let large = send(&ann, "asleep", "echo", 1_600_000).await;
+    let waiting = tokio::spawn(large.send());
+    eventually("the large request waits", || async {
+        number(&api, "boxwood_bytes_in_flight").await >= 1_600_000
+    })
+    .await;
+    let more = answer(send(&ann, "awake", "echo", 1_000_000).await).await;
+    assert_eq!(more.1["error"]["code"], "capacity", "{}", more.0);
+    let small = send(&ann, "awake", "echo", 1_000).await.send().await;
+    assert!(message(small.expect("an answer")).await["result"].is_object());
+    let others = send(&bob, "awake", "echo", 1_600_000).await.send().await;
+    assert!(message(others.expect("an answer")).await["result"].is_object());
+    nap.abort();
+    waiting.abort();
 }

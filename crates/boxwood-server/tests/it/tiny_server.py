@@ -2,6 +2,7 @@
 import json
 import os
 import sys
+import time
 
 TOOLS = ["echo", "pid", "secret", "fail", "hidden"]
 
@@ -35,6 +36,8 @@ def answer(method, params):
             "fail": "it failed",
             "hidden": "seen",
         }.get(name)
+        if name == "nap":
+            time.sleep(20)
         if name == "broken":
             raise Refusal(-32603, "it is broken")
         if text is None:
