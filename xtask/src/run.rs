@@ -43,15 +43,17 @@ pub(crate) fn as_from_a_shell(command: &mut Command) {
 
 /// The daemon's program, built now.
 pub(crate) fn build_boxwood() -> Result<PathBuf> {
-    // The features of every tier, so that none builds anything a second time.
-    check(cargo().args([
-        "build",
-        "--workspace",
-        "--all-features",
-        "--bin",
-        "boxwood",
-        "--quiet",
-    ]))?;
+    // The features of every tier, so that none builds anything a second time; and a test beside it, or else
+    // what only tests ask of our dependencies is left out and all of them are built anew.
+    let features = ["--workspace", "--all-features"];
+    let targets = ["--bin", "boxwood", "--test", "storm"];
+    check(
+        cargo()
+            .arg("build")
+            .args(features)
+            .args(targets)
+            .arg("--quiet"),
+    )?;
     let program = target_dir().join("debug/boxwood");
     ensure!(program.is_file(), "the build left no `debug/boxwood`");
     Ok(program)
