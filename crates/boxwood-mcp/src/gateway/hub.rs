@@ -155,7 +155,8 @@ impl Hub {
 
     /// Tells the server what has changed since it was last told. Starts nothing.
     ///
-    /// A server that leaves one thing unanswered is not told the rest now: clients wait for their turn.
+    /// A server that leaves a subscription unanswered is not told the rest now: clients wait for their
+    /// turn.
     async fn tell(&self) {
         let Some(behind) = self.house.connected(&self.name) else {
             return;
@@ -171,8 +172,7 @@ impl Hub {
             let params = params::of_text("level", level.as_str());
             match tell(&connection, "logging/setLevel", params).await {
                 Outcome::Done => told.union.level = wanted.level,
-                Outcome::Refused => {}
-                Outcome::Unanswered => return,
+                Outcome::Refused | Outcome::Unanswered => {}
             }
         }
         let missing: Vec<_> = wanted.uris.difference(&told.union.uris).cloned().collect();

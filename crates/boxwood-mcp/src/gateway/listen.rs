@@ -22,7 +22,7 @@ use super::json::{first_of, object, raw};
 use super::names::split_uri;
 use super::outward::outward_news;
 use super::presence::Presence;
-use super::refusal::{INTERNAL_ERROR, Refusal};
+use super::refusal::{INTERNAL_ERROR, INVALID_PARAMS, Refusal};
 use super::wishes::MOST_URI_BYTES;
 use crate::wire::{Ask, Connection, Era, Message, Object, Principal};
 
@@ -177,6 +177,8 @@ impl Listening {
             match member.subscribe(&uri).await {
                 Ok(answer) if answer.error().is_none() => honoured.uris.push(uri),
                 Ok(_) => {}
+                // This one is too long, or one too many.
+                Err(refusal) if refusal.code == INVALID_PARAMS => {}
                 // It would leave the next unanswered too, and others wait for their turn meanwhile.
                 Err(_) => break,
             }

@@ -9,6 +9,7 @@ use super::client::Stream;
 use super::{Client, Knows, Village};
 use crate::gateway::behind::House as _;
 use crate::gateway::village::named;
+use crate::gateway::wishes::LONGEST_URI;
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
 
@@ -161,4 +162,18 @@ async fn a_server_that_answers_no_subscription_is_asked_for_one_only() {
     );
     let heard = facts.heard("main resources/subscribe");
     assert_eq!(heard.len(), 1, "{heard:?}");
+}
+
+#[tokio::test]
+async fn a_uri_that_is_too_long_is_left_out_alone() {
+    let village = Village::with(&[("old", Knows::Sessions)]);
+    let client = Client::new(&village.modern(), "old");
+    let long = "x".repeat(LONGEST_URI + 1);
+    let wanted = json!({"notifications": {"resourceSubscriptions": [long, "memo:one"]}});
+    let mut stream = Stream::of(client.send("subscriptions/listen", wanted).await);
+    let first = stream.next().await.expect("an acknowledgement");
+    assert_eq!(
+        first["params"]["notifications"]["resourceSubscriptions"],
+        json!(["memo:one"])
+    );
 }
