@@ -27,7 +27,10 @@ fn main() {
     }
     let target = var("TARGET");
     let target_dir = Path::new(&var("OUT_DIR")).join("init");
-    let status = Command::new(var("CARGO"))
+    // The `dist` profile alone asks for full optimisation; other builds want to be done soon.
+    let dist = var("OPT_LEVEL") == "3";
+    let mut build = Command::new(var("CARGO"));
+    build
         .args([
             "build",
             "--release",
@@ -51,14 +54,18 @@ fn main() {
             "RUSTFLAGS",
             "-C target-feature=+crt-static -C relocation-model=static -C panic=abort",
         )
-        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "s")
-        .args(SEARCHERS.iter().flat_map(|name| {
-            let faster = format!("profile.release.package.{name}.opt-level=3");
-            ["--config".to_owned(), faster]
-        }))
-        .env("CARGO_PROFILE_RELEASE_LTO", "fat")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
-        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+    if dist {
+        build
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "s")
+            .env("CARGO_PROFILE_RELEASE_LTO", "fat")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
+            .args(SEARCHERS.iter().flat_map(|name| {
+                let faster = format!("profile.release.package.{name}.opt-level=3");
+                ["--config".to_owned(), faster]
+            }));
+    }
+    let status = build
         .status()
         .unwrap_or_else(|error| panic!("cargo could not be run for boxwood-init: {error}"));
     assert!(status.success(), "building boxwood-init failed: {status}");

@@ -7,13 +7,14 @@ mod support;
 
 use std::time::Duration;
 
-use boxwood_backend::suite::{LeakCounts, run_leaks};
+use boxwood_backend::suite::{LeakCounts, long_form, run_leaks};
 
 fn main() {
+    let (cycles, crowd, interrupted) = if long_form() { (30, 10, 10) } else { (5, 4, 6) };
     let counts = LeakCounts {
-        cycles: 30,
-        crowd: 10,
-        interrupted: 10,
+        cycles,
+        crowd,
+        interrupted,
         longest_patience: Duration::from_millis(1500),
     };
     run_leaks(support::Containers, counts)

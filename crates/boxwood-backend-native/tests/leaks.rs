@@ -9,12 +9,14 @@ mod support;
 
 use std::time::Duration;
 
-use boxwood_backend::suite::{LeakCounts, Privilege, machine, run_leaks};
+use boxwood_backend::suite::{LeakCounts, Privilege, long_form, machine, run_leaks};
 
 fn main() {
     let (cycles, crowd) = match machine::privilege() {
-        Privilege::Root => (1000, 200),
-        Privilege::Rootless { .. } => (150, 24),
+        Privilege::Root if long_form() => (1000, 200),
+        Privilege::Rootless { .. } if long_form() => (150, 24),
+        Privilege::Root => (100, 50),
+        Privilege::Rootless { .. } => (30, 12),
     };
     let counts = LeakCounts {
         cycles,

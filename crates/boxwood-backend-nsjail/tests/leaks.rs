@@ -5,13 +5,18 @@ mod support;
 
 use std::time::Duration;
 
-use boxwood_backend::suite::{LeakCounts, run_leaks};
+use boxwood_backend::suite::{LeakCounts, long_form, run_leaks};
 
 fn main() {
+    let (cycles, crowd, interrupted) = if long_form() {
+        (100, 40, 60)
+    } else {
+        (20, 10, 30)
+    };
     let counts = LeakCounts {
-        cycles: 100,
-        crowd: 40,
-        interrupted: 60,
+        cycles,
+        crowd,
+        interrupted,
         longest_patience: Duration::from_millis(90),
     };
     run_leaks(support::Nsjail, counts)

@@ -58,6 +58,14 @@ pub(super) fn prepared() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// Whether the tier of this name runs on an engine.
+pub(super) fn is_tier(name: &str) -> bool {
+    Engine::value_variants()
+        .iter()
+        .filter_map(ValueEnum::to_possible_value)
+        .any(|engine| engine.get_name() == name)
+}
+
 pub(super) fn run(engine: Engine) -> Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotHere(NOT_ROOT.into()));

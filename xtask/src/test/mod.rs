@@ -1,9 +1,10 @@
 //! `cargo xtask test`: everything, in tiers, quick ones first.
 //!
-//! Comes in: which tiers. Goes out: success when all of them passed. Never here: tests; each tier
-//! is a call of the tool that has them.
+//! Input: which tiers, and in which form. Output: success when all of them passed. Tests themselves
+//! are elsewhere; each tier is a call of the tool that has them.
 
 mod engine;
+mod form;
 mod langbot;
 mod mcp;
 pub(crate) mod needs;
@@ -33,6 +34,12 @@ pub(crate) struct Args {
     /// Go on after a failed tier; the exit status still tells
     #[arg(long)]
     keep_going: bool,
+    /// Run the long forms as well: more cycles, kills and frames
+    #[arg(long)]
+    long: bool,
+    /// Run the tiers that start boxes three times while every processor is kept busy
+    #[arg(long)]
+    under_load: bool,
     /// Name the tiers and stop
     #[arg(long)]
     list: bool,
@@ -41,8 +48,12 @@ pub(crate) struct Args {
 struct Tier {
     name: &'static str,
     about: &'static str,
+    /// Whether `--under-load` runs it.
+    starts_boxes: bool,
     run: fn() -> Result<Outcome>,
 }
+
+const ROUNDS_UNDER_LOAD: usize = 3;
 
 enum Outcome {
     Passed,
@@ -55,21 +66,25 @@ const TIERS: &[Tier] = &[
     Tier {
         name: "needs",
         about: "install what the other tiers use",
+        starts_boxes: false,
         run: || needs::install().map(|()| Outcome::Passed),
     },
     Tier {
         name: "fmt",
         about: "formatting",
+        starts_boxes: false,
         run: || passed(cargo().args(["fmt", "--all", "--", "--check"])),
     },
     Tier {
         name: "tidy",
         about: "house rules",
+        starts_boxes: false,
         run: || tidy::run().map(|()| Outcome::Passed),
     },
     Tier {
         name: "deny",
         about: "licences, bans and sources of dependencies",
+        starts_boxes: false,
         run: || {
             passed(cargo().args([
                 "deny",
@@ -84,6 +99,7 @@ const TIERS: &[Tier] = &[
     Tier {
         name: "clippy",
         about: "lints, all targets and features, warnings are errors",
+        starts_boxes: false,
         run: || {
             passed(
                 cargo()
@@ -95,6 +111,7 @@ const TIERS: &[Tier] = &[
     Tier {
         name: "unit",
         about: "unit, property, contract and fake-backed tests",
+        starts_boxes: false,
         run: || {
             suites::build()?;
             // Some of these are about moments, and making images leaves them no processor.
@@ -105,16 +122,19 @@ const TIERS: &[Tier] = &[
     Tier {
         name: "engines",
         about: "make what the suites on real engines use (once)",
+        starts_boxes: false,
         run: engine::prepared,
     },
     Tier {
         name: "boxes",
         about: "conformance and escape suites on real boxes, as the user who runs this",
+        starts_boxes: true,
         run: || suites::run(suites::BOXES).map(|()| Outcome::Passed),
     },
     Tier {
         name: "boxes-rootless",
         about: "the same suites as an ordinary user",
+        starts_boxes: true,
         run: || {
             if is_root() {
                 let (programs, tests) = (suites::ROOTLESS_PROGRAMS, suites::ROOTLESS);
@@ -130,31 +150,37 @@ const TIERS: &[Tier] = &[
     Tier {
         name: "docker",
         about: "the suites on a Docker of our own",
+        starts_boxes: true,
         run: || engine::run(Engine::Docker),
     },
     Tier {
         name: "podman",
         about: "the suites on Podman, as root",
+        starts_boxes: true,
         run: || engine::run(Engine::Podman),
     },
     Tier {
         name: "podman-rootless",
         about: "the suites on Podman, as an ordinary user",
+        starts_boxes: true,
         run: || engine::run(Engine::PodmanRootless),
     },
     Tier {
         name: "nsjail",
         about: "the suites on nsjail",
+        starts_boxes: true,
         run: || engine::run(Engine::Nsjail),
     },
     Tier {
         name: "gvisor",
         about: "the suites on Docker with gVisor's runtime, where it runs",
+        starts_boxes: true,
         run: || engine::run(Engine::Gvisor),
     },
     Tier {
         name: "backends",
         about: "the table of backends says what the suites saw",
+        starts_boxes: false,
         run: || {
             if is_root() {
                 backends::check().map(|()| Outcome::Passed)
@@ -168,11 +194,13 @@ const TIERS: &[Tier] = &[
     Tier {
         name: "e2e",
         about: "the real daemon and the real command",
+        starts_boxes: true,
         run: || suites::run(suites::END_TO_END).map(|()| Outcome::Passed),
     },
     Tier {
         name: "storm",
         about: "daemons killed over and over (BOXWOOD_STORM_KILLS says how often)",
+        starts_boxes: true,
         run: || {
             let tests = if is_root() {
                 suites::STORM
@@ -185,21 +213,25 @@ const TIERS: &[Tier] = &[
     Tier {
         name: "langbot",
         about: "LangBot's own published clients on the real daemon",
+        starts_boxes: true,
         run: || langbot::run().map(|()| Outcome::Passed),
     },
     Tier {
         name: "mcp",
         about: "official MCP clients and the conformance suite on the real daemon",
+        starts_boxes: true,
         run: || mcp::run().map(|()| Outcome::Passed),
     },
     Tier {
         name: "docs",
         about: "doc tests, and documentation without a broken link",
+        starts_boxes: false,
         run: docs,
     },
     Tier {
         name: "readme",
         about: "the first command of the README, literally",
+        starts_boxes: false,
         run: || readme::check_first_command().map(|()| Outcome::Passed),
     },
 ];
@@ -216,11 +248,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             bail!("there is no tier `{name}`; `cargo xtask test --list` names them");
         }
     }
-    let chosen: Vec<_> = TIERS
+    if args.long {
+        form::choose_long();
+    }
+    let mut chosen: Vec<_> = TIERS
         .iter()
         .filter(|tier| args.only.is_empty() || args.only.iter().any(|name| name == tier.name))
         .filter(|tier| !args.skip.iter().any(|name| name == tier.name))
         .collect();
+    if args.under_load {
+        chosen.retain(|tier| tier.starts_boxes);
+        chosen = chosen.repeat(ROUNDS_UNDER_LOAD);
+        // Neither installing nor compiling is what the load is for.
+        needs::install()?;
+        suites::build()?;
+        if chosen.iter().any(|tier| engine::is_tier(tier.name)) {
+            engine::prepared()?;
+        }
+    }
+    let _load = args.under_load.then(form::Load::start).transpose()?;
 
     let started = Instant::now();
     let mut lines = Vec::new();

@@ -105,7 +105,7 @@ pub(super) fn install() -> Result<()> {
                 .args(["install", "--locked", "--quiet", tool.name])
                 .args(tool.install)
                 // A test tool need not be fast; building it should be.
-                .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+                .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
                 .env("CARGO_PROFILE_RELEASE_LTO", "off"),
         )
         .with_context(|| format!("`{}` is needed and could not be installed", tool.name))?;

@@ -26,17 +26,10 @@ pub(super) fn build_in_background() {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    for_a_try(&mut build);
+    as_from_a_shell(&mut build);
     if let (Ok(mut slot), Ok(build)) = (BUILD.lock(), build.spawn()) {
         *slot = Some(build);
     }
-}
-
-/// The same build for both. Linking across all crates takes as long as everything before it, and what the
-/// command does does not depend on it.
-fn for_a_try(command: &mut Command) {
-    as_from_a_shell(command);
-    command.env("CARGO_PROFILE_RELEASE_LTO", "off");
 }
 
 /// Nobody needs it any more.
@@ -63,7 +56,7 @@ pub(super) fn check_first_command() -> Result<()> {
     command
         .args(["-c", &example.command])
         .current_dir(workspace_root());
-    for_a_try(&mut command);
+    as_from_a_shell(&mut command);
     let printed = output(&mut command)?;
     ensure_same(&printed, &example.prints)?;
 

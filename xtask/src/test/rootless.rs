@@ -13,7 +13,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::suites;
+use super::{form, suites};
 use crate::backends;
 use crate::engines::Variables;
 use crate::run::{check, find, workspace_root};
@@ -58,20 +58,19 @@ fn run_in(
     copy_workspace_outline(&workspace)?;
     user.own(place)?;
 
-    let result = check(
-        user.command(&nextest)
-            .args(["nextest", "run", "--profile", "rootless"])
-            .arg("--archive-file")
-            .arg(&archive)
-            .arg("--extract-to")
-            .arg(place)
-            .args(["--extract-overwrite", "-E", tests])
-            .arg("--workspace-remap")
-            .arg(&workspace)
-            .env(suites::MATRIX, place.join("matrix"))
-            .envs(variables)
-            .current_dir(&workspace),
-    );
+    let mut run = user.command(&nextest);
+    run.args(["nextest", "run", "--profile", "rootless"])
+        .arg("--archive-file")
+        .arg(&archive)
+        .arg("--extract-to")
+        .arg(place)
+        .args(["--extract-overwrite", "-E", tests])
+        .arg("--workspace-remap")
+        .arg(&workspace)
+        .env(suites::MATRIX, place.join("matrix"))
+        .envs(variables)
+        .current_dir(&workspace);
+    let result = check(form::pass_on(&mut run));
     let seen = bring_home(&place.join("matrix"));
     result.and(seen)
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::is_ci;
+use super::{form, is_ci};
 use crate::backends;
 use crate::engines::Variables;
 use crate::run::{cargo, check};
@@ -74,12 +74,11 @@ pub(super) fn build() -> Result<()> {
 }
 
 pub(super) fn run_with(filter: &str, variables: &Variables) -> Result<()> {
-    check(
-        nextest("run")
-            .args(["--profile", profile(), "-E", filter])
-            .env(MATRIX, backends::place())
-            .envs(variables),
-    )
+    let mut run = nextest("run");
+    run.args(["--profile", profile(), "-E", filter])
+        .env(MATRIX, backends::place())
+        .envs(variables);
+    check(form::pass_on(&mut run))
 }
 
 /// `cargo nextest VERB` on the one build that all tiers share.

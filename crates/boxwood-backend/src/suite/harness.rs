@@ -36,6 +36,11 @@ pub trait Subject: Send + Sync + 'static {
     }
 }
 
+/// Whether the long forms of tests are wanted (`cargo xtask test --long`): the same steps, many more times.
+pub fn long_form() -> bool {
+    std::env::var_os("BOXWOOD_TEST_LONG").is_some()
+}
+
 /// The conformance suite, and with it this backend's column in the table of backends. Ends the
 /// process.
 pub fn run_conformance(subject: impl Subject) -> ! {

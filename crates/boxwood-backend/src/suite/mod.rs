@@ -27,7 +27,9 @@ pub use attack::Report;
 pub use bench::Bench;
 pub use case::{Case, run_case};
 pub use footprint::{Footprint, settle};
-pub use harness::{Places, Subject, conclude, failed, run_conformance, run_escape, runtime};
+pub use harness::{
+    Places, Subject, conclude, failed, long_form, run_conformance, run_escape, runtime,
+};
 pub use held::{HeldBox, Ran, Running};
 pub use host::{Absence, Host, ImagesFrom, NotOffered, Offer, Privilege, RootFrom};
 pub use leaks::{LeakCounts, run_leaks};

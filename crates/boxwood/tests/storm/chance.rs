@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use boxwood_backend::suite::long_form;
+
 /// `SplitMix64`: small, and good enough to choose moments.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(u64);
@@ -51,11 +53,13 @@ fn number(variable: &str) -> Option<u64> {
 
 /// How often the daemon is killed: `BOXWOOD_STORM_KILLS`, or fewer where a test has more to do.
 pub(crate) fn kills(share_percent: u64) -> u64 {
-    (number("BOXWOOD_STORM_KILLS").unwrap_or(25) * share_percent / 100).max(3)
+    let usual = if long_form() { 200 } else { 10 };
+    (number("BOXWOOD_STORM_KILLS").unwrap_or(usual) * share_percent / 100).max(3)
 }
 
 /// How many sessions live through it: `BOXWOOD_STORM_SESSIONS`.
 pub(crate) fn sessions() -> usize {
-    let wanted = number("BOXWOOD_STORM_SESSIONS").unwrap_or(50);
+    let usual = if long_form() { 50 } else { 20 };
+    let wanted = number("BOXWOOD_STORM_SESSIONS").unwrap_or(usual);
     usize::try_from(wanted).expect("a number of sessions")
 }
