@@ -81,11 +81,21 @@ fn loopback() -> Result<(), StepError> {
     netlink::loopback_up().step("bring up the loopback interface")
 }
 
-/// Configures the box's side of its way out, in the network namespace this process is in.
+/// Configures the box's side of its way out, in the network namespace this process is in. The packet
+/// filter comes first: nothing leaves by an interface that no rule has looked at.
 pub(crate) fn network(network: Option<&InsideNetwork>) -> Result<(), StepError> {
     let Some(network) = network else {
         return Ok(());
     };
+    let rules = InsideRules {
+        resolvers: network.dns.clone(),
+        denied: network
+            .denied
+            .iter()
+            .map(|&(address, prefix)| Subnet::new(address, prefix))
+            .collect(),
+    };
+    guard_inside(&rules).step("install the packet filter inside the box")?;
     if let Some(interface) = &network.interface {
         netlink::configure_interface(
             &interface.name,
@@ -95,16 +105,6 @@ pub(crate) fn network(network: Option<&InsideNetwork>) -> Result<(), StepError> 
             interface.mtu,
         )
         .step("configure the box's network interface")?;
-    }
-    if let Some(denied) = &network.guard {
-        let rules = InsideRules {
-            resolvers: network.dns.clone(),
-            denied: denied
-                .iter()
-                .map(|&(address, prefix)| Subnet::new(address, prefix))
-                .collect(),
-        };
-        guard_inside(&rules).step("fence the box's network")?;
     }
     Ok(())
 }

@@ -142,9 +142,9 @@ pub struct InsideNetwork {
     /// `None`: another program configures the interface (pasta); only names are resolved here.
     pub interface: Option<InsideInterface>,
     pub dns: Vec<Ipv4Addr>,
-    /// Networks that the box itself keeps its packets from, where no filter of the host's can: init
-    /// installs the rules while it still may.
-    pub guard: Option<Vec<(Ipv4Addr, u8)>>,
+    /// Networks that the packet filter inside the box refuses, beside those that no box may reach. Init
+    /// installs the filter before it configures the interface.
+    pub denied: Vec<(Ipv4Addr, u8)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

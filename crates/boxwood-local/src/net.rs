@@ -1,9 +1,10 @@
 //! A box's way out, and nothing but a way out.
 //!
 //! Comes in: the network namespace of a box that is being started. Goes out: a lease. While it is
-//! held the box has an address, a route and name servers; what it cannot reach stands in
-//! [`rules`]. Never here: anything inside the box's namespace; init configures its own end from
-//! [`InsideNetwork`]. All calls block for milliseconds and belong on a blocking thread.
+//! held the box has an address, a route and name servers; what it cannot reach stands in [`rules`], and
+//! a second time in [`guard`]. Never here: anything inside the box's namespace; init configures its own
+//! end from [`InsideNetwork`] and [`InsideRules`]. All calls block for milliseconds and belong on a
+//! blocking thread.
 //!
 //! The kernel is the only memory: links carry the instance's tag in their names, the table carries it
 //! in its own, and the interfaces whose forwarding was switched on stand in the table as chains. So a
@@ -12,6 +13,7 @@
 
 mod error;
 mod forwarding;
+mod guard;
 mod heritage;
 mod pasta;
 mod pool;
@@ -28,6 +30,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use boxwood_sys::netlink::{self, Route, Subnet, VethPair};
+use boxwood_sys::nftables::InsideRules;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -114,8 +117,12 @@ impl Networks {
         }
     }
 
-    /// Gives the box in this network namespace a way out.
-    pub(crate) fn attach_namespace(&self, netns: BorrowedFd<'_>) -> Result<NetLease, NetError> {
+    /// Gives the box in this network namespace a way out. Init installs the rules before it brings its
+    /// interface up: they hold where the host's table does not.
+    pub(crate) fn attach_namespace(
+        &self,
+        netns: BorrowedFd<'_>,
+    ) -> Result<(NetLease, InsideRules), NetError> {
         let shared = &self.shared;
         let mut state = shared.lock();
         let host = HostLock::take()?;
@@ -126,15 +133,16 @@ impl Networks {
                 tracing::warn!(%error, "the network set up for a failed start was not removed");
             }
         }
-        let (pool, index, inside) = attached?;
+        let (pool, index, inside, rules) = attached?;
         state.leases += 1;
-        Ok(NetLease {
+        let lease = NetLease {
             shared: Arc::clone(shared),
             pool,
             index,
             inside,
             released: false,
-        })
+        };
+        Ok((lease, rules))
     }
 
     /// Removes what a dead instance left that nobody takes over.
@@ -160,7 +168,7 @@ impl Shared {
         &self,
         state: &mut State,
         netns: BorrowedFd<'_>,
-    ) -> Result<(Subnet, u32, InsideNetwork), NetError> {
+    ) -> Result<(Subnet, u32, InsideNetwork, InsideRules), NetError> {
         let routes = netlink::routes().map_err(|source| NetError::HostNetwork { source })?;
         let resolvers = Resolvers::of_host(&self.settings.dns, &routes)?;
         let mut pool = match state.pool.take() {
@@ -189,7 +197,9 @@ impl Shared {
         if attached.is_err() {
             state.free(index);
         }
-        Ok((range, index, attached?))
+        let denied = &self.settings.denied;
+        let rules = guard::inside_rules(&routes, &resolvers, denied, Some(range));
+        Ok((range, index, attached?, rules))
     }
 
     /// Rules first, forwarding second: nothing is forwarded that no rule has looked at.

@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use boxwood_backend::StartError;
 use boxwood_init::{InsideInterface, InsideNetwork};
+use boxwood_sys::nftables::InsideRules;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
@@ -107,7 +109,7 @@ fn attach_blocking(
         WaysOut::Veth(networks) => {
             let path = format!("/proc/{}/ns/net", init.as_raw_nonzero());
             let netns = File::open(&path).map_err(|source| NetError::Namespace { path, source })?;
-            let lease = networks.attach_namespace(netns.as_fd())?;
+            let (lease, rules) = networks.attach_namespace(netns.as_fd())?;
             let inside = lease.inside();
             let plan = InsideNetwork {
                 interface: Some(InsideInterface {
@@ -118,24 +120,25 @@ fn attach_blocking(
                     mtu: inside.mtu,
                 }),
                 dns: inside.dns.clone(),
-                guard: None,
+                denied: denied(&rules),
             };
             Ok((plan, WayOut::Veth(lease)))
         }
         WaysOut::Pasta(pasta) => {
             let (lease, inside) = pasta.attach(name, init.as_raw_nonzero().get())?;
-            let denied = &inside.rules.denied;
             let plan = InsideNetwork {
                 interface: None,
                 dns: inside.dns.clone(),
-                guard: Some(
-                    denied
-                        .iter()
-                        .map(|net| (net.address(), net.prefix()))
-                        .collect(),
-                ),
+                denied: denied(&inside.rules),
             };
             Ok((plan, WayOut::Pasta(lease)))
         }
     }
+}
+
+fn denied(rules: &InsideRules) -> Vec<(Ipv4Addr, u8)> {
+    let networks = rules.denied.iter();
+    networks
+        .map(|network| (network.address(), network.prefix()))
+        .collect()
 }

@@ -19,14 +19,14 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use boxwood_sys::netlink::{self, Subnet};
+use boxwood_sys::netlink;
 use boxwood_sys::nftables::InsideRules;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use super::resolvers::Resolvers;
-use super::{INSIDE_INTERFACE, NetError, NetworkSettings};
+use super::{INSIDE_INTERFACE, NetError, NetworkSettings, guard};
 
 const TUN: &str = "/dev/net/tun";
 const READY_WITHIN: Duration = Duration::from_secs(5);
@@ -138,19 +138,9 @@ impl Pasta {
     fn inside(&self) -> Result<RootlessNetwork, NetError> {
         let routes = netlink::routes().map_err(|source| NetError::HostNetwork { source })?;
         let resolvers = Resolvers::of_host(&self.settings.dns, &routes)?;
-        let own_addresses = routes
-            .iter()
-            .filter(|route| route.local && !route.destination.address().is_loopback())
-            .map(|route| route.destination);
-        let denied: Vec<Subnet> = own_addresses
-            .chain(self.settings.denied.iter().copied())
-            .collect();
         Ok(RootlessNetwork {
             dns: resolvers.addresses().to_vec(),
-            rules: InsideRules {
-                resolvers: resolvers.addresses().to_vec(),
-                denied,
-            },
+            rules: guard::inside_rules(&routes, &resolvers, &self.settings.denied, None),
         })
     }
 }

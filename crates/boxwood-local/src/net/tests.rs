@@ -58,8 +58,18 @@ impl Namespace {
         self.child.id().try_into().unwrap()
     }
 
+    /// Without the rules for the inside: what a box then reaches is what the host's table lets through.
     fn attach(&self, networks: &Networks) -> Result<NetLease, NetError> {
-        networks.attach_namespace(self.netns.as_fd())
+        let (lease, _) = networks.attach_namespace(self.netns.as_fd())?;
+        Ok(lease)
+    }
+
+    /// Installs the rules for the inside and configures the interface, in the order of init.
+    fn attach_guarded(&self, networks: &Networks) -> NetLease {
+        let (lease, rules) = networks.attach_namespace(self.netns.as_fd()).unwrap();
+        self.run(|| nftables::guard_inside(&rules).unwrap());
+        self.configure(lease.inside());
+        lease
     }
 
     /// Runs `work` on a thread that is in this namespace and ends there.
@@ -74,7 +84,7 @@ impl Namespace {
         })
     }
 
-    /// What init does with its plan.
+    /// What init does with its interface.
     fn configure(&self, inside: &InsideNetwork) {
         self.run(|| {
             netlink::loopback_up().unwrap();

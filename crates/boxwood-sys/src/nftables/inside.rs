@@ -1,8 +1,8 @@
 //! The packet filter inside a box's own network namespace.
 //!
-//! Where the daemon is not root it cannot filter outside the box, so init installs these rules before
-//! it gives up its capabilities; no command in the box can take them away again. They stand at the
-//! box's own output, which is the last place before its packets become the host's connections.
+//! Init installs these rules before it gives up its capabilities; no command in the box can remove them.
+//! A daemon that is not root cannot filter outside the box, so they are its only filter. As root they
+//! are the second one, after the host's own table, and need nothing of it.
 
 use std::net::Ipv4Addr;
 

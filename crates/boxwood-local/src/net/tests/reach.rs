@@ -212,6 +212,90 @@ fn a_box_cannot_send_from_another_address() {
     });
 }
 
+/// The second filter needs nothing of the first.
+#[test]
+fn without_the_hosts_table_the_filter_inside_still_refuses() {
+    on_a_host_of_its_own(|| {
+        let (networks, tag) = networks("second");
+        let outside = Outside::new("bwtout0", [198, 51, 100]);
+        let metadata = metadata_addresses(&outside);
+        let boxes = [Namespace::new(), Namespace::new(), Namespace::new()];
+        let [guarded, neighbour, unguarded] = &boxes;
+        let _lease = guarded.attach_guarded(&networks);
+        let (at_neighbour, at_unguarded) = (
+            neighbour.attach(&networks).unwrap(),
+            unguarded.attach(&networks).unwrap(),
+        );
+        neighbour.configure(at_neighbour.inside());
+        unguarded.configure(at_unguarded.inside());
+        let (_listener, port) = listener();
+        let (_outer, open) = outside.listen();
+        assert!(guarded.connects(open, GOOD), "the outside");
+
+        nftables::delete_table(&tag.table()).unwrap();
+        let inner = neighbour.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
+        let inner = inner.local_addr().unwrap().port();
+        let refused = host_addresses()
+            .into_iter()
+            .map(|address| SocketAddr::from((address, port)))
+            .chain([SocketAddr::from((at_neighbour.inside().address, inner))])
+            .chain(
+                metadata
+                    .into_iter()
+                    .map(|address| (address, open.port()).into()),
+            );
+        for address in refused {
+            assert!(
+                unguarded.connects(address, GOOD),
+                "{address} without a filter"
+            );
+            assert!(!guarded.connects(address, SHORT), "{address}");
+        }
+        assert!(
+            guarded.connects(open, GOOD),
+            "the outside, without the table"
+        );
+    });
+}
+
+#[test]
+fn a_name_server_on_the_host_answers_through_both_filters() {
+    on_a_host_of_its_own(|| {
+        let _outside = Outside::new("bwtout0", [198, 51, 100]);
+        let server = Ipv4Addr::new(198, 51, 100, 1);
+        let settings = NetworkSettings {
+            dns: vec![server],
+            ..NetworkSettings::default()
+        };
+        let networks = Networks::new(&format!("test-names-{}", std::process::id()), settings);
+        let sandbox = Namespace::new();
+        let lease = sandbox.attach_guarded(&networks);
+        assert_eq!(lease.inside().dns, [server]);
+        let _tcp = [53, 54].map(|port| TcpListener::bind((server, port)).unwrap());
+        let udp = UdpSocket::bind((server, 53)).unwrap();
+        udp.set_read_timeout(Some(GOOD)).unwrap();
+        assert!(sandbox.connects((server, 53).into(), GOOD), "by TCP");
+        assert!(
+            !sandbox.connects((server, 54).into(), SHORT),
+            "another port"
+        );
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut question = [0; 64];
+                let (length, from) = udp.recv_from(&mut question).unwrap();
+                udp.send_to(&question[..length], from).unwrap();
+            });
+            let answered = sandbox.run(|| {
+                let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+                socket.set_read_timeout(Some(GOOD)).unwrap();
+                socket.send_to(b"question", (server, 53)).unwrap();
+                socket.recv(&mut [0; 64]).is_ok()
+            });
+            assert!(answered, "by UDP");
+        });
+    });
+}
+
 /// Listens on every address of the host until dropped.
 fn listener() -> (TcpListener, u16) {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
