@@ -3,13 +3,16 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::process::{Child, Command};
+
+/// Where the kernel was built to show it.
+const CONNECTIONS: &str = "/proc/net/nf_conntrack";
 
 /// A process of the host's, with words in its command line that nothing else has.
 pub(super) struct HostProcess {
@@ -99,20 +102,33 @@ pub(super) fn marker(word: &str) -> String {
     format!("{word}-{}-{nanos}-{nth}", std::process::id())
 }
 
-/// What the host listens on, and how often anything arrived.
-pub(super) struct Ears {
+/// Listeners on the host, and what arrived at them.
+pub(super) struct Listeners {
     pub(super) loopback_port: u16,
     pub(super) any_port: u16,
     pub(super) udp_port: u16,
     pub(super) abstract_name: String,
-    heard: Arc<AtomicUsize>,
+    arrivals: Arrivals,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
-impl Ears {
+/// One line per connection or datagram: where it arrived, and from whom.
+#[derive(Clone, Default)]
+struct Arrivals(Arc<Mutex<Vec<String>>>);
+
+impl Arrivals {
+    fn record(&self, arrival: String) {
+        self.lock().push(arrival);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listeners {
     /// TCP on loopback and on every address, UDP on every address, an abstract Unix socket.
     pub(super) async fn open() -> anyhow::Result<Self> {
-        let heard = Arc::new(AtomicUsize::new(0));
         let loopback = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         // `::` takes IPv4 as well; where IPv6 is off, plain IPv4 has to do.
         let any = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).await {
@@ -126,39 +142,43 @@ impl Ears {
         unix.set_nonblocking(true)?;
         let unix = tokio::net::UnixListener::from_std(unix)?;
 
-        let mut ears = Self {
+        let arrivals = Arrivals::default();
+        let mut listeners = Self {
             loopback_port: loopback.local_addr()?.port(),
             any_port: any.local_addr()?.port(),
             udp_port: udp.local_addr()?.port(),
             abstract_name,
-            heard: Arc::clone(&heard),
+            arrivals: arrivals.clone(),
             tasks: Vec::new(),
         };
         for listener in [loopback, any] {
-            let heard = Arc::clone(&heard);
-            ears.tasks.push(tokio::spawn(async move {
-                while listener.accept().await.is_ok() {
-                    heard.fetch_add(1, Ordering::SeqCst);
+            let arrivals = arrivals.clone();
+            listeners.tasks.push(tokio::spawn(async move {
+                while let Ok((stream, peer)) = listener.accept().await {
+                    let local = stream.local_addr().map_err(|error| error.kind());
+                    arrivals.record(format!("TCP to {local:?} from {peer}"));
                 }
             }));
         }
-        let counted = Arc::clone(&heard);
-        ears.tasks.push(tokio::spawn(async move {
+        let (datagrams, connections) = (arrivals.clone(), arrivals);
+        let udp_port = listeners.udp_port;
+        listeners.tasks.push(tokio::spawn(async move {
             let mut buffer = [0; 64];
-            while udp.recv_from(&mut buffer).await.is_ok() {
-                counted.fetch_add(1, Ordering::SeqCst);
+            while let Ok((_, peer)) = udp.recv_from(&mut buffer).await {
+                datagrams.record(format!("UDP to port {udp_port} from {peer}"));
             }
         }));
-        ears.tasks.push(tokio::spawn(async move {
-            while unix.accept().await.is_ok() {
-                heard.fetch_add(1, Ordering::SeqCst);
+        listeners.tasks.push(tokio::spawn(async move {
+            while let Ok((stream, _)) = unix.accept().await {
+                let peer = stream.peer_cred().ok().and_then(|peer| peer.pid());
+                connections.record(format!("abstract socket from pid {peer:?}"));
             }
         }));
-        ears.answer_the_host().await?;
-        Ok(ears)
+        listeners.answer_the_host().await?;
+        Ok(listeners)
     }
 
-    /// The listeners are real: the host itself reaches them. Then the count starts from nought.
+    /// The listeners are real: the host itself reaches them. Its own arrivals are forgotten.
     async fn answer_the_host(&self) -> anyhow::Result<()> {
         for port in [self.loopback_port, self.any_port] {
             tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port))
@@ -166,27 +186,71 @@ impl Ears {
                 .context("the host cannot reach its own listener")?;
         }
         for _ in 0..100 {
-            if self.heard.load(Ordering::SeqCst) >= 2 {
+            if self.arrivals().len() >= 2 {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        ensure!(self.heard() == 2, "the listeners do not count");
-        self.heard.store(0, Ordering::SeqCst);
+        let arrivals = self.arrivals();
+        ensure!(arrivals.len() == 2, "the host's own calls: {arrivals:?}");
+        self.arrivals.lock().clear();
         Ok(())
     }
 
-    pub(super) fn heard(&self) -> usize {
-        self.heard.load(Ordering::SeqCst)
+    pub(super) fn arrivals(&self) -> Vec<String> {
+        self.arrivals.lock().clone()
+    }
+
+    /// The outcome of an attack on these listeners. A success of it and an arrival are both failures,
+    /// and the error has what the host's network was like then.
+    pub(super) async fn judge<T>(&self, attacked: anyhow::Result<T>) -> anyhow::Result<T> {
+        if attacked.is_err() {
+            // What has just connected may still have to be accepted.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        let arrivals = self.arrivals();
+        if arrivals.is_empty() && attacked.is_ok() {
+            return attacked;
+        }
+        let said = match attacked {
+            Ok(_) => "every probe was refused".to_owned(),
+            Err(error) => format!("{error:#}"),
+        };
+        bail!(
+            "{said}\n{} arrivals at the host's listeners: {arrivals:#?}\n{}",
+            arrivals.len(),
+            network_state().await
+        )
     }
 }
 
-impl Drop for Ears {
+impl Drop for Listeners {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
         }
     }
+}
+
+/// The host's packet filter, addresses and tracked connections, for a failure's message.
+async fn network_state() -> String {
+    let mut state = String::new();
+    for command in [&["nft", "list", "ruleset"][..], &["ip", "addr"]] {
+        let output = Command::new(command[0]).args(&command[1..]).output().await;
+        let text = match output {
+            Ok(output) => format!(
+                "{}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            ),
+            Err(error) => error.to_string(),
+        };
+        state.push_str(&format!("--- {}\n{text}", command.join(" ")));
+    }
+    let connections =
+        std::fs::read_to_string(CONNECTIONS).unwrap_or_else(|error| error.to_string());
+    state.push_str(&format!("--- {CONNECTIONS}\n{connections}"));
+    state
 }
 
 /// Every address the host answers on, loopback included.

@@ -1,6 +1,6 @@
 //! Out of reach, with the network off and with it on.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -9,7 +9,7 @@ use boxwood_api::Network;
 use crate::suite::attack::attack;
 use crate::suite::case::cases;
 use crate::suite::held::request;
-use crate::suite::outside::{Ears, host_addresses};
+use crate::suite::outside::{Listeners, host_addresses};
 use crate::suite::{Bench, HeldBox, Wish};
 use crate::{Scope, StartError};
 
@@ -17,6 +17,7 @@ cases! { "network":
     cannot_reach_the_network_when_off,
     cannot_reach_the_host_when_off,
     cannot_reach_the_host_when_on,
+    cannot_reach_the_host_without_the_hosts_packet_filter,
     cannot_reach_the_hosts_abstract_sockets_when_off,
     cannot_reach_the_hosts_abstract_sockets_when_on,
     cannot_reach_the_metadata_address_when_off,
@@ -95,7 +96,7 @@ async fn host_is_deaf(bench: &Bench, network: Network) -> anyhow::Result<()> {
     let Some(held) = networked(bench, network).await? else {
         return Ok(());
     };
-    let ears = Ears::open().await?;
+    let listeners = Listeners::open().await?;
     // The addresses as they are with the box alive: its own link's host end among them.
     let mut addresses: Vec<String> = host_addresses()?
         .iter()
@@ -105,20 +106,96 @@ async fn host_is_deaf(bench: &Bench, network: Network) -> anyhow::Result<()> {
     addresses.extend(["127.0.0.2", "127.1.2.3", "0.0.0.0", "GATEWAY"].map(str::to_owned));
     let mut targets = Vec::new();
     for address in &addresses {
-        for port in [ears.loopback_port, ears.any_port] {
+        for port in [listeners.loopback_port, listeners.any_port] {
             targets.push(format!("tcp:{address}:{port}"));
         }
-        targets.push(format!("udp:{address}:{}", ears.udp_port));
+        targets.push(format!("udp:{address}:{}", listeners.udp_port));
         targets.push(format!("tcp:{address}:5410"));
     }
     let args: Vec<&str> = targets.iter().map(String::as_str).collect();
-    attack!("reach", 20).held(&held, &args).await?;
-    ensure!(
-        ears.heard() == 0,
-        "{} calls arrived on the host",
-        ears.heard()
-    );
+    let attacked = attack!("reach", 20).held(&held, &args).await;
+    listeners.judge(attacked).await?;
     Ok(())
+}
+
+/// The packet filter inside the box needs nothing of the host's: with the rules outside gone, the host,
+/// another box and the metadata address are still out of reach. Where an ordinary user makes boxes
+/// there is no filter outside.
+async fn cannot_reach_the_host_without_the_hosts_packet_filter(
+    bench: &Bench,
+) -> anyhow::Result<()> {
+    if !bench.host().is_root() || !bench.host().network {
+        return Ok(());
+    }
+    let (one, two) = (
+        bench.start(&Wish::new().network(Network::On)).await?,
+        bench.start(&Wish::new().network(Network::On)).await?,
+    );
+    let running = listening(&one).await?;
+    let mut targets = listener_addresses(&one).await?;
+    let listeners = Listeners::open().await?;
+    let _metadata = Borrowed::take(METADATA).await?;
+    let mut addresses: Vec<String> = host_addresses()?
+        .iter()
+        .filter(|address| address.is_ipv4() && !address.is_loopback())
+        .map(ToString::to_string)
+        .collect();
+    ensure!(addresses.iter().any(|address| address == METADATA));
+    addresses.push("GATEWAY".to_owned());
+    for address in &addresses {
+        targets.push(format!("tcp:{address}:{}", listeners.any_port));
+        targets.push(format!("udp:{address}:{}", listeners.udp_port));
+    }
+    let args: Vec<&str> = targets.iter().map(String::as_str).collect();
+    let table = host_table(&two).await?;
+    // Emptied, not deleted: the table also says which interfaces have to be closed again.
+    for chain in ["source", "host", "caller", "forward"] {
+        run_on_host("nft", &["flush", "chain", "inet", &table, chain]).await?;
+    }
+    let attacked = attack!("reach", 8).held(&two, &args).await;
+    listeners.judge(attacked).await?;
+    nothing_heard(&one).await?;
+    running.control.signal(9, Scope::Tree).await?;
+    Ok(())
+}
+
+/// The host's table for a box: the link with the box's gateway address carries the same tag.
+async fn host_table(held: &HeldBox) -> anyhow::Result<String> {
+    let routes = held.says("cat /proc/net/route").await?;
+    let gateway = routes
+        .lines()
+        .filter_map(|line| line.split('\t').nth(2))
+        .filter_map(|word| u32::from_str_radix(word, 16).ok())
+        .find(|number| *number != 0)
+        .map(|number| Ipv4Addr::from(number.to_ne_bytes()))
+        .context("the box has no gateway")?;
+    let addresses = run_on_host("ip", &["-o", "-4", "addr"]).await?;
+    let link = addresses
+        .lines()
+        .find(|line| line.contains(&format!(" {gateway}/")))
+        .and_then(|line| line.split_whitespace().nth(1))
+        .with_context(|| format!("no link of the host has {gateway}"))?;
+    let tag = link
+        .strip_prefix("bxw")
+        .and_then(|rest| rest.split_once('-'))
+        .with_context(|| format!("`{link}` is not a box's link"))?
+        .0;
+    Ok(format!("boxwood-{tag}"))
+}
+
+async fn run_on_host(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = tokio::process::Command::new(program)
+        .args(arguments)
+        .output()
+        .await
+        .with_context(|| format!("running `{program}`"))?;
+    ensure!(
+        output.status.success(),
+        "`{program} {}`: {}",
+        arguments.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn is_link_local(address: IpAddr) -> bool {
@@ -141,14 +218,14 @@ async fn abstract_is_deaf(bench: &Bench, network: Network) -> anyhow::Result<()>
     let Some(held) = networked(bench, network).await? else {
         return Ok(());
     };
-    let ears = Ears::open().await?;
-    attack!("reach", 2)
-        .held(&held, &[&format!("abstract::{}", ears.abstract_name)])
-        .await?;
-    ensure!(ears.heard() == 0, "the host's abstract socket heard a box");
+    let listeners = Listeners::open().await?;
+    let attacked = attack!("reach", 2)
+        .held(&held, &[&format!("abstract::{}", listeners.abstract_name)])
+        .await;
+    listeners.judge(attacked).await?;
     let names = held.says("cat /proc/net/unix").await?;
     ensure!(
-        !names.contains(&ears.abstract_name),
+        !names.contains(&listeners.abstract_name),
         "the box sees the host's sockets"
     );
     Ok(())
@@ -161,6 +238,8 @@ async fn cannot_reach_the_hosts_abstract_sockets_when_off(bench: &Bench) -> anyh
 async fn cannot_reach_the_hosts_abstract_sockets_when_on(bench: &Bench) -> anyhow::Result<()> {
     abstract_is_deaf(bench, Network::On).await
 }
+
+const METADATA: &str = "169.254.169.254";
 
 /// An address on the host's loopback for as long as a case needs it.
 struct Borrowed(&'static str);
@@ -201,8 +280,8 @@ async fn metadata_is_silent(bench: &Bench, network: Network) -> anyhow::Result<(
     let mut tasks = Vec::new();
     let arrived = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let borrowed = if bench.host().is_root() {
-        let borrowed = Borrowed::take("169.254.169.254").await?;
-        let listener = tokio::net::TcpListener::bind("169.254.169.254:80").await?;
+        let borrowed = Borrowed::take(METADATA).await?;
+        let listener = tokio::net::TcpListener::bind((METADATA, 80)).await?;
         let arrived = std::sync::Arc::clone(&arrived);
         tasks.push(tokio::spawn(async move {
             while listener.accept().await.is_ok() {
@@ -279,10 +358,25 @@ async fn neighbours_are_deaf(bench: &Bench, network: Network) -> anyhow::Result<
         return Ok(());
     };
     let running = listening(&one).await?;
-    let trie = one
+    let mut targets = listener_addresses(&one).await?;
+    targets.extend(["tcp:127.0.0.1:7777", "tcp:::1:7777", "tcp:GATEWAY:7777"].map(str::to_owned));
+    targets.sort_unstable();
+    targets.dedup();
+    let args: Vec<&str> = targets.iter().map(String::as_str).collect();
+    // Where both boxes have the same private addresses the second speaks to itself, and nobody
+    // listens there.
+    attack!("reach", 4).held(&two, &args).await?;
+    nothing_heard(&one).await?;
+    running.control.signal(9, Scope::Tree).await?;
+    Ok(())
+}
+
+/// Targets for every address of a box that [`LISTEN`]s.
+async fn listener_addresses(held: &HeldBox) -> anyhow::Result<Vec<String>> {
+    let trie = held
         .says("cat /proc/net/fib_trie; cat /proc/net/if_inet6")
         .await?;
-    let mut targets = vec!["tcp:127.0.0.1:7777".to_owned(), "tcp:::1:7777".to_owned()];
+    let mut targets = Vec::new();
     let mut last = "";
     for line in trie.lines().map(str::trim) {
         if let Some(address) = line.strip_prefix("|-- ") {
@@ -299,16 +393,14 @@ async fn neighbours_are_deaf(bench: &Bench, network: Network) -> anyhow::Result<
             targets.push(format!("tcp:{}:7777", std::net::Ipv6Addr::from(number)));
         }
     }
-    targets.push("tcp:GATEWAY:7777".to_owned());
-    targets.sort_unstable();
-    targets.dedup();
-    let args: Vec<&str> = targets.iter().map(String::as_str).collect();
-    // Where both boxes have the same private addresses the second speaks to itself, and nobody
-    // listens there.
-    attack!("reach", 4).held(&two, &args).await?;
-    let heard = one.says("cat /workspace/heard 2>/dev/null | wc -c").await?;
+    Ok(targets)
+}
+
+async fn nothing_heard(held: &HeldBox) -> anyhow::Result<()> {
+    let heard = held
+        .says("cat /workspace/heard 2>/dev/null | wc -c")
+        .await?;
     ensure!(heard.trim() == "0", "{heard} calls came from the other box");
-    running.control.signal(9, Scope::Tree).await?;
     Ok(())
 }
 
