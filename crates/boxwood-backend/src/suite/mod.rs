@@ -19,6 +19,7 @@ mod images;
 mod leaks;
 pub mod machine;
 mod matrix;
+mod network_stress;
 mod outside;
 mod succession;
 mod wish;
@@ -33,6 +34,7 @@ pub use harness::{
 pub use held::{HeldBox, Ran, Running};
 pub use host::{Absence, Host, ImagesFrom, NotOffered, Offer, Privilege, RootFrom};
 pub use leaks::{LeakCounts, run_leaks};
+pub use network_stress::run_network_stress;
 pub use wish::Wish;
 
 /// Behaviour: what every box does the same way.
