@@ -286,9 +286,15 @@ impl CliError {
         self.says(&["no such container", "no container with name or id"])
     }
 
-    /// A container went, or a process of one, while the engine looked at it.
+    /// A container went or ended, or a process of one, while the engine looked at it.
     pub(crate) fn went_meanwhile(&self) -> bool {
-        self.no_such_container() || self.says(&["no such process"])
+        self.no_such_container() || self.ended_meanwhile() || self.says(&["no such process"])
+    }
+
+    /// The container ended between the engine's look at it and its signal. Docker then refuses to
+    /// remove it; the next attempt succeeds.
+    pub(crate) fn ended_meanwhile(&self) -> bool {
+        self.says(&["could not kill running container"]) && self.says(&["is not running"])
     }
 
     /// Asking once more helps. The last words are Podman's of a container that lost its monitor: it
@@ -360,6 +366,11 @@ mod tests {
         check("Error response from daemon: No such container: b1", true);
         check("Error: no container with name or ID \"b1\" found", true);
         check("Error: read /proc/4565/cgroup: no such process", true);
+        check(
+            "Error response from daemon: Could not kill running container b1, cannot remove - \
+             Container b1 is not running",
+            true,
+        );
         check("Cannot connect to the Docker daemon", false);
     }
 

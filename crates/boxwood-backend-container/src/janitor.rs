@@ -145,7 +145,10 @@ impl Janitor {
             match self.cli.run(args::remove(&[name]), REMOVAL).await {
                 Err(error) if error.no_such_container() => return Ok(Removed::WasNotThere),
                 // It goes by itself when its init has ended; ours to wait for.
-                Err(error) if error.being_removed() && Instant::now() < until => {
+                Err(error)
+                    if (error.being_removed() || error.ended_meanwhile())
+                        && Instant::now() < until =>
+                {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_millis(200));
                 }
