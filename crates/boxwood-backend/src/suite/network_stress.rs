@@ -21,7 +21,7 @@ const CALLERS: usize = 2;
 /// How long a box calls that is then deleted.
 const BRIEF: Duration = Duration::from_millis(200);
 /// For a command to end after its time is up, on busy processors.
-const GRACE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_mins(1);
 
 /// Arguments: seconds, then `kind:address:port` each. Exits with 0 when no call came through.
 const CALL: &str = r#"

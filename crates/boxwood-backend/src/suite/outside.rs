@@ -234,23 +234,20 @@ impl Drop for Listeners {
 
 /// The host's packet filter, addresses and tracked connections, for a failure's message.
 async fn network_state() -> String {
-    let mut state = String::new();
+    let mut parts = Vec::new();
     for command in [&["nft", "list", "ruleset"][..], &["ip", "addr"]] {
         let output = Command::new(command[0]).args(&command[1..]).output().await;
         let text = match output {
-            Ok(output) => format!(
-                "{}{}",
-                String::from_utf8_lossy(&output.stdout),
-                String::from_utf8_lossy(&output.stderr)
-            ),
-            Err(error) => error.to_string(),
+            Ok(output) => [output.stdout, output.stderr].concat(),
+            Err(error) => error.to_string().into_bytes(),
         };
-        state.push_str(&format!("--- {}\n{text}", command.join(" ")));
+        let text = String::from_utf8_lossy(&text);
+        parts.push(format!("--- {}\n{text}", command.join(" ")));
     }
     let connections =
         std::fs::read_to_string(CONNECTIONS).unwrap_or_else(|error| error.to_string());
-    state.push_str(&format!("--- {CONNECTIONS}\n{connections}"));
-    state
+    parts.push(format!("--- {CONNECTIONS}\n{connections}"));
+    parts.join("\n")
 }
 
 /// Every address the host answers on, loopback included.
