@@ -1,16 +1,18 @@
 //! A Python environment with exactly what a requirements file pins.
 //!
-//! Comes in: a place and the file. Goes out: the environment's Python, made now or found as an
-//! earlier run left it. Never here: what the packages are for.
+//! Input: a directory and the file. Output: the environment's Python, installed now or by an earlier run. A file
+//! that begins with `-r OTHER` gets the packages of `OTHER` from an environment that all such files share. What
+//! the packages are for stays with the callers.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::run::{check, output};
+use crate::run::{check, output, target_dir};
 use crate::test::needs::{Package, install_packages};
 
 /// How often a long installation says that it is still alive.
@@ -25,12 +27,39 @@ pub(crate) const DEBIAN_VENV: Package = Package {
 };
 
 pub(crate) fn ensure(place: &Path, requirements: &Path) -> Result<PathBuf> {
+    // Two threads may ask for the same environment, or for two that share packages.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _guard = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+
+    let pinned = read(requirements)?;
+    let shared = match included(&pinned) {
+        None => None,
+        Some(name) => {
+            let file = requirements.with_file_name(name);
+            let python = ensure_one(&target_dir().join("python"), &file, None)?;
+            Some((python, read(&file)?))
+        }
+    };
+    ensure_one(place, requirements, shared)
+}
+
+/// One environment. `shared` is the Python of the environment whose packages this one sees too, and their pins.
+fn ensure_one(
+    place: &Path,
+    requirements: &Path,
+    shared: Option<(PathBuf, String)>,
+) -> Result<PathBuf> {
     let base = base_python()?;
-    let pinned = fs::read_to_string(requirements)
-        .with_context(|| format!("`{}` could not be read", requirements.display()))?;
+    let pinned = read(requirements)?;
     let version = output(Command::new(&base).args(["-c", "import sys; print(sys.version)"]))?;
-    // The text itself rather than a hash of it: a difference can then be looked at.
-    let stamp = format!("# {} {}\n{pinned}", base.display(), version.trim());
+    let (shared_python, shared_pins) = shared.unzip();
+    // The text itself instead of its hash, so that a difference can be read.
+    let stamp = format!(
+        "# {} {}\n{pinned}{}",
+        base.display(),
+        version.trim(),
+        shared_pins.unwrap_or_default()
+    );
     let stamp_file = place.join("boxwood-stamp.txt");
     let python = place.join("bin/python");
     if fs::read_to_string(&stamp_file).is_ok_and(|found| found == stamp) {
@@ -38,7 +67,7 @@ pub(crate) fn ensure(place: &Path, requirements: &Path) -> Result<PathBuf> {
     }
 
     println!(
-        "installing {} packages into {} (once; some minutes)",
+        "installing {} packages into {} (once)",
         count(&pinned),
         place.display()
     );
@@ -46,19 +75,59 @@ pub(crate) fn ensure(place: &Path, requirements: &Path) -> Result<PathBuf> {
         fs::remove_dir_all(place)
             .with_context(|| format!("`{}` could not be removed", place.display()))?;
     }
-    check(Command::new(&base).args(["-m", "venv"]).arg(place))?;
-    install(&python, place, requirements)?;
-    // Last, so that an installation which was broken off is begun again.
+    let mut make = Command::new(&base);
+    make.args(["-m", "venv"]);
+    if let Some(shared_python) = &shared_python {
+        check(make.arg("--without-pip").arg(place))?;
+        let packages = packages_dir(shared_python)?;
+        // Python appends the directories in a `.pth` file to its search path: packages of this environment win.
+        fs::write(
+            packages_dir(&python)?.join("shared.pth"),
+            packages.as_os_str().as_encoded_bytes(),
+        )?;
+    } else {
+        check(make.arg(place))?;
+    }
+    install(
+        shared_python.as_deref().unwrap_or(&python),
+        &python,
+        place,
+        requirements,
+    )?;
+    // Last, so that an interrupted installation starts again.
     fs::write(&stamp_file, stamp)?;
     Ok(python)
 }
 
-fn install(python: &Path, place: &Path, requirements: &Path) -> Result<()> {
+fn read(requirements: &Path) -> Result<String> {
+    fs::read_to_string(requirements)
+        .with_context(|| format!("`{}` could not be read", requirements.display()))
+}
+
+/// The file that a requirements file includes.
+fn included(pinned: &str) -> Option<&str> {
+    pinned
+        .lines()
+        .find_map(|line| line.strip_prefix("-r "))
+        .map(str::trim)
+}
+
+/// Where an environment keeps its packages.
+fn packages_dir(python: &Path) -> Result<PathBuf> {
+    let code = "import sysconfig; print(sysconfig.get_path('platlib'))";
+    let path = output(Command::new(python).args(["-c", code]))?;
+    Ok(PathBuf::from(path.trim()))
+}
+
+/// Installs into the environment of `python` with the pip of `pip_python`.
+fn install(pip_python: &Path, python: &Path, place: &Path, requirements: &Path) -> Result<()> {
     let log = place.join("boxwood-install.log");
     let log_file = File::create(&log)?;
     let started = Instant::now();
-    let mut pip = Command::new(python)
-        .args(["-m", "pip", "install", "--disable-pip-version-check"])
+    let mut pip = Command::new(pip_python)
+        .args(["-m", "pip", "--python"])
+        .arg(python)
+        .args(["install", "--disable-pip-version-check"])
         .args(["--no-deps", "--progress-bar", "off", "--requirement"])
         .arg(requirements)
         .stdin(Stdio::null())
@@ -122,5 +191,14 @@ mod tests {
     #[test]
     fn only_pins_are_counted() {
         assert_eq!(count("# about a==b\nx==1\n\n# y\nz==2\n"), 2);
+    }
+
+    #[test]
+    fn an_included_file_is_found_behind_comments() {
+        assert_eq!(
+            included("# -r no\n-r ../other.txt\nx==1\n"),
+            Some("../other.txt")
+        );
+        assert_eq!(included("x==1\n"), None);
     }
 }

@@ -10,6 +10,9 @@ import pytest
 from runtime import SEED, Runtime
 from workspace import Workspace
 
+#: These modules start first, so that the last one to end is a short one.
+LONGEST = ['test_grants', 'test_actions', 'test_gate', 'test_relay', 'test_fence']
+
 
 @pytest.fixture(scope='session', autouse=True)
 def _own_working_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -37,10 +40,23 @@ async def workspace(runtime: Runtime) -> AsyncIterator[Workspace]:
     await workspace.clean_up()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On the seed's own runtime, what Boxwood does better is no test."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
     if not SEED:
         return
+    # LangBot's own runtime is not expected to have what Boxwood does better.
     better = [item for item in items if item.get_closest_marker('better')]
     items[:] = [item for item in items if item not in better]
     config.hook.pytest_deselected(items=better)
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests on one daemon run in one worker; a test that starts its own daemon runs in any."""
+    parameters = item.callspec.params if hasattr(item, 'callspec') else {}
+    if 'runtime' in item.fixturenames:
+        return f'{item.path.stem}-{parameters["runtime"]}'
+    return item.nodeid

@@ -245,7 +245,10 @@ def as_nobody(address: str, path: str, headers: dict[str, str]) -> int:
             os.setgroups([])
             os.setgid(65534)
             os.setuid(65534)
-            with socket.create_connection((host, int(port)), timeout=10) as stranger:
+            # Not `create_connection`: it imports modules, which this user may not be able to read.
+            with socket.socket() as stranger:
+                stranger.settimeout(10)
+                stranger.connect((host, int(port)))
                 stranger.sendall(request)
                 status = stranger.recv(4096).split(b' ')[1]
         finally:

@@ -1,8 +1,9 @@
-//! LangBot's own published clients on a real daemon.
+//! LangBot's published clients on a real daemon.
 //!
-//! Comes in: the suites under `tests/langbot`. Goes out: success when pytest passed in each, in an
-//! environment with exactly the client that the suite is about. Never here: what is asked of the
-//! daemon; the suites say that in the clients' language.
+//! Input: the suites under `tests/langbot`. Output: success when pytest passed in each, in an environment with the
+//! client version that the suite is about. The expectations are in the suites.
+
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
@@ -29,22 +30,30 @@ const SUITES: &[Suite] = &[
 
 pub(super) fn run() -> Result<()> {
     let program = build_boxwood()?;
-
-    let tests = workspace_root().join("tests/langbot");
     for suite in SUITES {
         println!("langbot-plugin {}: {}", suite.client, suite.folder);
-        let python = venv::ensure(
-            &target_dir()
-                .join("langbot")
-                .join(format!("venv-{}", suite.client)),
-            &tests.join(format!("requirements-{}.txt", suite.client)),
-        )?;
         check(
-            pytest(&python, &tests.join(suite.folder), &program)
-                // A green run is one on Boxwood.
+            pytest(&suite.python()?, &tests().join(suite.folder), &program)
+                // The suites test Boxwood here, and never the runtime that LangBot ships.
                 .env_remove("BOXWOOD_TEST_RUNTIME"),
         )
-        .with_context(|| format!("LangBot's client {} is not served", suite.client))?;
+        .with_context(|| format!("the suite of langbot-plugin {} failed", suite.client))?;
     }
     Ok(())
+}
+
+impl Suite {
+    /// The Python with the suite's client, installed if it is missing.
+    fn python(&self) -> Result<PathBuf> {
+        venv::ensure(
+            &target_dir()
+                .join("langbot")
+                .join(format!("venv-{}", self.client)),
+            &tests().join(format!("requirements-{}.txt", self.client)),
+        )
+    }
+}
+
+fn tests() -> PathBuf {
+    workspace_root().join("tests/langbot")
 }

@@ -1,12 +1,13 @@
 //! The official MCP clients, the official conformance suite and published servers on a real daemon.
 //!
-//! Comes in: the suite under `tests/mcp`, and the pins beside it. Goes out: success when pytest passed.
-//! Never here: what is asked of the server.
+//! Input: the suite under `tests/mcp`, and the pins beside it. Output: success when pytest passed. The expectations
+//! are in the suite.
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use super::pytest::pytest;
 use crate::run::{build_boxwood, cargo, check, output, target_dir, workspace_root};
@@ -20,30 +21,59 @@ const EXAMPLES: [&str; 2] = ["conformance_server", "rmcp_client"];
 
 pub(super) fn run() -> Result<()> {
     let program = build_boxwood()?;
-
     let examples = examples()?;
-
-    let tests = workspace_root().join("tests/mcp");
-    let tools = target_dir().join("mcp");
-    let python = venv::ensure(&tools.join("venv"), &tests.join("requirements.txt"))?;
-    let proxy = mcp_proxy()?;
-    let programs = node_modules::ensure(&tools.join("node"), &tests.join("node"))?;
-    let version = output(Command::new(programs.join("node")).arg("--version"))?;
+    let tools = Tools::install()?;
+    let version = output(Command::new(tools.node_programs.join("node")).arg("--version"))?;
     ensure!(
         version.starts_with(NODE),
         "the suite needs Node {NODE}x and has {version}"
     );
     for name in PROGRAMS {
-        let path = programs.join(name);
+        let path = tools.node_programs.join(name);
         ensure!(path.exists(), "`{}` is missing", path.display());
     }
     check(
-        pytest(&python, &tests, &program)
-            .env("BOXWOOD_TEST_NODE", &programs)
+        pytest(&tools.python, &tests(), &program)
+            .env("BOXWOOD_TEST_NODE", &tools.node_programs)
             .env("BOXWOOD_TEST_EXAMPLES", &examples)
-            .env("BOXWOOD_TEST_MCP_PROXY", &proxy),
+            .env("BOXWOOD_TEST_MCP_PROXY", &tools.mcp_proxy),
     )
-    .context("MCP clients are not served")
+    .context("the suite of MCP clients failed")
+}
+
+/// What the suite needs from package registries.
+struct Tools {
+    /// The Python with the official client.
+    python: PathBuf,
+    /// The directory of `mcp-proxy`.
+    mcp_proxy: PathBuf,
+    /// The directory of the programs from npm.
+    node_programs: PathBuf,
+}
+
+impl Tools {
+    /// Both registries at the same time: most of it is waiting for them.
+    fn install() -> Result<Self> {
+        let place = target_dir().join("mcp");
+        let node = thread::spawn({
+            let place = place.join("node");
+            move || node_modules::ensure(&place, &tests().join("node"))
+        });
+        let python = venv::ensure(&place.join("venv"), &tests().join("requirements.txt"));
+        let mcp_proxy = mcp_proxy();
+        let node_programs = node
+            .join()
+            .map_err(|_| anyhow!("the installation of Node packages panicked"))??;
+        Ok(Self {
+            python: python?,
+            mcp_proxy: mcp_proxy?,
+            node_programs,
+        })
+    }
+}
+
+fn tests() -> PathBuf {
+    workspace_root().join("tests/mcp")
 }
 
 /// The directory of our own programs, built now.
@@ -67,7 +97,7 @@ fn examples() -> Result<PathBuf> {
 pub(crate) fn mcp_proxy() -> Result<PathBuf> {
     let python = venv::ensure(
         &target_dir().join("mcp/mcp-proxy"),
-        &workspace_root().join("tests/mcp/requirements-mcp-proxy.txt"),
+        &tests().join("requirements-mcp-proxy.txt"),
     )?;
     let programs = python
         .parent()

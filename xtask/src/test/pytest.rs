@@ -1,24 +1,26 @@
 //! How the suites in Python are run.
 //!
-//! Comes in: an environment's Python, and where the tests are. Goes out: pytest, ready to be called. Never
-//! here: which tests there are.
+//! Input: an environment's Python, and where the tests are. Output: pytest, ready to be called. Which tests there
+//! are stays in the suites.
 
 use std::path::Path;
 use std::process::Command;
 
-use super::is_ci;
+/// Most tests wait for a daemon or a box, so there are more workers than a small machine has processors. The
+/// number is fixed: what runs at the same time must not depend on the machine.
+const WORKERS: &str = "4";
 
 pub(super) fn pytest(python: &Path, tests: &Path, program: &Path) -> Command {
     let mut command = Command::new(python);
     command
-        .args(["-m", "pytest", "--quiet", "--durations=5"])
+        .args(["-m", "pytest", "--quiet", "--durations=10"])
+        // Each suite's `conftest.py` puts the tests that share a daemon into one group. The groups start in the
+        // order of collection, the longest first, and not by their number of tests.
+        .args(["--numprocesses", WORKERS, "--dist", "loadgroup"])
+        .arg("--no-loadscope-reorder")
         .current_dir(tests)
         .env("BOXWOOD_BIN", program)
-        // What Python compiles would lie about in the source tree.
+        // Python would write compiled files into the source tree.
         .env("PYTHONDONTWRITEBYTECODE", "1");
-    if is_ci() {
-        // As nextest's profile `ci`: once more, and named at the end (`-rR`).
-        command.args(["--reruns", "1", "--reruns-delay", "1", "-rR"]);
-    }
     command
 }
