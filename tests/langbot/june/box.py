@@ -97,7 +97,7 @@ class Box:
 
 
 async def eventually(
-    ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool], within: float = 10.0
+    ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool], within: float = 30.0
 ) -> Any:
     """Asks again until it holds; gives the answer that did, or fails with the last one."""
     deadline = time.monotonic() + within
@@ -105,6 +105,15 @@ async def eventually(
         assert time.monotonic() < deadline, f'not within {within} s; last: {answer!r}'
         await asyncio.sleep(0.05)
     return answer
+
+
+async def until_exists(path: Path) -> None:
+    """Waits for a file that a command writes."""
+
+    async def exists() -> bool:
+        return path.exists()
+
+    await eventually(exists, bool)
 
 
 def count(command: str) -> str:

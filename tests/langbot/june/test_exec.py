@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from box import Action, Box, count, eventually
+from box import Action, Box, count, eventually, until_exists
 from langbot_plugin.box.errors import BoxError, BoxSessionNotFoundError, BoxValidationError
 from langbot_plugin.box.models import BoxExecutionStatus
 from runtime import SEED
@@ -224,8 +224,8 @@ async def test_two_commands_of_a_session_run_at_once(box: Box):
     # Each waits for the other's file: one after the other they would never end.
     meet = 'touch /tmp/{0}; until [ -e /tmp/{1} ]; do sleep 0.05; done; echo met'
     results = await asyncio.gather(
-        box.run(meet.format('a', 'b'), timeout_sec=10),
-        box.run(meet.format('b', 'a'), timeout_sec=10),
+        box.run(meet.format('a', 'b'), timeout_sec=30),
+        box.run(meet.format('b', 'a'), timeout_sec=30),
     )
     assert [result.stdout for result in results] == ['met', 'met']
 
@@ -233,11 +233,7 @@ async def test_two_commands_of_a_session_run_at_once(box: Box):
 async def begun(box: Box, host: Path, cmd: str, **fields: Any) -> asyncio.Task:
     """A command that runs now, in a session with this directory of the host."""
     running = asyncio.create_task(box.run(f'touch begun; {cmd}', host_path=str(host), **fields))
-
-    async def runs() -> bool:
-        return (host / 'begun').exists()
-
-    await eventually(runs, bool, within=30)
+    await until_exists(host / 'begun')
     return running
 
 

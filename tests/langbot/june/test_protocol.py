@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import websockets
-from box import Box, eventually
+from box import Box, until_exists
 
 pytestmark = pytest.mark.parametrize('runtime', ['ws'], indirect=True, scope='module')
 
@@ -23,7 +24,7 @@ class Wire:
     async def send(self, message: Any) -> None:
         await self.socket.send(message if isinstance(message, str) else json.dumps(message))
 
-    async def receive(self, within: float = 10.0) -> dict:
+    async def receive(self, within: float = 30.0) -> dict:
         frame = await asyncio.wait_for(self.socket.recv(), within)
         assert isinstance(frame, str) and frame.isascii(), 'JSON is sent as ASCII text'
         self.last_length = len(frame)
@@ -156,13 +157,18 @@ async def test_a_question_in_fragments_is_read(wire: Wire):
     assert await wire.receive() == success(8, {})
 
 
-async def test_answers_come_when_they_are_ready(box: Box, wire: Wire):
-    slow = {'session_id': f'{box.session}-slow', 'cmd': 'sleep 2'}
-    await wire.send({'seq_id': 1, 'action': 'box_exec', 'data': slow})
+async def test_answers_come_when_they_are_ready(box: Box, wire: Wire, tmp_path: Path):
+    data = {
+        'session_id': f'{box.session}-slow',
+        'cmd': 'until [ -e go ]; do sleep 0.05; done',
+        'host_path': str(tmp_path),
+    }
+    await wire.send({'seq_id': 1, 'action': 'box_exec', 'data': data})
     await wire.send({'seq_id': 2, 'action': '__ping', 'data': {}})
-    answers = [await wire.receive(), await wire.receive()]
-    assert [answer['seq_id'] for answer in answers] == [2, 1]
-    assert answers[1]['data']['status'] == 'completed'
+    assert (await wire.receive())['seq_id'] == 2
+    (tmp_path / 'go').touch()
+    answer = await wire.receive()
+    assert (answer['seq_id'], answer['data']['status']) == (1, 'completed')
 
 
 @pytest.mark.better('the state of the backend is known, not probed for each question')
@@ -194,12 +200,14 @@ async def test_the_numbers_of_two_connections_do_not_meet(box: Box, wire: Wire):
         assert await wire.receive() == success(5, {})
 
 
-async def test_work_goes_on_when_the_asker_leaves(box: Box):
+async def test_work_goes_on_when_the_asker_leaves(box: Box, tmp_path: Path):
     async with open_wire(box) as socket:
-        data = {'session_id': box.session, 'cmd': 'sleep 1; echo done > /tmp/file'}
+        cmd = 'touch begun; until [ -e go ]; do sleep 0.05; done; echo done > end'
+        data = {'session_id': box.session, 'cmd': cmd, 'host_path': str(tmp_path)}
         await Wire(socket).send({'seq_id': 1, 'action': 'box_exec', 'data': data})
-        await asyncio.sleep(0.3)
-    await eventually(lambda: box.run('cat /tmp/file'), lambda result: result.stdout == 'done')
+        await until_exists(tmp_path / 'begun')
+    (tmp_path / 'go').touch()
+    await until_exists(tmp_path / 'end')
 
 
 async def test_a_ping_of_the_websocket_is_answered(wire: Wire):

@@ -263,7 +263,7 @@ async def test_a_revocation_takes_the_box_away(workspace: Workspace):
     await install(workspace, revision=3)
     await workspace.create()
     running = asyncio.create_task(workspace.run('sleep 60'))
-    await asyncio.sleep(0.3)
+    await eventually(workspace.sessions, lambda found: found[0]['status'] == 'running')
     with refused('Sandbox admission revocation is stale'):
         await revoke(workspace, 2)
     assert await revoke(workspace, 3) == {

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosedOK, InvalidStatus
 from workspace import Workspace, eventually
 
 
-async def received(ws: websockets.ClientConnection, within: float = 10.0) -> str:
+async def received(ws: websockets.ClientConnection, within: float = 30.0) -> str:
     frame = await asyncio.wait_for(ws.recv(), within)
     assert isinstance(frame, str), 'lines travel as text'
     return frame

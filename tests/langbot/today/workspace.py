@@ -100,7 +100,7 @@ class Workspace:
 
 
 async def eventually(
-    ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool], within: float = 10.0
+    ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool], within: float = 30.0
 ) -> Any:
     """Asks again until it holds; gives the answer that did, or fails with the last one."""
     deadline = time.monotonic() + within
