@@ -6,8 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness import daemon
+from harness import daemon, groups
 from hosted import Host
+
+#: These modules start first, so that the last one to end is a short one.
+LONGEST = [
+    'test_gateway_conformance',
+    'test_published_servers',
+    'test_hostile_servers',
+    'test_calls',
+    'test_hosted_servers',
+    'test_launchers',
+    'test_gateway',
+    'test_many_servers',
+]
 
 
 @pytest.fixture(scope='session')
@@ -26,9 +38,9 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[daemon.Daemon]
         raise
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope='module')
 def hosting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """One daemon for everything that is hosted: what is installed once is there for the next test."""
+    """A daemon that may host what lies in the tests' own directories."""
     roots = str(tmp_path_factory.getbasetemp())
     runtime = daemon.Daemon(
         tmp_path_factory.mktemp('hosting'), env={'BOXWOOD_MOUNTS__ALLOWED_ROOTS': roots}
@@ -39,3 +51,11 @@ def hosting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     except BaseException:
         runtime.kill()
         raise
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    groups.longest_first(items, LONGEST)
+
+
+# A module has one daemon.
+pytest_xdist_make_scheduler = groups.scheduler(lambda nodeid: nodeid.partition('::')[0])

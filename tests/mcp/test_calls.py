@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import anyio
@@ -15,11 +17,15 @@ from stage import ERAS, TRANSPORTS, client
 
 pytestmark = pytest.mark.anyio
 
-#: No two tests look for the same process.
-_naps = iter(range(3000, 4000))
+#: Processes are found by their command line, so no two tests of any worker use the same duration.
+_fractions = (f'{os.getpid()}{number:04}' for number in count())
 
 
-def is_running(nap: int) -> bool:
+def nap_of(seconds: int) -> str:
+    return f'{seconds}.0{next(_fractions)}'
+
+
+def is_running(nap: str) -> bool:
     return bool(processes_with(f'sleep {nap}'))
 
 
@@ -66,7 +72,7 @@ async def test_progress(runtime, transport: str, era: str):
 @pytest.mark.parametrize('era', ERAS)
 @pytest.mark.parametrize('transport', TRANSPORTS)
 async def test_a_cancelled_call_kills_its_command(runtime, transport: str, era: str):
-    nap = next(_naps)
+    nap = nap_of(3000)
     async with client(runtime, transport, era) as server:
         meta = {'io.boxwood/session': f'cancel-{transport}-{era}'}
         async with anyio.create_task_group() as tasks:
@@ -86,7 +92,7 @@ async def test_a_cancelled_call_kills_its_command(runtime, transport: str, era: 
 
 @pytest.mark.parametrize('transport', TRANSPORTS)
 async def test_a_client_that_is_gone_leaves_no_command(runtime, transport: str):
-    nap = next(_naps)
+    nap = nap_of(3000)
     with anyio.move_on_after(60) as scope:
         async with client(runtime, transport, '2026-07-28') as server:
             async with anyio.create_task_group() as tasks:
@@ -126,7 +132,8 @@ async def test_a_daemon_killed_during_a_call_loses_no_result(tmp_path, transport
     port = daemon.free_port()
     first = daemon.Daemon(tmp_path, port=port)
     second = None
-    command = 'echo before; sleep 6; echo after > /workspace/done; echo after'
+    nap = nap_of(6)
+    command = f'echo before; sleep {nap}; echo after > /workspace/done; echo after'
     meta = {'io.boxwood/session': 'survivor'}
     try:
         with in_front(first, transport, tmp_path) as front:
@@ -141,7 +148,7 @@ async def test_a_daemon_killed_during_a_call_loses_no_result(tmp_path, transport
                 with anyio.fail_after(60):
                     async with anyio.create_task_group() as tasks:
                         tasks.start_soon(call)
-                        await until(lambda: processes_with('sleep 6'), 20)
+                        await until(lambda: is_running(nap), 20)
                         first.kill()
                         second = daemon.Daemon(tmp_path, port=port)
                 result = results[0]

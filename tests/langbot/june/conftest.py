@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from box import Box
+from harness import groups
 from runtime import SEED, Runtime
 
 #: These modules start first, so that the last one to end is a short one.
@@ -44,12 +46,8 @@ async def box(runtime: Runtime, tmp_path: Path) -> AsyncIterator[Box]:
     assert (status['active_sessions'], status['managed_processes']) == (0, 0)
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    order = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    groups.longest_first(items, LONGEST)
     if not SEED:
         return
     # LangBot's own runtime is not expected to have what Boxwood does better.
@@ -58,9 +56,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=better)
 
 
-def _group(item: pytest.Item) -> str:
-    """Tests on one daemon run in one worker; a test that starts its own daemon runs in any."""
-    parameters = item.callspec.params if hasattr(item, 'callspec') else {}
-    if 'runtime' in item.fixturenames:
-        return f'{item.path.stem}-{parameters["runtime"]}'
-    return item.nodeid
+def _group(nodeid: str) -> str:
+    """A module has one daemon for each transport, and the transport is a parameter of its tests."""
+    module, _, name = nodeid.partition('::')
+    transport = re.search(r'\[(?:.*-)?(ws|stdio)[-\]]', name)
+    return f'{module} {transport[1]}' if transport else module
+
+
+pytest_xdist_make_scheduler = groups.scheduler(_group)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator
 
 import pytest
 
+from harness import groups
 from runtime import SEED, Runtime
 from workspace import Workspace
 
@@ -40,12 +42,8 @@ async def workspace(runtime: Runtime) -> AsyncIterator[Workspace]:
     await workspace.clean_up()
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    order = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    groups.longest_first(items, LONGEST)
     if not SEED:
         return
     # LangBot's own runtime is not expected to have what Boxwood does better.
@@ -54,9 +52,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=better)
 
 
-def _group(item: pytest.Item) -> str:
-    """Tests on one daemon run in one worker; a test that starts its own daemon runs in any."""
-    parameters = item.callspec.params if hasattr(item, 'callspec') else {}
-    if 'runtime' in item.fixturenames:
-        return f'{item.path.stem}-{parameters["runtime"]}'
-    return item.nodeid
+def _group(nodeid: str) -> str:
+    """A module has one daemon for each transport, and the transport is a parameter of its tests."""
+    module, _, name = nodeid.partition('::')
+    transport = re.search(r'\[(?:.*-)?(ws|stdio)[-\]]', name)
+    return f'{module} {transport[1]}' if transport else module
+
+
+pytest_xdist_make_scheduler = groups.scheduler(_group)

@@ -13,10 +13,10 @@ const WORKERS: &str = "4";
 pub(super) fn pytest(python: &Path, tests: &Path, program: &Path) -> Command {
     let mut command = Command::new(python);
     command
-        .args(["-m", "pytest", "--quiet", "--durations=10"])
+        .args(["-m", "pytest", "--quiet", "--durations=40"])
         // Each suite's `conftest.py` puts the tests that share a daemon into one group. The groups start in the
         // order of collection, the longest first, and not by their number of tests.
-        .args(["--numprocesses", WORKERS, "--dist", "loadgroup"])
+        .args(["--numprocesses", WORKERS, "--dist", "loadscope"])
         .arg("--no-loadscope-reorder")
         .current_dir(tests)
         .env("BOXWOOD_BIN", program)
