@@ -17,6 +17,8 @@ from harness import daemon
 
 ERAS = ['legacy', '2026-07-28']
 TRANSPORTS = ['stdio', 'http']
+#: Runs the long form of tests whose short form has fewer repetitions of the same.
+LONG = os.environ.get('BOXWOOD_TEST_LONG') == '1'
 
 
 def node_program(name: str) -> str:

@@ -141,13 +141,24 @@ async def test_a_daemon_killed_during_a_call_loses_no_result(tmp_path, transport
                 await until_it_works(server, meta, 30)
                 results = []
 
+                begun = anyio.Event()
+
+                async def told(progress: float, total: float | None, message: str | None) -> None:
+                    if 'before' in (message or ''):
+                        begun.set()
+
                 async def call() -> None:
                     arguments = {'command': command, 'timeout_sec': 60}
-                    results.append(await server.call_tool('exec', arguments, meta=meta))
+                    result = await server.call_tool(
+                        'exec', arguments, meta=meta, progress_callback=told
+                    )
+                    results.append(result)
 
-                with anyio.fail_after(60):
+                with anyio.fail_after(90):
                     async with anyio.create_task_group() as tasks:
                         tasks.start_soon(call)
+                        # A process may be seen before the client knows of it; then the call is in doubt.
+                        await begun.wait()
                         await until(lambda: is_running(nap), 20)
                         first.kill()
                         second = daemon.Daemon(tmp_path, port=port)

@@ -14,6 +14,7 @@ import pytest
 from stage import node_environment, node_program, url
 
 
+@pytest.mark.usefixtures('priority')
 @pytest.mark.parametrize('revision', ['2025-11-25', '2026-07-28'])
 def test_conformance(runtime, tmp_path, revision: str):
     expected = Path(__file__).parent / f'conformance-{revision}.yml'

@@ -41,7 +41,7 @@ def test_a_killed_daemon_loses_no_server(killed, tmp_path: Path):
     host.until('three', 'disabled', 30)
     # In the middle of a call, whose answer comes when nobody waits for it any more.
     with ThreadPoolExecutor(1) as pool:
-        wait = 'touch /tmp/begun; until [ -e /tmp/go ]; do sleep 0.05; done'
+        wait = 'touch /tmp/begun; until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/ended'
         lost = pool.submit(host.call, 'one', 'run', text=wait)
         while 'begun' not in text_of(host.call('one', 'run', text='ls /tmp')):
             assert not lost.done(), lost.result()
@@ -57,7 +57,12 @@ def test_a_killed_daemon_loses_no_server(killed, tmp_path: Path):
     assert host.state('three')['status'] == 'disabled'
     # The late answer of the first daemon's call meets nobody.
     host.call('one', 'run', text='touch /tmp/go')
-    time.sleep(1)
+    deadline = time.monotonic() + 30
+    while 'ended' not in text_of(host.call('one', 'run', text='ls /tmp')):
+        assert time.monotonic() < deadline, 'the call of the first daemon did not end'
+        time.sleep(0.05)
+    # The server answers when its command has ended, which takes it a moment.
+    time.sleep(0.5)
     assert text_of(host.call('one', 'echo', text='still here')) == 'still here'
 
 

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -495,9 +496,11 @@ def test_the_whole_is_in_the_api_document(hosting: Host):
 
 def test_nothing_is_left_of_one_that_was_removed(hosting: Host, tmp_path: Path):
     script = small(tmp_path)
-    hosting.add('gone', 'python3', str(script), 'gone-4711', env={'API_KEY': SECRET})
+    # Found by its command line on the whole host, so nothing else has this argument.
+    mark = f'gone-{uuid.uuid4().hex}'
+    hosting.add('gone', 'python3', str(script), mark, env={'API_KEY': SECRET})
     hosting.connected('gone')
-    running = ['pgrep', '-f', '/workspace/server.py gone-4711']
+    running = ['pgrep', '-f', f'/workspace/server.py {mark}']
     assert len(subprocess.run(running, capture_output=True).stdout.split()) == 1
     hosting.remove('gone')
     assert 'mcp-gone' not in hosting.sessions()

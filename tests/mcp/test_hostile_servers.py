@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -90,9 +91,13 @@ def test_a_flood_on_stderr_is_kept_in_bounds(cage):
     host.add('flood', 'python3', script, 'floods-stderr', box=settings())
     try:
         host.connected('flood', 30)
+        deadline = time.monotonic() + 30
+        while not host.logs('flood')['stderr']:
+            assert time.monotonic() < deadline, 'nothing was read of it'
+            time.sleep(0.05)
+        # Long enough to exceed any bound, were there none.
         time.sleep(2)
-        logs = host.logs('flood')
-        assert 0 < len(logs['stderr']) < 2_000_000
+        assert len(host.logs('flood')['stderr']) < 2_000_000
         grown = peak_kib(host.runtime.pid) - before
         assert grown < 64 * 1024, f'the daemon grew by {grown} KiB'
     finally:
@@ -268,7 +273,10 @@ def test_one_that_hangs_in_a_call_does_not_hang_the_others(cage):
         host.connected('other', 30)
         with ThreadPoolExecutor(1) as pool:
             stuck = pool.submit(lambda: host.rmcp('hang', 'misbehave', {}))
-            time.sleep(0.5)
+            deadline = time.monotonic() + 30
+            while 'tools/call' not in json.dumps(host.logs('hang')):
+                assert time.monotonic() < deadline, 'the call did not reach the server'
+                time.sleep(0.05)
             assert host.state('hang')['status'] == 'connected'
             assert text_of(host.call('other', 'echo', text='here')) == 'here'
             host.do('hang', 'stop')

@@ -1,4 +1,4 @@
-"""Fifty servers at once on a small machine: everyone gets a turn, and waiting is nobody's timeout."""
+"""Many servers at once on a small machine: each gets its turn, and waiting for it counts towards no timeout."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import pytest
 
 from harness import daemon, processes
 from hosted import Host, memory_kib, small
+from stage import LONG
 
-MANY = 50
-#: As the daemon has it by itself.
-AT_ONCE = 4
+MANY = 50 if LONG else 16
+#: How many start at the same time. 4 is the default of the daemon.
+AT_ONCE = 4 if LONG else 2
 #: Each sleeps before it answers, so that the last waits for longer than it may take to start.
-SLEEPS_SEC = 1.5
+SLEEPS_SEC = 1.6
 STARTUP_SEC = 12
 assert MANY / AT_ONCE * SLEEPS_SEC > STARTUP_SEC
 
@@ -21,7 +22,11 @@ assert MANY / AT_ONCE * SLEEPS_SEC > STARTUP_SEC
 @pytest.fixture(scope='module')
 def crowd(tmp_path_factory: pytest.TempPathFactory):
     place = tmp_path_factory.mktemp('crowd')
-    runtime = daemon.Daemon(place, env={'BOXWOOD_MOUNTS__ALLOWED_ROOTS': str(place)})
+    settings = {
+        'BOXWOOD_MOUNTS__ALLOWED_ROOTS': str(place),
+        'BOXWOOD_MCP__STARTS_AT_ONCE': str(AT_ONCE),
+    }
+    runtime = daemon.Daemon(place, env=settings)
     try:
         yield Host(runtime), place
         family = processes.descendants(runtime.pid)
@@ -35,6 +40,10 @@ def crowd(tmp_path_factory: pytest.TempPathFactory):
 def test_all_of_them_are_connected(crowd):
     host, place = crowd
     script = str(small(place))
+    # What hosting takes once, however many servers there are, is no part of the measurement.
+    host.add('first', 'python3', script)
+    host.connected('first')
+    host.rmcp('_all', 'first__echo', {'text': 'first'})
     before = memory_kib(host.runtime.pid)
     servers = {
         f's{number:02}': {
@@ -59,13 +68,13 @@ def test_all_of_them_are_connected(crowd):
                 assert state['steps'], server['name']
         if all(state['status'] == 'connected' for state in states):
             break
-        assert time.monotonic() - started < 180, [state['status'] for state in states]
+        assert time.monotonic() - started < 300, [state['status'] for state in states]
         time.sleep(0.2)
     assert 'queued' in seen, 'nobody waited for a turn'
     took = time.monotonic() - started
     assert took > STARTUP_SEC, f'all were there after {took:.1f} s, so nobody waited for long'
-    tools = host.rmcp('_all', 's49__echo', {'text': 'last'})
-    assert len(tools['tools']) == 12 * MANY
+    tools = host.rmcp('_all', f's{MANY - 1}__echo', {'text': 'last'})
+    assert len(tools['tools']) == 12 * (MANY + 1)
     # A little bookkeeping a server, and not a copy of everything it says.
     grown = memory_kib(host.runtime.pid) - before
     assert grown < MANY * 512, f'{grown} KiB for {MANY} servers'

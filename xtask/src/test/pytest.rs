@@ -13,7 +13,7 @@ const WORKERS: &str = "4";
 pub(super) fn pytest(python: &Path, tests: &Path, program: &Path) -> Command {
     let mut command = Command::new(python);
     command
-        .args(["-m", "pytest", "--quiet", "--durations=40"])
+        .args(["-m", "pytest", "--quiet", "--durations=10"])
         // Each suite's `conftest.py` puts the tests that share a daemon into one group. The groups start in the
         // order of collection, the longest first, and not by their number of tests.
         .args(["--numprocesses", WORKERS, "--dist", "loadscope"])
