@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 
-/// Set for tests that have a long form.
-const LONG_VARIABLE: &str = "BOXWOOD_TEST_LONG";
+/// Set to `1` for tests that have a long form.
+pub(super) const LONG_VARIABLE: &str = "BOXWOOD_TEST_LONG";
 
 static LONG: AtomicBool = AtomicBool::new(false);
 
@@ -14,9 +14,13 @@ pub(super) fn choose_long() {
     LONG.store(true, Ordering::Relaxed);
 }
 
+pub(super) fn is_long() -> bool {
+    LONG.load(Ordering::Relaxed)
+}
+
 /// Tells the tests that `command` runs which form is wanted.
 pub(super) fn pass_on(command: &mut Command) -> &mut Command {
-    if LONG.load(Ordering::Relaxed) {
+    if is_long() {
         command.env(LONG_VARIABLE, "1");
     }
     command

@@ -9,6 +9,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
+use super::form;
 use super::pytest::pytest;
 use crate::run::{build_boxwood, cargo, check, output, target_dir, workspace_root};
 use crate::{node_modules, venv};
@@ -19,8 +20,8 @@ const PROGRAMS: [&str; 3] = ["conformance", "mcp-inspector", "supergateway"];
 /// Of ours, for the suite alone: a server that the official suite knows, and the Rust library's client.
 const EXAMPLES: [&str; 2] = ["conformance_server", "rmcp_client"];
 
-/// With these variables the suite measures other gateways too.
-const OTHER_GATEWAYS: [&str; 2] = ["BOXWOOD_TEST_LONG", "BOXWOOD_TEST_WRITE"];
+/// With this variable, and in the long form, the suite measures other gateways too.
+const WRITE_NUMBERS: &str = "BOXWOOD_TEST_WRITE";
 
 pub(super) fn run() -> Result<()> {
     let program = build_boxwood()?;
@@ -39,10 +40,7 @@ pub(super) fn run() -> Result<()> {
     pytest
         .env("BOXWOOD_TEST_NODE", &tools.node_programs)
         .env("BOXWOOD_TEST_EXAMPLES", &examples);
-    if OTHER_GATEWAYS
-        .iter()
-        .any(|name| std::env::var_os(name).is_some())
-    {
+    if form::is_long() || std::env::var_os(WRITE_NUMBERS).is_some() {
         pytest.env("BOXWOOD_TEST_MCP_PROXY", mcp_proxy()?);
     }
     check(&mut pytest).context("the suite of MCP clients failed")

@@ -248,7 +248,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             bail!("there is no tier `{name}`; `cargo xtask test --list` names them");
         }
     }
-    if args.long {
+    if args.long || std::env::var_os(form::LONG_VARIABLE).is_some() {
         form::choose_long();
     }
     let mut chosen: Vec<_> = TIERS

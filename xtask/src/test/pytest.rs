@@ -6,6 +6,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use super::form;
+
 /// Most tests wait for a daemon or a box, so there are more workers than a small machine has processors. The
 /// number is fixed: what runs at the same time must not depend on the machine.
 const WORKERS: &str = "4";
@@ -22,5 +24,6 @@ pub(super) fn pytest(python: &Path, tests: &Path, program: &Path) -> Command {
         .env("BOXWOOD_BIN", program)
         // Python would write compiled files into the source tree.
         .env("PYTHONDONTWRITEBYTECODE", "1");
+    form::pass_on(&mut command);
     command
 }
