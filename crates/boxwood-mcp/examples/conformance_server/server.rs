@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
@@ -43,6 +44,8 @@ pub(crate) struct Fixture {
 
 #[derive(Default)]
 struct State {
+    /// Subscriptions that were accepted, and those of them that are in `listening` or were.
+    accepted: AtomicU64,
     next: AtomicU64,
     /// Of clients without sessions.
     listening: Mutex<HashMap<u64, SubscriptionSink>>,
@@ -69,6 +72,7 @@ impl Fixture {
 
     /// Tells whoever asked to be told. That one of them has gone away is no failure.
     pub(crate) async fn announce(&self, change: Change, context: &Context) {
+        self.until_all_listen().await;
         let listening: Vec<SubscriptionSink> = {
             let all = self.state.listening.lock();
             let all = all.unwrap_or_else(PoisonError::into_inner);
@@ -94,6 +98,17 @@ impl Fixture {
             }
             Change::Resource(_) => Ok(()),
         };
+    }
+
+    /// The library acknowledges a subscription before it calls `listen`, so a client may trigger a change in between.
+    async fn until_all_listen(&self) {
+        let state = &self.state;
+        for _ in 0..100 {
+            if state.next.load(Ordering::SeqCst) >= state.accepted.load(Ordering::SeqCst) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     fn is_watched(&self, uri: &str) -> bool {
@@ -244,16 +259,19 @@ impl ServerHandler for Fixture {
         &self,
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
+        self.state.accepted.fetch_add(1, Ordering::SeqCst);
         Some(requested.supported_by(&self.get_info().capabilities))
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let key = self.state.next.fetch_add(1, Ordering::Relaxed);
-        {
+        let key = {
             let mut listening = self.state.listening.lock();
             let listening = listening.as_mut().map_err(|_| poisoned())?;
+            // Under the lock: who sees the new number sees the subscription.
+            let key = self.state.next.fetch_add(1, Ordering::SeqCst);
             listening.insert(key, context.sink().clone());
-        }
+            key
+        };
         context.cancelled().await;
         let mut listening = self.state.listening.lock();
         let listening = listening.as_mut().map_err(|_| poisoned())?;
