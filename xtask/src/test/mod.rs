@@ -24,6 +24,7 @@ use crate::run::{cargo, check, is_root};
 use crate::{backends, tidy};
 
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Args {
     /// Run these tiers only (may be given more than once)
     #[arg(long, value_name = "TIER")]
