@@ -1,4 +1,4 @@
-//! A real release daemon for the length of a measurement.
+//! A real daemon, as packages have it, for the length of a measurement.
 //!
 //! Comes in: nothing. Goes out: a running `boxwood serve` with its own state, gone on drop. Never
 //! here: what is asked of it.
@@ -25,12 +25,12 @@ pub(super) struct Daemon {
     directory: TempDir,
 }
 
-/// Builds the release binary.
+/// Builds the binary that packages have.
 pub(super) fn build() -> Result<PathBuf> {
-    check(cargo().args(["build", "--release", "--package", "boxwood"]))?;
-    let binary = target_dir().join("release/boxwood");
+    check(cargo().args(["build", "--profile", "dist", "--package", "boxwood"]))?;
+    let binary = target_dir().join("dist/boxwood");
     if !binary.is_file() {
-        bail!("the build left no `release/boxwood`");
+        bail!("the build left no `dist/boxwood`");
     }
     Ok(binary)
 }
