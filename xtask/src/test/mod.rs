@@ -3,6 +3,7 @@
 //! Input: which tiers, and in which form. Output: success when all of them passed. Tests themselves
 //! are elsewhere; each tier is a call of the tool that has them.
 
+mod changed;
 mod engine;
 mod form;
 mod langbot;
@@ -18,6 +19,8 @@ pub(crate) use mcp::mcp_proxy;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+
+use changed::Affected;
 
 use crate::engines::{Engine, Variables};
 use crate::run::{cargo, check, is_root};
@@ -38,6 +41,9 @@ pub(crate) struct Args {
     /// Run the long forms as well: more cycles, kills and frames
     #[arg(long)]
     long: bool,
+    /// Run only what the changes since a revision can affect
+    #[arg(long, value_name = "REVISION", num_args = 0..=1, default_missing_value = "origin/main")]
+    changed: Option<String>,
     /// Run the tiers that start boxes three times while every processor is kept busy
     #[arg(long)]
     under_load: bool,
@@ -257,6 +263,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .filter(|tier| args.only.is_empty() || args.only.iter().any(|name| name == tier.name))
         .filter(|tier| !args.skip.iter().any(|name| name == tier.name))
         .collect();
+    if let Some(revision) = &args.changed
+        && let Affected::Only { tiers, crates } = changed::since(revision)?
+    {
+        chosen.retain(|tier| tiers.contains(tier.name));
+        suites::only_crates(crates);
+    }
     if args.under_load {
         chosen.retain(|tier| tier.starts_boxes);
         chosen = chosen.repeat(ROUNDS_UNDER_LOAD);

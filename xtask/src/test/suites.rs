@@ -6,7 +6,9 @@
 //! the filter differs. A filter that matches nothing is an error (nextest's own rule), so a renamed
 //! suite cannot vanish unseen.
 
+use std::collections::BTreeSet;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use anyhow::Result;
 
@@ -73,9 +75,24 @@ pub(super) fn build() -> Result<()> {
     check(nextest("run").arg("--no-run"))
 }
 
+static ONLY_CRATES: OnceLock<BTreeSet<String>> = OnceLock::new();
+
+/// From now on only tests of these crates run.
+pub(super) fn only_crates(crates: BTreeSet<String>) {
+    // Called once, before any tier.
+    let _ = ONLY_CRATES.set(crates);
+}
+
 pub(super) fn run_with(filter: &str, variables: &Variables) -> Result<()> {
     let mut run = nextest("run");
-    run.args(["--profile", profile(), "-E", filter])
+    if let Some(crates) = ONLY_CRATES.get() {
+        let crates = crates.iter().map(|name| format!(" | package(={name})"));
+        let filter = format!("({filter}) & (none(){})", crates.collect::<String>());
+        run.args(["-E", &filter, "--no-tests", "pass"]);
+    } else {
+        run.args(["-E", filter]);
+    }
+    run.args(["--profile", profile()])
         .env(MATRIX, backends::place())
         .envs(variables);
     check(form::pass_on(&mut run))
