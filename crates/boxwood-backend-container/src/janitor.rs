@@ -95,7 +95,7 @@ impl Janitor {
         if ids.is_empty() {
             return Ok(());
         }
-        let told = self.cli.run(args::labels_of(&ids), LISTING).await?;
+        let told = self.labels_of(&ids).await?;
         let orphans: Vec<String> = told
             .lines()
             .filter_map(read_line)
@@ -113,6 +113,25 @@ impl Janitor {
             Err(error) if !error.no_such_container() && !error.being_removed() => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// One line for each container; those that go at the same time are left out.
+    async fn labels_of(&self, ids: &[&str]) -> Result<String, CliError> {
+        match self.cli.run(args::labels_of(ids), LISTING).await {
+            Err(error) if error.went_meanwhile() => {}
+            outcome => return outcome,
+        }
+        // Of several containers the engine tells nothing when one is missing. On a busy engine there
+        // may always be one.
+        let mut lines = String::new();
+        for id in ids {
+            match self.cli.run(args::labels_of(&[id]), LISTING).await {
+                Ok(line) => lines.extend([line.trim_end(), "\n"]),
+                Err(error) if error.went_meanwhile() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(lines)
     }
 
     /// Has the engine remove a container whose processes are dead. Where the engine is away it is done
