@@ -4,6 +4,7 @@
 //! tests have to run. A file that is not known here affects everything.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -113,7 +114,8 @@ fn affected(files: &[&str], members: &[Member]) -> Affected {
 
 /// Pages at the root that no test reads.
 fn is_text(file: &str) -> bool {
-    !file.contains('/') && (file.ends_with(".md") || file == "LICENSE")
+    let is_page = Path::new(file).extension().is_some_and(|end| end == "md");
+    !file.contains('/') && (is_page || file == "LICENSE")
 }
 
 /// Adds every crate that depends on one of them, directly or not.
