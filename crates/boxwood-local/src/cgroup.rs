@@ -155,19 +155,11 @@ impl Cgroups {
     }
 }
 
-/// Makes the instance's directory and hands the controllers down to it.
+/// Makes the instance's directory and tells which controllers it has.
 fn prepare_two(mount: &Path, instance: &str) -> io::Result<(PathBuf, Vec<String>)> {
     let base = mount.join(PARENT).join(instance);
     sweep_dead(&base);
-    fs::create_dir_all(&base)?;
-    for wanted in ["memory", "cpu", "pids"] {
-        for level in [mount, &mount.join(PARENT), &base] {
-            // One at a time: a controller that a v1 hierarchy has is not there to hand down.
-            if fs::write(level.join("cgroup.subtree_control"), format!("+{wanted}")).is_err() {
-                break;
-            }
-        }
-    }
+    make_base(&base)?;
     let controllers = fs::read_to_string(base.join("cgroup.subtree_control")).unwrap_or_default();
     Ok((
         base,
@@ -175,7 +167,59 @@ fn prepare_two(mount: &Path, instance: &str) -> io::Result<(PathBuf, Vec<String>
     ))
 }
 
+/// Makes an instance's directory; on a v2 hierarchy the controllers are handed down to it.
+fn make_base(base: &Path) -> io::Result<()> {
+    fs::create_dir_all(base)?;
+    let mut levels: Vec<&Path> = base.ancestors().take(3).collect();
+    levels.reverse();
+    for wanted in ["memory", "cpu", "pids"] {
+        for level in &levels {
+            // One at a time: a controller that a v1 hierarchy has is not there to hand down.
+            if fs::write(level.join("cgroup.subtree_control"), format!("+{wanted}")).is_err() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes the group of a box. Another daemon that starts removes an instance's directory when it finds
+/// no box in it, so the directory may have to be made again.
+fn make_group(directory: &Path) -> io::Result<()> {
+    const ATTEMPTS: usize = 20;
+    let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    for _ in 1..ATTEMPTS {
+        match fs::create_dir(directory) {
+            Err(error) if is_missing(&error) => {}
+            outcome => return outcome,
+        }
+        match directory.parent().map(make_base) {
+            Some(Err(error)) if !is_missing(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    fs::create_dir(directory)
+}
+
 /// `cgroup.kill` came with 5.14.
 fn can_kill(base: &Path) -> bool {
     base.join("cgroup.kill").exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_made_also_where_another_daemon_removed_the_directory_of_the_instance() {
+        let mount = tempfile::tempdir().expect("a directory");
+        let base = mount.path().join(PARENT).join("instance");
+        let group = base.join("b1-0");
+        make_group(&group).expect("the directory above it is made");
+        assert!(group.is_dir());
+        fs::remove_dir_all(mount.path().join(PARENT)).expect("removed");
+        make_group(&group).expect("it is made again");
+        let again = make_group(&group).expect_err("it is there");
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+    }
 }

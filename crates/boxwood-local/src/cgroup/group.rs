@@ -15,7 +15,7 @@ use boxwood_policy::Limits;
 
 use super::freeze::{self, Frost};
 use super::hosts::Whereabouts;
-use super::{Cgroups, Version, remove_tree};
+use super::{Cgroups, Version, make_group, remove_tree};
 
 /// Init itself, and a file operation beside it.
 pub const PROCESSES_OF_OURS: u64 = 2;
@@ -68,7 +68,7 @@ impl Group {
             ..Self::bare(init_uid)
         };
         for directory in &group.directories {
-            fs::create_dir(directory)?;
+            make_group(directory)?;
         }
         let own = |place: &Option<super::Place>| {
             place
