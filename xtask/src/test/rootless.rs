@@ -160,10 +160,8 @@ impl User {
 
     /// A command that runs as the user, with nothing of ours in its environment.
     pub(crate) fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new("prlimit");
+        let mut command = Command::new("setpriv");
         command
-            // What docs/quotas.md asks for: the daemon's watcher of quotas runs before boxes that write.
-            .args(["--rtprio=1:1", "setpriv"])
             .args(["--reuid", &self.uid.to_string()])
             .args(["--regid", &self.gid.to_string()])
             // The bounding set stays: `newuidmap` could not gain its capability without it.
