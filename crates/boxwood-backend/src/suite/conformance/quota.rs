@@ -277,7 +277,8 @@ for number in range(1, 65):
 child = subprocess.Popen(['sleep', '600'])
 print('ready', flush=True)
 sys.stdin.readline()
-print('signals', seen, child.poll(), flush=True)";
+print('signals', seen, child.poll(), flush=True)
+time.sleep(600)";
 
 async fn a_program_goes_on_after_a_hold_as_before(bench: &Bench) -> anyhow::Result<()> {
     let held = bench.start(&Wish::new()).await?;
