@@ -4,11 +4,13 @@
 //! session lives on. That bound holds for a daemon with a real-time priority, as root has it.
 #![forbid(unsafe_code)]
 
+#[path = "quota/bound.rs"]
+mod bound;
 mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,11 +24,9 @@ use boxwood_backend::{BoxFuture, FileCall};
 use boxwood_session::{Backends, Replace, SessionError, Sessions, Settings, ShutdownBoxes};
 use libtest_mimic::Trial;
 
-const MIB: u64 = 1024 * 1024;
+use bound::{MIB, documented_slack, slack_here, used};
+
 const HANG: Duration = Duration::from_mins(3);
-/// How far over its quota a box may get where the watcher waits for its turn. Programs that are not
-/// stopped write until the disk is full.
-const LATE: u64 = 1024 * MIB;
 
 type Work = for<'a> fn(&'a House) -> BoxFuture<'a, anyhow::Result<()>>;
 
@@ -139,12 +139,7 @@ impl House {
 
     /// The documented bound, where the daemon stops the program.
     fn within(&self, quota_mb: u64) -> anyhow::Result<()> {
-        let slack = if watcher_runs_first() {
-            documented_slack(quota_mb)
-        } else {
-            LATE
-        };
-        self.over_by_at_most(quota_mb, slack)
+        self.over_by_at_most(quota_mb, slack_here(quota_mb))
     }
 
     fn over_by_at_most(&self, quota_mb: u64, slack: u64) -> anyhow::Result<()> {
@@ -167,36 +162,6 @@ impl House {
         self.sessions.file(&Self::id()?, call).await?;
         Ok(())
     }
-}
-
-/// Whether the daemon's watcher may have a real-time priority. Without it the watcher waits behind the
-/// programs that write, and the documented bound does not hold.
-fn watcher_runs_first() -> bool {
-    let asked = std::thread::spawn(|| boxwood_sys::scheduling::run_before_others().is_ok());
-    asked.join().is_ok_and(|allowed| allowed)
-}
-
-fn documented_slack(quota_mb: u64) -> u64 {
-    (64 * MIB).max(quota_mb * MIB / 10)
-}
-
-/// Counted by other code than the product's own.
-fn used(directory: &Path) -> anyhow::Result<u64> {
-    let (mut lengths, mut taken) = (0, 0);
-    let mut left = vec![directory.to_owned()];
-    while let Some(directory) = left.pop() {
-        for entry in fs::read_dir(directory)? {
-            let entry = entry?;
-            let facts = fs::symlink_metadata(entry.path())?;
-            taken += facts.blocks() * 512;
-            if facts.is_dir() {
-                left.push(entry.path());
-            } else {
-                lengths += facts.len();
-            }
-        }
-    }
-    Ok(taken.max(lengths))
 }
 
 async fn one_file_is_stopped(house: &House) -> anyhow::Result<()> {
