@@ -16,6 +16,7 @@ mod http;
 mod idle;
 mod langbot;
 mod load;
+mod pipe;
 mod procfs;
 mod relay;
 mod sample;

@@ -24,6 +24,12 @@ impl Samples {
         Ok(value)
     }
 
+    /// Every sample less `floor`, and zero where it is shorter.
+    pub(super) fn less(&self, floor: Duration) -> Self {
+        let times = self.0.iter().map(|time| time.saturating_sub(floor));
+        Self(times.collect())
+    }
+
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
@@ -54,6 +60,13 @@ mod tests {
         let samples = Samples((1..=20).map(Duration::from_millis).collect());
         assert_eq!(samples.median(), Duration::from_millis(10));
         assert_eq!(samples.p95(), Duration::from_millis(19));
+    }
+
+    #[test]
+    fn a_sample_below_the_floor_is_zero() {
+        let samples = Samples([5, 9].map(Duration::from_millis).into());
+        let rest = samples.less(Duration::from_millis(6));
+        assert_eq!(rest.0, [Duration::ZERO, Duration::from_millis(3)]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::super::Effort;
 use super::super::sample::Samples;
 use super::super::table::{Measured, Row};
 use super::client::McpClient;
-use super::sides::{Gateway, Pipe, Project, host};
+use super::sides::{Direct, Project, host, mcp_proxy, supergateway};
 
 const CALLS: usize = 2000;
 const WARM_UP: usize = 50;
@@ -50,10 +50,10 @@ fn measure(binary: &Path, effort: Effort) -> Result<(Measured, Measured, String)
     let project = Project::make()?;
     let daemon = project.daemon(binary)?;
     host(&daemon, &project, &[NAME.to_owned()])?;
-    let node = Gateway::supergateway(&project.script())?;
-    let python = Gateway::mcp_proxy(&project.script())?;
+    let node = supergateway(&project.script())?;
+    let python = mcp_proxy(&project.script())?;
 
-    let mut direct = Pipe::start(&project.script())?;
+    let mut direct = Direct::start(&project.script())?;
     let mut ours = McpClient::open(daemon.address(), &format!("/mcp/{NAME}"))?;
     let mut supergateway = McpClient::open(node.address(), "/mcp")?;
     let mut mcp_proxy = McpClient::open(python.address(), "/mcp")?;
@@ -76,26 +76,19 @@ fn measure(binary: &Path, effort: Effort) -> Result<(Measured, Measured, String)
             times.push(started.elapsed());
         }
     }
-    let [direct, ours, supergateway, mcp_proxy] = times;
-    let floor = Samples::from(direct).median();
+    let [direct, ours, supergateway, mcp_proxy] = times.map(Samples::from);
+    let floor = direct.median();
     let note = format!(
         "medians of the whole call: direct {}, ours in its box {}, supergateway {}, mcp-proxy {}",
         shown(floor),
-        shown(Samples::from(ours.clone()).median()),
-        shown(Samples::from(supergateway.clone()).median()),
-        shown(Samples::from(mcp_proxy.clone()).median()),
+        shown(ours.median()),
+        shown(supergateway.median()),
+        shown(mcp_proxy.median()),
     );
-    let added = |times: Vec<Duration>| -> Samples {
-        times
-            .into_iter()
-            .map(|time| time.saturating_sub(floor))
-            .collect::<Vec<_>>()
-            .into()
-    };
-    let ours = added(ours);
+    let ours = ours.less(floor);
     Ok((
-        Measured::times(&ours, &added(supergateway)),
-        Measured::times(&ours, &added(mcp_proxy)),
+        Measured::times(&ours, &supergateway.less(floor)),
+        Measured::times(&ours, &mcp_proxy.less(floor)),
         note,
     ))
 }

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use super::super::daemon::Daemon;
 use super::super::procfs;
 use super::super::table::{Measured, Row};
-use super::sides::{Gateway, Project, host};
+use super::sides::{Project, host, supergateway};
 
 const MANY: u32 = 50;
 /// After this a process has done whatever it does after starting.
@@ -66,7 +66,7 @@ fn measure(binary: &Path, note: &mut String) -> Result<Measured> {
     );
     drop(daemon);
 
-    let gateway = Gateway::supergateway(&project.script())?;
+    let gateway = supergateway(&project.script())?;
     std::thread::sleep(SETTLE);
     // It starts a server for each session, and nobody has one.
     let all = procfs::descendants(&[gateway.pid()])?;

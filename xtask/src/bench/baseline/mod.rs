@@ -2,12 +2,17 @@
 //!
 //! Comes in: nothing. Goes out: one run of each. Never here: timing.
 
+pub(super) mod server;
+
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
 use crate::run::is_root;
 use crate::test::needs::{Package, install_packages};
+
+/// The one that boxes see.
+pub(super) const PYTHON: &str = "/usr/bin/python3";
 
 /// What the comparisons use, beside the engines, which bring their own.
 pub(super) const PACKAGES: &[Package] = &[
@@ -22,6 +27,10 @@ pub(super) const PACKAGES: &[Package] = &[
     Package {
         name: "busybox-static",
         proof: "/bin/busybox",
+    },
+    Package {
+        name: "python3",
+        proof: PYTHON,
     },
     Package {
         name: "python3-venv",
