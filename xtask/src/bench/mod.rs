@@ -29,12 +29,13 @@ mod websocket;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use daemon::Daemon;
-use table::{Machine, Report, Row};
+use table::{Machine, Report, Row, duration_text};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -44,16 +45,17 @@ pub(crate) struct Args {
     /// How to print the table
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// Also write the table to this file
-    #[arg(long, value_name = "FILE")]
+    /// Also write the tables to this file; all of them, so it does not go with `--only`
+    #[arg(long, value_name = "FILE", conflicts_with = "only")]
     out: Option<PathBuf>,
     /// Measure this `boxwood` instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Measure these only: exec, apart, create, warm, idle, frozen, many, relay, search, daemon; backends, or of these
-    /// backends-exec, backends-create; load, or of these load-output, load-forks, load-connections,
-    /// load-crowd, load-adoption; hosting, or of these hosting-call, hosting-many; langbot, or of these langbot-ping, langbot-exec,
-    /// langbot-create, langbot-relay, langbot-at-once
+    /// Measure these only: exec, apart, create, warm, idle, frozen, many,
+    /// relay, search, daemon; backends, or of these backends-exec, backends-create; load,
+    /// or of these load-output, load-forks, load-connections, load-crowd, load-adoption; hosting, or of these
+    /// hosting-call, hosting-many; langbot, or of these langbot-ping, langbot-exec, langbot-create, langbot-relay,
+    /// langbot-at-once
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
 }
@@ -80,13 +82,25 @@ impl Effort {
     }
 }
 
-const ROWS: [&str; 10] = [
-    "exec", "apart", "create", "warm", "idle", "frozen", "many", "relay", "search", "daemon",
+/// The rows of the first table. Those of one group come from one measurement.
+const GROUPS: [&[&str]; 10] = [
+    &["exec"],
+    &["apart"],
+    &["create"],
+    &["warm"],
+    &["idle"],
+    &["frozen"],
+    &["many"],
+    &["relay"],
+    &["search"],
+    &["daemon"],
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let known: Vec<_> = ROWS
+    let known: Vec<_> = GROUPS
         .into_iter()
+        .flatten()
+        .copied()
         .chain([
             backends::PREFIX,
             load::PREFIX,
@@ -110,6 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         Effort::Full
     };
+    let started = Instant::now();
     baseline::prepare();
     let binary = match &args.binary {
         Some(binary) => binary.clone(),
@@ -127,6 +142,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     machine.look_again();
     let report = Report {
         machine,
+        duration_sec: started.elapsed().as_secs(),
         rows,
         backends,
         load,
@@ -140,36 +156,50 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.out {
         write(path, &report)?;
     }
+    eprintln!("total: {}", duration_text(report.duration_sec));
     Ok(())
 }
 
 fn measure(binary: &Path, effort: Effort, only: &[String]) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    let names: Vec<_> = ROWS.into_iter().filter(|name| wanted(only, name)).collect();
-    if names.is_empty() {
+    let groups: Vec<Vec<_>> = GROUPS
+        .into_iter()
+        .map(|names| names.iter().copied().filter(|name| wanted(only, name)))
+        .map(Iterator::collect)
+        .collect();
+    if groups.iter().all(Vec::is_empty) {
         return Ok(rows);
     }
     let daemon = Daemon::start(binary)?;
-    for name in names {
-        eprintln!("measuring: {name}");
-        rows.push(match name {
-            "exec" => exec::against_fork(&daemon, effort),
-            "apart" => exec::against_fork_apart(&daemon, effort),
-            "create" => create::against_bwrap(&daemon, effort),
-            "relay" => relay::against_pipe(&daemon, effort),
-            "search" => search::against_python(&daemon, effort),
+    for names in groups.iter().filter(|names| !names.is_empty()) {
+        rows.extend(progress(&names.join(", "), || match names[0] {
+            "exec" => vec![exec::against_fork(&daemon, effort)],
+            "apart" => vec![exec::against_fork_apart(&daemon, effort)],
+            "create" => vec![create::against_bwrap(&daemon, effort)],
+            "relay" => vec![relay::against_pipe(&daemon, effort)],
+            "search" => vec![search::against_python(&daemon, effort)],
             // These need a daemon that has done nothing yet.
-            "warm" => warm::create_against_bwrap(binary, effort),
-            "idle" => idle::box_against_bwrap(binary),
-            "frozen" => warm::frozen_against_awake(binary),
-            "many" => idle::thousand_boxes(binary),
-            _ => idle::daemon_against_seed(binary),
-        });
+            "warm" => vec![warm::create_against_bwrap(binary, effort)],
+            "idle" => vec![idle::box_against_bwrap(binary)],
+            "frozen" => vec![warm::frozen_against_awake(binary)],
+            "many" => vec![idle::thousand_boxes(binary)],
+            _ => vec![idle::daemon_against_seed(binary)],
+        }));
     }
     Ok(rows)
 }
 
-/// Nobody named means everybody.
+/// Prints what is measured, and afterwards how long that took.
+fn progress<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    eprintln!("measuring: {what}");
+    let started = Instant::now();
+    let value = work();
+    let took = duration_text(started.elapsed().as_secs());
+    eprintln!("measuring: {what} … {took}");
+    value
+}
+
+/// An empty list means all rows.
 fn wanted(only: &[String], name: &str) -> bool {
     only.is_empty() || only.iter().any(|only| only == name)
 }

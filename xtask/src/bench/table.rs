@@ -155,6 +155,8 @@ fn load() -> String {
 #[derive(Serialize)]
 pub(super) struct Report {
     pub(super) machine: Machine,
+    /// Of the whole run.
+    pub(super) duration_sec: u64,
     pub(super) rows: Vec<Row>,
     /// The same box on every engine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -174,7 +176,7 @@ impl Report {
     pub(super) fn to_markdown(&self) -> String {
         let machine = &self.machine;
         let mut text = format!(
-            "Kernel {}, {}, {} CPUs ({}), {} MiB, as {}; load {} before, {} after.\n\n",
+            "Kernel {}, {}, {} CPUs ({}), {} MiB, as {}; load {} before, {} after; the run took {}.\n\n",
             machine.kernel,
             machine.distribution,
             machine.cpus,
@@ -183,6 +185,7 @@ impl Report {
             machine.user,
             machine.load_before,
             machine.load_after,
+            duration_text(self.duration_sec),
         );
         if !self.rows.is_empty() {
             push_rows(&mut text, &self.rows);
@@ -311,6 +314,14 @@ pub(super) fn time_text(us: f64) -> String {
     }
 }
 
+/// `42 s` or `3 min 7 s`.
+pub(super) fn duration_text(seconds: u64) -> String {
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds} s"),
+        (minutes, seconds) => format!("{minutes} min {seconds} s"),
+    }
+}
+
 pub(super) fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
@@ -342,6 +353,58 @@ mod tests {
         assert_eq!(verdict(None), "");
         assert_eq!(verdict(Some(2.0)), "kept");
         assert_eq!(verdict(Some(1.9)), "**missed**");
+    }
+
+    #[test]
+    fn a_duration_has_minutes_from_sixty_seconds_on() {
+        assert_eq!(duration_text(59), "59 s");
+        assert_eq!(duration_text(60), "1 min 0 s");
+        assert_eq!(duration_text(787), "13 min 7 s");
+    }
+
+    #[test]
+    fn one_document_has_every_table_and_marks_what_is_missed() {
+        let rows = |what, at_most| {
+            vec![Row {
+                what,
+                against: "y",
+                at_most: Some(at_most),
+                result: Measured::kibibytes(2.0, 1.0),
+                note: String::new(),
+            }]
+        };
+        let report = Report {
+            machine: Machine::look(),
+            duration_sec: 61,
+            rows: rows("first", 2.0),
+            backends: rows("backends", 1.9),
+            load: rows("load", 2.0),
+            hosting: rows("hosting", 2.0),
+            langbot: rows("langbot", 2.0),
+        };
+        let text = report.to_markdown();
+        let seen: Vec<_> = text
+            .lines()
+            .filter(|line| line.starts_with("## ") || line.starts_with("Kernel"))
+            .map(|line| line.rsplit("; ").next().unwrap_or_default())
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                "the run took 1 min 1 s.",
+                "## On every backend",
+                "## Under load",
+                "## MCP servers",
+                "## Through LangBot's own client"
+            ]
+        );
+        for what in ["first", "backends", "load", "hosting", "langbot"] {
+            assert!(
+                text.contains(&format!("\n| {what} | y | 2 KiB | 1 KiB |")),
+                "{text}"
+            );
+        }
+        assert!(text.contains("| 1.90 × | **missed** |"), "{text}");
     }
 
     #[test]

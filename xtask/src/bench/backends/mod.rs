@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::Effort;
 use super::create::{APART, Phases};
 use super::table::Row;
 use super::turns::{Times, Turns};
+use super::{Effort, progress};
 use sides::{Backend, Side, Sides};
 
 /// Every row's name starts like this; alone it means all of them.
@@ -29,7 +29,7 @@ One `boxwood serve --backend …` for each backend, all of them beside real engi
 asked by the same bare TCP client. Docker and Podman run a small Debian, native and nsjail the host's own \
 system. In each round the engines' own `exec` commands have one turn, then, after a pause in which the \
 engines finish, everything else has ten, in an order shuffled anew for each. The seed's runtime on the same \
-engines is in the next table, because only its own client speaks to it.";
+engines is in the last table, because only its own client speaks to it.";
 
 /// An engine's daemon is busy for a while after its command has returned.
 const ENGINES_FINISH: Duration = Duration::from_millis(100);
@@ -131,15 +131,13 @@ pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool)
     if !NAMES.into_iter().any(&wanted) {
         return rows;
     }
-    let sides = Sides::start(binary);
+    let sides = progress("backends, start of the engines", || Sides::start(binary));
     if wanted(EXEC) {
-        eprintln!("measuring: {EXEC}");
-        let times = execs(&sides, effort);
+        let times = progress(EXEC, || execs(&sides, effort));
         rows.extend(EXECS.iter().map(|row| compare(row, &times, String::new())));
     }
     if wanted(CREATE) {
-        eprintln!("measuring: {CREATE}");
-        let (times, phases) = creates(&sides, effort);
+        let (times, phases) = progress(CREATE, || creates(&sides, effort));
         for row in &CREATES {
             let note = phases
                 .iter()

@@ -10,8 +10,8 @@ mod sides;
 
 use std::path::Path;
 
-use super::Effort;
 use super::table::Row;
+use super::{Effort, progress};
 
 /// Every row's name starts like this; alone it means all of them.
 pub(super) const PREFIX: &str = "hosting";
@@ -30,11 +30,10 @@ its time less the median of the direct call.";
 pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool) -> Vec<Row> {
     let mut rows = Vec::new();
     for name in NAMES.into_iter().filter(|name| wanted(name)) {
-        eprintln!("measuring: {name}");
-        match name {
+        progress(name, || match name {
             CALL => rows.extend(calls::rows(binary, effort)),
             _ => rows.extend(crowd::rows(binary)),
-        }
+        });
     }
     rows
 }

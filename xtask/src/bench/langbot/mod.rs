@@ -14,10 +14,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::Effort;
 use super::sample::Samples;
 use super::seed;
 use super::table::{Measured, Row, micros, time_text};
+use super::{Effort, progress};
 use crate::run::workspace_root;
 use sides::{Side, Sides};
 
@@ -120,8 +120,10 @@ pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool)
     if topics.is_empty() {
         return Vec::new();
     }
-    let sides = Sides::start(binary);
-    let results = drive(&sides, &topics, effort).map_err(|error| format!("{error:#}"));
+    let sides = progress("langbot, start of the sides", || Sides::start(binary));
+    let names: Vec<_> = topics.iter().map(|topic| topic.name).collect();
+    let results = progress(&names.join(", "), || drive(&sides, &topics, effort))
+        .map_err(|error| format!("{error:#}"));
     let mut rows = Vec::new();
     for topic in topics {
         // Once for the topic: it says the same about each of its rows.

@@ -9,8 +9,8 @@ mod neighbour;
 
 use std::path::Path;
 
-use super::Effort;
 use super::table::Row;
+use super::{Effort, progress};
 
 /// Every row's name starts like this; alone it means all of them.
 pub(super) const PREFIX: &str = "load";
@@ -31,8 +31,7 @@ machine's processors.";
 pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool) -> Vec<Row> {
     let mut rows = Vec::new();
     for name in NAMES.into_iter().filter(|name| wanted(name)) {
-        eprintln!("measuring: {name}");
-        match name {
+        progress(name, || match name {
             OUTPUT => rows.push(neighbour::row(binary, effort, neighbour::Flood::Output)),
             FORKS => rows.push(neighbour::row(binary, effort, neighbour::Flood::Forks)),
             CONNECTIONS => rows.push(neighbour::row(
@@ -42,7 +41,7 @@ pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool)
             )),
             CROWD => rows.extend(crowd::rows(binary, effort)),
             _ => rows.push(adoption::row(binary)),
-        }
+        });
     }
     rows
 }
