@@ -8,8 +8,9 @@ use anyhow::{Result, ensure};
 
 use super::daemon::Daemon;
 use super::http::Connection;
+use super::python_client::PythonClient;
 use super::sample::Samples;
-use super::table::{Measured, Row};
+use super::table::{Measured, Row, micros, time_text};
 use super::{Effort, baseline};
 
 const SESSION: &str = "/v1/sessions/bench-warm";
@@ -21,7 +22,7 @@ pub(super) fn against_fork(daemon: &Daemon, effort: Effort) -> Row {
     Row {
         what: "warm exec of `true`, whole HTTP round trip",
         against: "plain fork+exec of `sh -c true`",
-        at_most: Some(1.5),
+        at_most: Some(1.4),
         result: fork(daemon, effort.of(1000), Duration::ZERO)
             .unwrap_or_else(|error| Measured::unknown(&error)),
         note:
@@ -40,6 +41,43 @@ pub(super) fn against_fork_apart(daemon: &Daemon, effort: Effort) -> Row {
             .unwrap_or_else(|error| Measured::unknown(&error)),
         note: String::new(),
     }
+}
+
+pub(super) fn python_against_fork(daemon: &Daemon, effort: Effort) -> Row {
+    let mut note = String::new();
+    let result = python(daemon, effort.of(1000), &mut note)
+        .unwrap_or_else(|error| Measured::unknown(&error));
+    Row {
+        what: "warm exec of `true`, Python's `http.client`, less its own no-op request",
+        against: "plain fork+exec of `sh -c true`",
+        at_most: Some(1.6),
+        result,
+        note,
+    }
+}
+
+fn python(daemon: &Daemon, iterations: usize, note: &mut String) -> Result<Measured> {
+    let mut connection = warm_session(daemon)?;
+    let mut client = PythonClient::start(daemon, SESSION)?;
+    for _ in 0..20 {
+        client.noop()?;
+        client.exec()?;
+    }
+    let mut theirs = Samples::default();
+    let (mut noops, mut execs) = (Samples::default(), Samples::default());
+    for _ in 0..iterations {
+        theirs.time(baseline::sh_true)?;
+        noops.push(client.noop()?);
+        execs.push(client.exec()?);
+    }
+    connection.call("DELETE", SESSION, "", 200)?;
+    let floor = noops.median();
+    *note = format!(
+        "one keep-alive connection with `TCP_NODELAY`; medians: whole exec {}, no-op request (`GET /v1/health`) {}",
+        time_text(micros(execs.median())),
+        time_text(micros(floor))
+    );
+    Ok(Measured::times(&execs.less(floor), &theirs))
 }
 
 fn fork(daemon: &Daemon, iterations: usize, apart: Duration) -> Result<Measured> {

@@ -18,6 +18,7 @@ mod langbot;
 mod load;
 mod pipe;
 mod procfs;
+mod python_client;
 mod relay;
 mod sample;
 mod search;
@@ -51,7 +52,7 @@ pub(crate) struct Args {
     /// Measure this `boxwood` instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Measure these only: exec, apart, create, warm, idle, frozen, many,
+    /// Measure these only: exec, apart, exec-python, create, warm, idle, frozen, many,
     /// relay, search, daemon; backends, or of these backends-exec, backends-create; load,
     /// or of these load-output, load-forks, load-connections, load-crowd, load-adoption; hosting, or of these
     /// hosting-call, hosting-many; langbot, or of these langbot-ping, langbot-exec, langbot-create, langbot-relay,
@@ -83,9 +84,10 @@ impl Effort {
 }
 
 /// The rows of the first table. Those of one group come from one measurement.
-const GROUPS: [&[&str]; 10] = [
+const GROUPS: [&[&str]; 11] = [
     &["exec"],
     &["apart"],
+    &["exec-python"],
     &["create"],
     &["warm"],
     &["idle"],
@@ -175,6 +177,7 @@ fn measure(binary: &Path, effort: Effort, only: &[String]) -> Result<Vec<Row>> {
         rows.extend(progress(&names.join(", "), || match names[0] {
             "exec" => vec![exec::against_fork(&daemon, effort)],
             "apart" => vec![exec::against_fork_apart(&daemon, effort)],
+            "exec-python" => vec![exec::python_against_fork(&daemon, effort)],
             "create" => vec![create::against_bwrap(&daemon, effort)],
             "relay" => vec![relay::against_pipe(&daemon, effort)],
             "search" => vec![search::against_python(&daemon, effort)],

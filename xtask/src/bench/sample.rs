@@ -24,6 +24,10 @@ impl Samples {
         Ok(value)
     }
 
+    pub(super) fn push(&mut self, time: Duration) {
+        self.0.push(time);
+    }
+
     /// Every sample less `floor`, and zero where it is shorter.
     pub(super) fn less(&self, floor: Duration) -> Self {
         let times = self.0.iter().map(|time| time.saturating_sub(floor));
