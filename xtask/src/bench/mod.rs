@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// Measure this `boxwood` instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Measure these only: exec, apart, exec-python, create, warm, idle, frozen, many,
+    /// Measure these only: exec, apart, exec-python, create, create-runc, create-crun, warm, idle, frozen, many,
     /// relay, search, daemon; backends, or of these backends-exec, backends-create; load,
     /// or of these load-output, load-forks, load-connections, load-crowd, load-adoption; hosting, or of these
     /// hosting-call, hosting-many; langbot, or of these langbot-ping, langbot-exec, langbot-create, langbot-relay,
@@ -88,7 +88,7 @@ const GROUPS: [&[&str]; 11] = [
     &["exec"],
     &["apart"],
     &["exec-python"],
-    &["create"],
+    &["create", "create-runc", "create-crun"],
     &["warm"],
     &["idle"],
     &["frozen"],
@@ -178,7 +178,7 @@ fn measure(binary: &Path, effort: Effort, only: &[String]) -> Result<Vec<Row>> {
             "exec" => vec![exec::against_fork(&daemon, effort)],
             "apart" => vec![exec::against_fork_apart(&daemon, effort)],
             "exec-python" => vec![exec::python_against_fork(&daemon, effort)],
-            "create" => vec![create::against_bwrap(&daemon, effort)],
+            "create" | "create-runc" | "create-crun" => create::rows(&daemon, effort, names),
             "relay" => vec![relay::against_pipe(&daemon, effort)],
             "search" => vec![search::against_python(&daemon, effort)],
             // These need a daemon that has done nothing yet.

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 
-use super::super::create::{Phases, cycle};
+use super::super::create::{Phases, cycles};
 use super::super::daemon::Daemon;
 use super::super::turns::Work;
 use super::super::{baseline, exec};
@@ -101,16 +101,7 @@ impl Sides {
     /// goes.
     pub(super) fn create<'a>(&'a self, side: Side, phases: &'a mut Phases) -> Result<Work<'a>> {
         match side {
-            Side::Ours(backend) => {
-                let mut connection = self.daemon(backend)?.connect()?;
-                // The first of all has what later ones find done.
-                cycle(&mut connection, "bench-cold-first", &mut Phases::default())?;
-                let mut number = 0;
-                Ok(Box::new(move || {
-                    number += 1;
-                    cycle(&mut connection, &format!("bench-cold-{number}"), phases)
-                }))
-            }
+            Side::Ours(backend) => cycles(self.daemon(backend)?, phases),
             Side::Fork => Ok(Box::new(baseline::sh_true)),
             Side::DockerCommand => self.run_command("docker"),
             Side::PodmanCommand => self.run_command("podman"),

@@ -2,6 +2,7 @@
 //!
 //! Comes in: nothing. Goes out: one run of each. Never here: timing.
 
+pub(super) mod oci;
 pub(super) mod server;
 
 use std::process::{Child, Command, Stdio};
@@ -11,6 +12,10 @@ use anyhow::{Context, Result, ensure};
 use crate::run::is_root;
 use crate::test::needs::{Package, install_packages};
 
+/// Where Debian's packages have them.
+const BUSYBOX: &str = "/bin/busybox";
+const CRUN: &str = "/usr/bin/crun";
+const RUNC: &str = "/usr/sbin/runc";
 /// The one that boxes see.
 pub(super) const PYTHON: &str = "/usr/bin/python3";
 
@@ -26,7 +31,15 @@ pub(super) const PACKAGES: &[Package] = &[
     },
     Package {
         name: "busybox-static",
-        proof: "/bin/busybox",
+        proof: BUSYBOX,
+    },
+    Package {
+        name: "runc",
+        proof: RUNC,
+    },
+    Package {
+        name: "crun",
+        proof: CRUN,
     },
     Package {
         name: "python3",
