@@ -1,32 +1,77 @@
 //! One line through `cat` and back: what a stdio MCP server feels.
 //!
-//! Comes in: a daemon. Goes out: the row against a raw pipe. Never here: throughput.
+//! In: a daemon, and which rows. Out: those rows: ours against another relay and against a raw pipe, which
+//! all take turns in one measurement. Never here: throughput.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::Effort;
+use super::baseline::websocat;
 use super::daemon::Daemon;
-use super::sample::Samples;
+use super::http::Connection;
+use super::pipe::Pipe;
 use super::table::{Measured, Row};
+use super::turns::{Times, Turns, Work};
 use super::websocket::WebSocket;
 
 const SESSION: &str = "/v1/sessions/bench-relay";
 const LINE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+const WARM_UP: usize = 20;
 
-pub(super) fn against_pipe(daemon: &Daemon, effort: Effort) -> Row {
-    Row {
-        what: "relay round trip, one line through `cat`",
-        against: "the same over a raw pipe",
-        at_most: Some(3.0),
-        result: measure(daemon, effort).unwrap_or_else(|error| Measured::unknown(&error)),
-        note: String::new(),
-    }
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    Ours,
+    Websocat,
+    Pipe,
 }
 
-fn measure(daemon: &Daemon, effort: Effort) -> Result<Measured> {
+struct Comparison {
+    name: &'static str,
+    theirs: Side,
+    against: &'static str,
+    at_most: Option<f64>,
+    note: &'static str,
+}
+
+const ROWS: [Comparison; 2] = [
+    Comparison {
+        name: "relay",
+        theirs: Side::Websocat,
+        against: "`websocat -t -E ws-l:… cmd:cat` on the host",
+        at_most: Some(2.0),
+        note: "websocat 1.14.1; the same bare WebSocket client on both sides",
+    },
+    Comparison {
+        name: "relay-pipe",
+        theirs: Side::Pipe,
+        against: "the same over a raw pipe",
+        at_most: None,
+        note: "no target: a pipe has no process between the caller and `cat`",
+    },
+];
+
+/// The rows with these names.
+pub(super) fn rows(daemon: &Daemon, effort: Effort, names: &[&str]) -> Vec<Row> {
+    let wanted = || ROWS.into_iter().filter(|row| names.contains(&row.name));
+    let theirs: Vec<_> = wanted().map(|row| row.theirs).collect();
+    let times = measure(daemon, effort, &theirs);
+    let row = |row: Comparison| Row {
+        what: "relay round trip, one line through `cat`",
+        against: row.against,
+        at_most: row.at_most,
+        result: match &times {
+            Ok(times) => times.compare(Side::Ours, row.theirs),
+            Err(error) => Measured::unknown(error),
+        },
+        note: row.note.to_owned(),
+    };
+    wanted().map(row).collect()
+}
+
+fn measure(daemon: &Daemon, effort: Effort, theirs: &[Side]) -> Result<Times<Side>> {
     let mut connection = daemon.connect()?;
     connection.call("POST", SESSION, "{}", 201)?;
     connection.call(
@@ -35,23 +80,48 @@ fn measure(daemon: &Daemon, effort: Effort) -> Result<Measured> {
         r#"{"command":"cat"}"#,
         201,
     )?;
-    let mut relay = WebSocket::new(
-        daemon
-            .connect()?
-            .upgrade(&format!("{SESSION}/managed-process/ws"))?,
-    );
-    let mut pipe = Pipe::start()?;
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
-    for _ in 0..20 {
-        through_relay(&mut relay)?;
-        pipe.round_trip()?;
+    let mut turns = Turns::new();
+    turns.join(Side::Ours, ours(daemon));
+    for side in theirs {
+        turns.join(
+            *side,
+            match side {
+                Side::Websocat => through_websocat(),
+                _ => through_pipe(),
+            },
+        );
     }
     for _ in 0..effort.of(5000) {
-        theirs.time(|| pipe.round_trip())?;
-        ours.time(|| through_relay(&mut relay))?;
+        turns.take(|_| true, Duration::ZERO);
     }
+    let times = turns.finish();
     connection.call("DELETE", SESSION, "", 200)?;
-    Ok(Measured::times(&ours, &theirs))
+    Ok(times)
+}
+
+fn ours(daemon: &Daemon) -> Result<Work<'static>> {
+    let path = format!("{SESSION}/managed-process/ws");
+    let mut relay = WebSocket::new(daemon.connect()?.upgrade(&path)?);
+    warm(move || through_relay(&mut relay))
+}
+
+fn through_websocat() -> Result<Work<'static>> {
+    let server = websocat::cat()?;
+    let mut relay = WebSocket::new(Connection::open(server.address())?.upgrade("/")?);
+    warm(move || {
+        // The server ends with this closure.
+        let _ = &server;
+        through_relay(&mut relay)
+    })
+}
+
+fn through_pipe() -> Result<Work<'static>> {
+    let mut pipe = Pipe::start(&mut Command::new("cat"))?;
+    warm(move || {
+        let line = pipe.ask(LINE)?;
+        ensure!(line == LINE, "`cat` gave back `{line}`");
+        Ok(())
+    })
 }
 
 fn through_relay(relay: &mut WebSocket) -> Result<()> {
@@ -61,39 +131,9 @@ fn through_relay(relay: &mut WebSocket) -> Result<()> {
     Ok(())
 }
 
-struct Pipe {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Pipe {
-    fn start() -> Result<Self> {
-        let mut child = Command::new("cat")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdin = child.stdin.take().context("`cat` has no stdin")?;
-        let stdout = child.stdout.take().context("`cat` has no stdout")?;
-        Ok(Self {
-            child,
-            stdin,
-            stdout: BufReader::new(stdout),
-        })
+fn warm(mut work: impl FnMut() -> Result<()> + 'static) -> Result<Work<'static>> {
+    for _ in 0..WARM_UP {
+        work()?;
     }
-
-    fn round_trip(&mut self) -> Result<()> {
-        self.stdin.write_all(format!("{LINE}\n").as_bytes())?;
-        let mut line = String::new();
-        self.stdout.read_line(&mut line)?;
-        ensure!(line.trim_end() == LINE, "`cat` gave back `{line}`");
-        Ok(())
-    }
-}
-
-impl Drop for Pipe {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    Ok(Box::new(work))
 }

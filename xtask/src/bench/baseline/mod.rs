@@ -4,6 +4,7 @@
 
 pub(super) mod oci;
 pub(super) mod server;
+pub(super) mod websocat;
 
 use std::process::{Child, Command, Stdio};
 
