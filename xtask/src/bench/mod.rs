@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     /// Measure these only: exec, apart, exec-python, create, create-runc, create-crun, warm, idle, frozen, many,
-    /// relay, relay-pipe, search, daemon; backends, or of these backends-exec, backends-create; load,
+    /// relay, relay-pipe, search, search-ripgrep, daemon; backends, or of these backends-exec, backends-create; load,
     /// or of these load-output, load-forks, load-connections, load-crowd, load-adoption; hosting, or of these
     /// hosting-call, hosting-many; langbot, or of these langbot-ping, langbot-exec, langbot-create, langbot-relay,
     /// langbot-at-once
@@ -94,7 +94,7 @@ const GROUPS: [&[&str]; 11] = [
     &["frozen"],
     &["many"],
     &["relay", "relay-pipe"],
-    &["search"],
+    &["search", "search-ripgrep"],
     &["daemon"],
 ];
 
@@ -180,7 +180,7 @@ fn measure(binary: &Path, effort: Effort, only: &[String]) -> Result<Vec<Row>> {
             "exec-python" => vec![exec::python_against_fork(&daemon, effort)],
             "create" | "create-runc" | "create-crun" => create::rows(&daemon, effort, names),
             "relay" | "relay-pipe" => relay::rows(&daemon, effort, names),
-            "search" => vec![search::against_python(&daemon, effort)],
+            "search" | "search-ripgrep" => search::rows(&daemon, effort, names),
             // These need a daemon that has done nothing yet.
             "warm" => vec![warm::create_against_bwrap(binary, effort)],
             "idle" => vec![idle::box_against_bwrap(binary)],

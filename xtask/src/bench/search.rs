@@ -1,15 +1,16 @@
-//! A search over a large tree: our tools against the way it was done before, in the same box.
+//! A search over a large tree: our tools against commands in the same box.
 //!
-//! Comes in: a daemon. Goes out: one row. Theirs is a Python script that a command of the box runs; it
-//! takes LangBot's own steps, one by one, but for its limit of 5,000 files: both sides search them all.
-//! Never here: a box that helps one side, or a step that LangBot does not take.
+//! In: a daemon, and which rows. Out: those rows. One is against a Python script; it takes LangBot's own
+//! steps, one by one, but for its limit of 5,000 files: both sides search them all. The other is against
+//! `rg`. Never here: a box that helps one side, or a step that LangBot does not take.
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
 
 use super::Effort;
+use super::baseline::RIPGREP;
 use super::daemon::Daemon;
 use super::http::Connection;
 use super::sample::Samples;
@@ -20,6 +21,8 @@ const FILES: usize = 100_000;
 const NEEDLES: usize = 100;
 /// Twenty times as fast.
 const AT_MOST: f64 = 0.05;
+/// With line numbers. Ignore rules stay on: our grep reads them too.
+const RIPGREP_ARGUMENTS: &str = r"-n 'needle_\w+ =' /workspace/tree";
 
 /// A part of the tree: modules of fifty files, each of two hundred lines.
 const MAKE: &str = r"
@@ -77,36 +80,80 @@ hits.sort(key=lambda item: item.stat().st_mtime if item.exists() else 0, reverse
 print(json.dumps({'total': len(hits), 'matches': [shown(item) for item in hits[:100]]}))
 ";
 
-pub(super) fn against_python(daemon: &Daemon, effort: Effort) -> Row {
-    let (result, note) = match measure(daemon, effort) {
-        Ok(measured) => measured,
-        Err(error) => (Measured::unknown(&error), String::new()),
+/// The rows with these names, over one tree.
+pub(super) fn rows(daemon: &Daemon, effort: Effort, names: &[&str]) -> Vec<Row> {
+    let mut connection = open(daemon);
+    let mut measure = |compare: Compare| {
+        connection
+            .as_mut()
+            .map_err(|error| anyhow!("{error:#}"))
+            .and_then(|connection| compare(connection, effort))
+            .unwrap_or_else(|error| (Measured::unknown(&error), String::new()))
     };
-    Row {
-        what: "grep and glob over 100,000 files, whole HTTP round trips",
-        against: "the same with `rglob` and `re` in Python, in the same box",
-        at_most: Some(AT_MOST),
-        result,
-        note,
+    let mut rows = Vec::new();
+    if names.contains(&"search") {
+        let (result, note) = measure(with_python);
+        rows.push(Row {
+            what: "grep and glob over 100,000 files, whole HTTP round trips",
+            against: "the same with `rglob` and `re` in Python, in the same box",
+            at_most: Some(AT_MOST),
+            result,
+            note,
+        });
     }
+    if names.contains(&"search-ripgrep") {
+        let (result, note) = measure(with_ripgrep);
+        rows.push(Row {
+            what: "grep over 100,000 files, whole HTTP round trip",
+            against: "exec of `rg` in the same box, whole HTTP round trip",
+            at_most: None,
+            result,
+            note,
+        });
+    }
+    if let Ok(mut connection) = connection
+        && let Err(error) = connection.call("DELETE", SESSION, "", 200)
+    {
+        eprintln!("warning: {error:#}");
+    }
+    rows
 }
 
-fn measure(daemon: &Daemon, effort: Effort) -> Result<(Measured, String)> {
+type Compare = fn(&mut Connection, Effort) -> Result<(Measured, String)>;
+
+/// A session with the tree in it.
+fn open(daemon: &Daemon) -> Result<Connection> {
+    const STEP: usize = 20_000;
     let mut connection = daemon.connect()?;
     // Two processors and room for the tree; both sides have them.
     let spec = json!({"cpus": 2.0, "memory_mb": 4096, "timeout_sec": 120});
     connection.call("POST", SESSION, &spec.to_string(), 201)?;
-    let measured = compare(&mut connection, effort);
-    connection.call("DELETE", SESSION, "", 200)?;
-    measured
-}
-
-fn compare(connection: &mut Connection, effort: Effort) -> Result<(Measured, String)> {
-    const STEP: usize = 20_000;
     for from in (0..FILES).step_by(STEP) {
         let make = MAKE.replace("FROM", &from.to_string());
-        python(connection, &make.replace("TO", &(from + STEP).to_string()))?;
+        let to = (from + STEP).to_string();
+        python(&mut connection, &make.replace("TO", &to))?;
     }
+    Ok(connection)
+}
+
+fn with_ripgrep(connection: &mut Connection, effort: Effort) -> Result<(Measured, String)> {
+    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    for _ in 0..effort.of(50) {
+        let printed = theirs.time(|| run(connection, &format!("{RIPGREP} {RIPGREP_ARGUMENTS}")))?;
+        let found = ours.time(|| grep(connection))?;
+        // A side that finds fewer lines is not faster.
+        let (printed, found) = (printed_lines(&printed), lines(&found));
+        ensure!(found.len() == NEEDLES, "grep found {} lines", found.len());
+        ensure!(
+            printed == found,
+            "`rg` found other lines: {printed:?}, {found:?}"
+        );
+    }
+    let note = format!("a box of two processors; `rg {RIPGREP_ARGUMENTS}` of Debian's package");
+    Ok((Measured::times(&ours, &theirs), note))
+}
+
+fn with_python(connection: &mut Connection, effort: Effort) -> Result<(Measured, String)> {
     let turns = match effort {
         Effort::Full => 7,
         Effort::Quick => 3,
@@ -114,10 +161,7 @@ fn compare(connection: &mut Connection, effort: Effort) -> Result<(Measured, Str
     let mut times = [const { Vec::new() }; 4];
     for _ in 0..turns {
         let theirs_grep = timed(&mut times[0], || script(connection, GREP))?;
-        let ours_grep = timed(&mut times[1], || {
-            let wish = json!({"path": "/workspace/tree", "pattern": r"needle_\w+ ="});
-            tool(connection, "grep", &wish)
-        })?;
+        let ours_grep = timed(&mut times[1], || grep(connection))?;
         let theirs_glob = timed(&mut times[2], || script(connection, GLOB))?;
         let ours_glob = timed(&mut times[3], || {
             let wish = json!({"path": "/workspace/tree", "pattern": "*.py"});
@@ -148,12 +192,23 @@ fn compare(connection: &mut Connection, effort: Effort) -> Result<(Measured, Str
     Ok((Measured::times(&ours, &theirs), note))
 }
 
-/// In an order of their own: each side has another.
+/// `file:line:content` of every match, sorted, because each side has its own order.
 fn lines(found: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let matches = found["matches"].as_array().into_iter().flatten();
     let mut lines: Vec<_> = matches
-        .map(|line| format!("{} {} {}", line["file"], line["line"], line["content"]))
+        .map(|line| {
+            let (file, content) = (text(&line["file"]), text(&line["content"]));
+            format!("{file}:{}:{content}", line["line"])
+        })
         .collect();
+    lines.sort();
+    lines
+}
+
+/// The same of what `rg` printed.
+fn printed_lines(printed: &str) -> Vec<String> {
+    let mut lines: Vec<_> = printed.lines().map(str::to_owned).collect();
     lines.sort();
     lines
 }
@@ -163,6 +218,11 @@ fn timed<T>(times: &mut Vec<Duration>, work: impl FnOnce() -> Result<T>) -> Resu
     let value = work()?;
     times.push(begun.elapsed());
     Ok(value)
+}
+
+fn grep(connection: &mut Connection) -> Result<Value> {
+    let request = json!({"path": "/workspace/tree", "pattern": r"needle_\w+ ="});
+    tool(connection, "grep", &request)
 }
 
 fn tool(connection: &mut Connection, name: &str, wish: &Value) -> Result<Value> {
@@ -177,9 +237,34 @@ fn script(connection: &mut Connection, body: &str) -> Result<Value> {
 }
 
 fn python(connection: &mut Connection, script: &str) -> Result<String> {
-    let wish = json!({"cmd": format!("python3 - <<'END'\n{script}\nEND"), "timeout_sec": 120});
-    let answer = connection.call("POST", &format!("{SESSION}/exec"), &wish.to_string(), 200)?;
+    run(connection, &format!("python3 - <<'END'\n{script}\nEND"))
+}
+
+fn run(connection: &mut Connection, cmd: &str) -> Result<String> {
+    let request = json!({"cmd": cmd, "timeout_sec": 120});
+    let answer = connection.call(
+        "POST",
+        &format!("{SESSION}/exec"),
+        &request.to_string(),
+        200,
+    )?;
     let answer: Value = serde_json::from_str(&answer)?;
-    ensure!(answer["exit_code"] == 0, "a script failed: {answer}");
+    ensure!(answer["exit_code"] == 0, "a command failed: {answer}");
     Ok(answer["stdout"].as_str().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_write_a_match_in_the_same_form() {
+        let found = json!({"matches": [
+            {"file": "/b", "line": 2, "content": "needle = \"x\""},
+            {"file": "/a", "line": 1, "content": "needle"},
+        ]});
+        let printed = "/b:2:needle = \"x\"\n/a:1:needle\n";
+        assert_eq!(lines(&found), printed_lines(printed));
+        assert_eq!(lines(&found), ["/a:1:needle", "/b:2:needle = \"x\""]);
+    }
 }

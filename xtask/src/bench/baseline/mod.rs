@@ -17,8 +17,9 @@ use crate::test::needs::{Package, install_packages};
 const BUSYBOX: &str = "/bin/busybox";
 const CRUN: &str = "/usr/bin/crun";
 const RUNC: &str = "/usr/sbin/runc";
-/// The one that boxes see.
+// Boxes see the host's `/usr`, and so these two.
 pub(super) const PYTHON: &str = "/usr/bin/python3";
+pub(super) const RIPGREP: &str = "/usr/bin/rg";
 
 /// What the comparisons use, beside the engines, which bring their own.
 pub(super) const PACKAGES: &[Package] = &[
@@ -41,6 +42,10 @@ pub(super) const PACKAGES: &[Package] = &[
     Package {
         name: "crun",
         proof: CRUN,
+    },
+    Package {
+        name: "ripgrep",
+        proof: RIPGREP,
     },
     Package {
         name: "python3",
