@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 
 use super::server::Server;
 use crate::bench::daemon::free_address;
@@ -36,7 +36,11 @@ fn program() -> Result<PathBuf> {
                 .arg("--root")
                 .arg(&root),
         )
-        .context("`websocat` could not be installed")?;
+        .map_err(|error| {
+            // Paths of the machine stay out of the table.
+            eprintln!("warning: {error:#}");
+            anyhow!("`cargo install websocat --version {VERSION}` failed")
+        })?;
     }
     Ok(program)
 }
