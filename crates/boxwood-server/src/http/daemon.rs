@@ -16,6 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::error::{ApiError, ApiResult};
 use super::ids::Params;
+use super::routes::openapi_json;
 use super::{App, PATIENCE, json, within};
 use crate::langbot::today_readiness;
 use crate::mcp_hosting::toolchains;
@@ -187,7 +188,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
 
 #[utoipa::path(get, path = "/openapi.json", tag = "daemon",
     responses((status = 200, description = "This document", body = serde_json::Value)))]
-pub(super) async fn openapi(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn openapi() -> Response {
     let content_type = HeaderValue::from_static("application/json");
-    ([(header::CONTENT_TYPE, content_type)], app.openapi()).into_response()
+    ([(header::CONTENT_TYPE, content_type)], openapi_json()).into_response()
 }

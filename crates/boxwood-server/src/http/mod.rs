@@ -29,6 +29,7 @@ mod processes;
 mod range;
 mod relay;
 mod relay_bytes;
+mod routes;
 mod sessions;
 mod since;
 mod skill_archives;
@@ -40,7 +41,7 @@ pub(crate) mod socket;
 mod transfer;
 mod utf8;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -48,22 +49,13 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
-use axum::routing::get;
 use boxwood_agent::Agent;
-use boxwood_api::{ErrorCode, ExecInput, RelayControl, RelayNews};
+use boxwood_api::ErrorCode;
 use boxwood_policy::PolicyRules;
 use boxwood_session::Sessions;
 use boxwood_skills::SkillStore;
-use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 use tower_http::catch_panic::CatchPanicLayer;
-use utoipa::openapi::path::{ParameterBuilder, ParameterIn, PathItem};
-use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};
-use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
-use utoipa::openapi::{OpenApi as Document, Required};
-use utoipa::{Modify, OpenApi};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use crate::agent::{DaemonBoxes, Home};
 use crate::auth::Tokens;
@@ -77,6 +69,7 @@ pub(crate) use files::unexpected as unexpected_answer;
 use guard::RequestIds;
 pub(crate) use ids::InSession;
 pub(crate) use metrics::Metrics;
+pub use routes::openapi_json;
 pub(crate) use skill_archives::install_package;
 pub(crate) use skill_body::Door as SkillDoor;
 pub(crate) use skill_error::refusal as skill_refusal;
@@ -109,8 +102,6 @@ pub(crate) struct App {
     mcp_shares: Shares,
     skill_door: Arc<SkillDoor>,
     request_ids: RequestIds,
-    /// Written when somebody asks for it: few do, and it is large.
-    openapi: OnceLock<Bytes>,
 }
 
 impl App {
@@ -151,14 +142,7 @@ impl App {
             mcp_shares: Shares::default(),
             skill_door,
             request_ids: RequestIds::new(),
-            openapi: OnceLock::new(),
         }
-    }
-
-    fn openapi(&self) -> Bytes {
-        self.openapi
-            .get_or_init(|| openapi_json().into_bytes().into())
-            .clone()
     }
 
     pub(crate) fn ping_every(&self) -> Duration {
@@ -205,8 +189,7 @@ pub(crate) async fn within<T, E: Into<ApiError>>(
 
 /// Every route with everything around it.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let (router, _) = routes().split_for_parts();
-    let router = router
+    let router = routes::routes()
         .route("/rpc/ws", any(langbot::ws::connect))
         .route("/mcp", mcp::route(&app));
     mcp_gateway::routes(router)
@@ -217,182 +200,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .layer(CatchPanicLayer::custom(guard::after_panic))
         .layer(from_fn_with_state(Arc::clone(&app), guard::account))
         .with_state(app)
-}
-
-/// Routes and their description, registered together so that neither can exist alone.
-fn routes() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::with_openapi(ApiDoc::openapi())
-        .routes(routes!(daemon::health))
-        .routes(routes!(daemon::status))
-        .routes(routes!(daemon::profiles))
-        .routes(routes!(daemon::backends))
-        .routes(routes!(daemon::doctor))
-        .routes(routes!(daemon::healthz))
-        .routes(routes!(daemon::readyz))
-        .routes(routes!(daemon::metrics))
-        .routes(routes!(daemon::openapi))
-        .routes(routes!(events::events))
-        .routes(routes!(sessions::list))
-        .routes(routes!(
-            sessions::create,
-            sessions::detail,
-            sessions::delete
-        ))
-        .routes(routes!(sessions::exec))
-        .routes(routes!(exec_stream::exec))
-        .routes(routes!(exec_ws::exec))
-        .routes(routes!(execs::list))
-        .routes(routes!(execs::detail, execs::kill))
-        .routes(routes!(exec_ws::resume))
-        .routes(routes!(exec_stream::resume))
-        .routes(routes!(processes::list))
-        .routes(routes!(
-            processes::start,
-            processes::detail,
-            processes::stop
-        ))
-        .routes(routes!(
-            processes::start_named,
-            processes::detail_named,
-            processes::stop_named
-        ))
-        .routes(routes!(processes::signal))
-        .routes(routes!(processes::logs))
-        .routes(routes!(relay::attach))
-        .routes(routes!(relay::attach_named))
-        .routes(routes!(transfer::download, transfer::upload, files::remove))
-        .routes(routes!(files::list))
-        .routes(routes!(files::stat))
-        .routes(routes!(files::mkdir))
-        .routes(routes!(files::rename))
-        .routes(routes!(file_tools::read))
-        .routes(routes!(file_tools::write))
-        .routes(routes!(file_tools::edit))
-        .routes(routes!(file_tools::glob))
-        .routes(routes!(file_tools::grep))
-        .routes(routes!(images::list))
-        .routes(routes!(images::import, images::delete))
-        .routes(routes!(images::pull))
-        .routes(routes!(agent::tools))
-        .routes(routes!(agent::call))
-        .routes(routes!(agent::status))
-        .routes(routes!(agent::errors))
-        .routes(routes!(agent::guidance))
-        .routes(routes!(agent::register_skill))
-        .routes(routes!(mcp_servers::list, mcp_servers::add))
-        .routes(routes!(mcp_servers::import))
-        .routes(routes!(mcp_progress::test))
-        .routes(routes!(
-            mcp_servers::detail,
-            mcp_servers::replace,
-            mcp_servers::edit,
-            mcp_servers::remove
-        ))
-        .routes(routes!(mcp_servers::start))
-        .routes(routes!(mcp_servers::stop))
-        .routes(routes!(mcp_servers::restart))
-        .routes(routes!(mcp_servers::logs))
-        .routes(routes!(mcp_progress::progress))
-        .routes(routes!(mcp_progress::test_stored))
-        .routes(routes!(mcp_servers::tools))
-        .routes(routes!(mcp_servers::call))
-        .routes(routes!(skills::list, skills::create))
-        .routes(routes!(skills::detail, skills::update, skills::delete))
-        .routes(routes!(skill_files::list))
-        .routes(routes!(
-            skill_files::read,
-            skill_files::write,
-            skill_files::remove
-        ))
-        .routes(routes!(skill_files::rename))
-        .routes(routes!(skill_archives::export))
-        .routes(routes!(skill_archives::install))
-        // The one fixed word among the names: a skill may have it as well.
-        .route(
-            &format!("/v1/skills/{}", skills::INSTALL),
-            get(skills::detail)
-                .patch(skills::update)
-                .delete(skills::delete),
-        )
-}
-
-/// The document that `/openapi.json` serves.
-pub fn openapi_json() -> String {
-    let (_, mut document) = routes().split_for_parts();
-    // What the router calls a path of many parts, the document cannot say.
-    document.paths.paths = std::mem::take(&mut document.paths.paths)
-        .into_iter()
-        .map(|(path, mut item)| {
-            if path.contains("{session_id}") {
-                pin(&mut item);
-            }
-            (path.replace("{*", "{"), item)
-        })
-        .collect();
-    document.to_json().unwrap_or_else(|error| {
-        tracing::error!(%error, "the OpenAPI document could not be written");
-        "{}".to_owned()
-    })
-}
-
-/// Describes what every route about a session knows, once for all of them.
-fn pin(item: &mut PathItem) {
-    let methods = [
-        &mut item.get,
-        &mut item.put,
-        &mut item.post,
-        &mut item.delete,
-        &mut item.patch,
-    ];
-    for operation in methods.into_iter().flatten() {
-        let incarnation = ParameterBuilder::new()
-            .name("incarnation")
-            .parameter_in(ParameterIn::Query)
-            .required(Required::False)
-            .description(Some(
-                "Only this incarnation of the session; another, or none, is 410 `session_gone`.",
-            ))
-            .schema(Some(
-                ObjectBuilder::new()
-                    .schema_type(Type::Integer)
-                    .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
-                    .minimum(Some(0)),
-            ))
-            .build();
-        operation
-            .parameters
-            .get_or_insert_default()
-            .push(incarnation.into());
-    }
-}
-
-#[derive(OpenApi)]
-#[openapi(
-    info(
-        title = "Boxwood",
-        description = "Sandboxes for AI agents: sessions, commands, managed processes, files, skills.",
-        license(name = "Apache-2.0", identifier = "Apache-2.0")
-    ),
-    components(schemas(ExecInput, RelayControl, RelayNews)),
-    security(("bearer" = []), ("api_key" = []), ()),
-    modifiers(&Schemes)
-)]
-struct ApiDoc;
-
-struct Schemes;
-
-impl Modify for Schemes {
-    fn modify(&self, document: &mut Document) {
-        let components = document.components.get_or_insert_default();
-        components.add_security_scheme(
-            "bearer",
-            SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)),
-        );
-        components.add_security_scheme(
-            "api_key",
-            SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-API-Key"))),
-        );
-    }
 }
 
 async fn unknown_route(uri: Uri) -> Response {

@@ -51,7 +51,7 @@ async fn another_local_user_gets_nothing_without_a_token() {
         as_nobody(&api, &request, "cat <&3").await
     };
     let document: serde_json::Value =
-        serde_json::from_str(&boxwood_server::openapi_json()).expect("JSON");
+        serde_json::from_str(boxwood_server::openapi_json()).expect("JSON");
     let mut tried = 0;
     for (path, item) in document["paths"].as_object().expect("paths") {
         for method in item.as_object().expect("methods").keys() {

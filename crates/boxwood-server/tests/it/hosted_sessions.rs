@@ -106,8 +106,7 @@ fn ask(api: &Api, method: Method, path: &str, body: &Value) -> reqwest::RequestB
 
 /// Every route about a session that the document knows, but for the sockets and the look at it.
 fn documented() -> Vec<String> {
-    let document: Value =
-        serde_json::from_str(&boxwood_server::openapi_json()).expect("a document");
+    let document: Value = serde_json::from_str(boxwood_server::openapi_json()).expect("a document");
     let paths = document["paths"].as_object().expect("paths");
     let mut found = Vec::new();
     for (path, item) in paths {

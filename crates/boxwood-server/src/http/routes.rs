@@ -1,0 +1,266 @@
+//! Every route of the `/v1` dialect, and the document that describes them.
+//!
+//! The document is a committed file: written at run time it would take a megabyte of code and two of
+//! memory in every daemon. A test writes it from the same list and compares.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{MethodFilter, get, on};
+use pastey::paste;
+use utoipa::Path;
+use utoipa::openapi::path::HttpMethod;
+
+use super::{
+    App, agent, daemon, events, exec_stream, exec_ws, execs, file_tools, files, images,
+    mcp_progress, mcp_servers, processes, relay, sessions, skill_archives, skill_files, skills,
+    transfer,
+};
+
+/// The document that `/openapi.json` serves.
+pub const fn openapi_json() -> &'static str {
+    include_str!("../../openapi.json")
+}
+
+/// Routes are named by their handlers. Path and method are in the description of each, so that no
+/// route exists without one.
+macro_rules! routes {
+    ($($module:ident::$handler:ident,)+) => {
+        paste! {
+            fn described_routes() -> Router<Arc<App>> {
+                Router::new()
+                    $(.route(
+                        &$module::[<__path_ $handler>]::path(),
+                        on(method::<$module::[<__path_ $handler>]>(), $module::$handler),
+                    ))+
+            }
+        }
+
+        #[cfg(test)]
+        fn document() -> utoipa::openapi::OpenApi {
+            use utoipa::OpenApi as _;
+
+            let router: utoipa_axum::router::OpenApiRouter<Arc<App>> =
+                utoipa_axum::router::OpenApiRouter::with_openapi(tests::ApiDoc::openapi())
+                    $(.routes(utoipa_axum::routes!($module::$handler)))+;
+            router.split_for_parts().1
+        }
+    };
+}
+
+routes! {
+    daemon::health,
+    daemon::status,
+    daemon::profiles,
+    daemon::backends,
+    daemon::doctor,
+    daemon::healthz,
+    daemon::readyz,
+    daemon::metrics,
+    daemon::openapi,
+    events::events,
+    sessions::list,
+    sessions::create,
+    sessions::detail,
+    sessions::delete,
+    sessions::exec,
+    exec_stream::exec,
+    exec_ws::exec,
+    execs::list,
+    execs::detail,
+    execs::kill,
+    exec_ws::resume,
+    exec_stream::resume,
+    processes::list,
+    processes::start,
+    processes::detail,
+    processes::stop,
+    processes::start_named,
+    processes::detail_named,
+    processes::stop_named,
+    processes::signal,
+    processes::logs,
+    relay::attach,
+    relay::attach_named,
+    transfer::download,
+    transfer::upload,
+    files::remove,
+    files::list,
+    files::stat,
+    files::mkdir,
+    files::rename,
+    file_tools::read,
+    file_tools::write,
+    file_tools::edit,
+    file_tools::glob,
+    file_tools::grep,
+    images::list,
+    images::import,
+    images::delete,
+    images::pull,
+    agent::tools,
+    agent::call,
+    agent::status,
+    agent::errors,
+    agent::guidance,
+    agent::register_skill,
+    mcp_servers::list,
+    mcp_servers::add,
+    mcp_servers::import,
+    mcp_progress::test,
+    mcp_servers::detail,
+    mcp_servers::replace,
+    mcp_servers::edit,
+    mcp_servers::remove,
+    mcp_servers::start,
+    mcp_servers::stop,
+    mcp_servers::restart,
+    mcp_servers::logs,
+    mcp_progress::progress,
+    mcp_progress::test_stored,
+    mcp_servers::tools,
+    mcp_servers::call,
+    skills::list,
+    skills::create,
+    skills::detail,
+    skills::update,
+    skills::delete,
+    skill_files::list,
+    skill_files::read,
+    skill_files::write,
+    skill_files::remove,
+    skill_files::rename,
+    skill_archives::export,
+    skill_archives::install,
+}
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    // The one fixed word among the names: a skill may have it as well.
+    described_routes().route(
+        &format!("/v1/skills/{}", skills::INSTALL),
+        get(skills::detail)
+            .patch(skills::update)
+            .delete(skills::delete),
+    )
+}
+
+/// Every handler has one.
+fn method<Description: Path>() -> MethodFilter {
+    let filters = Description::methods()
+        .into_iter()
+        .map(|method| match method {
+            HttpMethod::Get => MethodFilter::GET,
+            HttpMethod::Post => MethodFilter::POST,
+            HttpMethod::Put => MethodFilter::PUT,
+            HttpMethod::Delete => MethodFilter::DELETE,
+            HttpMethod::Options => MethodFilter::OPTIONS,
+            HttpMethod::Head => MethodFilter::HEAD,
+            HttpMethod::Patch => MethodFilter::PATCH,
+            HttpMethod::Trace => MethodFilter::TRACE,
+        });
+    filters
+        .reduce(MethodFilter::or)
+        .unwrap_or(MethodFilter::GET)
+}
+
+#[cfg(test)]
+mod tests {
+    use boxwood_api::{ExecInput, RelayControl, RelayNews};
+    use utoipa::openapi::path::{ParameterBuilder, ParameterIn, PathItem};
+    use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};
+    use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
+    use utoipa::openapi::{OpenApi as Document, Required};
+    use utoipa::{Modify, OpenApi};
+
+    /// A change of the API shows as a change of the committed file.
+    #[test]
+    fn the_committed_document_describes_the_routes() {
+        let written = written();
+        if written != super::openapi_json() {
+            let new = std::env::temp_dir().join("boxwood-openapi.json");
+            std::fs::write(&new, written).expect("a writable directory");
+            let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+            let new = new.display();
+            panic!("the API has changed; if that is meant: cp {new} {committed}");
+        }
+    }
+
+    fn written() -> String {
+        let mut document = super::document();
+        // What the router calls a path of many parts, the document cannot say.
+        document.paths.paths = std::mem::take(&mut document.paths.paths)
+            .into_iter()
+            .map(|(path, mut item)| {
+                if path.contains("{session_id}") {
+                    pin(&mut item);
+                }
+                (path.replace("{*", "{"), item)
+            })
+            .collect();
+        let document = serde_json::to_value(document).expect("JSON");
+        format!(
+            "{}\n",
+            serde_json::to_string_pretty(&document).expect("JSON")
+        )
+    }
+
+    /// Describes what every route about a session knows, once for all of them.
+    fn pin(item: &mut PathItem) {
+        let methods = [
+            &mut item.get,
+            &mut item.put,
+            &mut item.post,
+            &mut item.delete,
+            &mut item.patch,
+        ];
+        for operation in methods.into_iter().flatten() {
+            let incarnation = ParameterBuilder::new()
+                .name("incarnation")
+                .parameter_in(ParameterIn::Query)
+                .required(Required::False)
+                .description(Some(
+                    "Only this incarnation of the session; another, or none, is 410 `session_gone`.",
+                ))
+                .schema(Some(
+                    ObjectBuilder::new()
+                        .schema_type(Type::Integer)
+                        .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+                        .minimum(Some(0)),
+                ))
+                .build();
+            operation
+                .parameters
+                .get_or_insert_default()
+                .push(incarnation.into());
+        }
+    }
+
+    #[derive(OpenApi)]
+    #[openapi(
+        info(
+            title = "Boxwood",
+            description = "Sandboxes for AI agents: sessions, commands, managed processes, files, skills.",
+            license(name = "Apache-2.0", identifier = "Apache-2.0")
+        ),
+        components(schemas(ExecInput, RelayControl, RelayNews)),
+        security(("bearer" = []), ("api_key" = []), ()),
+        modifiers(&Schemes)
+    )]
+    pub(super) struct ApiDoc;
+
+    struct Schemes;
+
+    impl Modify for Schemes {
+        fn modify(&self, document: &mut Document) {
+            let components = document.components.get_or_insert_default();
+            components.add_security_scheme(
+                "bearer",
+                SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)),
+            );
+            components.add_security_scheme(
+                "api_key",
+                SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-API-Key"))),
+            );
+        }
+    }
+}
