@@ -109,6 +109,15 @@ pub struct Ready {
 }
 
 impl Ready {
+    fn log(&self) {
+        tracing::info!(
+            url = self.url(),
+            backend = self.backend.name,
+            available = self.backend.available,
+            "ready"
+        );
+    }
+
     /// Where clients reach the daemon.
     pub fn url(&self) -> String {
         match (self.address, &self.socket) {
@@ -291,6 +300,7 @@ async fn run(
     app.langbot.begin(&app).await;
     app.mcp.begin(app.stopping.clone());
     let connections = connections(&config, &app);
+    boxwood_sys::memory::release_unused_pages();
     let ready = Ready {
         address,
         socket,
@@ -300,12 +310,7 @@ async fn run(
     };
     on_ready(&ready);
     notify.ready(&ready.status());
-    tracing::info!(
-        url = ready.url(),
-        backend = ready.backend.name,
-        available = ready.backend.available,
-        "ready"
-    );
+    ready.log();
 
     let parent_left = async {
         match parent {

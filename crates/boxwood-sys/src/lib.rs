@@ -7,6 +7,7 @@ pub mod clone;
 pub mod fsid;
 pub mod inherited;
 pub mod landlock;
+pub mod memory;
 pub mod mount;
 pub mod netlink;
 pub mod nftables;
