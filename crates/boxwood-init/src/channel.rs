@@ -2,6 +2,7 @@
 //!
 //! Comes in: messages. Goes out: the same on the other side. Never here: waiting; callers poll.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -10,7 +11,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,12 +23,21 @@ pub const MAX_FDS: usize = 144;
 /// Larger bodies travel in a memfd: a packet has to fit the socket's send buffer.
 const INLINE_LIMIT: usize = 48 * 1024;
 
+/// The tag and a body.
+const LARGEST_PACKET: usize = 1 + INLINE_LIMIT;
+
 /// A body no honest side sends; a bound for what we read.
 const BODY_LIMIT: u64 = 64 * 1024 * 1024;
 
 /// First byte of a packet: where the body is.
 const INLINE: u8 = 0;
 const IN_MEMFD: u8 = 1;
+
+thread_local! {
+    /// Where packets are received. Kept, because the size of a packet is not known before, and most
+    /// are small: only pages that were written to take memory.
+    static PACKET: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
@@ -141,40 +151,30 @@ impl Channel {
             .map_err(ChannelError::io("sent"))
     }
 
-    /// Waits for the next packet and tells its size.
-    fn next_size(&self) -> Result<usize, ChannelError> {
-        let look = RecvFlags::PEEK | RecvFlags::TRUNC;
-        let mut nothing = [0_u8; 0];
-        let size = loop {
-            match recv(&self.socket, &mut nothing, look) {
-                Ok((_, size)) => break size,
-                // Told once: the other side went without having read everything. What it had said
-                // before that is still here.
-                Err(Errno::CONNRESET) => {}
-                Err(errno) => return Err(ChannelError::io("received")(errno)),
-            }
-        };
-        if size > INLINE_LIMIT + 1 {
-            return Err(ChannelError::Garbled("it is too large"));
-        }
-        // A packet is never empty, so nothing means the end; the real look tells.
-        Ok(size.max(1))
-    }
-
     /// Receives one message with its descriptors, each close-on-exec.
     pub fn receive<M: DeserializeOwned>(&self) -> Result<(M, Vec<OwnedFd>), ChannelError> {
-        // As large as the packet: init keeps what it once touched, and most packets are small.
-        let mut buffer = vec![0_u8; self.next_size()?];
+        PACKET.with_borrow_mut(|packet| self.receive_in(packet))
+    }
+
+    fn receive_in<M: DeserializeOwned>(
+        &self,
+        packet: &mut Vec<u8>,
+    ) -> Result<(M, Vec<OwnedFd>), ChannelError> {
+        if packet.is_empty() {
+            // Fresh pages: `resize` would write to all of them.
+            *packet = vec![0; LARGEST_PACKET];
+        }
         let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
             let outcome = recvmsg(
                 &self.socket,
-                &mut [IoSliceMut::new(&mut buffer)],
+                &mut [IoSliceMut::new(packet)],
                 &mut control,
                 RecvFlags::CMSG_CLOEXEC,
             );
-            // As above, should it have gone just now.
+            // Told once: the other side went without having read everything. What it had said
+            // before that is still here.
             if !matches!(outcome, Err(Errno::CONNRESET)) {
                 break outcome.map_err(ChannelError::io("received"))?;
             }
@@ -191,7 +191,7 @@ impl Channel {
         if received.flags.intersects(truncated) {
             return Err(ChannelError::Garbled("it was cut short"));
         }
-        match buffer[..received.bytes].split_first() {
+        match packet[..received.bytes].split_first() {
             // A packet is never empty, so nothing means the end.
             None => Err(ChannelError::Closed),
             Some((&INLINE, body)) => Ok((decode(body)?, fds)),

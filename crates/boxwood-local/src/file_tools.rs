@@ -38,7 +38,7 @@ pub(crate) async fn call(sandbox: &LocalBox, tool: FileTool) -> Result<FileToolA
         answer: 1,
     };
     let helper = sandbox
-        .spawn_program(program, vec![order, theirs], None)
+        .spawn_program(program, vec![order, theirs])
         .await
         .map_err(|error| match error {
             SpawnError::Gone => FileError::Gone,

@@ -33,7 +33,7 @@ pub(crate) async fn call(sandbox: &LocalBox, call: FileCall) -> Result<FileAnswe
     rustix::io::ioctl_fionbio(&ours, true).map_err(|errno| step("open a socket")(errno.into()))?;
     let program = Program::File { request, reply: 0 };
     let helper = sandbox
-        .spawn_program(program, vec![OwnedFd::from(theirs)], None)
+        .spawn_program(program, vec![OwnedFd::from(theirs)])
         .await
         .map_err(|error| match error {
             boxwood_backend::SpawnError::Gone => FileError::Gone,

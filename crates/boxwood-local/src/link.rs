@@ -22,7 +22,7 @@ use crate::keeping::{Places, Token};
 use crate::process::{self, Control};
 use crate::remains::Remains;
 use crate::spawner::into_io;
-use crate::streams::{Held, Ours};
+use crate::streams::{Held, Watched};
 use crate::watched::watch;
 
 /// The channel to init and everybody who waits on it.
@@ -49,6 +49,39 @@ pub(crate) struct Waiting {
     pub(crate) group: SharedGroup,
 }
 
+/// A program that init was asked to start.
+pub(crate) struct Requested {
+    pub(crate) id: u64,
+    pub(crate) spawned: oneshot::Receiver<Result<Option<OwnedFd>, SpawnError>>,
+    pub(crate) unheard: Unheard,
+    pub(crate) link: Arc<Link>,
+    pub(crate) exit: watch::Receiver<Option<Exit>>,
+    pub(crate) group: Held,
+    pub(crate) kept: Option<(Places, Arc<Token>)>,
+}
+
+impl Requested {
+    /// Waits for init's word. It may have begun before, so no error says that the box was gone.
+    pub(crate) async fn begun(mut self) -> Result<Spawned, SpawnError> {
+        let heard = tokio::time::timeout(DEADLINE, &mut self.spawned).await;
+        let heard = heard.map_err(|_| SpawnError::Step {
+            step: "hear from init".to_owned(),
+            source: io::ErrorKind::TimedOut.into(),
+        })?;
+        self.unheard.0 = None;
+        // It may also have ended before its beginning was heard of; how it did is known then.
+        let terminal = heard.unwrap_or(Ok(None))?;
+        Ok(Spawned {
+            id: self.id,
+            link: self.link,
+            exit: self.exit,
+            group: self.group,
+            terminal,
+            kept: self.kept,
+        })
+    }
+}
+
 /// A program that init has started.
 pub(crate) struct Spawned {
     pub(crate) id: u64,
@@ -62,7 +95,7 @@ pub(crate) struct Spawned {
 
 impl Spawned {
     /// As the layers above hold it, with our ends of its streams.
-    pub(crate) fn into_process(self, ours: Ours) -> io::Result<Process> {
+    pub(crate) fn into_process(self, ours: Watched) -> io::Result<Process> {
         let Self {
             id,
             link,
@@ -71,7 +104,8 @@ impl Spawned {
             terminal,
             kept,
         } = self;
-        ours.into_process(terminal, kept, move |terminal, token| Control {
+        let token = kept.map(|(_, token)| token);
+        ours.into_process(terminal, token, move |terminal, token| Control {
             id,
             link,
             exit,

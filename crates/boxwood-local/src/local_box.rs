@@ -24,7 +24,7 @@ use crate::busy::{Busy, Pulse};
 use crate::cgroup::{ExecGroup, Group};
 use crate::host::LocalHost;
 use crate::keeping::{Note, Places, Token};
-use crate::link::{DEADLINE, Link, Spawned, Unheard, Waiting, everybody};
+use crate::link::{Link, Requested, Spawned, Unheard, Waiting, everybody};
 use crate::record::BoxRecord;
 use crate::remains::Remains;
 use crate::streams::Held;
@@ -115,9 +115,18 @@ impl LocalBox {
     pub(crate) async fn spawn_program(
         &self,
         program: Program,
-        mut fds: Vec<OwnedFd>,
-        keep: Option<KeepOrder<'_>>,
+        fds: Vec<OwnedFd>,
     ) -> Result<Spawned, SpawnError> {
+        self.request(program, fds, None).await?.begun().await
+    }
+
+    /// Sends init the request to start a program. It may have begun when this returns.
+    async fn request(
+        &self,
+        program: Program,
+        fds: Vec<OwnedFd>,
+        keep: Option<KeepOrder<'_>>,
+    ) -> Result<Requested, SpawnError> {
         let failed = |step: &'static str| move |source| self.remains.spawn_failed(step, source);
         if !self.is_running() {
             return Err(SpawnError::Gone);
@@ -133,16 +142,14 @@ impl LocalBox {
         };
         // Given back by whoever has it last, on every way out of here.
         let group = Held::new(group, Arc::clone(&self.remains));
-        let cgroup = match group.with(|group| group.directory.as_fd().try_clone_to_owned()) {
-            Some(directory) => {
-                fds.push(directory.map_err(failed("hand over its cgroup"))?);
-                Some(fds.len() - 1)
-            }
-            None => None,
-        };
+        let directory = group.with(|group| Arc::clone(&group.directory));
         let counters = self.remains.group.as_ref().map(Group::counters);
         let before = counters.unwrap_or_default();
         let mut borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let cgroup = directory.as_ref().map(|directory| {
+            borrowed.push(directory.as_fd());
+            borrowed.len() - 1
+        });
         let kept = match &keep {
             Some(order) => {
                 let name = group.with(ExecGroup::name).flatten();
@@ -188,23 +195,13 @@ impl LocalBox {
                 _ => failed("hand it over to init")(error),
             });
         }
-        drop(fds);
-        // From here on it may have begun, so nobody is told that the box was gone before.
-        let mut unheard = Unheard(Some((group.share(), Arc::clone(&self.link))));
-        let heard = tokio::time::timeout(DEADLINE, spawned).await;
-        let heard = heard.map_err(|_| SpawnError::Step {
-            step: "hear from init".to_owned(),
-            source: io::ErrorKind::TimedOut.into(),
-        })?;
-        unheard.0 = None;
-        // It may also have ended before anybody heard that it began; how it did is known then.
-        let terminal = heard.unwrap_or(Ok(None))?;
-        Ok(Spawned {
+        Ok(Requested {
             id,
+            spawned,
+            unheard: Unheard(Some((group.share(), Arc::clone(&self.link)))),
             link: Arc::clone(&self.link),
             exit,
             group,
-            terminal,
             kept: kept_as,
         })
     }
@@ -275,7 +272,10 @@ impl Sandbox for LocalBox {
                     note: &keep.note,
                 }
             });
-            let spawned = self.spawn_program(program, theirs, order).await?;
+            let requested = self.request(program, theirs, order).await?;
+            // While init starts it.
+            let ours = ours.watch(requested.kept.as_ref()).map_err(streams::step)?;
+            let spawned = requested.begun().await?;
             spawned.into_process(ours).map_err(streams::step)
         })
     }

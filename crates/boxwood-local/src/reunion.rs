@@ -362,6 +362,7 @@ fn resume(mut shown: Shown, link: &Arc<Link>, remains: &Arc<Remains>) -> io::Res
         terminal,
         kept: Some((places, Token::new(shown.id, link))),
     };
+    let ours = ours.watch(spawned.kept.as_ref())?;
     Ok(KeptProcess {
         note: shown.callers_note,
         files,

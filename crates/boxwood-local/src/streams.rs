@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::fchown;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use boxwood_backend::{Copied, Keep, Output, Process, SpawnError, SpawnRequest, Stdio};
+use boxwood_backend::{Copied, Input, Keep, Output, Process, SpawnError, SpawnRequest, Stdio};
 use boxwood_init::{Program, StdioPlan};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -188,15 +188,48 @@ impl Ours {
         (places, fds)
     }
 
+    /// Has the runtime watch them. Init may keep the program.
+    pub(crate) fn watch(self, kept: Option<&(Places, Arc<Token>)>) -> io::Result<Watched> {
+        let places = kept.map(|(places, _)| *places).unwrap_or_default();
+        let part = |place| kept.map(|(_, token)| Part::new(token, place));
+        let Self::Pipes {
+            stdin,
+            stdout,
+            stderr,
+        } = self
+        else {
+            return Ok(Watched::Terminal);
+        };
+        let stdin = match stdin {
+            Some(fd) => Some(PipeWriter::new(fd, part(places.stdin))?),
+            None => None,
+        };
+        Ok(Watched::Pipes {
+            stdin: stdin.map(|stdin| Box::new(stdin) as _),
+            stdout: output(stdout, || part(places.stdout))?,
+            stderr: output(stderr, || part(places.stderr))?,
+        })
+    }
+}
+
+/// Our ends of a program's streams.
+pub(crate) enum Watched {
+    Pipes {
+        stdin: Option<Box<dyn Input>>,
+        stdout: Box<dyn Output>,
+        stderr: Box<dyn Output>,
+    },
+    /// It comes from init.
+    Terminal,
+}
+
+impl Watched {
     pub(crate) fn into_process(
         self,
         terminal: Option<OwnedFd>,
-        kept: Option<(Places, Arc<Token>)>,
+        token: Option<Arc<Token>>,
         control: impl FnOnce(Option<Terminal>, Option<Arc<Token>>) -> Control,
     ) -> io::Result<Process> {
-        let (places, token) = kept.unzip();
-        let places = places.unwrap_or_default();
-        let part = |place| token.as_ref().map(|token| Part::new(token, place));
         match (self, terminal) {
             (
                 Self::Pipes {
@@ -205,26 +238,19 @@ impl Ours {
                     stderr,
                 },
                 _,
-            ) => {
-                let stdin = match stdin {
-                    Some(fd) => Some(PipeWriter::new(fd, part(places.stdin))?),
-                    None => None,
-                };
-                let stdout = output(stdout, || part(places.stdout))?;
-                let stderr = output(stderr, || part(places.stderr))?;
-                Ok(Process {
-                    stdin: stdin.map(|stdin| Box::new(stdin) as _),
-                    stdout,
-                    stderr: Some(stderr),
-                    control: Arc::new(control(None, token)),
-                })
-            }
+            ) => Ok(Process {
+                stdin,
+                stdout,
+                stderr: Some(stderr),
+                control: Arc::new(control(None, token)),
+            }),
             (Self::Terminal, Some(master)) => {
                 let terminal = Terminal::new(master)?;
+                let part = || token.as_ref().map(|token| Part::new(token, None));
                 let with = |part| Copied(terminal.clone().of(part));
                 Ok(Process {
-                    stdin: Some(Box::new(with(part(None)))),
-                    stdout: Box::new(with(part(None))),
+                    stdin: Some(Box::new(with(part()))),
+                    stdout: Box::new(with(part())),
                     stderr: None,
                     control: Arc::new(control(Some(terminal), token)),
                 })

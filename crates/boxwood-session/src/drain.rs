@@ -75,7 +75,7 @@ impl Intake {
         let moved =
             poll_fn(|context| Pin::new(&mut **reader).poll_move(context, journal.writer(), most))
                 .await;
-        journal.took_in();
+        journal.took_in(&moved);
         // A terminal whose last user is gone reports an error instead of an end.
         if !matches!(moved, Ok(1..)) {
             self.reader = None;

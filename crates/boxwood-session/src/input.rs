@@ -9,7 +9,7 @@ use std::{future::poll_fn, pin::Pin};
 
 use boxwood_backend::Input;
 use tokio::io::AsyncWriteExt as _;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::activity::lock;
 use crate::journal::Journal;
@@ -39,26 +39,24 @@ enum Door {
     Closed,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Progress {
-    door: Door,
-    fed: u64,
-}
-
 struct Shared {
     journal: Journal,
     /// One message after the other.
     accepting: Mutex<()>,
-    progress: watch::Sender<Progress>,
+    /// Wakes the feeder.
+    more: Notify,
+    door: watch::Sender<Door>,
+    /// How much the program has. Not together with the door: the feeder would wake itself.
+    fed: watch::Sender<u64>,
 }
 
 impl Shared {
     /// The door only ever closes.
     fn close_to(&self, door: Door) {
-        self.progress.send_if_modified(|progress| {
-            let closes = progress.door < door;
+        self.door.send_if_modified(|now| {
+            let closes = *now < door;
             if closes {
-                progress.door = door;
+                *now = door;
             }
             closes
         });
@@ -70,15 +68,14 @@ impl Shared {
 
     fn accept_now(&self, bytes: &[u8]) -> Result<u64, Closed> {
         let _one_at_a_time = lock(&self.accepting);
-        if self.progress.borrow().door != Door::Open {
+        if *self.door.borrow() != Door::Open {
             return Err(Closed);
         }
         let end = self.journal.append(bytes).map_err(|error| {
             tracing::error!(%error, "input could not be kept for a program");
             Closed
         })?;
-        // Wakes the feeder.
-        self.progress.send_modify(|_| {});
+        self.more.notify_one();
         Ok(end)
     }
 }
@@ -104,7 +101,9 @@ pub(crate) fn begin(writer: Option<Writer>, journal: Journal) -> (Stdin, Feeder)
     let shared = Arc::new(Shared {
         journal,
         accepting: Mutex::default(),
-        progress: watch::Sender::new(Progress { door, fed }),
+        more: Notify::new(),
+        door: watch::Sender::new(door),
+        fed: watch::Sender::new(fed),
     });
     let feeder = Feeder {
         shared: Arc::clone(&shared),
@@ -117,11 +116,14 @@ impl Stdin {
     /// Returns when the message is safe, with how many bytes have been accepted by then. Waits while
     /// too much is ahead of it. Cancel-safe: all of it was accepted, or nothing.
     pub(crate) async fn accept(&self, bytes: &[u8]) -> Result<u64, Closed> {
-        let mut progress = self.0.progress.subscribe();
-        // The sender is part of `self`, so the channel cannot close meanwhile.
-        let _ = progress
-            .wait_for(|now| now.door != Door::Open || self.0.has_room())
-            .await;
+        if !self.0.has_room() {
+            // The senders are part of `self`, so neither channel can close meanwhile.
+            let (mut door, mut fed) = (self.0.door.subscribe(), self.0.fed.subscribe());
+            tokio::select! {
+                _ = door.wait_for(|now| *now != Door::Open) => {}
+                _ = fed.wait_for(|_| self.0.has_room()) => {}
+            }
+        }
         self.0.accept_now(bytes)
     }
 
@@ -129,13 +131,11 @@ impl Stdin {
     /// goes in all the same.
     pub(crate) async fn send(&self, bytes: &[u8]) -> Result<u64, Closed> {
         let end = self.accept(bytes).await?;
-        let mut progress = self.0.progress.subscribe();
-        let seen = progress
-            .wait_for(|now| now.fed >= end || now.door >= Door::Shut)
-            .await;
-        match seen {
-            Ok(now) if now.fed >= end => Ok(end),
-            Ok(_) | Err(_) => Err(Closed),
+        let (mut door, mut fed) = (self.0.door.subscribe(), self.0.fed.subscribe());
+        tokio::select! {
+            biased;
+            _ = fed.wait_for(|fed| *fed >= end) => Ok(end),
+            _ = door.wait_for(|now| *now >= Door::Shut) => Err(Closed),
         }
     }
 
@@ -145,7 +145,7 @@ impl Stdin {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.0.progress.borrow().door == Door::Open
+        *self.0.door.borrow() == Door::Open
     }
 
     /// Accepts nothing more; the input ends after what was accepted, whichever daemon is there then.
@@ -167,8 +167,8 @@ impl Stdin {
     /// As [`Stdin::shut`]. Returns when it is over.
     pub(crate) async fn close(&self) {
         self.shut();
-        let mut progress = self.0.progress.subscribe();
-        let _ = progress.wait_for(|now| now.door == Door::Closed).await;
+        let mut door = self.0.door.subscribe();
+        let _ = door.wait_for(|now| *now == Door::Closed).await;
     }
 }
 
@@ -184,9 +184,9 @@ impl Feeder {
         let Some(mut writer) = self.writer.take() else {
             return;
         };
-        let mut progress = self.shared.progress.subscribe();
+        let mut door = self.shared.door.subscribe();
         let over = async {
-            let _ = progress.wait_for(|now| now.door >= Door::Shut).await;
+            let _ = door.wait_for(|now| *now >= Door::Shut).await;
         };
         tokio::select! {
             biased;
@@ -207,27 +207,27 @@ impl Drop for Feeder {
 
 async fn feed(shared: &Shared, writer: &mut Writer) {
     let journal = &shared.journal;
-    let mut progress = shared.progress.subscribe();
+    let mut door = shared.door.subscribe();
+    journal.handed_out();
     loop {
-        // Also what was handed on by a move that never came to its end.
-        journal.handed_out();
         let fed = journal.delivered();
         journal.forget_before(fed.saturating_sub(PIPE_BYTES));
-        shared.progress.send_if_modified(|now| {
-            let moved = now.fed != fed;
-            now.fed = fed;
-            moved
-        });
-        let door = progress.borrow_and_update().door;
+        shared
+            .fed
+            .send_if_modified(|now| std::mem::replace(now, fed) != fed);
+        let is_open = *door.borrow_and_update() == Door::Open;
         let ahead = journal.undelivered().min(MOVE_BYTES);
         if ahead == 0 {
-            if door != Door::Open {
+            if !is_open {
                 // Flushes what a writer may hold back; dropping it is the end of file.
                 let _ = writer.shutdown().await;
                 return;
             }
-            if progress.changed().await.is_err() {
-                return;
+            tokio::select! {
+                () = shared.more.notified() => {}
+                changed = door.changed() => if changed.is_err() {
+                    return;
+                },
             }
             continue;
         }
@@ -235,7 +235,9 @@ async fn feed(shared: &Shared, writer: &mut Writer) {
         let most = usize::try_from(ahead).unwrap_or(usize::MAX);
         let moved =
             poll_fn(|context| Pin::new(&mut **writer).poll_feed(context, journal.reader(), most));
-        if !matches!(moved.await, Ok(1..)) {
+        let moved = moved.await;
+        journal.handed_out();
+        if !matches!(moved, Ok(1..)) {
             return;
         }
         tokio::task::coop::consume_budget().await;

@@ -85,7 +85,7 @@ impl Journal {
     /// One that nobody reads before it is full, so that how much was handed out needs no position.
     pub(crate) fn once(name: &str) -> io::Result<Self> {
         let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
-        Self::of_once(file)
+        Ok(Self::of_once(file, 0))
     }
 
     /// The same, filled by an earlier daemon.
@@ -93,13 +93,13 @@ impl Journal {
         if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
             return Err(wrong("a journal is not a file"));
         }
-        Self::of_once(file)
+        let end = tell(&file)?;
+        Ok(Self::of_once(file, end))
     }
 
-    fn of_once(file: OwnedFd) -> io::Result<Self> {
-        let end = tell(&file)?;
+    fn of_once(file: OwnedFd, end: u64) -> Self {
         let file = Arc::new(file);
-        Ok(Self {
+        Self {
             writer: Arc::clone(&file),
             reader: file,
             end: AtomicU64::new(end),
@@ -107,7 +107,7 @@ impl Journal {
             start: AtomicU64::new(0),
             hole: AtomicU64::new(0),
             held: None,
-        })
+        }
     }
 
     /// What was taken in and not handed out yet counts against the budget from now on. What is kept
@@ -135,25 +135,30 @@ impl Journal {
         [Arc::clone(&self.writer), Arc::clone(&self.reader)]
     }
 
-    /// For whoever moves bytes in at the shared position. [`Journal::took_in`] is told afterwards.
+    /// For moving bytes in at the shared position. [`Journal::took_in`] is called afterwards.
     pub(crate) fn writer(&self) -> BorrowedFd<'_> {
         self.writer.as_fd()
     }
 
-    /// For whoever moves bytes out at the shared position. [`Journal::handed_out`] is told
-    /// afterwards.
+    /// For moving bytes out at the shared position. [`Journal::handed_out`] is called afterwards.
     pub(crate) fn reader(&self) -> BorrowedFd<'_> {
         self.reader.as_fd()
     }
 
-    /// The kernel knows how much came; also after a move that failed half-way.
-    pub(crate) fn took_in(&self) {
-        if let Ok(end) = tell(&*self.writer) {
+    /// Counts the bytes of a move. Only the kernel knows how many came before a move failed.
+    pub(crate) fn took_in(&self, moved: &io::Result<usize>) {
+        let end = match moved {
+            Ok(0) => return,
+            Ok(bytes) => Ok(self.end().saturating_add(*bytes as u64)),
+            Err(_) => tell(&*self.writer),
+        };
+        if let Ok(end) = end {
             self.end.store(end, Ordering::Release);
             self.count();
         }
     }
 
+    /// The kernel knows how much went; also after a move that was given up half-way.
     pub(crate) fn handed_out(&self) {
         if let Ok(delivered) = tell(&*self.reader) {
             self.delivered.store(delivered, Ordering::Release);
@@ -194,7 +199,7 @@ impl Journal {
 
     /// Takes all of it in, or as far as anybody will ever know nothing. One caller at a time.
     pub(crate) fn append(&self, mut bytes: &[u8]) -> io::Result<u64> {
-        let mut at = tell(&*self.writer)?;
+        let mut at = self.end();
         while !bytes.is_empty() {
             match pwrite(&*self.writer, bytes, at) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -9,7 +9,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::kill_all::is_populated;
@@ -26,6 +26,8 @@ pub(crate) struct Frost {
     /// Whether a group of a command may be frozen. Set before the first one is, and at first: an
     /// earlier daemon may have made the box, and only the kernel knows what it did.
     maybe: AtomicBool,
+    /// How often a freeze was begun. The first one counts from 1: groups of an earlier daemon are at 0.
+    freezes: AtomicU64,
     /// Whether it stands still for a look only, and goes on by itself.
     held: AtomicBool,
     /// Held by the one who freezes or thaws.
@@ -36,9 +38,16 @@ impl Default for Frost {
     fn default() -> Self {
         Self {
             maybe: AtomicBool::new(true),
+            freezes: AtomicU64::new(1),
             held: AtomicBool::new(false),
             alone: tokio::sync::Mutex::default(),
         }
+    }
+}
+
+impl Frost {
+    pub(super) fn freezes(&self) -> u64 {
+        self.freezes.load(Ordering::SeqCst)
     }
 }
 
@@ -50,6 +59,7 @@ impl Group {
         };
         let _alone = self.frost.alone.lock().await;
         self.frost.maybe.store(true, Ordering::Release);
+        self.frost.freezes.fetch_add(1, Ordering::SeqCst);
         let outcome = match command_groups(parent) {
             Ok(groups) => freeze_all(&groups).await,
             Err(error) => Err(error),

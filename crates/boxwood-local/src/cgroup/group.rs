@@ -5,9 +5,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, chown};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use boxwood_api::Mechanism;
@@ -52,9 +51,11 @@ pub(crate) struct Counters {
 #[derive(Debug)]
 pub(crate) struct ExecGroup {
     pub(super) path: PathBuf,
-    pub(crate) directory: File,
+    pub(crate) directory: Arc<File>,
     pub(super) events: File,
     pub(super) killed: AtomicBool,
+    /// How often the box had been frozen when this group was last known to be thawed.
+    pub(super) thawed_after: u64,
 }
 
 impl Group {
@@ -274,14 +275,18 @@ impl Group {
             return Ok(None);
         };
         self.look_after_lingering();
-        if let Some(group) = self
+        let freezes = self.frost.freezes();
+        let idle = self
             .idle
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .pop()
-        {
-            // Whoever was in it last may have been frozen there.
-            freeze::set(&group.path, "0")?;
+            .pop();
+        if let Some(mut group) = idle {
+            // It may have been frozen while it had processes.
+            if group.thawed_after != freezes {
+                freeze::set(&group.path, "0")?;
+                group.thawed_after = freezes;
+            }
             return Ok(Some(group));
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -294,9 +299,10 @@ impl Group {
         match ready() {
             Ok((directory, events)) => Ok(Some(ExecGroup {
                 path,
-                directory,
+                directory: Arc::new(directory),
                 events,
                 killed: AtomicBool::new(false),
+                thawed_after: freezes,
             })),
             Err(error) => {
                 let _ = fs::remove_dir(&path);

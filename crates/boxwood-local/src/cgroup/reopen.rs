@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -151,9 +151,10 @@ impl ExecGroup {
     fn reopen(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: PathBuf::from(path),
-            directory: File::open(path)?,
+            directory: Arc::new(File::open(path)?),
             events: File::open(path.join("cgroup.events"))?,
             killed: AtomicBool::new(true),
+            thawed_after: 0,
         })
     }
 
