@@ -43,6 +43,10 @@ const PACKAGES: &[Package] = &[
         proof: "/usr/bin/setpriv",
     },
     Package {
+        name: "strace",
+        proof: "/usr/bin/strace",
+    },
+    Package {
         name: "passwd",
         proof: "/usr/sbin/useradd",
     },

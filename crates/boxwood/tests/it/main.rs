@@ -10,6 +10,7 @@ mod agent_remote_child;
 mod agent_skills;
 mod agent_states;
 mod boxes;
+mod budget;
 mod command;
 mod completion;
 mod daemon;
