@@ -39,7 +39,9 @@ pub(super) fn against_fork_apart(daemon: &Daemon, effort: Effort) -> Row {
         at_most: Some(1.5),
         result: fork(daemon, effort.of(150), APART)
             .unwrap_or_else(|error| Measured::unknown(&error)),
-        note: String::new(),
+        note: "client, daemon, init and command hand over to each other, and every time an idle \
+               processor has to wake up; fork+exec does that twice"
+            .into(),
     }
 }
 

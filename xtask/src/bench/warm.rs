@@ -31,7 +31,7 @@ pub(super) fn create_against_bwrap(binary: &Path, effort: Effort) -> Row {
         result: result.unwrap_or_else(|error| Measured::unknown(&error)),
         note: format!(
             "three HTTP requests, with a pool of {POOL}; every box was ready before it was asked for. \
-             Medians: {}",
+             The delete is answered when the kernel has removed namespaces and cgroups. Medians: {}",
             phases.text()
         ),
     }
