@@ -27,7 +27,7 @@ fn main() {
     }
     let target = var("TARGET");
     let target_dir = Path::new(&var("OUT_DIR")).join("init");
-    // The `dist` profile alone asks for a small program; other builds want to be done soon.
+    // The `dist` profile alone asks for a small program; other profiles favour build time.
     let dist = var("OPT_LEVEL") == "z";
     let mut build = Command::new(var("CARGO"));
     build

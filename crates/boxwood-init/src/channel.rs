@@ -34,8 +34,7 @@ const INLINE: u8 = 0;
 const IN_MEMFD: u8 = 1;
 
 thread_local! {
-    /// Where packets are received. Kept, because the size of a packet is not known before, and most
-    /// are small: only pages that were written to take memory.
+    /// Where packets are received. Kept, because the size of a packet is not known before.
     static PACKET: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -161,7 +160,7 @@ impl Channel {
         packet: &mut Vec<u8>,
     ) -> Result<(M, Vec<OwnedFd>), ChannelError> {
         if packet.is_empty() {
-            // Fresh pages: `resize` would write to all of them.
+            // Mostly fresh pages, which take no memory before they are written to.
             *packet = vec![0; LARGEST_PACKET];
         }
         let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -173,8 +172,8 @@ impl Channel {
                 &mut control,
                 RecvFlags::CMSG_CLOEXEC,
             );
-            // Told once: the other side went without having read everything. What it had said
-            // before that is still here.
+            // Reported once, if the other side closed with unread data. Its earlier packets can
+            // still be received.
             if !matches!(outcome, Err(Errno::CONNRESET)) {
                 break outcome.map_err(ChannelError::io("received"))?;
             }

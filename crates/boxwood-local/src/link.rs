@@ -61,7 +61,7 @@ pub(crate) struct Requested {
 }
 
 impl Requested {
-    /// Waits for init's word. It may have begun before, so no error says that the box was gone.
+    /// Waits for init's answer. The program may already run, so no error is [`SpawnError::Gone`].
     pub(crate) async fn begun(mut self) -> Result<Spawned, SpawnError> {
         let heard = tokio::time::timeout(DEADLINE, &mut self.spawned).await;
         let heard = heard.map_err(|_| SpawnError::Step {

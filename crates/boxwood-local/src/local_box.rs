@@ -273,7 +273,7 @@ impl Sandbox for LocalBox {
                 }
             });
             let requested = self.request(program, theirs, order).await?;
-            // While init starts it.
+            // Registered while init starts the program.
             let ours = ours.watch(requested.kept.as_ref()).map_err(streams::step)?;
             let spawned = requested.begun().await?;
             spawned.into_process(ours).map_err(streams::step)

@@ -188,7 +188,7 @@ impl Ours {
         (places, fds)
     }
 
-    /// Has the runtime watch them. Init may keep the program.
+    /// Registers the pipes with the runtime. `kept` is set if init keeps the program.
     pub(crate) fn watch(self, kept: Option<&(Places, Arc<Token>)>) -> io::Result<Watched> {
         let places = kept.map(|(places, _)| *places).unwrap_or_default();
         let part = |place| kept.map(|(_, token)| Part::new(token, place));
@@ -219,7 +219,7 @@ pub(crate) enum Watched {
         stdout: Box<dyn Output>,
         stderr: Box<dyn Output>,
     },
-    /// It comes from init.
+    /// Init sends it.
     Terminal,
 }
 

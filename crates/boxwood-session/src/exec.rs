@@ -163,9 +163,6 @@ pub(crate) async fn run(
     if streams.lingers {
         streams.answered();
     }
-    drop(listed);
-    // Closing its files and telling init to forget it can wait until the caller has the answer.
-    tokio::spawn(async move { drop((process, streams)) });
     Ok(done)
 }
 

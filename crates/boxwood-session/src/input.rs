@@ -44,9 +44,9 @@ struct Shared {
     /// One message after the other.
     accepting: Mutex<()>,
     /// Wakes the feeder.
-    more: Notify,
+    appended: Notify,
     door: watch::Sender<Door>,
-    /// How much the program has. Not together with the door: the feeder would wake itself.
+    /// Bytes written to the program. Not together with the door: the feeder would wake itself.
     fed: watch::Sender<u64>,
 }
 
@@ -75,7 +75,7 @@ impl Shared {
             tracing::error!(%error, "input could not be kept for a program");
             Closed
         })?;
-        self.more.notify_one();
+        self.appended.notify_one();
         Ok(end)
     }
 }
@@ -101,7 +101,7 @@ pub(crate) fn begin(writer: Option<Writer>, journal: Journal) -> (Stdin, Feeder)
     let shared = Arc::new(Shared {
         journal,
         accepting: Mutex::default(),
-        more: Notify::new(),
+        appended: Notify::new(),
         door: watch::Sender::new(door),
         fed: watch::Sender::new(fed),
     });
@@ -224,7 +224,7 @@ async fn feed(shared: &Shared, writer: &mut Writer) {
                 return;
             }
             tokio::select! {
-                () = shared.more.notified() => {}
+                () = shared.appended.notified() => {}
                 changed = door.changed() => if changed.is_err() {
                     return;
                 },

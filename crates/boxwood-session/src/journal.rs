@@ -158,7 +158,7 @@ impl Journal {
         }
     }
 
-    /// The kernel knows how much went; also after a move that was given up half-way.
+    /// The kernel knows how much went; also after a move that was cancelled.
     pub(crate) fn handed_out(&self) {
         if let Ok(delivered) = tell(&*self.reader) {
             self.delivered.store(delivered, Ordering::Release);

@@ -1,4 +1,4 @@
-//! What the process holds and does not need.
+//! Returns memory to the kernel that only the start of a process needed.
 
 /// Gives back what only the start of the daemon needed: heap pages that hold nothing any more, and
 /// pages of the program itself, which come back from the page cache when they are next used.
@@ -10,7 +10,7 @@ pub fn release_unused_pages() {
     }
     for (start, length) in own_program() {
         // SAFETY: the range is a private mapping of a file that is never written to, so that its
-        // pages read the same afterwards. Failing changes nothing.
+        // pages read the same afterwards; only a debugger writes there. Failing changes nothing.
         unsafe {
             libc::madvise(start as *mut libc::c_void, length, libc::MADV_DONTNEED);
         }

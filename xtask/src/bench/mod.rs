@@ -126,12 +126,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         Effort::Full
     };
-    let started = Instant::now();
     baseline::prepare();
     let binary = match &args.binary {
         Some(binary) => binary.clone(),
         None => daemon::build()?,
     };
+    let started = Instant::now();
     let mut machine = Machine::look();
     let rows = measure(&binary, effort, &args.only)?;
     let group = |prefix| {

@@ -26,7 +26,7 @@ pub(crate) struct Frost {
     /// Whether a group of a command may be frozen. Set before the first one is, and at first: an
     /// earlier daemon may have made the box, and only the kernel knows what it did.
     maybe: AtomicBool,
-    /// How often a freeze was begun. The first one counts from 1: groups of an earlier daemon are at 0.
+    /// Number of freezes begun, from 1. 0 marks groups of an earlier daemon.
     freezes: AtomicU64,
     /// Whether it stands still for a look only, and goes on by itself.
     held: AtomicBool,

@@ -275,12 +275,13 @@ impl Group {
             return Ok(None);
         };
         self.look_after_lingering();
-        let freezes = self.frost.freezes();
         let idle = self
             .idle
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .pop();
+        // Not before: a group that is frozen and becomes idle in between would seem thawed.
+        let freezes = self.frost.freezes();
         if let Some(mut group) = idle {
             // It may have been frozen while it had processes.
             if group.thawed_after != freezes {

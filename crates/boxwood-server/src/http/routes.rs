@@ -177,7 +177,8 @@ mod tests {
     fn the_committed_document_describes_the_routes() {
         let written = written();
         if written != super::openapi_json() {
-            let new = std::env::temp_dir().join("boxwood-openapi.json");
+            let new = format!("boxwood-openapi-{}.json", std::process::id());
+            let new = std::env::temp_dir().join(new);
             std::fs::write(&new, written).expect("a writable directory");
             let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
             let new = new.display();

@@ -26,7 +26,7 @@ pub(in super::super) fn cat() -> Result<Server> {
 }
 
 fn program() -> Result<PathBuf> {
-    let root = target_dir().join("bench/websocat");
+    let root = target_dir().join(format!("bench/websocat-{VERSION}"));
     let program = root.join("bin/websocat");
     if !program.is_file() {
         output(
