@@ -40,10 +40,6 @@ pub(super) const PACKAGES: &[Package] = &[
         proof: RUNC,
     },
     Package {
-        name: "crun",
-        proof: CRUN,
-    },
-    Package {
         name: "ripgrep",
         proof: RIPGREP,
     },
