@@ -163,8 +163,11 @@ impl Places {
                 Err(errno) => return Err(errno.into()),
             }
             if is_still(&place, &held)? {
-                fs::rename(&place, self.unused(GONE)?)?;
-                return Ok(Taken::Away);
+                match fs::rename(&place, self.unused(GONE)?) {
+                    // An import replaced it since, and that image was removed as well.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    moved => return moved.map(|()| Taken::Away),
+                }
             }
         }
         Err(io::Error::other("the image is being replaced all the time"))
