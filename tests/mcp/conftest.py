@@ -1,4 +1,4 @@
-"""Fixtures: one daemon per module, and the proof at its end that nothing of it is left."""
+"""Fixtures: one daemon per module, and a check that nothing of it is left."""
 
 from __future__ import annotations
 

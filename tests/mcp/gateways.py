@@ -1,8 +1,4 @@
-"""Gateways side by side: ours, and the two that people use, in front of the same server over stdio.
-
-Comes in: the fixture's program. Goes out: addresses to test, and what the official suite said of them.
-Never here: what is expected.
-"""
+"""Three gateways in front of the same stdio server: Boxwood, supergateway and mcp-proxy."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from pathlib import Path
 
 from harness import daemon
 from hosted import program_of
-from stage import node_environment, node_program
+from clients import node_environment, node_program
 
 REVISIONS = ['2025-11-25', '2026-07-28']
 #: For one scenario: the suite's own, so that what it gives up on is a check with a name.

@@ -1,8 +1,4 @@
-"""Servers that the daemon under test runs, and the ways to them.
-
-Comes in: a running daemon. Goes out: what a test needs to add a server, to wait for it, and to call it as
-a client would. Never here: what is expected of them.
-"""
+"""Hosted servers of the daemon under test, and clients for them."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from pathlib import Path
 from mcp import Client, StdioServerParameters
 
 from harness import daemon
-from stage import node_environment, node_program, url
+from clients import node_environment, node_program, url
 
 HERE = Path(__file__).parent
 
@@ -116,7 +112,7 @@ class Host:
             found = self.state(name)
             if found['status'] == status:
                 return found
-            # `stopped` and `disabled` are left by whoever asked a moment ago.
+            # `stopped` and `disabled` may be the state before the request.
             lost = found['status'] == 'error' or time.monotonic() > deadline
             assert not lost, f'{name} is not {status}: {found}\n{self.logs(name)}'
             time.sleep(0.1)
@@ -151,11 +147,11 @@ class Host:
 
     # Clients of the gateway.
 
-    def client(self, name: str, era: str, **more) -> Client:
+    def client(self, name: str, protocol: str, **more) -> Client:
         """The official Python client, not yet connected."""
-        return Client(f'{self.url}/mcp/{name}', mode=era, cache=None, **more)
+        return Client(f'{self.url}/mcp/{name}', mode=protocol, cache=None, **more)
 
-    def stdio_client(self, name: str, era: str, **more) -> Client:
+    def stdio_client(self, name: str, protocol: str, **more) -> Client:
         """The same through `boxwood mcp proxy`."""
         server = StdioServerParameters(
             command=daemon.program(),
@@ -163,9 +159,9 @@ class Host:
             env=daemon.environment(BOXWOOD_URL=self.url),
             cwd=self.runtime.place,
         )
-        return Client(server, mode=era, cache=None, **more)
+        return Client(server, mode=protocol, cache=None, **more)
 
-    def inspector(self, name: str, era: str, *arguments: str, may_fail: bool = False) -> dict:
+    def inspector(self, name: str, protocol: str, *arguments: str, may_fail: bool = False) -> dict:
         ended = subprocess.run(
             [
                 node_program('mcp-inspector'),
@@ -174,7 +170,7 @@ class Host:
                 '--transport',
                 'http',
                 '--protocol-era',
-                era,
+                protocol,
                 *arguments,
             ],
             cwd=self.runtime.place,
@@ -188,11 +184,11 @@ class Host:
         assert may_fail or ended.returncode == 0, f'{arguments}: {ended.stdout}\n{ended.stderr}'
         return json.loads(ended.stdout[ended.stdout.index('{') :])
 
-    def rmcp(self, name: str, tool: str, arguments: dict, era: str = 'legacy') -> dict:
+    def rmcp(self, name: str, tool: str, arguments: dict, protocol: str = 'legacy') -> dict:
         """The Rust library's client: `{"tools": […], "result": {…}}`."""
         place = f'{self.url}/mcp/{name}'
         ended = subprocess.run(
-            [program_of('rmcp_client'), place, era, tool, json.dumps(arguments)],
+            [program_of('rmcp_client'), place, protocol, tool, json.dumps(arguments)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

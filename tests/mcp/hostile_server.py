@@ -154,21 +154,21 @@ def crash() -> None:
 
 
 def closes_stdin() -> None:
-    """Shuts its ears and lives on."""
+    """Closes stdin and continues."""
     sys.stdin.readline()
     os.close(0)
     forever()
 
 
 def closes_stdout() -> None:
-    """Shuts its mouth and lives on."""
+    """Closes stdout and continues."""
     sys.stdin.readline()
     os.close(1)
     forever()
 
 
 def closes_stdin_later() -> None:
-    """A proper server that shuts its ears in its call, and lives on."""
+    """Closes stdin during a call and continues."""
 
     def shut(_id) -> None:
         os.close(0)
@@ -178,7 +178,7 @@ def closes_stdin_later() -> None:
 
 
 def closes_stdout_later() -> None:
-    """A proper server that shuts its mouth in its call, and lives on."""
+    """Closes stdout during a call and continues."""
 
     def shut(_id) -> None:
         os.close(1)
@@ -188,7 +188,7 @@ def closes_stdout_later() -> None:
 
 
 def lingers() -> None:
-    """Leaves children behind that keep its pipes open, in sessions of their own, and takes no hint."""
+    """Leaves children in their own sessions that keep its pipes open, and ignores signals."""
     for _ in range(3):
         if os.fork() == 0:
             os.setsid()
@@ -225,7 +225,7 @@ def hangs() -> None:
 
 
 def floods_stderr() -> None:
-    """A proper server that never stops complaining."""
+    """Writes to stderr without end."""
     if os.fork() == 0:
         line = b'E' * 1000 + b'\n'
         while True:
@@ -237,7 +237,7 @@ def floods_stderr() -> None:
 
 
 def wrong_ids() -> None:
-    """Every answer goes to somebody else, twice; the right one never comes."""
+    """Every response has a wrong id, twice; the right one never comes."""
 
     def answer(id_, result):
         wrong = id_ + 1 if isinstance(id_, int) else f'{id_}x'
@@ -248,7 +248,7 @@ def wrong_ids() -> None:
 
 
 def repeats() -> None:
-    """A proper server that says everything three times."""
+    """Sends every response three times."""
 
     def answer(id_, result):
         for _ in range(3):

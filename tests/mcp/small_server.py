@@ -1,8 +1,7 @@
-"""An MCP server in one file, with nothing but Python: what a person's own script looks like.
+"""An MCP server in one file, without dependencies, over stdio.
 
-Comes in: lines of the older era on standard input. Goes out: answers, progress, questions. It knows
-`initialize` alone, so that clients of the newer era are served by whoever stands in between. Its tools
-say what the server sees of its box: arguments, directory, environment, what was cancelled.
+It supports only the legacy protocol version, so that modern clients depend on the gateway. Its tools report what the
+server sees of its box: arguments, directory, environment, cancelled calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which box a client gets."""
+"""The box of a client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mcp import StdioServerParameters
 from mcp.client import Client
 
 from harness import daemon
-from stage import client, stdio_arguments, url
+from clients import client, stdio_arguments, url
 
 pytestmark = pytest.mark.anyio
 
@@ -39,14 +39,14 @@ async def test_each_mcp_session_has_a_box_of_its_own(runtime):
             assert await mark(one) == first
 
 
-async def test_the_newer_era_has_one_box_for_all_unless_one_is_named(runtime):
+async def test_modern_clients_share_one_box_unless_one_is_named(runtime):
     async with client(runtime, 'http', '2026-07-28') as server:
         assert await mark(server) == 'mcp_default'
         assert await mark(server, **{'io.boxwood/session': 'chosen'}) == 'chosen'
     assert {'mcp_default', 'chosen'} <= sessions(runtime)
 
 
-async def test_a_directory_has_a_box_and_keeps_it(runtime, tmp_path):
+async def test_a_directory_keeps_its_box(runtime, tmp_path):
     async def session_of(place) -> str:
         server = StdioServerParameters(
             command=daemon.program(),
@@ -63,7 +63,7 @@ async def test_a_directory_has_a_box_and_keeps_it(runtime, tmp_path):
     assert await session_of(runtime.place) != here
 
 
-async def test_a_named_session_is_that_very_session(runtime):
+async def test_a_named_session_is_used(runtime):
     async with client(runtime, 'stdio', 'legacy', session='build') as server:
         assert await mark(server) == 'build'
     async with client(runtime, 'stdio', '2026-07-28', session='build') as server:

@@ -1,4 +1,4 @@
-"""Long calls: what is seen of them, how they are ended, and what they survive."""
+"""Long calls: progress, cancellation, and restarts of the daemon."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from harness import daemon, processes
-from stage import ERAS, TRANSPORTS, client
+from clients import PROTOCOLS, TRANSPORTS, client
 
 pytestmark = pytest.mark.anyio
 
@@ -49,16 +49,16 @@ async def until(condition, within: float) -> None:
         await anyio.sleep(0.05)
 
 
-@pytest.mark.parametrize('era', ERAS)
+@pytest.mark.parametrize('protocol', PROTOCOLS)
 @pytest.mark.parametrize('transport', TRANSPORTS)
-async def test_progress(runtime, transport: str, era: str):
+async def test_progress(runtime, transport: str, protocol: str):
     seen: list[tuple[float, str]] = []
 
     async def told(progress: float, total: float | None, message: str | None) -> None:
         seen.append((progress, message or ''))
 
-    async with client(runtime, transport, era) as server:
-        meta = {'io.boxwood/session': f'progress-{transport}-{era}'}
+    async with client(runtime, transport, protocol) as server:
+        meta = {'io.boxwood/session': f'progress-{transport}-{protocol}'}
         command = 'for n in 1 2 3; do echo step $n; sleep 1; done'
         result = await server.call_tool(
             'exec', {'command': command}, progress_callback=told, meta=meta
@@ -69,12 +69,12 @@ async def test_progress(runtime, transport: str, era: str):
     assert amounts == sorted(set(amounts))
 
 
-@pytest.mark.parametrize('era', ERAS)
+@pytest.mark.parametrize('protocol', PROTOCOLS)
 @pytest.mark.parametrize('transport', TRANSPORTS)
-async def test_a_cancelled_call_kills_its_command(runtime, transport: str, era: str):
+async def test_a_cancelled_call_kills_its_command(runtime, transport: str, protocol: str):
     nap = nap_of(3000)
-    async with client(runtime, transport, era) as server:
-        meta = {'io.boxwood/session': f'cancel-{transport}-{era}'}
+    async with client(runtime, transport, protocol) as server:
+        meta = {'io.boxwood/session': f'cancel-{transport}-{protocol}'}
         async with anyio.create_task_group() as tasks:
             arguments = {'command': f'sleep {nap}', 'timeout_sec': 60}
 
@@ -91,7 +91,7 @@ async def test_a_cancelled_call_kills_its_command(runtime, transport: str, era: 
 
 
 @pytest.mark.parametrize('transport', TRANSPORTS)
-async def test_a_client_that_is_gone_leaves_no_command(runtime, transport: str):
+async def test_a_disconnected_client_leaves_no_command(runtime, transport: str):
     nap = nap_of(3000)
     with anyio.move_on_after(60) as scope:
         async with client(runtime, transport, '2026-07-28') as server:
@@ -105,8 +105,8 @@ async def test_a_client_that_is_gone_leaves_no_command(runtime, transport: str):
 
 @contextmanager
 def in_front(boxes: daemon.Daemon, transport: str, place: Path) -> Iterator[daemon.Daemon]:
-    """Whom a client speaks to that is to outlive `boxes`. Over stdio it has a process of its own for that;
-    over HTTP it speaks to another daemon, whose agent uses those boxes."""
+    """The server of a client that outlives `boxes`: over stdio a separate process, over HTTP another daemon whose agent
+    uses those boxes."""
     if transport == 'stdio':
         yield boxes
         return
@@ -174,7 +174,7 @@ async def test_a_daemon_killed_during_a_call_loses_no_result(tmp_path, transport
 
 
 @pytest.mark.parametrize('transport', TRANSPORTS)
-async def test_a_daemon_that_is_away_is_said_and_comes_back(tmp_path, transport: str):
+async def test_an_unreachable_daemon_is_reported_until_it_returns(tmp_path, transport: str):
     port = daemon.free_port()
     first = daemon.Daemon(tmp_path, port=port)
     meta = {'io.boxwood/session': 'away'}
@@ -198,8 +198,8 @@ async def test_a_daemon_that_is_away_is_said_and_comes_back(tmp_path, transport:
                 second.stop()
 
 
-async def test_over_stdio_the_word_of_the_daemons_operator_holds_as_it_is(tmp_path):
-    """Also that of a daemon which comes after the client, or is another one than before."""
+async def test_over_stdio_the_settings_of_the_daemons_operator_apply(tmp_path):
+    """Also of a daemon that starts after the client or replaces another."""
     port = daemon.free_port()
 
     @contextmanager
@@ -237,12 +237,12 @@ async def test_over_stdio_the_word_of_the_daemons_operator_holds_as_it_is(tmp_pa
             await answered(server, lambda called: '127.0.0.1:1' in called.content[0].text)
 
 
-@pytest.mark.parametrize('era', ERAS)
+@pytest.mark.parametrize('protocol', PROTOCOLS)
 @pytest.mark.parametrize('transport', TRANSPORTS)
-async def test_a_backend_that_cannot_be_used_is_named(tmp_path, transport: str, era: str):
+async def test_a_backend_that_cannot_be_used_is_named(tmp_path, transport: str, protocol: str):
     lacking = daemon.Daemon(tmp_path, '--backend', 'e2b')
     try:
-        async with client(lacking, transport, era) as server:
+        async with client(lacking, transport, protocol) as server:
             listed = await server.list_tools()
             assert listed.meta['io.boxwood/unavailable']['state'] == 'backend_unusable'
             refused = await server.call_tool('exec', {'command': 'true'})
@@ -251,12 +251,12 @@ async def test_a_backend_that_cannot_be_used_is_named(tmp_path, transport: str, 
         lacking.stop()
 
 
-@pytest.mark.parametrize('era', ERAS)
+@pytest.mark.parametrize('protocol', PROTOCOLS)
 @pytest.mark.parametrize('transport', TRANSPORTS)
-async def test_a_disabled_sandbox_lists_its_tools_and_refuses(tmp_path, transport: str, era: str):
+async def test_a_disabled_sandbox_lists_its_tools_and_refuses(tmp_path, transport: str, protocol: str):
     off = daemon.Daemon(tmp_path, env={'BOX__ENABLED': 'false'})
     try:
-        async with client(off, transport, era) as server:
+        async with client(off, transport, protocol) as server:
             listed = await server.list_tools()
             assert len(listed.tools) == 8
             assert listed.meta['io.boxwood/unavailable']['state'] == 'disabled'

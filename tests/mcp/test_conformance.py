@@ -1,4 +1,4 @@
-"""The official conformance suite, in both eras.
+"""The official conformance suite, in both protocol versions.
 
 What it may fail stands beside this file with the reasons: most of its scenarios call tools, prompts and
 resources of a fixture that we are not. A scenario that passes although it is listed is a failure too.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stage import node_environment, node_program, url
+from clients import node_environment, node_program, url
 
 
 @pytest.mark.usefixtures('priority')

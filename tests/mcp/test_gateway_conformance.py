@@ -1,4 +1,4 @@
-"""The official suite on a server of ours, directly and through the gateway, in both eras.
+"""The official suite on a server of ours, directly and through the gateway, in both protocol versions.
 
 Every check that the server itself passes has to pass through the gateway, or stands in
 `gateway-failures.json` with its reason: also one that is no longer made. The numbers stand in `docs/mcp.md`, and
@@ -22,14 +22,14 @@ import pytest
 
 from gateways import REVISIONS, Verdict, direct, fixture, judge, python_proxy, supergateway
 from hosted import HERE, Host
-from stage import LONG
+from clients import LONG
 
 NUMBERS = HERE / 'gateway-numbers.json'
 REASONS = HERE / 'gateway-failures.json'
 PAGE = HERE.parents[1] / 'docs/mcp.md'
 
 #: In the order of the page.
-TARGETS = ['the server itself', 'Boxwood', 'Boxwood, server of the older era', 'supergateway', 'mcp-proxy']
+TARGETS = ['the server itself', 'Boxwood', 'Boxwood, legacy server', 'supergateway', 'mcp-proxy']
 OURS = TARGETS[1:3]
 OTHERS = TARGETS[3:]
 #: How far others may be from what is written: they meet their timeouts differently from run to run.
@@ -65,7 +65,7 @@ def verdicts(priority: None, hosting: Host, tmp_path_factory: pytest.TempPathFac
         addresses = {
             'the server itself': stack.enter_context(direct()),
             'Boxwood': f'{hosting.url}/mcp/fixture',
-            'Boxwood, server of the older era': f'{hosting.url}/mcp/fixture-older',
+            'Boxwood, legacy server': f'{hosting.url}/mcp/fixture-older',
         }
         if 'supergateway' in MEASURED:
             addresses['supergateway'] = stack.enter_context(supergateway(fixture()))

@@ -39,7 +39,7 @@ def test_a_killed_daemon_loses_no_server(killed, tmp_path: Path):
         born[name] = host.call(name, 'whoami')['structuredContent']['born']
     host.edit('three', enabled=False)
     host.until('three', 'disabled', 30)
-    # In the middle of a call, whose answer comes when nobody waits for it any more.
+    # During a call whose response arrives after the client has gone.
     with ThreadPoolExecutor(1) as pool:
         wait = 'touch /tmp/begun; until [ -e /tmp/go ]; do sleep 0.05; done; touch /tmp/ended'
         lost = pool.submit(host.call, 'one', 'run', text=wait)
@@ -55,7 +55,7 @@ def test_a_killed_daemon_loses_no_server(killed, tmp_path: Path):
         assert found['born'] == born[name], f'{name} was started again'
         assert text_of(host.call(name, 'env', text='KEY')) == name
     assert host.state('three')['status'] == 'disabled'
-    # The late answer of the first daemon's call meets nobody.
+    # The late response to the first daemon's call has no receiver.
     host.call('one', 'run', text='touch /tmp/go')
     deadline = time.monotonic() + 30
     while 'ended' not in text_of(host.call('one', 'run', text='ls /tmp')):

@@ -1,4 +1,4 @@
-"""A person's own server: what it sees of its box, what is told about it, and what becomes of it."""
+"""Hosted servers from a directory: their box, status, restarts and removal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -105,18 +106,50 @@ def test_a_pasted_document_may_hold_more_than_we_know(hosting: Host, tmp_path: P
         hosting.remove('pasted')
 
 
-def test_its_directory_is_copied_and_its_arguments_follow(own, tmp_path: Path):
+def test_its_directory_is_mounted_for_reading_and_its_arguments_follow(own, tmp_path: Path):
     host = own('staged', '--data', str(tmp_path / 'staged'), '/etc/hostname', 'plain')
-    (tmp_path / 'staged' / '.git').mkdir(exist_ok=True)
-    host.do('staged', 'restart')
     host.connected('staged')
     found = seen(host, 'staged')
     assert found['argv'] == ['/workspace/server.py', '--data', '/workspace', '/etc/hostname', 'plain']
     assert found['cwd'] == '/workspace'
     assert found['files'] == ['server.py']
-    host.call('staged', 'write', text='mine')
-    assert 'written' in seen(host, 'staged')['files']
-    assert not (tmp_path / 'staged' / 'written').exists(), 'a copy is its own'
+    told = text_of(host.call('staged', 'run', text='touch /workspace/written; touch /tmp/written && ls /tmp'))
+    assert 'Read-only file system' in told and 'written' in told.splitlines()[-1]
+    (tmp_path / 'staged' / 'new').touch()
+    assert seen(host, 'staged')['files'] == ['new', 'server.py'], 'changes on the host are seen'
+
+
+@pytest.mark.parametrize('mode', ['ro', 'rw'])
+def test_directories_without_a_common_parent_are_mounted_side_by_side(tmp_path: Path, mode: str):
+    runtime = daemon.Daemon(tmp_path, env={'BOXWOOD_MOUNTS__ALLOWED_ROOTS': '/tmp'})
+    made = [Path(tempfile.mkdtemp(dir='/tmp')) for _ in range(3)]
+    script, one, other = small(made[0]), made[1], made[2]
+    try:
+        (one / 'a').write_text('first')
+        host = Host(runtime)
+        host.add('several', 'python3', str(script), str(one), str(other), box={'host_path_mode': mode})
+        host.connected('several')
+        _, first, second = seen(host, 'several')['argv']
+        told = text_of(host.call('several', 'run', text=f'cat {first}/a; cp {first}/a {second}/b'))
+        assert told.startswith('first')
+        assert (other / 'b').exists() == (mode == 'rw'), told
+        runtime.stop()
+    finally:
+        runtime.kill()
+        for directory in made:
+            shutil.rmtree(directory)
+
+
+def test_a_server_that_must_write_beside_its_code_is_told_how(hosting: Host, tmp_path: Path):
+    script = small(tmp_path)
+    script.write_text("open('log', 'w')\n")
+    hosting.add('writes', 'python3', str(script))
+    try:
+        found = hosting.failed('writes', 30)
+        assert 'Read-only file system' in found['error_message']
+        assert 'host_path_mode' in found['hint']
+    finally:
+        hosting.remove('writes')
 
 
 def test_a_directory_can_be_given_for_writing(hosting: Host, tmp_path: Path):
@@ -131,7 +164,7 @@ def test_a_directory_can_be_given_for_writing(hosting: Host, tmp_path: Path):
         hosting.remove('writer')
 
 
-def test_the_python_of_a_virtual_environment_becomes_the_box_s_own(own, tmp_path: Path):
+def test_the_python_of_a_virtual_environment_is_replaced_by_that_of_the_box(own, tmp_path: Path):
     """Also where that Python is a link to somewhere else, as they are."""
     script = small(tmp_path, 'venv-project')
     interpreter = tmp_path / 'venv-project/.venv/bin/python3'
@@ -148,7 +181,7 @@ def test_the_python_of_a_virtual_environment_becomes_the_box_s_own(own, tmp_path
         host.remove('venved')
 
 
-def test_a_directory_that_may_not_be_mounted_is_not_copied_either(hosting: Host):
+def test_a_directory_that_may_not_be_mounted_is_refused(hosting: Host):
     hosting.add('sneaky', 'python3', '/x.py', box={'host_path': '/etc'})
     try:
         found = hosting.failed('sneaky', 30)
@@ -162,14 +195,14 @@ def test_a_directory_that_may_not_be_mounted_is_not_copied_either(hosting: Host)
 def test_requirements_are_installed_and_a_failure_names_them(hosting: Host, tmp_path: Path):
     script = small(tmp_path)
     requirements = script.parent / 'requirements.txt'
-    requirements.write_text('no-such-package-of-anybody==9.9.9\n')
+    requirements.write_text('no-such-package-anywhere==9.9.9\n')
     hosting.add('needy', 'python3', str(script))
     try:
         found = hosting.failed('needy', 240)
         assert found['error_phase'] == 'dep_install'
         assert 'Dependency install failed (exit code ' in found['error_message']
-        assert 'no-such-package-of-anybody' in found['error_message']
-        assert 'no-such-package-of-anybody' in hosting.logs('needy')['install']
+        assert 'no-such-package-anywhere' in found['error_message']
+        assert 'no-such-package-anywhere' in hosting.logs('needy')['install']
         requirements.write_text('iniconfig==2.3.1\n')
         hosting.do('needy', 'restart')
         hosting.connected('needy', 240)
@@ -184,7 +217,7 @@ def test_a_program_that_is_not_there_fails_in_its_phase(hosting: Host):
     assert 'no-such-program' in found['runtime']['error_message']
 
 
-def test_secrets_are_given_to_the_process_and_shown_to_nobody(own):
+def test_secrets_are_given_to_the_process_and_never_shown(own):
     host = own('keeper', env={'API_KEY': SECRET})
     host.connected('keeper')
     assert text_of(host.call('keeper', 'env', text='API_KEY')) == SECRET
@@ -200,7 +233,7 @@ def test_secrets_are_given_to_the_process_and_shown_to_nobody(own):
         told += host.cli(*verb).stdout
     assert SECRET not in told
     assert host.info('keeper')['env_keys'] == ['API_KEY']
-    # The rest of the box is without it, and nobody else gets in to look.
+    # The rest of the box does not have it, and no other client has access.
     first = text_of(host.call('keeper', 'run', text='tr "\\0" "\\n" < /proc/1/environ'))
     assert SECRET not in first
     with pytest.raises(Refused) as refused:
@@ -215,8 +248,8 @@ def test_secrets_are_given_to_the_process_and_shown_to_nobody(own):
     assert [path.name for path in holders] == ['keeper.json']
 
 
-def test_a_secret_that_the_server_prints_is_not_told(hosting: Host):
-    """Neither in the error, nor in what it wrote: its variable's name stands there instead."""
+def test_a_secret_that_the_server_prints_is_not_shown(hosting: Host):
+    """Neither in the error nor in the log: the name of its variable is shown instead."""
     command = 'echo "bad key $API_KEY" >&2; exit 2'
     found = hosting.test('blabber', 'sh', '-c', command, env={'API_KEY': SECRET})
     assert found['ok'] is False and 'bad key' in found['log']
@@ -255,15 +288,15 @@ def test_a_server_that_ends_is_started_again(own):
     host.call('leaver', 'leave', count=7)
     deadline = time.monotonic() + 30
     while (found := host.state('leaver'))['error_phase'] is None and found['status'] == 'connected':
-        assert time.monotonic() < deadline, 'nobody noticed that it ended'
+        assert time.monotonic() < deadline, 'its end was not noticed'
         time.sleep(0.02)
     host.connected('leaver', 30)
     assert seen(host, 'leaver')['born'] != born
     assert 'leaving now' in host.logs('leaver')['stderr']
 
 
-def test_one_that_keeps_ending_is_not_started_for_ever(own):
-    """The guard looks at ends, however healthy it was in between."""
+def test_one_that_keeps_ending_is_not_restarted_for_ever(own):
+    """Exits count, even if it was healthy in between."""
     host = own('looper')
     for _ in range(7):
         deadline = time.monotonic() + 60
@@ -368,7 +401,7 @@ def test_a_stored_server_is_tried_with_its_secrets_beside_the_one_that_runs(own)
         host.remove('unstarted')
 
 
-def test_a_test_tells_its_way_as_it_goes(hosting: Host, tmp_path: Path):
+def test_a_test_reports_its_progress(hosting: Host, tmp_path: Path):
     script = small(tmp_path)
     ended = hosting.cli('test', '-o', 'json', '--', 'python3', str(script))
     assert '"ok": true' in ended.stdout or '"ok":true' in ended.stdout
@@ -405,18 +438,18 @@ def test_a_name_is_taken_once(own):
         host.add('taken', 'true')
     assert refused.value.status == 409
     with pytest.raises(Refused) as missing:
-        host.info('nobody')
+        host.info('unknown')
     assert missing.value.status == 404
 
 
 @pytest.mark.parametrize('setting', ['disabled', 'unavailable'])
 def test_without_boxes_nothing_is_started_anywhere(tmp_path: Path, setting: str):
-    """Never on the host instead; and no retries, because none can help."""
+    """Not on the host either, and without retries."""
     if setting == 'disabled':
         off = daemon.Daemon(tmp_path, env={'BOX__ENABLED': 'false'})
     else:
-        nobody = {'DOCKER_HOST': f'unix://{tmp_path}/nobody.sock'}
-        off = daemon.Daemon(tmp_path, '--backend', 'docker', env=nobody)
+        absent = {'DOCKER_HOST': f'unix://{tmp_path}/absent.sock'}
+        off = daemon.Daemon(tmp_path, '--backend', 'docker', env=absent)
     host = Host(off)
     marker = tmp_path / 'ran-on-the-host'
     try:
@@ -437,8 +470,8 @@ def test_without_boxes_nothing_is_started_anywhere(tmp_path: Path, setting: str)
         off.stop()
 
 
-def test_a_directory_of_others_is_not_followed_out_of(hosting: Host, tmp_path: Path):
-    """A link in a copied project stays a link; what it points to is not in the box."""
+def test_links_in_a_project_are_not_followed(hosting: Host, tmp_path: Path):
+    """A link in a project stays a link; what it points to is not in the box."""
     outside = tmp_path / 'outside'
     outside.mkdir()
     (outside / 'key').write_text(SECRET)

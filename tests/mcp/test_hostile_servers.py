@@ -1,4 +1,4 @@
-"""Servers that mean harm: each ends in a named phase, in time, and leaves nothing running."""
+"""Hostile servers: each ends in a named phase, in time, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hosted import HERE, Host, Refused, peak_kib, text_of, watch_memory
 
 #: Of one start, on a machine that may be building something at the same time.
 STARTUP_SEC = 20
-#: The same for those who let it pass, so that nobody waits for long.
+#: The same for servers that run into it, so that the test is short.
 SHORT_SEC = 10
 #: For the box around it, and its removal.
 SLACK_SEC = 30
@@ -23,7 +23,7 @@ SLACK_SEC = 30
 #: How each behaves, and what is said of it. Those who only keep silent are found out when their time is over.
 LATE = 'Connection timeout after'
 FATAL = {
-    'garbage': 'no MCP messages',
+    'garbage': 'not MCP messages',
     'long-line': 'a line of more than',
     'silent': LATE,
     'exits': 'exit code 3',
@@ -33,13 +33,13 @@ FATAL = {
     'leaves': 'exit code 5',
     'wrong-ids': LATE,
 }
-#: Pings come every half minute, and it takes two of them to notice that nobody reads any more.
+#: Pings come every half minute, and it takes two of them to notice that the server no longer reads.
 UNHEARD_SEC = 180
 
 
 @pytest.fixture(scope='module')
-def cage(tmp_path_factory: pytest.TempPathFactory):
-    """A daemon of their own: nobody else is to be disturbed by them."""
+def host(tmp_path_factory: pytest.TempPathFactory):
+    """A daemon of their own, so that other tests are not affected."""
     place = tmp_path_factory.mktemp('hostile')
     project = place / 'hostile'
     project.mkdir()
@@ -57,8 +57,8 @@ def settings(**more) -> dict:
     return {'startup_timeout_sec': STARTUP_SEC, 'network': 'off', **more}
 
 
-def test_each_is_found_out_in_its_phase(cage):
-    host, script = cage
+def test_each_fails_in_its_phase(host):
+    host, script = host
     before = watch_memory(host.runtime.pid)
 
     def one(behaviour: str) -> tuple[float, dict]:
@@ -84,9 +84,9 @@ def test_each_is_found_out_in_its_phase(cage):
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_a_flood_on_stderr_is_kept_in_bounds(cage):
-    """It works; what it shouts is cut."""
-    host, script = cage
+def test_a_flood_on_stderr_is_kept_in_bounds(host):
+    """It works; its output is truncated."""
+    host, script = host
     before = watch_memory(host.runtime.pid)
     host.add('flood', 'python3', script, 'floods-stderr', box=settings())
     try:
@@ -105,9 +105,9 @@ def test_a_flood_on_stderr_is_kept_in_bounds(cage):
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_one_that_takes_no_hint_goes_with_its_box(cage):
+def test_one_that_ignores_signals_ends_with_its_box(host):
     """It answers as it should; but neither it nor its children end by themselves."""
-    host, script = cage
+    host, script = host
     started = time.monotonic()
     found = host.test('lingers', 'python3', script, 'lingers', box=settings())
     assert found['ok'] is True, found
@@ -115,8 +115,8 @@ def test_one_that_takes_no_hint_goes_with_its_box(cage):
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_one_that_dies_in_a_call_is_found_out_and_started_again(cage):
-    host, script = cage
+def test_one_that_dies_in_a_call_is_restarted(host):
+    host, script = host
     host.add('crash', 'python3', script, 'crash', box=settings())
     try:
         host.connected('crash', 30)
@@ -133,9 +133,9 @@ def test_one_that_dies_in_a_call_is_found_out_and_started_again(cage):
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_who_shuts_ears_or_mouth_in_a_call_is_found_out_and_replaced(cage):
-    """The process that is shared, and one that a client has for itself, which nobody else can notice."""
-    host, script = cage
+def test_one_that_closes_its_pipes_in_a_call_is_replaced(host):
+    """The shared process, and the process of a single client."""
+    host, script = host
     modes = ['closes-stdin-later', 'closes-stdout-later']
     ways = {'shared': {}, 'own': {'roots': {}}}
 
@@ -182,16 +182,16 @@ def message(number: int, method: str, params: dict) -> dict:
     return {'jsonrpc': '2.0', 'id': number, 'method': method, 'params': params}
 
 
-def test_an_answer_without_end_fails_the_call_alone(cage):
-    """It is read past and never held; the server goes on."""
-    host, script = cage
+def test_an_endless_answer_fails_only_its_call(host):
+    """It is skipped and never held in memory; the server continues."""
+    host, script = host
     before = watch_memory(host.runtime.pid)
     host.add('long', 'python3', script, 'long-answer', box=settings(memory_mb=512))
     try:
         host.connected('long', 30)
         with pytest.raises(Refused) as refused:
             host.call('long', 'misbehave')
-        assert 'more than 16777216 bytes' in str(refused.value)
+        assert 'exceeds 16777216 bytes' in str(refused.value)
         assert text_of(host.call('long', 'echo', text='on')) == 'on'
         assert host.state('long')['retry_count'] == 0
         grown = peak_kib(host.runtime.pid) - before
@@ -202,8 +202,8 @@ def test_an_answer_without_end_fails_the_call_alone(cage):
 
 
 @pytest.mark.parametrize('behaviour', ['asks', 'repeats', 'chatty'])
-def test_bad_manners_are_borne(cage, behaviour: str):
-    host, script = cage
+def test_tolerated_misbehaviour(host, behaviour: str):
+    host, script = host
     host.add(behaviour, 'python3', script, behaviour, box=settings())
     try:
         host.connected(behaviour, 30)
@@ -215,9 +215,9 @@ def test_bad_manners_are_borne(cage, behaviour: str):
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_a_tool_of_somebody_else_s_name_is_told_apart(cage):
+def test_a_tool_with_the_name_of_another_is_kept_apart(host):
     """`exec` of a hosted server is that server's, and never the sandbox's own tool."""
-    host, script = cage
+    host, script = host
     host.add('shadow', 'python3', script, 'shadows', box=settings())
     host.add('time', 'python3', script, 'chatty', box=settings())
     try:
@@ -235,17 +235,17 @@ def test_a_tool_of_somebody_else_s_name_is_told_apart(cage):
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_what_it_left_running_goes_with_its_box(cage):
-    """A child that let go of everything is still in the box."""
-    host, _ = cage
+def test_leftover_processes_end_with_the_box(host):
+    """A detached child is still in the box."""
+    host, _ = host
     command = '(setsid sleep 4711 </dev/null >/dev/null 2>&1 &) ; exit 0'
     found = host.test('forker', 'sh', '-c', command, box=settings())
     assert found['ok'] is False
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_a_hosted_one_gives_up_after_four_attempts(cage):
-    host, _ = cage
+def test_a_hosted_one_gives_up_after_four_attempts(host):
+    host, _ = host
     host.add('short', 'sh', '-c', 'echo no >&2; exit 9', box=settings())
     try:
         seen = set()
@@ -264,8 +264,8 @@ def test_a_hosted_one_gives_up_after_four_attempts(cage):
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_one_that_hangs_in_a_call_does_not_hang_the_others(cage):
-    host, script = cage
+def test_one_that_hangs_in_a_call_does_not_hang_the_others(host):
+    host, script = host
     host.add('hang', 'python3', script, 'hangs', box=settings())
     host.add('other', 'python3', script, 'chatty', box=settings())
     try:

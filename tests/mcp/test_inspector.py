@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from every_tool import NAMES, calls
-from stage import ERAS, TRANSPORTS, Inspector
+from clients import PROTOCOLS, TRANSPORTS, Inspector
 
 
 @pytest.mark.parametrize('transport', TRANSPORTS)
@@ -20,8 +20,8 @@ def test_every_tool(runtime, transport: str):
 
 
 @pytest.mark.parametrize('transport', TRANSPORTS)
-def test_the_newer_era(runtime, transport: str):
-    inspector = Inspector(runtime, transport, ERAS[1], f'inspector-modern-{transport}')
+def test_the_modern_protocol_version(runtime, transport: str):
+    inspector = Inspector(runtime, transport, PROTOCOLS[1], f'inspector-modern-{transport}')
     listed = inspector.ask('--method', 'tools/list', '--strict')
     assert {tool['name'] for tool in listed['tools']} == NAMES
     result = inspector.call('exec', {'command': 'echo modern'})

@@ -81,15 +81,16 @@ def test_requirements_beside_a_linked_environment(start, tmp_path: Path):
     assert found['argv'] == ['/workspace/server.py']
 
 
-def test_an_environment_that_was_filled_by_hand(start, tmp_path: Path):
-    """No file says what the server needs; what was installed for it does."""
+def test_an_environment_that_was_filled_by_hand(start, hosting: Host, tmp_path: Path):
+    """No file says what the server needs, so it has to be listed."""
     script = needing(tmp_path, 'by-hand')
     venv = script.parent / '.venv'
     subprocess.run([sys.executable, '-m', 'venv', '--without-pip', venv], check=True)
-    packages = next(venv.glob('lib/python3*/site-packages'))
-    name, version = PACKAGE.split('==')
-    (packages / f'{name}-{version}.dist-info').mkdir()
-    start('by-hand', venv / 'bin/python', script)
+    command = str(venv / 'bin/python')
+    refused = hosting.test('refused', command, str(script))['runtime']
+    assert refused['error_phase'] == 'session_create', refused
+    assert 'requirements.txt' in refused['hint'], refused
+    start('by-hand', command, script, **{'with': [PACKAGE]})
 
 
 def test_a_package_is_installed_and_its_sources_stay_live(start, hosting: Host, tmp_path: Path):
@@ -145,14 +146,13 @@ def test_the_same_package_is_installed_once_for_all_launchers(hosting: Host):
     ways = {
         'by-uvx': ['uvx', '--from', time, 'mcp-server-time'],
         'by-uv': ['uv', 'tool', 'run', 'mcp-server-time@2026.10.19'],
-        'by-pipx': ['pipx', 'run', '--spec', time, 'mcp-server-time'],
     }
     try:
         for name, (command, *args) in ways.items():
             hosting.add(name, command, *args)
             hosting.connected(name, PATIENCE)
         assert hosting.logs('by-uvx')['install'] != ''
-        assert hosting.logs('by-uv')['install'] == hosting.logs('by-pipx')['install'] == ''
+        assert hosting.logs('by-uv')['install'] == ''
     finally:
         for name in ways:
             hosting.remove(name)
@@ -162,8 +162,7 @@ def test_programs_of_npm_packages(hosting: Host):
     package = '@modelcontextprotocol/server-everything@2026.8.31'
     ways = {
         'by-npx': ['npx', '-y', '--package', package, 'mcp-server-everything', 'stdio'],
-        'by-exec': ['npm', 'exec', '--yes', '--', package, 'stdio'],
-        'by-line': ['npx', '-y', '--package', package, '-c', 'exec mcp-server-everything stdio'],
+        'by-name': ['npx', '-y', package, 'stdio'],
     }
     try:
         for name, (command, *args) in ways.items():
@@ -204,6 +203,8 @@ def test_a_program_that_the_package_does_not_have_is_told_with_those_it_has(host
     [
         ('docker', ['run', '-i', 'mcp/time'], 'box.image'),
         ('bunx', ['server'], 'npx'),
+        ('npm', ['exec', 'server'], 'npx'),
+        ('pipx', ['run', 'server'], 'uvx'),
         ('https://example.org/mcp', [], 'mcp-remote'),
         ('npx', ['--no-such-option', 'x'], '--no-such-option'),
     ],

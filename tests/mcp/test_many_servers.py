@@ -1,4 +1,4 @@
-"""Many servers at once on a small machine: each gets its turn, and waiting for it counts towards no timeout."""
+"""Many servers at once on a small machine: all start, and queueing does not count towards a timeout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from harness import daemon, processes
 from hosted import Host, memory_kib, small
-from stage import LONG
+from clients import LONG
 
 MANY = 50 if LONG else 16
 #: How many start at the same time. 4 is the default of the daemon.
@@ -20,7 +20,7 @@ assert MANY / AT_ONCE * SLEEPS_SEC > STARTUP_SEC
 
 
 @pytest.fixture(scope='module')
-def crowd(tmp_path_factory: pytest.TempPathFactory):
+def many(tmp_path_factory: pytest.TempPathFactory):
     place = tmp_path_factory.mktemp('crowd')
     settings = {
         'BOXWOOD_MOUNTS__ALLOWED_ROOTS': str(place),
@@ -37,8 +37,8 @@ def crowd(tmp_path_factory: pytest.TempPathFactory):
         raise
 
 
-def test_all_of_them_are_connected(crowd):
-    host, place = crowd
+def test_all_are_connected(many):
+    host, place = many
     script = str(small(place))
     # What hosting takes once, however many servers there are, is no part of the measurement.
     host.add('first', 'python3', script)
@@ -63,16 +63,16 @@ def test_all_of_them_are_connected(crowd):
         seen |= {state['status'] for state in states}
         for server, state in zip(found, states, strict=True):
             assert state['retry_count'] == 0 and state['status'] != 'error', (server['name'], state)
-            # Whoever does not wait shows where it is.
+            # A server that does not wait shows its phase.
             if state['status'] == 'connecting':
                 assert state['steps'], server['name']
         if all(state['status'] == 'connected' for state in states):
             break
         assert time.monotonic() - started < 300, [state['status'] for state in states]
         time.sleep(0.2)
-    assert 'queued' in seen, 'nobody waited for a turn'
+    assert 'queued' in seen, 'no server was queued'
     took = time.monotonic() - started
-    assert took > STARTUP_SEC, f'all were there after {took:.1f} s, so nobody waited for long'
+    assert took > STARTUP_SEC, f'all were there after {took:.1f} s, so none waited for long'
     tools = host.rmcp('_all', f's{MANY - 1}__echo', {'text': 'last'})
     assert len(tools['tools']) == 12 * (MANY + 1)
     # A little bookkeeping a server, and not a copy of everything it says.
@@ -80,6 +80,6 @@ def test_all_of_them_are_connected(crowd):
     assert grown < MANY * 512, f'{grown} KiB for {MANY} servers'
 
 
-def test_each_is_a_box_of_its_own(crowd):
-    host, _ = crowd
+def test_each_is_a_box_of_its_own(many):
+    host, _ = many
     assert {f'mcp-s{number:02}' for number in range(MANY)} <= host.sessions()

@@ -9,7 +9,7 @@ import pytest
 
 from hosted import Host, text_of
 from published import NPM_SERVERS, OLDER_LIBRARY, PYPI_SERVERS, SERVERS, SQLITE, document
-from stage import ERAS, LONG
+from clients import PROTOCOLS, LONG
 
 WAY = ['session_create', 'dep_install', 'process_start', 'relay_connect', 'mcp_init', 'runtime']
 #: For an install from the network beside three others.
@@ -25,7 +25,7 @@ def published(hosting: Host) -> Host:
     hosting.add('sqlite-older', SQLITE.command, *SQLITE.args, **{'with': OLDER_LIBRARY})
     # Comes back when they are connected, and shows the way there.
     told = hosting.cli('import', '-', stdin=json.dumps(document(NPM_SERVERS)))
-    assert '`memory`: it keeps its data in `/workspace/memory.jsonl`' in told.stderr
+    assert '`memory`: it stores its data in `/workspace/memory.jsonl`' in told.stderr
     return hosting
 
 
@@ -45,12 +45,12 @@ def test_each_is_connected_in_a_box_of_its_own(published: Host, name: str):
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize('era', ERAS)
+@pytest.mark.parametrize('protocol', PROTOCOLS)
 @pytest.mark.parametrize('name', SERVERS)
-async def test_the_python_client(published: Host, name: str, era: str):
+async def test_the_python_client(published: Host, name: str, protocol: str):
     server = SERVERS[name]
     published.connected(name, PATIENCE)
-    async with published.client(name, era) as client:
+    async with published.client(name, protocol) as client:
         listed = await client.list_tools()
         assert len(listed.tools) == server.tools
         result = await client.call_tool(server.tool, server.arguments)
@@ -59,7 +59,7 @@ async def test_the_python_client(published: Host, name: str, era: str):
 
 
 def test_the_inspector(published: Host):
-    """Both eras: one lists, the other calls. Several at once, because most of it is Node starting.
+    """Both protocol versions: one lists, the other calls. Several at once, because most of it is Node starting.
 
     The short form has a server of each registry, one with tools for some clients alone, and one that fails.
     """
@@ -88,11 +88,11 @@ def test_the_inspector(published: Host):
 def test_the_rust_client(published: Host, name: str):
     server = SERVERS[name]
     published.connected(name, PATIENCE)
-    for era in ['legacy', 'modern']:
-        found = published.rmcp(name, server.tool, server.arguments, era)
-        assert len(found['tools']) == server.tools, era
-        assert bool(found['result'].get('isError')) == server.fails, era
-        assert server.says in text_of(found['result']), era
+    for protocol in ['legacy', 'modern']:
+        found = published.rmcp(name, server.tool, server.arguments, protocol)
+        assert len(found['tools']) == server.tools, protocol
+        assert bool(found['result'].get('isError')) == server.fails, protocol
+        assert server.says in text_of(found['result']), protocol
 
 
 def test_all_of_them_at_one_address(published: Host):

@@ -1,4 +1,4 @@
-"""The official Python client: every tool, over both transports, in both eras."""
+"""The official Python client: every tool, over both transports, in both protocol versions."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import json
 import pytest
 
 from every_tool import NAMES, calls
-from stage import ERAS, TRANSPORTS, client
+from clients import PROTOCOLS, TRANSPORTS, client
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize('era', ERAS)
+@pytest.mark.parametrize('protocol', PROTOCOLS)
 @pytest.mark.parametrize('transport', TRANSPORTS)
-async def test_every_tool(runtime, transport: str, era: str):
-    meta = {'io.boxwood/session': f'py-{transport}-{era}'}
-    async with client(runtime, transport, era) as server:
-        expected = '2025-11-25' if era == 'legacy' else era
+async def test_every_tool(runtime, transport: str, protocol: str):
+    meta = {'io.boxwood/session': f'py-{transport}-{protocol}'}
+    async with client(runtime, transport, protocol) as server:
+        expected = '2025-11-25' if protocol == 'legacy' else protocol
         assert server.protocol_version == expected
         assert server.server_info is None or server.server_info.name == 'boxwood'
         listed = await server.list_tools()
         assert {tool.name for tool in listed.tools} == NAMES
         for tool in listed.tools:
             assert tool.output_schema and tool.title and tool.annotations is not None
-        for call in calls(f'py-{transport}-{era}'):
+        for call in calls(f'py-{transport}-{protocol}'):
             result = await server.call_tool(call.name, call.arguments, meta=meta)
             assert not result.is_error, f'{call.name}: {result.content}'
             assert call.check(result.structured_content), f'{call.name}: {result}'
             assert json.loads(result.content[0].text) == result.structured_content
 
 
-@pytest.mark.parametrize('era', ERAS)
+@pytest.mark.parametrize('protocol', PROTOCOLS)
 @pytest.mark.parametrize('transport', TRANSPORTS)
-async def test_failures_are_results_that_a_model_can_read(runtime, transport: str, era: str):
-    async with client(runtime, transport, era) as server:
-        meta = {'io.boxwood/session': f'fail-{transport}-{era}'}
+async def test_failures_are_results_that_a_model_can_read(runtime, transport: str, protocol: str):
+    async with client(runtime, transport, protocol) as server:
+        meta = {'io.boxwood/session': f'fail-{transport}-{protocol}'}
         failed = await server.call_tool('exec', {'command': 'echo no; exit 3'}, meta=meta)
         assert failed.is_error
         assert failed.structured_content['exit_code'] == 3

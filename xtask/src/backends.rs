@@ -1,7 +1,4 @@
 //! `cargo xtask backends`: the table of backends, from what the suites saw.
-//!
-//! Comes in: one JSON file for each backend, written by its conformance suite. Goes out: the generated
-//! part of `docs/backends.md`. Never here: prose; people write that around the marks.
 
 mod page;
 

@@ -1,13 +1,11 @@
-//! The verbs of this repository.
-//!
-//! Comes in: `cargo xtask VERB`. Goes out: an exit status, and words for the person watching.
-//! Never here: product code. CI calls the same verbs.
+//! `cargo xtask`: development tasks of this repository. CI runs the same ones.
 #![forbid(unsafe_code)]
 
 mod backends;
 mod bench;
 mod e2e_langbot;
 mod engines;
+mod lines;
 mod node_modules;
 mod run;
 mod test;
@@ -22,7 +20,7 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "cargo xtask",
     bin_name = "cargo xtask",
-    about = "The verbs of this repository"
+    about = "Development tasks of this repository"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -31,18 +29,20 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Install what the tests need and run every tier, quick ones first
+    /// Install what the tests need and run all tiers, fast ones first
     Test(test::Args),
-    /// Measure what we promise, as ratios against something real in the same run
+    /// Run the benchmarks, as ratios against a reference measured in the same run
     Bench(bench::Args),
-    /// Boot a real LangBot against Boxwood and use it as people do (slow)
+    /// Run LangBot against Boxwood and drive it like a user (slow)
     E2eLangbot(e2e_langbot::Args),
-    /// Start real engines (Docker, Podman, gVisor, nsjail) of our own beside a command
+    /// Run a command with private Docker, Podman, gVisor and nsjail engines
     Engines(engines::Args),
-    /// Make the table of backends from what the suites saw
+    /// Generate the table of backends from the results of the suites
     Backends(backends::Args),
-    /// The house rules that no other tool checks
+    /// Check the project's rules that no other tool checks
     Tidy,
+    /// Count product, test and comment lines per crate
+    Lines(lines::Args),
 }
 
 fn main() -> ExitCode {
@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         Verb::Engines(args) => engines::run(&args),
         Verb::Backends(args) => backends::run(&args),
         Verb::Tidy => tidy::run(),
+        Verb::Lines(args) => lines::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

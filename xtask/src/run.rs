@@ -1,7 +1,4 @@
 //! Starting other programs.
-//!
-//! Comes in: a command. Goes out: its success, or an error that names the command as a person would
-//! type it. Never here: what the command is for.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -44,7 +41,7 @@ pub(crate) fn as_from_a_shell(command: &mut Command) {
 /// The daemon's program, built now.
 pub(crate) fn build_boxwood() -> Result<PathBuf> {
     // The features of every tier, so that none builds anything a second time; and a test beside it, or else
-    // what only tests ask of our dependencies is left out and all of them are built anew.
+    // what only tests ask of our dependencies is left out and all of them are built again.
     let features = ["--workspace", "--all-features"];
     let targets = ["--bin", "boxwood", "--test", "storm"];
     check(
@@ -123,4 +120,22 @@ fn shown(command: &Command) -> String {
         })
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// Tracked files and new ones that are not ignored, relative to the root.
+pub(crate) fn known_files() -> Result<Vec<String>> {
+    let listed = output(
+        Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others"])
+            .arg("--exclude-standard")
+            .current_dir(workspace_root()),
+    )?;
+    let mut files: Vec<_> = listed
+        .split('\0')
+        .filter(|path| !path.is_empty())
+        .map(str::to_owned)
+        .collect();
+    files.sort();
+    files.dedup();
+    Ok(files)
 }

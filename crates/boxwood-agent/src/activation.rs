@@ -1,7 +1,4 @@
-//! Which skills a conversation has activated.
-//!
-//! Comes in: what the platform says in the query, and what `activate` did before. Goes out: names.
-//! Never here: whether a skill exists, or may be seen.
+//! The skills that a conversation has activated, from the query and from earlier `activate` calls.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt::Write as _;

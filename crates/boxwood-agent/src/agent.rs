@@ -1,7 +1,4 @@
-//! The agent's side of boxes: one object that every door (HTTP, MCP, a program of one's own) asks.
-//!
-//! Comes in: a tool's name with its arguments and its conversation. Goes out: a result, or why not.
-//! Never here: what one tool does; that is in `tools`.
+//! The entry point for tool calls, used by HTTP, MCP and embedding programs. The tools are in `tools`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +14,10 @@ use crate::activation::{self, Activations};
 use crate::boxes::{Answer, Boxes, BoxesError};
 use crate::config::AgentSettings;
 use crate::error::ToolError;
+use crate::error_ring::ErrorRing;
 use crate::guidance::guidance;
 use crate::progress::Progress;
 use crate::remote::Remote;
-use crate::ring::ErrorRing;
 use crate::state::{self, Look};
 use crate::templates::Templates;
 use crate::{operator, schemas, skills, template, tools};
@@ -41,8 +38,8 @@ pub(crate) struct Inner {
     daemon: Option<Remote>,
     pub(crate) activations: Activations,
     pub(crate) templates: Templates,
-    pub(crate) kept: crate::kept_output::Numbers,
-    pub(crate) holding: crate::collected::Holding,
+    pub(crate) kept: crate::saved_output::Numbers,
+    pub(crate) holding: crate::output_capture::CaptureBudget,
     /// Held by the one that edits a file of the store.
     pub(crate) skill_edits: tokio::sync::Mutex<()>,
     errors: ErrorRing,
@@ -80,8 +77,8 @@ impl Agent {
                 daemon,
                 activations: Activations::default(),
                 templates: Templates::default(),
-                kept: crate::kept_output::Numbers::default(),
-                holding: crate::collected::Holding::default(),
+                kept: crate::saved_output::Numbers::default(),
+                holding: crate::output_capture::CaptureBudget::default(),
                 skill_edits: tokio::sync::Mutex::default(),
                 errors: ErrorRing::default(),
             }),
@@ -89,7 +86,7 @@ impl Agent {
         }
     }
 
-    /// What one that is off says to everybody.
+    /// The error of a disabled agent.
     pub fn off() -> ToolError {
         state::disabled().into()
     }
@@ -238,8 +235,8 @@ impl Agent {
             .map_err(|error| ToolError::rule(error.to_string()))
     }
 
-    /// Looks at what there is now. Nothing is remembered here. What is wrong with the backends is only asked
-    /// where something is: that can take a while, and one that nobody wants may hang.
+    /// Reads the current state without a cache. The diagnosis of the backends is requested only if there is a problem: it can
+    /// take a while, and an unused backend may hang.
     pub(crate) async fn look(&self) -> Look {
         match self.ruled().await {
             Ok(agent) => agent.look_now().await,
@@ -298,7 +295,7 @@ impl Agent {
         }
     }
 
-    /// That the runtime is off or away is told to everybody already; it would drive out the rest.
+    /// A disabled or unavailable runtime is reported elsewhere and would displace the other errors.
     pub(crate) fn record(&self, query: &AgentQuery, error: &ToolError) {
         if matches!(
             error.state,

@@ -1,7 +1,4 @@
-//! Reads what a model wrote, strictly.
-//!
-//! Comes in: a tool's name and a JSON object. Goes out: typed arguments with every default filled in, or
-//! the field that is wrong and what it should be. Never here: whether the tool may be used.
+//! Parses and validates the arguments of a tool call. An error names the field and what it should be.
 
 use std::collections::BTreeMap;
 
@@ -298,7 +295,7 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// A name that somebody else chose, short enough for a message.
+/// An untrusted name, shortened for a message.
 fn shown(name: &str) -> String {
     crate::truncate(name, 64).text
 }

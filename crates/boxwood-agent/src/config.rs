@@ -1,8 +1,6 @@
-//! How an operator wants boxes to be used.
+//! Validates the `box` section and its environment variables. An error names the key.
 //!
-//! Comes in: the `box` section in any format, and the environment. Goes out: settings in which every path
-//! is absolute and every value has been judged, or the key that is wrong. Never here: reading files;
-//! symbolic links of the paths are followed where the files are this machine's, and that is all.
+//! The only file access is resolving symbolic links in paths of this machine.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -34,7 +32,7 @@ const START_TIMEOUT_SEC: u64 = 60;
 const MOST_OUTPUT_LIMIT_CHARS: u64 = 1_000_000;
 const LONGEST_GUIDANCE: usize = 64 * 1024;
 
-/// The `box` section as somebody wrote it. Lists and numbers may be written as text.
+/// The `box` section as configured. Lists and numbers may be written as text.
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(from = "Map<String, Value>")]
 pub struct BoxSection {
@@ -178,7 +176,7 @@ impl BoxSection {
         self.judged(base, Some(available))
     }
 
-    /// Judges the section for a runtime whose profiles nobody here knows. It refuses a name that it has not.
+    /// Validates the section for another runtime, which validates the profile name itself.
     pub fn settings_elsewhere(&self, base: &Path) -> Result<AgentSettings, ConfigError> {
         self.judged(base, None)
     }
@@ -359,7 +357,7 @@ impl BoxSection {
     }
 }
 
-/// The section where nobody wrote one.
+/// The default section.
 fn defaults() -> Map<String, Value> {
     let section = json!({
         "enabled": true,
@@ -425,7 +423,7 @@ fn known_keys(
     Ok(())
 }
 
-/// A socket is this machine's. Whoever listens elsewhere may have other files, and then paths mean those.
+/// A Unix socket belongs to this machine. Any other endpoint may have another file system.
 fn files_of(endpoint: Option<&str>) -> Files {
     match endpoint.map(runtime_endpoint) {
         Some(Ok(Endpoint::Tcp { .. })) => Files::Elsewhere,

@@ -1,7 +1,6 @@
-//! The host's directory that boxes have as `/workspace`.
+//! The host directory that is mounted as `/workspace`, created if needed.
 //!
-//! Comes in: the settings. Goes out: the directory, made if need be, or why it cannot be. Never here: what
-//! is mounted; policy judges that again. Only for a runtime that shares this file system.
+//! Used only if the runtime shares this file system. Policy checks the mount again.
 
 use std::path::PathBuf;
 

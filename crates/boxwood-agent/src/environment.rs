@@ -1,7 +1,7 @@
 //! The environment's say in the `box` section.
 //!
-//! Comes in: the section as a tree, and variables such as `BOX__LOCAL__HOST_ROOT`. Goes out: the tree with
-//! what they override. Never here: the process's own environment; whoever starts the daemon passes it.
+//! Applies variables such as `BOX__LOCAL__HOST_ROOT` to the section. The caller passes the variables; the environment of
+//! the process is not read.
 
 use serde_json::{Map, Value};
 

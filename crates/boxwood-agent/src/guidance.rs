@@ -1,7 +1,4 @@
-//! What the system prompt says about the box.
-//!
-//! Comes in: the settings and the skills that a conversation may see. Goes out: a text for the model.
-//! Never here: whether the tools are there; a platform that has none leaves the text away.
+//! The text about the box for the system prompt.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

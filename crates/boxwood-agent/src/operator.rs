@@ -1,7 +1,6 @@
-//! What the operator of a daemon wants of agents that use it from a process of their own.
+//! Applies the settings of the daemon's operator to an agent in another process.
 //!
-//! Comes in: such an agent's settings, and what the daemon says of its own agent. Goes out: the settings
-//! that hold. Never here: a default workspace. The daemon lends it to its own agent alone.
+//! The default workspace is not included: it belongs to the daemon's own agent.
 
 use boxwood_api::{AgentState, AgentStatus, Unavailable};
 

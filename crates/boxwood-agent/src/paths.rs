@@ -1,8 +1,6 @@
-//! Which paths an agent's tools may name.
+//! The paths that tools accept: in the workspace, in a skill or among saved outputs.
 //!
-//! Comes in: a path as a model wrote it. Goes out: the same path without detours, and whether it lies in
-//! the workspace, in a skill's package or among kept outputs. Never here: a file system. The box is the
-//! boundary that symbolic links meet; these rules keep a model where its files are.
+//! Paths are normalised without access to a file system. The box is the boundary for symbolic links.
 
 use std::collections::BTreeSet;
 

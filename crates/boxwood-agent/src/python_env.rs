@@ -1,9 +1,7 @@
-//! Runs a command of a Python project in an environment of its own.
+//! Wraps the command of a Python project so that it runs in a virtual environment, which is created once.
 //!
-//! Comes in: a shell command, and where in the box the project is. Goes out: a longer shell command that
-//! first makes the environment, once, and then runs the first. Never here: a process. The environment is
-//! kept in the box's home, below the hash of the project's manifests, since the project itself may be
-//! read-only. The helper is made of whole lines without a single quote, so that it can stand between two.
+//! The environment is stored in the home directory of the box under the hash of the project's manifests, because the project
+//! may be read-only. The helper contains no single quote, so that it can be quoted with them.
 
 /// The files that say what a Python project needs, in the order in which they are hashed.
 pub const MANIFESTS: [&str; 4] = [

@@ -37,7 +37,7 @@ if [ "${boxwood_plan%% *}" != ready ]; then
       until mkdir "$lock.d" 2>/dev/null; do
         holder="$(cat "$lock.d/pid" 2>/dev/null)"
         if [ -n "$holder" ] && ! kill -0 "$holder" 2>/dev/null && mkdir "$lock.break" 2>/dev/null; then
-          # Alone here, so nobody takes a new lock for the dead one.
+          # Only one process gets here, so a new lock is not mistaken for the stale one.
           holder="$(cat "$lock.d/pid" 2>/dev/null)"
           if [ -n "$holder" ] && ! kill -0 "$holder" 2>/dev/null; then
             rm -rf "$lock.d"
@@ -51,7 +51,7 @@ if [ "${boxwood_plan%% *}" != ready ]; then
       trap 'exit 1' HUP INT TERM
       echo "$$" >"$lock.d/pid"
     fi
-    # Somebody else may have built it while we waited.
+    # Another process may have built it in the meantime.
     plan="$("$boxwood_python" -I -c "$boxwood_helper" plan "$boxwood_project" "$boxwood_root")" || exit 1
     [ "${plan%% *}" != ready ] || exit 0
     echo "boxwood: building the Python environment of $boxwood_project, once; call again with a larger timeout_sec if the time is not enough" >&2

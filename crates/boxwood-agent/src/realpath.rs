@@ -1,7 +1,6 @@
 //! Paths of the host without symbolic links, whether or not they exist.
 //!
-//! Comes in: a path. Goes out: where it leads; what does not exist stays as it is written. Never here: a
-//! decision. Whoever opens the path later looks again.
+//! Components that do not exist stay as written. The result is not a permission: opening the path resolves it again.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -14,7 +13,7 @@ const MOST_LINKS: usize = 40;
 pub(crate) enum Files {
     /// This machine's: its links are followed.
     Here,
-    /// Another machine's, whose links nobody here knows.
+    /// Another machine's: its links cannot be resolved.
     Elsewhere,
 }
 

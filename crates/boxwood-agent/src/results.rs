@@ -1,7 +1,6 @@
-//! What each tool answers, as JSON Schemas.
+//! JSON schemas of the tool results.
 //!
-//! Comes in: nothing. Goes out: one schema a tool. Never here: the answers themselves.
-//! An operation that failed answers `{"ok": false, "error": …}`, so only `ok` is always there.
+//! A failed operation returns `{"ok": false, "error": …}`, so only `ok` is required.
 
 use serde_json::{Value, json};
 

@@ -1,8 +1,6 @@
-//! The tools, in the words that a model is given.
+//! Names, descriptions and JSON schemas of the tools.
 //!
-//! Comes in: nothing. Goes out: each tool's name, description and schemas. Never here: what a tool does.
-//! The fields stand in one table, from which the schemas are made and arguments are checked, so that
-//! the two cannot disagree.
+//! Schemas and argument checks come from one table of fields, so that they cannot disagree.
 
 use boxwood_api::{MAX_COMMAND_BYTES, ToolAnnotations, ToolInfo};
 use serde_json::{Map, Value, json};

@@ -38,7 +38,7 @@ impl Skills {
             .into_iter()
             .map(|skill| skill.name)
             .collect();
-        // The platform may activate what it does not show; what it shows no longer, nobody else did.
+        // The platform may activate skills that it does not list. Remembered ones must still be visible.
         activated.extend(remembered.into_iter().filter(|name| visible.contains(name)));
         Self { visible, activated }
     }

@@ -1,8 +1,6 @@
-//! The box that a conversation gets, as asked of the runtime.
+//! The box specification of a conversation.
 //!
-//! Comes in: the operator's settings, and the few things that an agent may choose. Goes out: a request.
-//! Never here: judgement. The runtime's own door decides what is allowed, and an agent has no field
-//! for images, mounts, limits, the network or another session.
+//! An agent cannot choose images, mounts, limits, the network or another session. The runtime validates the request.
 
 use boxwood_api::{SessionId, SpecRequest};
 

@@ -1,7 +1,4 @@
-//! Whether tools can be used now, and if not, which of three things is wrong.
-//!
-//! Comes in: the settings, and what the runtime says of itself. Goes out: a state with its reason and
-//! its fix. Never here: anything done instead. There is no way around a box.
+//! Whether tools can be used, and if not, the reason and the fix. There is no fallback without a box.
 
 use boxwood_api::{AgentState, BackendReport, Status, Unavailable};
 

@@ -1,7 +1,4 @@
-//! Session ids made of what is known about a conversation.
-//!
-//! Comes in: a template such as `{launcher_type}_{launcher_id}`, and a query. Goes out: a legal session
-//! id. Never here: which sessions exist.
+//! Session ids from a template such as `{launcher_type}_{launcher_id}` and a query.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::templates::Templates;
 
-/// The template where nobody says otherwise: one box for each conversation.
+/// The default template: one box per conversation.
 pub const DEFAULT_TEMPLATE: &str = "{launcher_type}_{launcher_id}";
 
 /// Stands in for a pipeline's template that cannot be read. Narrower than what any broken template can
@@ -225,10 +222,10 @@ fn field(
     Ok(field)
 }
 
-/// What a name stands for. A variable that is null is as good as none: `None` would be one box for
-/// everybody of whom something is not known.
+/// The value of a variable. A null variable counts as missing: the text `None` would be one box for all users without a
+/// value.
 fn value<'a>(name: &str, query: &'a AgentQuery, trust: Trust) -> Cow<'a, str> {
-    // Not even a variable of that name makes a box for everybody into one for somebody.
+    // A query variable of that name cannot replace the shared box.
     if name == "global" {
         return Cow::Borrowed("global");
     }

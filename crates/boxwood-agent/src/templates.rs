@@ -1,7 +1,4 @@
-//! The session-id templates of pipelines, each read once.
-//!
-//! Comes in: texts, the same few again and again. Goes out: templates, or what is wrong with them, and whether
-//! that was told before. Never here: more texts than a platform has pipelines.
+//! Cache of parsed session-id templates, with a flag for errors that were already reported.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -29,7 +26,7 @@ impl Templates {
         self.with(text, |known| known.parsed.clone())
     }
 
-    /// Whether nobody was told of this text yet. From now on somebody was.
+    /// Returns true for the first call with this text.
     pub(crate) fn is_news(&self, text: &str) -> bool {
         self.with(text, |known| !std::mem::replace(&mut known.told, true))
     }

@@ -1,7 +1,4 @@
-//! Cuts the middle out of long output.
-//!
-//! Comes in: a text and how many characters of it a model may see. Goes out: its head and its tail with a
-//! notice between them, never longer than the limit. Never here: where the whole text is kept.
+//! Cuts the middle out of long output, with a notice in its place. The result is never longer than the limit.
 
 /// A text as a model gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What an agent may call, and what comes back.
+//! Agent tools: calls, results and status.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,18 @@ use utoipa::ToSchema;
 
 use crate::{ErrorCode, Status};
 
-/// The directory of a box in which the whole outputs of an agent's commands are kept for a while.
+/// The directory in a box that keeps complete command outputs of agents for a while.
 pub const KEPT_OUTPUT: &str = "/tmp/.boxwood/output";
 
-/// The conversation on whose behalf a tool is called. Everything in it comes from the platform, nothing
-/// from the model.
+/// The conversation on whose behalf a tool is called. Set by the platform, not by the model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentQuery {
-    /// A number or a text.
+    /// A number or a string.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub query_id: Option<Value>,
-    /// Such as `person` or `group`.
+    /// For example `person` or `group`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launcher_type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,7 +29,7 @@ pub struct AgentQuery {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub sender_id: Option<Value>,
-    /// For the session-id template, and `_pipeline_bound_skills` and `_activated_skills`, which are
+    /// Variables of the session-id template. `_pipeline_bound_skills` and `_activated_skills` are
     /// lists of skill names.
     #[serde(skip_serializing_if = "Map::is_empty")]
     #[schema(value_type = Object)]
@@ -39,7 +38,7 @@ pub struct AgentQuery {
     pub pipeline: AgentPipeline,
 }
 
-/// What the platform's pipeline says about boxes.
+/// Box settings of the platform's pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentPipeline {
@@ -54,21 +53,21 @@ impl AgentPipeline {
     }
 }
 
-/// The body of a call.
+/// The body of a tool call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolCall {
-    /// What the model wrote.
+    /// The arguments as written by the model.
     #[schema(value_type = Object)]
     pub arguments: Map<String, Value>,
     pub query: AgentQuery,
 }
 
-/// One tool, in the words that a model is given.
+/// A tool as presented to a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ToolInfo {
     pub name: String,
-    /// For people.
+    /// Display name.
     pub title: String,
     pub description: String,
     /// A JSON Schema.
@@ -79,7 +78,7 @@ pub struct ToolInfo {
     pub annotations: ToolAnnotations,
 }
 
-/// What a client may rely on before it asks its user.
+/// MCP tool annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -95,28 +94,28 @@ pub struct ToolAnnotations {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ToolList {
     pub tools: Vec<ToolInfo>,
-    /// The same tools as OpenAI's function calling takes them.
+    /// The tools in the format of OpenAI function calling.
     #[schema(value_type = Vec<Object>)]
     pub openai: Vec<Value>,
-    /// Why there are none, where there are none.
+    /// Set if no tools are available: the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<Unavailable>,
 }
 
-/// Whether the agent's tools can be used, and why not.
+/// Availability of the agent tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentState {
     Ready,
-    /// The configuration says `enabled = false`.
+    /// Disabled in the configuration (`enabled = false`).
     Disabled,
     /// The runtime cannot be reached.
     Unavailable,
-    /// The runtime is there, its backend cannot make boxes.
+    /// The runtime is reachable, but its backend cannot start boxes.
     BackendUnusable,
 }
 
-/// Why a tool cannot be used now.
+/// Why the tools are unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Unavailable {
     pub state: AgentState,
@@ -125,12 +124,12 @@ pub struct Unavailable {
     pub fix: String,
 }
 
-/// What a tool came to. `ok` in the result says whether the operation succeeded.
+/// The result of a tool call. `ok` in the result is true if the operation succeeded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ToolAnswer {
     #[schema(value_type = Object)]
     pub result: Map<String, Value>,
-    /// The box in which it was done.
+    /// The session that the tool used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
 }
@@ -141,33 +140,33 @@ pub struct AgentStatus {
     pub enabled: bool,
     pub state: AgentState,
     pub profile: String,
-    /// The backend that agents insist on; absent where the choice is the runtime's.
+    /// The backend required for agents. Absent: the runtime's choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// The image of agents' boxes, where it is not the profile's.
+    /// The image of agents' boxes, if it differs from the profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// What agents may write to a workspace of the host's, where it is not what the profile says.
+    /// The workspace quota of agents, if it differs from the profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_quota_mb: Option<u64>,
-    /// The runtime that has the agents' boxes, where it is not this daemon.
+    /// The runtime that runs the agents' boxes, if it is not this daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     pub recent_error_count: u64,
-    /// Empty when all is well.
+    /// Empty if available.
     pub connector_error: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
     pub shares_filesystem: bool,
-    /// The session-id template that holds for every conversation, where the operator forces one.
+    /// The session-id template that the operator enforces for all conversations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forced_template: Option<String>,
-    /// What the runtime says of itself, where it could be asked.
+    /// The status reported by the runtime, if it is reachable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<Status>,
 }
 
-/// One failure that somebody may want to look at later.
+/// A recent failure of an agent tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentErrorRecord {
     #[schema(value_type = String, format = DateTime)]
@@ -178,10 +177,10 @@ pub struct AgentErrorRecord {
     pub query_id: String,
 }
 
-/// Text for the system prompt, where the platform has the tools.
+/// Text for the system prompt, to be used if the tools are available.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentGuidance {
     pub text: String,
-    /// The skills this conversation may see: name to description.
+    /// The skills that are visible in this conversation: name to description.
     pub skills: BTreeMap<String, String>,
 }

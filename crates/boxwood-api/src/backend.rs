@@ -1,34 +1,34 @@
-//! The backends of a daemon, as `/v1/backends` shows them.
+//! The backends of a daemon, as listed by `/v1/backends`.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::Mechanism;
 
-/// One backend, and whether it could run a box now.
+/// One backend and its availability.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BackendReport {
     pub name: String,
-    /// As of the last look, which is never long ago.
+    /// As of the last probe.
     pub available: bool,
-    /// A request that names no backend would get this one now.
+    /// True for the backend that a request without `backend` would use now.
     pub chosen: bool,
     /// Why it is not available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What makes it available.
+    /// How to make it available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-    /// Left out for a backend that could not be launched: nobody knows.
+    /// Absent if the backend could not be launched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<BackendCapabilities>,
-    /// What keeps its boxes apart where the host has it all. What one box really has is its
-    /// isolation label.
+    /// The isolation it provides if the host supports everything. The isolation label of a box
+    /// shows what is really in force.
     #[serde(default)]
     pub mechanisms: Vec<Mechanism>,
 }
 
-/// What a backend can do at all.
+/// Optional features of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -40,6 +40,6 @@ pub struct BackendCapabilities {
     pub files: bool,
     pub network: bool,
     pub host_mounts: bool,
-    /// Whether a mount may join a box that is running.
+    /// Whether a mount can be added to a running box.
     pub live_mounts: bool,
 }

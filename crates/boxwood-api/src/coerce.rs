@@ -1,14 +1,13 @@
-//! The seed's lenient numbers and booleans: `"999"`, `9.0` and `true` are integers, `"yes"` is
-//! true. Text is never made from anything else.
+//! Lenient numbers and booleans of LangBot Box: `"999"`, `9.0` and `true` are accepted as integers,
+//! `"yes"` as true. Strings are never converted from other types.
 //!
-//! Comes in: one JSON value. Goes out: the typed value, or the rule it broke, as the rest of a
-//! sentence that begins with the field's name.
+//! Errors are the rest of a sentence that starts with the field name.
 
 use serde_json::Value;
 
 use crate::json::{kind, shown};
 
-/// Beyond this a float no longer tells neighbouring integers apart.
+/// Above this, `f64` cannot represent every integer.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 pub(crate) fn integer(value: &Value) -> Result<i64, String> {

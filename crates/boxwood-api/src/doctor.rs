@@ -1,4 +1,4 @@
-//! What `boxwood doctor` and `/v1/doctor` found on this host.
+//! The report of `boxwood doctor` and `/v1/doctor`.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,25 +9,25 @@ use crate::{BackendReport, Mechanism};
 #[serde(rename_all = "snake_case")]
 pub enum FindingState {
     Works,
-    /// Boxes start without it, and their labels say so.
+    /// Boxes start without it; their isolation label lists it as missing.
     Missing,
     /// No box can start without it.
     Fatal,
 }
 
-/// One thing that was tried.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DoctorFinding {
     pub name: String,
-    /// The entry of the isolation label it stands for, where there is one.
+    /// The mechanism of the isolation label, if the check belongs to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mechanism: Option<Mechanism>,
     pub state: FindingState,
-    /// What was seen, or why it is missing.
+    /// What was found, or why it is missing.
     pub detail: String,
-    /// Why a person should care.
+    /// Why it matters.
     pub matters: String,
-    /// The command or setting that gets it.
+    /// The command or setting that provides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
@@ -35,13 +35,13 @@ pub struct DoctorFinding {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DoctorReport {
     pub backend: String,
-    /// Whether boxes can start here at all.
+    /// Whether boxes can start on this host.
     pub usable: bool,
     pub findings: Vec<DoctorFinding>,
-    /// Every backend of this daemon, in the order in which they are tried.
+    /// All backends, in order of preference.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<BackendReport>,
-    /// What there is on this machine for programs that boxes with the host's own system run.
+    /// Programs on this host that boxes with the host image can use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub toolchains: Vec<ToolchainFinding>,
 }
@@ -50,12 +50,12 @@ pub struct DoctorReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ToolchainFinding {
     pub name: String,
-    /// Where a box finds it; absent when it does not.
+    /// Its path in a box. Absent if it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// What needs it.
     pub matters: String,
-    /// How to do without it, or to get it.
+    /// How to install it, or what to use instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
@@ -73,13 +73,13 @@ impl DoctorReport {
         }
     }
 
-    /// With what MCP servers find here.
+    /// Adds the programs that MCP servers need.
     #[must_use]
     pub fn with_toolchains(self, toolchains: Vec<ToolchainFinding>) -> Self {
         Self { toolchains, ..self }
     }
 
-    /// With what each backend of the daemon is good for.
+    /// Adds the reports of all backends.
     #[must_use]
     pub fn beside(self, backends: Vec<BackendReport>) -> Self {
         Self { backends, ..self }

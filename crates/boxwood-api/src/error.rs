@@ -1,4 +1,4 @@
-//! Stable error codes. Clients branch on these; the text beside them is for people.
+//! Stable error codes. Clients branch on these; the messages are for people.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub enum ErrorCode {
     PayloadTooLarge,
     NotFound,
     Timeout,
-    /// The output asked for is older than what is kept.
+    /// The requested output is no longer kept.
     ReplayGone,
 }
 
@@ -49,7 +49,7 @@ impl ErrorCode {
         Self::ReplayGone,
     ];
 
-    /// The word on the wire.
+    /// The code as used in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ValidationError => "validation_error",
@@ -106,7 +106,7 @@ pub struct McpErrorBody {
 pub struct McpErrorDetail {
     #[serde(flatten)]
     pub error: ErrorDetail,
-    /// Where the server failed, when it was on its way or called.
+    /// The phase in which the server failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<McpPhase>,
 }
@@ -115,7 +115,7 @@ pub struct McpErrorDetail {
 pub struct ErrorDetail {
     pub code: ErrorCode,
     pub message: String,
-    /// What the caller can do next, where there is something.
+    /// What the caller can do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What happened, for whoever watches.
+//! Events of sessions, processes and MCP servers.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EventKind {
-    /// The session waits for an image that is being fetched. Comes before `session_created`.
+    /// The session waits for an image pull. Sent before `session_created`.
     ImagePull(ImageProgress),
     SessionCreated {
         incarnation: u64,
@@ -26,10 +26,10 @@ pub enum EventKind {
     SessionDeleted {
         why: String,
     },
-    /// Nobody used it for a while: its programs stand still until somebody does.
+    /// The session was idle; its processes are frozen until the next call.
     SessionFrozen,
     SessionThawed {
-        /// How long they stood still.
+        /// How long the session was frozen.
         frozen_ms: u64,
     },
     ExecStarted {
@@ -49,11 +49,11 @@ pub enum EventKind {
         exit_code: Option<i32>,
         reason: Option<Reason>,
     },
-    /// A hosted MCP server is there for its clients.
+    /// A hosted MCP server is connected.
     McpConnected {
         name: McpServerName,
     },
-    /// A hosted MCP server is not there, and will not be without help.
+    /// A hosted MCP server has failed and will not be restarted automatically.
     McpFailed {
         name: McpServerName,
         phase: Option<McpPhase>,

@@ -1,4 +1,4 @@
-//! The answer to one command.
+//! The result of one command.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -12,12 +12,12 @@ pub enum ExecStatus {
     TimedOut,
 }
 
-/// How much of a stream was kept.
+/// How much of an output stream was kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StreamCapture {
-    /// All bytes the command wrote.
+    /// Total bytes that the command wrote.
     pub total_bytes: u64,
-    /// Bytes left out between the kept head and the kept tail.
+    /// Bytes omitted between the kept head and the kept tail.
     pub dropped_bytes: u64,
 }
 
@@ -26,7 +26,7 @@ pub struct ExecResult {
     pub session_id: SessionId,
     pub backend_name: String,
     pub status: ExecStatus,
-    /// 128+n for death by signal n; null when the command timed out.
+    /// 128+n if killed by signal n; null if the command timed out.
     pub exit_code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
@@ -35,7 +35,7 @@ pub struct ExecResult {
     pub reason: Option<Reason>,
     pub stdout_capture: StreamCapture,
     pub stderr_capture: StreamCapture,
-    /// What the profile changed about the request, in words (a clamped timeout, say).
+    /// Changes that the profile made to the request, such as a reduced timeout.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<String>,
 }

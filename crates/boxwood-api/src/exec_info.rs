@@ -1,4 +1,4 @@
-//! A command that runs, or ended not long ago, as others than its caller see it.
+//! Running and recently finished commands.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::{ExecExit, ExecResult, SessionId};
 
-/// The longest `command` of an [`ExecInfo`], in bytes.
+/// Maximum length of `command` in an [`ExecInfo`], in bytes.
 pub const MAX_SHOWN_COMMAND_BYTES: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -16,13 +16,13 @@ pub enum ExecState {
     Ended,
 }
 
-/// What becomes of the output.
+/// How the output is delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecKind {
-    /// Collected for the result.
+    /// Captured for the result.
     Captured,
-    /// Sent on while the command runs.
+    /// Streamed while the command runs.
     Live,
 }
 
@@ -32,36 +32,36 @@ pub struct ExecInfo {
     pub exec_id: u64,
     pub state: ExecState,
     pub kind: ExecKind,
-    /// As a shell would be given it. The end of a long one is left out.
+    /// The command line. Truncated if it is long.
     pub command: String,
     #[schema(value_type = String, format = DateTime)]
     pub started_at: Timestamp,
-    /// Whether it goes on for a while without a client, and can be followed again.
+    /// Whether it keeps running without a client and can be resumed.
     pub resumable: bool,
-    /// Whether a client follows it now.
+    /// Whether a client is attached.
     pub attached: bool,
-    /// Whether an earlier daemon started it.
+    /// Whether it was started by a previous daemon.
     pub adopted: bool,
-    /// Written so far.
+    /// Bytes written so far.
     pub stdout_bytes: u64,
-    /// Written so far.
+    /// Bytes written so far.
     pub stderr_bytes: u64,
-    /// How it ended, once it has.
+    /// The exit status, once it has finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<ExecExit>,
 }
 
-/// One command with its result, where there is one.
+/// One command with its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ExecDetail {
     #[serde(flatten)]
     pub info: ExecInfo,
-    /// Once it has ended, and for as long as it is remembered.
+    /// Present after it has finished, as long as it is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ExecResult>,
 }
 
-/// The answer to a killed command.
+/// The response for a killed command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KilledExec {
     pub killed: u64,

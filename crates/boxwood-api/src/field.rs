@@ -1,18 +1,16 @@
-//! What is wrong with one field of a request, and the rules that several requests share.
+//! Errors of single fields, and validation rules that several requests share.
 //!
-//! Comes in: a field's name and value. Goes out: nothing, or a [`FieldError`] that names the field.
-//! Never here: what a profile allows. These rules hold for every caller.
+//! These rules apply to every caller. Profiles and policy are checked later.
 
 use std::collections::BTreeMap;
 
-/// The longest path, as the kernel counts (`PATH_MAX` less its final NUL).
+/// Maximum path length (`PATH_MAX` without the final NUL).
 pub(crate) const MAX_PATH_BYTES: usize = 4095;
 
-/// The longest single argument or environment entry the kernel takes (`MAX_ARG_STRLEN` less its
-/// final NUL).
+/// Maximum length of one argument or environment entry (`MAX_ARG_STRLEN` without the final NUL).
 pub(crate) const MAX_STRING_BYTES: usize = 128 * 1024 - 1;
 
-/// A field that no caller may send like this.
+/// An invalid field of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FieldError {
@@ -21,14 +19,14 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// `rule` continues the sentence that the field's name begins.
+    /// `rule` continues the sentence that starts with the field name.
     pub fn new(field: impl Into<String>, rule: &str) -> Self {
         let field = field.into();
         let message = format!("{field} {rule}");
         Self { field, message }
     }
 
-    /// The same fault, seen from the list that holds the element.
+    /// Prefixes the error with the list that contains the element.
     #[must_use]
     pub(crate) fn within(self, list: &str, index: usize) -> Self {
         Self {
@@ -42,7 +40,7 @@ impl FieldError {
     }
 }
 
-/// The kernel ends strings at a NUL, so a text with one in it would silently be cut short.
+/// The kernel would truncate the string at a NUL.
 pub(crate) fn without_nul(field: &str, text: &str) -> Result<(), FieldError> {
     if text.contains('\0') {
         return Err(FieldError::new(field, "must not contain NUL bytes"));
@@ -63,8 +61,7 @@ pub(crate) fn box_path(field: &str, path: &str) -> Result<(), FieldError> {
     path_length(field, path)
 }
 
-/// A path on the host. Windows spellings are absolute too: they are told apart from relative ones
-/// here, and found missing when somebody tries to open them.
+/// A path on the host. Windows paths count as absolute here and fail later, when they are opened.
 pub(crate) fn host_path(field: &str, path: &str) -> Result<(), FieldError> {
     let path = path.trim();
     without_nul(field, path)?;
@@ -93,8 +90,8 @@ fn path_length(field: &str, path: &str) -> Result<(), FieldError> {
     Ok(())
 }
 
-/// Names and values that a process can really be given. Values never appear in the message: they
-/// may be secrets.
+/// Names and values must be valid for a process environment. Errors never contain values, which may
+/// be secrets.
 pub(crate) fn environment(env: &BTreeMap<String, String>) -> Result<(), FieldError> {
     for (name, value) in env {
         if name.is_empty() {
@@ -123,7 +120,7 @@ pub(crate) fn environment(env: &BTreeMap<String, String>) -> Result<(), FieldErr
     Ok(())
 }
 
-/// Program arguments that the kernel can take.
+/// Program arguments that the kernel accepts.
 pub fn check_arguments(field: &str, arguments: &[String]) -> Result<(), FieldError> {
     for (index, argument) in arguments.iter().enumerate() {
         let field = format!("{field}[{index}]");
@@ -138,8 +135,8 @@ pub fn check_arguments(field: &str, arguments: &[String]) -> Result<(), FieldErr
     Ok(())
 }
 
-/// A path of a file route: absolute, inside the box, and something the kernel can take. File names
-/// may begin or end with white space, so nothing is trimmed.
+/// A path of a file route: absolute and acceptable to the kernel. Not trimmed, because file names
+/// may start or end with white space.
 pub fn check_box_path(field: &str, path: &str) -> Result<(), FieldError> {
     without_nul(field, path)?;
     if !path.starts_with('/') {

@@ -1,7 +1,6 @@
-//! The fields of one JSON object, taken out by name.
+//! Reads the fields of a JSON object by name. Every error names its field.
 //!
-//! Comes in: an object from a caller. Goes out: typed fields; every fault names its field. Never
-//! here: ranges and cross-field rules, which hold for requests that did not come as JSON too.
+//! Ranges and rules across fields are validated later, also for requests that are built in code.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,10 +12,10 @@ use crate::FieldError;
 use crate::coerce;
 use crate::json::{Strict, kind, shown};
 
-/// What remains of an object while its fields are read.
+/// The remaining fields of an object while it is read.
 pub(crate) struct Fields(Map<String, Value>);
 
-/// Null where the wire format has room for it.
+/// Null only where the wire format allows it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Null {
     IsAbsent,
@@ -59,7 +58,7 @@ impl Fields {
         self.0.get(field).is_some_and(Value::is_null)
     }
 
-    /// A number that cannot be negative. `too_small` is the field's own rule about that.
+    /// A non-negative number. `too_small` is the rule to report for a negative one.
     pub(crate) fn unsigned(
         &mut self,
         field: &str,
@@ -92,7 +91,7 @@ impl Fields {
             .transpose()
     }
 
-    /// Text with a type of its own, such as an id, whose errors speak for themselves.
+    /// A string with its own type and error, such as an id.
     pub(crate) fn parsed<T, E: Display>(
         &mut self,
         field: &str,
@@ -106,7 +105,7 @@ impl Fields {
         }
     }
 
-    /// One of a few words.
+    /// One of several fixed values.
     pub(crate) fn word<T: Copy>(
         &mut self,
         field: &str,
@@ -139,7 +138,7 @@ impl Fields {
             .collect()
     }
 
-    /// Names to text. Only the name appears in a fault: the value may be a secret.
+    /// A map of strings. Errors contain only the name, because the value may be a secret.
     pub(crate) fn text_map(&mut self, field: &str) -> Result<BTreeMap<String, String>, FieldError> {
         match self.take(field, Null::IsWrong) {
             None => Ok(BTreeMap::new()),

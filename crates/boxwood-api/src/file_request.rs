@@ -1,4 +1,4 @@
-//! What may be asked of a session's files, and the answers that are not one entry.
+//! Requests and responses for files of a session.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,7 +10,7 @@ use crate::FileEntry;
 pub struct FileList {
     pub path: String,
     pub entries: Vec<FileEntry>,
-    /// There are more than were asked for.
+    /// There are more entries than requested.
     pub truncated: bool,
 }
 
@@ -18,7 +18,7 @@ pub struct FileList {
 #[serde(deny_unknown_fields)]
 pub struct MkdirRequest {
     pub path: String,
-    /// Also make the directories above it, and be content when it exists.
+    /// Create missing parent directories, and succeed if the directory exists.
     #[serde(default)]
     pub parents: bool,
 }
@@ -32,7 +32,7 @@ pub struct MoveRequest {
     pub overwrite: bool,
 }
 
-/// The answer to a removed file or directory.
+/// The response for a deleted file or directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeletedFile {
     pub deleted: String,

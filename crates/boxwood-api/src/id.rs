@@ -1,11 +1,11 @@
-//! Names that callers choose: any text they like, as long as it can be printed on one line.
+//! Ids chosen by callers: any text without control characters.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The longest id, in bytes. Long enough for every platform's conversation key.
+/// Maximum id length in bytes.
 pub(crate) const MAX_ID_BYTES: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,18 +75,18 @@ macro_rules! id {
 }
 
 id!(
-    /// A session, as its caller named it. Never part of a host path: `../x` is just a name.
+    /// A session id, chosen by the caller. Never used as part of a host path.
     SessionId,
     "session_id"
 );
 id!(
-    /// A managed process within its session.
+    /// The id of a managed process within its session.
     ProcessId,
     "process_id"
 );
 
 impl Default for ProcessId {
-    /// The process id that callers who run only one process leave out.
+    /// Used if a request names no process.
     fn default() -> Self {
         Self("default".to_owned())
     }

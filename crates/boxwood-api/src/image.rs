@@ -1,4 +1,4 @@
-//! Images: their names, what a list shows of them, and how a pull comes along.
+//! Images: names, listings and pull progress.
 
 mod name;
 #[cfg(test)]

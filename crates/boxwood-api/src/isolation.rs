@@ -1,11 +1,11 @@
-//! The isolation label: what is really in force in one session.
+//! The isolation label: the mechanisms that are in force for one session.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One thing that keeps a box apart from its host. A profile may `require` any of them.
+/// An isolation mechanism. A profile can `require` it.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -26,11 +26,11 @@ pub enum Mechanism {
     NoNewPrivileges,
     CapabilitiesDropped,
     Landlock,
-    /// Commands run under another uid than the box's init.
+    /// Commands run with another uid than the init process of the box.
     SeparateInitUid,
-    /// A timeout kills every descendant, whatever it does.
+    /// A timeout kills all descendants.
     TreeKill,
-    /// Another kernel than the host's (gVisor, a microVM).
+    /// A kernel separate from the host's (gVisor, a microVM).
     KernelBoundary,
 }
 
@@ -56,7 +56,7 @@ impl Mechanism {
         Self::KernelBoundary,
     ];
 
-    /// The word on the wire.
+    /// The name as used in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::UserNamespace => "user_namespace",
@@ -92,24 +92,24 @@ impl fmt::Display for Mechanism {
 pub enum NetworkIsolation {
     /// An empty network namespace: loopback only.
     Off,
-    /// The box's own namespace, with a way out and none to the host.
+    /// A network namespace with outbound access, isolated from the host.
     Private,
-    /// The host's own network, because the operator allowed it.
+    /// The host's network.
     Host,
 }
 
-/// What is in force, and what is not and why.
+/// Mechanisms in force, and missing ones with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IsolationLabel {
     pub backend: String,
-    /// The OCI runtime that the operator chose instead of the engine's own. With `kernel_boundary` in
-    /// force it is the other kernel.
+    /// The OCI runtime, if the operator configured one instead of the engine's default. With
+    /// `kernel_boundary` in force, it provides the separate kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
     pub network: NetworkIsolation,
     /// Mechanisms in force, in the order of [`Mechanism::ALL`].
     pub in_force: Vec<Mechanism>,
-    /// Mechanisms that this host could not give, with the reason.
+    /// Mechanisms that are not available on this host, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<MissingMechanism>,
 }

@@ -1,7 +1,4 @@
-//! JSON bodies, read once and strictly.
-//!
-//! Comes in: bytes from a caller. Goes out: a request, or a sentence about what is wrong with it.
-//! Never here: the meaning of a request.
+//! Parses JSON bodies strictly.
 
 use std::fmt;
 
@@ -9,7 +6,7 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, V
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
-/// A body that is not a request.
+/// An invalid body.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     #[error("the body is not valid JSON: {0}")]
@@ -20,8 +17,8 @@ pub enum BodyError {
     Field(String),
 }
 
-/// Reads a request. A key that occurs twice is refused wherever it is: two readers of the same
-/// body must not see two different requests. An empty body is an empty object.
+/// Parses a request. Duplicate keys are errors everywhere, because parsers differ in which value
+/// they use. An empty body is an empty object.
 pub fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, BodyError> {
     let value = if body.iter().all(u8::is_ascii_whitespace) {
         Value::Object(Map::new())
@@ -33,12 +30,12 @@ pub fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, BodyError> {
     if !value.is_object() {
         return Err(BodyError::NotAnObject(kind(&value)));
     }
-    // Going through a value, a fault in a field is told without a line and a column, which mean
-    // nothing to somebody whose client wrote the JSON.
+    // Converted from a `Value`, so that errors of fields have no line and column, which are useless
+    // if a client library wrote the JSON.
     serde_json::from_value(value).map_err(|fault| BodyError::Field(fault.to_string()))
 }
 
-/// What a JSON value is, in words.
+/// The name of the JSON type.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -50,7 +47,7 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The beginning of a caller's text, short enough to repeat in a message.
+/// The start of a text, for error messages.
 pub(crate) fn shown(text: &str) -> String {
     const MOST: usize = 64;
     let mut shown: String = text.chars().take(MOST).collect();
@@ -60,7 +57,7 @@ pub(crate) fn shown(text: &str) -> String {
     shown
 }
 
-/// Any JSON value in which no object has a key twice.
+/// A JSON value without duplicate keys.
 pub(crate) struct Strict(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for Strict {

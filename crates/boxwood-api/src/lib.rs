@@ -1,7 +1,6 @@
-//! The words Boxwood speaks.
+//! Types of the HTTP API: ids, requests, responses and error codes.
 //!
-//! Comes in: nothing. Goes out: ids, requests, answers and error codes, each with its JSON shape.
-//! Never here: judgement, I/O, async. A type in this crate appears on the wire.
+//! No I/O and no async code.
 #![forbid(unsafe_code)]
 
 mod agent;

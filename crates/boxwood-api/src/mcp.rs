@@ -1,4 +1,4 @@
-//! MCP servers that Boxwood runs: how one is described, and how it is.
+//! Hosted MCP servers: definitions and state.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::{MountMode, Network, SessionId};
 
-/// A server's name: it stands in URLs and in its box's id.
+/// A server name. Used in URLs and in the id of its box.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$")]
@@ -73,20 +73,21 @@ impl From<McpServerName> for String {
     }
 }
 
-/// One server, as it is asked for. Read from JSON strictly: an unknown field is an error.
+/// The definition of a server. Unknown JSON fields are errors.
 #[derive(Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct McpServerSpec {
     pub name: McpServerName,
-    /// `npx`, `uvx`, `uv`, `pipx`, an interpreter, or any program of the box or the host.
+    /// `npx`, `uvx`, `uv`, an interpreter, or any program of the box or the host.
     pub command: String,
-    /// `${input:ID}` stands for the value of `input:ID` in `env`, where there is one.
+    /// `${input:ID}` is replaced by the value of `input:ID` in `env`.
     #[serde(default)]
     pub args: Vec<String>,
-    /// For that process alone. Values are kept apart and never shown. Those of `input:ID` are for `args`.
+    /// Environment of the server process only. Values are stored separately and never shown. Values
+    /// of `input:ID` are used in `args`.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// A directory of the host; it is rewritten as arguments are.
+    /// A host directory. Rewritten like paths in arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     #[serde(default = "yes")]
@@ -95,10 +96,11 @@ pub struct McpServerSpec {
     pub settings: McpBoxSettings,
     #[serde(default)]
     pub tools: McpToolFilter,
-    /// Stopped after so many seconds without a call, and started by the next one. Never when left out.
+    /// Stop the server after this many seconds without a call; the next call starts it. Default:
+    /// never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_stop_sec: Option<u64>,
-    /// Further packages or constraints for the install, such as `mcp<2`.
+    /// Additional packages or constraints for the install, such as `mcp<2`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<String>,
 }
@@ -107,7 +109,7 @@ const fn yes() -> bool {
     true
 }
 
-/// Environment values may be secrets, so only their names are shown.
+/// Shows only the names of environment variables, because values may be secrets.
 impl fmt::Debug for McpServerSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("McpServerSpec")
@@ -125,7 +127,7 @@ impl fmt::Debug for McpServerSpec {
     }
 }
 
-/// The box of one server. What is left out is decided by the profile.
+/// The box of a server. Defaults come from the profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpBoxSettings {
@@ -135,14 +137,15 @@ pub struct McpBoxSettings {
     pub backend: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// While it runs. Its packages are installed with the network on.
+    /// Network while the server runs. Packages are always installed with network.
     pub network: Network,
-    /// A directory the server works on; inferred from absolute paths in command and arguments.
+    /// The directory the server works on. Default: inferred from absolute paths in command and
+    /// arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_path: Option<String>,
-    /// `ro`: the server gets a copy of its own. `rw`: the directory itself.
+    /// `ro`: the server gets its own copy. `rw`: the directory itself is mounted.
     pub host_path_mode: MountMode,
-    /// For everything in the box; shown, so no place for secrets.
+    /// Environment of all processes in the box. Shown in responses, so not suitable for secrets.
     pub env: BTreeMap<String, String>,
     #[schema(minimum = 1)]
     pub startup_timeout_sec: u64,
@@ -152,7 +155,7 @@ pub struct McpBoxSettings {
     pub memory_mb: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids_limit: Option<u64>,
-    /// Writable when left out: many servers write beside themselves.
+    /// Default: false, because many servers write next to their files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only_rootfs: Option<bool>,
 }
@@ -176,18 +179,18 @@ impl Default for McpBoxSettings {
     }
 }
 
-/// Which of a server's tools clients see and may call. `*` stands for any text.
+/// Which tools of a server clients can see and call. `*` matches any text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpToolFilter {
-    /// All when empty.
+    /// Empty: all tools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
 }
 
-/// Where a server is on its way, or where it failed.
+/// The phase of a start, or in which it failed.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -238,82 +241,83 @@ impl fmt::Display for McpPhase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum McpStatus {
-    /// Not to be started.
+    /// Disabled.
     Disabled,
-    /// Waits for its turn to start.
+    /// Waiting for a free start slot.
     Queued,
     Connecting,
     Connected,
-    /// Stopped, by hand or because nobody called it; a call starts it unless it was by hand.
+    /// Stopped manually, or because it was idle. A call starts it again unless it was stopped
+    /// manually.
     Stopped,
     Error,
 }
 
-/// One step of the last start.
+/// One phase of the last start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct McpStep {
     pub phase: McpPhase,
     #[schema(value_type = String, format = DateTime)]
     pub started_at: Timestamp,
-    /// Still going on when missing.
+    /// Absent while the phase is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub ended_at: Option<Timestamp>,
-    /// In words, such as the package that is being installed.
+    /// A description, such as the package being installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
-/// A tool in the words of the seed system.
+/// A tool, in the format of LangBot Box.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct McpToolInfo {
-    /// As the server calls it.
+    /// The name used by the server.
     pub name: String,
     pub description: String,
-    /// A JSON Schema, as the server wrote it.
+    /// A JSON Schema, as provided by the server.
     #[schema(value_type = Object)]
     pub parameters: Value,
 }
 
-/// How a server is right now.
+/// The current state of a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct McpRuntimeInfo {
     pub status: McpStatus,
     pub error_message: Option<String>,
     pub error_phase: Option<McpPhase>,
-    /// Failures in a row since it was last healthy.
+    /// Consecutive failures since it was last healthy.
     pub retry_count: u32,
-    /// What clients see, after the filter.
+    /// The visible tools, after the filter.
     pub tool_count: usize,
     pub tools: Vec<McpToolInfo>,
-    /// Only while it has a box.
+    /// Present only while it has a box.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub box_session_id: Option<SessionId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub box_enabled: Option<bool>,
-    /// The way of the last start, phase by phase.
+    /// The phases of the last start.
     #[serde(default)]
     pub steps: Vec<McpStep>,
-    /// What its boxes have otherwise than they were asked for, such as a network that the profile locks off.
+    /// Differences between the box and the definition, such as a network that the profile disables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<String>,
-    /// When the next attempt begins.
+    /// When the next start attempt begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<Timestamp>,
-    /// What to do about the error.
+    /// How to resolve the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The revision the server speaks, once it is connected.
+    /// The negotiated MCP protocol version, once connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol_version: Option<String>,
-    /// The server's name and version, as it said.
+    /// Name and version reported by the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub server_info: Option<Value>,
 }
 
-/// A stored server, with how it is. Environment values are left out.
+/// A stored server with its state. Without environment values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct McpServerInfo {
     pub name: McpServerName,
@@ -335,7 +339,7 @@ pub struct McpServerInfo {
     pub created_at: Timestamp,
     #[schema(value_type = String, format = DateTime)]
     pub updated_at: Timestamp,
-    /// Where MCP clients find it, below the daemon's address.
+    /// The MCP endpoint, relative to the daemon's address.
     pub path: String,
     pub runtime: McpRuntimeInfo,
 }
@@ -345,23 +349,23 @@ pub struct McpServerList {
     pub servers: Vec<McpServerInfo>,
 }
 
-/// A client's configuration, pasted as it is.
+/// An import of an MCP client's configuration.
 #[derive(Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportMcpRequest {
     /// `{"mcpServers": …}`, `{"servers": …}`, `{"mcp": {"servers": …}}` or the servers alone.
     #[schema(value_type = Object)]
     pub document: Value,
-    /// Values for `${input:…}` and `${env:…}` in the document, by their names or as `input:ID` and
-    /// `env:NAME`; `workspaceFolder` and `userHome` are named as they are.
+    /// Values for `${input:…}` and `${env:…}` in the document, by name or as `input:ID` and
+    /// `env:NAME`; also `workspaceFolder` and `userHome`.
     #[serde(default)]
     pub inputs: BTreeMap<String, String>,
-    /// Whether a server of the same name is replaced; otherwise it is left alone and reported.
+    /// Replace servers with the same name. Otherwise they are skipped and reported.
     #[serde(default)]
     pub replace: bool,
 }
 
-/// Documents and inputs hold secrets, so neither is shown.
+/// Shows neither document nor inputs, which contain secrets.
 impl fmt::Debug for ImportMcpRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ImportMcpRequest")
@@ -371,24 +375,24 @@ impl fmt::Debug for ImportMcpRequest {
     }
 }
 
-/// What came of an import. Every server of the document is in one of the lists.
+/// The result of an import. Every server of the document is in one of the lists.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ImportedMcp {
     pub added: Vec<McpServerName>,
     pub replaced: Vec<McpServerName>,
     pub skipped: Vec<SkippedMcp>,
-    /// What was understood in a way worth knowing.
+    /// Notes about how the document was interpreted.
     pub notices: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkippedMcp {
-    /// As the document has it.
+    /// The name in the document.
     pub name: String,
     pub why: String,
 }
 
-/// One line of a server's progress. A stream of them ends once it is connected, stopped or has failed.
+/// A progress event. The stream ends when the server is connected, stopped or failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum McpProgress {
@@ -397,42 +401,42 @@ pub enum McpProgress {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
     },
-    /// A line that an installer wrote, or the server itself while it is tried out.
+    /// A line written by an installer, or by the server during a test.
     Output { line: String },
-    /// It is not being started just now, and will be without being asked for again.
+    /// Not starting at the moment; the start will be retried automatically.
     Waiting {
-        /// What for, or what went wrong before.
+        /// What it waits for, or the last error.
         why: String,
-        /// Attempts that failed so far.
+        /// Failed attempts so far.
         retry_count: u32,
-        /// Of the next attempt. Missing where it depends on others.
+        /// Time of the next attempt. Absent if it depends on other servers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<String>, format = DateTime)]
         until: Option<Timestamp>,
     },
-    /// How it ended. Always the last.
+    /// The final state. Always the last event.
     Done { runtime: Box<McpRuntimeInfo> },
 }
 
-/// What a transient test found. Its box is gone.
+/// The result of a test. Its box has been deleted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct McpTestResult {
     pub ok: bool,
     pub runtime: McpRuntimeInfo,
-    /// What the server wrote to stderr, and the installer before it.
+    /// Stderr of the installer and the server.
     pub log: String,
 }
 
-/// What a server said and heard lately.
+/// Recent messages of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct McpLogs {
     pub stderr: String,
     pub install: String,
-    /// One line for each message, `>` to the server and `<` from it, without arguments or results.
+    /// One line per message, `>` to the server and `<` from it, without arguments and results.
     pub protocol: Vec<String>,
 }
 
-/// The body of a call by hand.
+/// The body of a manual tool call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CallMcpToolRequest {

@@ -1,4 +1,4 @@
-//! What is to become of an MCP server that is there: only what shall change is named.
+//! Partial updates of MCP server definitions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::{McpBoxSettings, McpServerSpec, McpToolFilter, MountMode, Network};
 
-/// One setting of an edit. Left out it stays, null sets it back to what it is by default.
+/// One setting of an update. Absent keeps it, null resets it to its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Change<T> {
     #[default]
@@ -47,8 +47,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
     }
 }
 
-/// An edit: what is left out stays, in `box` and `tools` too. `env` names that map to null are forgotten,
-/// others are set. An empty `cwd` and an `idle_stop_sec` of 0 take the old one away.
+/// An update. Absent fields are kept, in `box` and `tools` too. `env` names that map to null are
+/// removed, others are set. An empty `cwd` and an `idle_stop_sec` of 0 remove the setting.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EditMcpServerRequest {
@@ -102,7 +102,7 @@ impl EditMcpServerRequest {
     }
 }
 
-/// Environment values may be secrets, so only their names are shown.
+/// Shows only the names of environment variables, because values may be secrets.
 impl fmt::Debug for EditMcpServerRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EditMcpServerRequest")
@@ -119,8 +119,9 @@ impl fmt::Debug for EditMcpServerRequest {
     }
 }
 
-/// What changes about a server's box. What is left out stays, and null sets it back to its default.
-// `default` stands at each field: at the struct, the schema would say that null means the same as nothing.
+/// Changes of a server's box. Absent fields are kept, null resets to the default.
+// `default` is set on each field: on the struct, the schema would claim that null is the same as
+// absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditMcpBoxSettings {
@@ -142,7 +143,7 @@ pub struct EditMcpBoxSettings {
     #[serde(default, skip_serializing_if = "Change::stays")]
     #[schema(value_type = Option<MountMode>)]
     pub host_path_mode: Change<MountMode>,
-    /// Names that map to null are forgotten, others are set; null alone forgets all of them.
+    /// Names that map to null are removed, others are set; null removes all.
     #[serde(default, skip_serializing_if = "Change::stays")]
     #[schema(value_type = Option<BTreeMap<String, Option<String>>>)]
     pub env: Change<BTreeMap<String, Option<String>>>,
@@ -193,7 +194,7 @@ impl EditMcpBoxSettings {
     }
 }
 
-/// What changes about which tools clients see. A list that is left out stays, and null empties it.
+/// Changes of the tool filter. Absent lists are kept, null empties them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditMcpToolFilter {
@@ -212,7 +213,7 @@ impl EditMcpToolFilter {
     }
 }
 
-/// Names that map to nothing are forgotten.
+/// Names that map to null are removed.
 fn edit_variables(
     variables: &mut BTreeMap<String, String>,
     changes: BTreeMap<String, Option<String>>,

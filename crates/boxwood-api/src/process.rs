@@ -11,13 +11,13 @@ use crate::field;
 use crate::fields::{Fields, Null};
 use crate::{FieldError, ProcessId, Reason, SessionId};
 
-/// A program to start and keep.
+/// A process to start.
 #[derive(Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessSpec {
     #[serde(default)]
     pub process_id: ProcessId,
-    /// Looked up in the box's `PATH` when it has no slash; no shell is involved.
+    /// Looked up in the `PATH` of the box if it has no slash. No shell is involved.
     pub command: String,
     #[serde(default)]
     pub args: Vec<String>,
@@ -32,11 +32,11 @@ fn default_cwd() -> String {
 }
 
 impl ProcessSpec {
-    /// Every field there is. Dialects that ignore unknown fields keep only these.
+    /// All field names. Interfaces that ignore unknown fields keep only these.
     pub const FIELDS: [&'static str; 5] = ["process_id", "command", "args", "env", "cwd"];
 
-    /// Trims what surrounds command and cwd and checks every rule. Reading one from JSON does
-    /// this already; a spec made in code is passed through here once.
+    /// Trims command and cwd and validates all fields. Parsing from JSON does this; specs built in
+    /// code must call it.
     pub fn validate(mut self) -> Result<Self, FieldError> {
         self.command = self.command.trim().to_owned();
         self.cwd = self.cwd.trim().to_owned();
@@ -83,7 +83,7 @@ impl<'de> Deserialize<'de> for ProcessSpec {
     }
 }
 
-/// Environment values may be secrets, so only their names are shown.
+/// Shows only the names of environment variables, because values may be secrets.
 impl fmt::Debug for ProcessSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProcessSpec")
@@ -124,19 +124,19 @@ pub struct ProcessInfo {
     pub stderr_preview: String,
 }
 
-/// The answer to a stopped process.
+/// The response for a stopped process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StoppedProcess {
     pub stopped: ProcessId,
 }
 
-/// The answer to a delivered signal.
+/// The response for a delivered signal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SignalledProcess {
     pub signalled: ProcessId,
 }
 
-/// What a process wrote lately; bytes that are not UTF-8 are replaced.
+/// Recent output of a process; invalid UTF-8 is replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProcessLogs {
     pub stdout: String,

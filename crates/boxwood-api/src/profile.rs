@@ -1,11 +1,12 @@
-//! Profiles as the API shows them.
+//! Profiles in API responses.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{Mechanism, MountMode, Network};
 
-/// A field that an operator may lock: the request's value is then replaced by the profile's.
+/// A field that an operator can lock. The value of the profile then replaces the one of the
+/// request.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -39,7 +40,7 @@ pub struct ProfileInfo {
     /// Size of the private `/tmp`.
     #[serde(default)]
     pub tmp_mb: u64,
-    /// `box` or `root`: under whom commands run inside the box.
+    /// `box` or `root`: the user that runs commands inside the box.
     #[serde(default)]
     pub user: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,16 +51,15 @@ pub struct ProfileInfo {
     pub max_pids_limit: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_workspace_quota_mb: Option<u64>,
-    /// What runs boxes of this profile; the daemon's choice when left out.
+    /// The backend for boxes of this profile. Absent: the daemon's choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
     pub locked: Vec<LockableField>,
     pub require: Vec<Mechanism>,
-    /// How many of its boxes may be made before anybody asks for them.
+    /// Maximum number of prewarmed boxes.
     #[serde(default)]
     pub warm: u64,
-    /// How long a session may be idle before its box is frozen, zero being never; the daemon's rule when
-    /// left out.
+    /// Idle time before a box is frozen; 0 disables it. Absent: the daemon's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freeze_after_sec: Option<u64>,
 }

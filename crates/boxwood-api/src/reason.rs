@@ -1,31 +1,32 @@
-//! Why something stopped, in words a program can branch on.
+//! Machine-readable reasons why something stopped.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What stopped a command, when something did. On the wire: `{"kind": "timeout"}`,
-/// `{"kind": "seccomp", "syscall": "mount"}`, `{"kind": "signal", "signal": 9}`.
+/// What stopped a command. JSON: `{"kind": "timeout"}`, `{"kind": "seccomp", "syscall": "mount"}`,
+/// `{"kind": "signal", "signal": 9}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Reason {
-    /// The command ran longer than its timeout; its whole process tree was killed.
+    /// The command exceeded its timeout; its process tree was killed.
     Timeout,
     /// The box reached its memory limit.
     Oom,
-    /// The box reached its limit of processes.
+    /// The box reached its process limit.
     PidsLimit,
-    /// A private area of the box is full, its workspace is over its quota, or the host has too little room.
+    /// A private file system of the box is full, its workspace exceeds the quota, or the host is
+    /// low on space.
     DiskQuota,
-    /// More output than is kept.
+    /// The output exceeded the kept size.
     OutputLimit,
-    /// A system call that boxes may not use.
+    /// A system call that is blocked in boxes.
     Seccomp { syscall: String },
-    /// A host that the box may not reach.
+    /// A destination that the box may not reach.
     NetworkDenied { host: String },
-    /// Death by a signal nobody else explains.
+    /// Killed by a signal for another reason.
     Signal { signal: i32 },
     /// The box died while the command ran.
     BoxGone,
-    /// The caller asked for the end (signal, stop, delete, disconnect).
+    /// The caller ended it (signal, stop, delete, disconnect).
     Cancelled,
 }

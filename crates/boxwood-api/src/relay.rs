@@ -1,5 +1,4 @@
-//! The text frames of a relay that can be resumed. Binary frames are the process's stdin and stdout
-//! as they are.
+//! Text frames of a resumable relay. Binary frames carry stdin and stdout of the process.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,43 +6,44 @@ use utoipa::ToSchema;
 
 use crate::{ErrorDetail, Reason};
 
-/// From the daemon.
+/// Sent by the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum RelayNews {
-    /// The first frame: where the output that follows begins, and how many bytes of input the process
-    /// has been given in its life. A client that comes back goes on sending from there, unless
-    /// `started_at` tells that it is another process by now.
+    /// The first frame: the offset at which the output starts, and the total bytes of input that
+    /// the process has accepted. A client that reconnects continues sending from there, unless
+    /// `started_at` shows that it is another process.
     Joined {
         stdout: u64,
         stdin: u64,
         #[schema(value_type = String, format = DateTime)]
         started_at: Timestamp,
     },
-    /// So many bytes of input are safe now: they outlive the daemon, and need not be sent again.
+    /// Total bytes of input that are accepted. They survive a daemon restart and need not be
+    /// resent.
     Accepted { stdin: u64 },
-    /// The process takes no more input; what comes for it is let go. Always true.
+    /// The process accepts no more input; further input is discarded. Always true.
     StdinClosed { stdin_closed: bool },
-    /// The last frame: all output has been sent, and the process has ended.
+    /// The last frame: all output has been sent and the process has exited.
     Exited { exited: ProcessExit },
-    /// A frame could not be understood, or the process cannot be attached to any more.
+    /// A frame was invalid, or the process can no longer be attached to.
     Error { error: ErrorDetail },
 }
 
-/// From the client.
+/// Sent by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum RelayControl {
-    /// The end of the process's input.
+    /// Closes stdin of the process.
     CloseStdin,
-    /// So much output has arrived and will not be asked for again.
+    /// Output up to this offset has arrived and will not be requested again.
     Ack { stdout: u64 },
 }
 
-/// How a managed process ended.
+/// How a managed process exited.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProcessExit {
-    /// 128+n for death by signal n.
+    /// 128+n if killed by signal n.
     pub exit_code: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,

@@ -1,4 +1,4 @@
-//! A session as its caller sees it.
+//! Sessions in API responses.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub struct SessionInfo {
     pub session_id: SessionId,
     pub backend_name: String,
     pub backend_session_id: String,
-    /// Counts up with every box made under this id, so that a stale handle can be told apart.
+    /// Increases with every box created for this id, so that stale handles can be detected.
     pub incarnation: u64,
     pub profile: String,
     pub image: String,
@@ -34,36 +34,36 @@ pub struct SessionInfo {
     pub created_at: Timestamp,
     #[schema(value_type = String, format = DateTime)]
     pub last_used_at: Timestamp,
-    /// When this daemon took the box over from an earlier one; absent where it made the box itself.
+    /// When this daemon adopted the box from a previous one. Absent if it created the box.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub adopted_at: Option<Timestamp>,
-    /// Stopped where it stands because nobody used it; the next call wakes it.
+    /// Frozen because it was idle; the next call thaws it.
     #[serde(default)]
     pub frozen: bool,
     pub isolation: IsolationLabel,
 }
 
-/// One session with its managed processes, where it has any.
+/// One session with its managed processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SessionDetail {
     #[serde(flatten)]
     pub session: SessionInfo,
-    /// Of everything that makes the box what it is: two boxes with the same one are alike.
+    /// Hash of the box's configuration: boxes with the same hash are configured alike.
     #[serde(default)]
     pub config_hash: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = std::collections::HashMap<String, ProcessInfo>)]
     pub managed_processes: BTreeMap<ProcessId, ProcessInfo>,
-    /// The process called `default`, as callers that know only one process expect it.
+    /// The process `default`, for callers that use a single process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed_process: Option<ProcessInfo>,
-    /// Commands that run now.
+    /// Running commands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub execs: Vec<ExecInfo>,
 }
 
-/// The answer to a deleted session.
+/// The response for a deleted session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeletedSession {
     pub deleted: SessionId,

@@ -1,7 +1,6 @@
-//! Skills: packages of instructions and files that boxes can have mounted.
+//! Skills: packages of instructions and files that can be mounted into boxes.
 //!
-//! Comes in: nothing. Goes out: what may be asked of the skill store, and its answers. Never here: a
-//! host path; where the store keeps a package is the operator's affair.
+//! Host paths of the store are not exposed.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,17 +12,17 @@ pub struct SkillInfo {
     pub name: String,
     pub display_name: String,
     pub description: String,
-    /// When its entry file was last put in place.
+    /// When its entry file was last replaced.
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
     /// When the contents of its entry file last changed.
     #[schema(value_type = String, format = DateTime)]
     pub updated_at: Timestamp,
-    /// Where the skill departs from the Agent Skills rules. It works all the same.
+    /// Deviations from the Agent Skills specification. The skill works regardless.
     pub warnings: Vec<SkillWarning>,
 }
 
-/// One departure from the rules.
+/// One deviation from the specification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkillWarning {
     /// Stable, such as `name_missing`.
@@ -36,17 +35,17 @@ pub struct SkillWarning {
 pub struct SkillDetail {
     #[serde(flatten)]
     pub skill: SkillInfo,
-    /// The body of the entry file, below its front matter.
+    /// The body of the entry file, without front matter.
     pub instructions: String,
-    /// The entry file's name, `SKILL.md` as a rule.
+    /// The name of the entry file, usually `SKILL.md`.
     pub entry_file: String,
 }
 
-/// All skills, the one changed last first.
+/// All skills, most recently changed first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkillList {
     pub skills: Vec<SkillInfo>,
-    /// Packages that are in the store and cannot be read.
+    /// Packages in the store that cannot be read.
     pub problems: Vec<SkillProblem>,
 }
 
@@ -57,7 +56,7 @@ pub struct SkillProblem {
     pub message: String,
 }
 
-/// A new skill, made of text. Files are added to it afterwards.
+/// A new skill. Files can be added afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSkillRequest {
@@ -70,13 +69,13 @@ pub struct CreateSkillRequest {
     pub instructions: Option<String>,
 }
 
-/// A directory in a box that becomes a skill of the store.
+/// Registers a directory of a box as a skill.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegisterSkillRequest {
-    /// An absolute path inside the box. A `SKILL.md` is in it, or just below it.
+    /// An absolute path inside the box. It contains a `SKILL.md`, directly or one level below.
     pub path: String,
-    /// What the skill is called; what its `SKILL.md` says when left out.
+    /// The skill's name. Default: the name in its `SKILL.md`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(required = false)]
     pub name: String,
@@ -88,7 +87,7 @@ pub struct RegisterSkillRequest {
     pub instructions: Option<String>,
 }
 
-/// What shall change; what is left out stays. A skill keeps its name.
+/// Fields to change; absent fields are kept. The name cannot be changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateSkillRequest {
@@ -100,7 +99,7 @@ pub struct UpdateSkillRequest {
     pub instructions: Option<String>,
 }
 
-/// The answer to a deleted skill.
+/// The response for a deleted skill.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeletedSkill {
     pub deleted: String,
@@ -113,7 +112,7 @@ pub struct SkillFile {
     pub path: String,
     pub name: String,
     pub is_dir: bool,
-    /// Of a file; directories have none.
+    /// Size of a file; absent for directories.
     pub size: Option<u64>,
     pub is_symlink: bool,
     pub executable: bool,
@@ -125,18 +124,18 @@ pub struct SkillFileList {
     /// The directory, relative to the package; `.` is the package itself.
     pub path: String,
     pub entries: Vec<SkillFile>,
-    /// There are more than were asked for.
+    /// There are more entries than requested.
     pub truncated: bool,
 }
 
-/// The answer to a written file.
+/// The response for a written file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WrittenSkillFile {
     pub path: String,
     pub bytes_written: u64,
 }
 
-/// Within one package.
+/// Both paths are relative to the package.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveSkillFileRequest {
@@ -144,7 +143,7 @@ pub struct MoveSkillFileRequest {
     pub to: String,
 }
 
-/// The answer to a moved file.
+/// The response for a moved file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MovedSkillFile {
     pub from: String,
@@ -157,17 +156,16 @@ pub struct PlannedSkill {
     pub name: String,
     pub display_name: String,
     pub description: String,
-    /// Its directory in the archive; empty for the archive's own top. This is what `source_path`
-    /// selects by.
+    /// Its directory in the archive, empty for the top level. `source_path` selects by this value.
     pub source_path: String,
     pub warnings: Vec<SkillWarning>,
 }
 
-/// What an archive holds, and what came of it.
+/// The contents of an archive, or the result of its installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkillIntake {
     /// With `preview=true`: every skill in the archive. Empty after an installation.
     pub planned: Vec<PlannedSkill>,
-    /// The skills that are now in the store. Empty with `preview=true`.
+    /// The installed skills. Empty with `preview=true`.
     pub installed: Vec<SkillInfo>,
 }

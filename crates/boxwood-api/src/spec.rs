@@ -1,4 +1,4 @@
-//! What a caller wishes for. Nothing here is checked against a profile: that is `boxwood-policy`.
+//! The request for a box and a command. `boxwood-policy` checks it against the profile.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::{Mechanism, SessionId};
 
-/// Image names of the seed system that mean "whatever you run by default".
+/// Image names of LangBot Box that select the backend's default image.
 pub const DEFAULT_IMAGES: [&str; 2] = ["rockchin/langbot-sandbox:latest", "python:3.11-slim"];
 
 pub const DEFAULT_MOUNT_PATH: &str = "/workspace";
@@ -21,7 +21,7 @@ pub enum Network {
     On,
 }
 
-/// In order of what it gives away.
+/// Ordered from least to most access.
 #[derive(
     Clone,
     Copy,
@@ -75,7 +75,7 @@ impl fmt::Display for MountMode {
     }
 }
 
-/// A host directory or file, and where in the box it appears.
+/// A host directory or file and its path in the box.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MountSpec {
@@ -85,20 +85,20 @@ pub struct MountSpec {
     pub mode: MountMode,
 }
 
-/// A box, and perhaps a command for it, as asked for. Used to create a session and to exec.
+/// A box and an optional command. Used to create a session and to run a command.
 ///
-/// What is left out comes from the profile. Numbers may be sent as text (`"30"`).
+/// Defaults come from the profile. Numbers may be sent as strings (`"30"`).
 #[derive(Clone, Default, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SpecRequest {
-    /// The session in the path wins over this one.
+    /// Overridden by the session in the path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// Run by `/bin/sh -c`. At most 1 MiB, without NUL bytes.
+    /// Run with `/bin/sh -c`. At most 1 MiB, without NUL bytes.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schema(required = false)]
     pub cmd: String,
-    /// Absolute; the workspace when left out.
+    /// Absolute path. Default: the workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,25 +113,25 @@ pub struct SpecRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub image: Option<String>,
-    /// The workspace's directory on the host; a private workspace when left out.
+    /// The host directory of the workspace. Default: a private workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub host_path_mode: Option<MountMode>,
-    /// Where the workspace is inside the box; `/workspace` when left out.
+    /// Path of the workspace inside the box. Default: `/workspace`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub mount_path: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false, max_items = 64)]
     pub extra_mounts: Vec<MountSpec>,
-    /// Skills of the store, by name: each appears read-only below `.skills` in the workspace, also
-    /// in a session that is there already.
+    /// Names of skills, which are mounted read-only below `.skills` in the workspace. Can be added
+    /// to an existing session.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false, max_items = 64)]
     pub skills: Vec<String>,
-    /// Whether the session outlives its time to live.
+    /// Whether the session is exempt from the idle timeout.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub persistent: Option<bool>,
@@ -147,27 +147,28 @@ pub struct SpecRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub read_only_rootfs: Option<bool>,
-    /// 0 asks for no particular bound.
+    /// 0 means the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub workspace_quota_mb: Option<u64>,
-    /// Which profile to judge by; the daemon's default when left out.
+    /// The profile to use. Default: the daemon's default profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// Bytes for the command's standard input, as text. Without it stdin is `/dev/null`.
+    /// The command's stdin, as text. Default: `/dev/null`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
-    /// Mechanisms without which the box must not start.
+    /// Isolation mechanisms that must be in force; otherwise the box is not started.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub require: Vec<Mechanism>,
-    /// What runs the box: a backend's name, which is then used or the request fails, or `auto` or
-    /// `local` for the first that works. The profile's, else the daemon's, when left out.
+    /// The backend: a name, or `auto` or `local` for the first available one. Default: the
+    /// profile's backend, else the daemon's. The request fails if the named backend is not
+    /// available.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
 }
 
-/// Environment values and standard input may be secrets, so only names and lengths are shown.
+/// Shows only names and lengths, because environment values and stdin may be secrets.
 impl fmt::Debug for SpecRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SpecRequest")

@@ -1,5 +1,5 @@
-//! How a [`SpecRequest`] is read from JSON: the coercions and the null handling of the seed's
-//! clients, with unknown and doubled fields refused.
+//! Parses a [`SpecRequest`] from JSON with the type coercions and null handling that LangBot Box
+//! clients rely on. Unknown and duplicate fields are errors.
 
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
@@ -16,7 +16,7 @@ const MODES: [(&str, MountMode); 3] = [
 ];
 
 impl SpecRequest {
-    /// Every field there is. Dialects that ignore unknown fields keep only these.
+    /// All field names. Interfaces that ignore unknown fields keep only these.
     pub const FIELDS: [&'static str; 22] = [
         "session_id",
         "cmd",
@@ -45,7 +45,7 @@ impl SpecRequest {
     fn from_fields(mut fields: Fields) -> Result<Self, String> {
         let has_null_workdir = fields.is_null("workdir");
         let request = Self {
-            // The path of the route names the session, so the body need not.
+            // The session is named by the path, so the body may omit it.
             session_id: fields.parsed("session_id", Null::IsAbsent, SessionId::new)?,
             ..Self::from_named_fields(&mut fields).map_err(|fault| fault.to_string())?
         };

@@ -1,16 +1,14 @@
-//! What no caller may ask for, whatever the profile.
+//! Validation rules for a [`SpecRequest`] that are independent of profile and file system.
 //!
-//! Comes in: a parsed [`SpecRequest`]. Goes out: nothing, or the first field that breaks a rule.
-//! Never here: defaults, profiles, the file system. `boxwood_policy::admit` calls this first, so
-//! whoever admits has validated.
+//! `boxwood_policy::admit` applies them first.
 
 use crate::field::{self, FieldError};
 use crate::{MountSpec, SpecRequest};
 
-/// Longer commands are refused; 1 MiB is room for a generous script.
+/// Maximum length of a command.
 pub const MAX_COMMAND_BYTES: usize = 1024 * 1024;
 
-/// Mounts per box, the workspace not counted.
+/// Mounts per box, without the workspace.
 pub const MAX_MOUNTS: usize = 64;
 
 /// Skills per request.
@@ -19,18 +17,18 @@ pub const MAX_SKILLS: usize = 64;
 /// The longest name that a skill may have.
 const MAX_SKILL_NAME_CHARS: usize = 64;
 
-// Upper ends that only a mistake or an attack goes beyond. They keep later arithmetic (MiB to
-// bytes, seconds to deadlines) far from overflow; what is sensible is a profile's business.
+// Upper limits that keep later arithmetic (MiB to bytes, seconds to deadlines) from overflowing.
+// Sensible limits are set by profiles.
 const MAX_TIMEOUT_SEC: u64 = 1_000_000_000;
 const MAX_CPUS: f64 = 4096.0;
 const MIN_MEMORY_MB: u64 = 32;
 const MAX_MEMORY_MB: u64 = 1 << 26;
-/// The kernel's own limit of process ids.
+/// The kernel's maximum process id.
 const MAX_PIDS: u64 = 1 << 22;
 const MAX_QUOTA_MB: u64 = 1 << 30;
 
 impl SpecRequest {
-    /// Checks every rule that needs nothing but the request itself.
+    /// Checks all rules that need only the request itself.
     pub fn validate(&self) -> Result<(), FieldError> {
         self.validate_command()?;
         self.validate_paths()?;
@@ -68,7 +66,7 @@ impl SpecRequest {
             field::box_path("mount_path", mount_path)?;
         }
         match &self.workdir {
-            // An empty workdir means "the workspace", but only for callers that say where it is.
+            // An empty workdir means the workspace, but only if `host_path` is set.
             Some(workdir) if workdir.trim().is_empty() && self.mount_path.is_some() => {}
             Some(workdir) => field::box_path("workdir", workdir)?,
             None => {}
@@ -145,7 +143,7 @@ impl MountSpec {
     }
 }
 
-/// The name becomes one component of a path in the box, and nothing but one.
+/// The name becomes a single path component in the box.
 fn skill_name(field: &str, name: &str) -> Result<(), FieldError> {
     let rule = if name.is_empty() {
         "must not be empty"

@@ -1,4 +1,4 @@
-//! The daemon about itself.
+//! Status of the daemon.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,19 +13,18 @@ pub struct BackendInfo {
 pub struct Status {
     pub backend: BackendInfo,
     pub active_sessions: u64,
-    /// Running ones only.
+    /// Running processes.
     pub managed_processes: u64,
     pub session_ttl_sec: u64,
-    /// Boxes that wait for a session of their profile.
+    /// Prewarmed boxes.
     #[serde(default)]
     pub warm_boxes: u64,
-    /// Sessions whose programs stand still until somebody uses them.
+    /// Frozen sessions.
     #[serde(default)]
     pub frozen_sessions: u64,
 }
 
-/// The body of `/healthz`: the daemon answers at all. `name` and `available` are the backend's, as
-/// older clients read them.
+/// The body of `/healthz`. `name` and `available` describe the backend, for older clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Healthz {
     pub status: HealthState,
@@ -39,15 +38,15 @@ pub struct Healthz {
 #[serde(rename_all = "snake_case")]
 pub enum HealthState {
     Ok,
-    /// Alive and about to stop.
+    /// Shutting down.
     Draining,
 }
 
-/// The body of `/readyz`: whether the next request has a chance.
+/// The body of `/readyz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Readiness {
     pub ready: bool,
-    /// What stands in the way, one sentence each.
+    /// Reasons why it is not ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
 }

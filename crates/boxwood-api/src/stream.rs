@@ -1,4 +1,4 @@
-//! A live command: the frames of `/exec/ws` and the events of `/exec/stream`.
+//! Live commands: the frames of `/exec/ws` and the events of `/exec/stream`.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use utoipa::ToSchema;
 
 use crate::{ErrorDetail, ExecStatus, Reason, SessionId, SpecRequest};
 
-/// First byte of a binary frame from the daemon: standard output follows (or all of a terminal's).
+/// First byte of a binary frame from the daemon: stdout, or all terminal output.
 pub const STDOUT_CHANNEL: u8 = 1;
-/// First byte of a binary frame from the daemon: standard error follows.
+/// First byte of a binary frame from the daemon: stderr.
 pub const STDERR_CHANNEL: u8 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -19,29 +19,30 @@ pub struct TtySize {
     pub cols: u16,
 }
 
-/// A text frame from the client. `start` comes first and once. A binary frame is standard input.
+/// A text frame from the client. `start` is the first frame and is sent once. Binary frames are
+/// stdin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ExecInput {
     Start {
-        /// As for `/exec`; `cmd` runs by `/bin/sh -c` unless `argv` is given.
+        /// As for `/exec`. `cmd` is run with `/bin/sh -c` unless `argv` is given.
         #[serde(default)]
         spec: Box<SpecRequest>,
         /// Program and arguments, without a shell.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         argv: Option<Vec<String>>,
-        /// A terminal of this size; stdout then carries everything.
+        /// Run in a terminal of this size; stdout then carries all output.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tty: Option<TtySize>,
-        /// Whether standard input will follow; it is `/dev/null` otherwise. A terminal always has it.
+        /// Whether stdin will be sent; otherwise it is `/dev/null`. Always true for a terminal.
         #[serde(default)]
         stdin: bool,
-        /// Whether the command outlives the loss of its client for a while. Its input is then
-        /// acknowledged, and `/execs/{exec_id}/ws` goes on with it.
+        /// Keep the command running for a while after the client disconnects. Input is then
+        /// acknowledged, and `/execs/{exec_id}/ws` resumes the command.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         resumable: bool,
     },
-    /// So much output has arrived and will not be asked for again.
+    /// Output up to these offsets has arrived and will not be requested again.
     Ack {
         #[serde(default)]
         stdout: u64,
@@ -61,45 +62,45 @@ pub enum ExecInput {
     },
 }
 
-/// A text frame from the daemon. Output comes in binary frames, whose first byte is the channel.
+/// A text frame from the daemon. Output is sent in binary frames, whose first byte is the channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ExecOutput {
     Started {
         session_id: SessionId,
         exec_id: u64,
-        /// What the profile changed about the request, in words.
+        /// Changes that the profile made to the request.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notices: Vec<String>,
-        /// How many bytes of input it has been given, where that is counted: with `resumable`.
+        /// Bytes of input that the command has accepted. Only with `resumable`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stdin: Option<u64>,
-        /// After so many seconds it is killed: what the profile made of the request.
+        /// The command is killed after this many seconds, after limits of the profile.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_sec: Option<u64>,
     },
-    /// The first frame of a command that is followed again: where the output that follows begins, and
-    /// how many bytes of input the command has been given.
+    /// The first frame of a resumed command: the offsets at which the output starts, and the bytes
+    /// of input that the command has accepted.
     Resumed {
         session_id: SessionId,
         exec_id: u64,
         stdout: u64,
         stderr: u64,
-        /// Absent where there is none, or it is not counted.
+        /// Absent if stdin is closed or not counted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stdin: Option<u64>,
     },
-    /// Of a resumable command whose input is counted: so many bytes need not be sent again.
+    /// Total bytes of input that are accepted and need not be resent. Only with `resumable`.
     Accepted { stdin: u64 },
-    /// It takes no more input; what comes for it is let go.
+    /// The command accepts no more input; further input is discarded.
     StdinClosed,
-    /// The last frame of a command that ran.
+    /// The last frame of a command.
     Exit(ExecExit),
-    /// The command could not be started, or a frame could not be understood.
+    /// The command could not be started, or a frame was invalid.
     Error { error: ErrorDetail },
 }
 
-/// How a live command ended. Also the data of the `exit` event.
+/// How a live command exited. Also the data of the `exit` event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ExecExit {
     pub exit_code: Option<i32>,
@@ -107,12 +108,12 @@ pub struct ExecExit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     pub duration_ms: u64,
-    /// What else there is to know, in words: a workspace that holds too much now.
+    /// Notices, such as a workspace that exceeds its quota.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<String>,
 }
 
-/// Data of the events `stdout` and `stderr`; bytes that are not UTF-8 are replaced.
+/// Data of the events `stdout` and `stderr`; invalid UTF-8 is replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OutputChunk {
     pub data: String,
@@ -129,7 +130,7 @@ pub struct SignalRequest {
 #[schema(value_type = String, example = "TERM")]
 pub struct Signal(i32);
 
-/// Names as `kill -l` has them, with their numbers on Linux.
+/// Names of `kill -l` with their numbers on Linux.
 const SIGNALS: [(&str, i32); 31] = [
     ("HUP", 1),
     ("INT", 2),
@@ -165,7 +166,7 @@ const SIGNALS: [(&str, i32); 31] = [
 ];
 
 impl Signal {
-    /// `None` for a number no signal has.
+    /// `None` for an invalid number.
     pub fn from_number(number: i32) -> Option<Self> {
         (1..=64).contains(&number).then_some(Self(number))
     }

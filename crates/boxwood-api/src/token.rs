@@ -1,10 +1,10 @@
-//! Access tokens, as they may be shown.
+//! Access tokens in listings.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A token's name and age; never the token.
+/// Name and age of a token, without the token itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenInfo {
     pub name: String,

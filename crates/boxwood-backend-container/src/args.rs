@@ -1,31 +1,30 @@
-//! Every argument vector of either engine, in one place.
+//! Argument vectors for both engines.
 //!
-//! Comes in: values, checked or not. Goes out: vectors in which each value is an argument of its own
-//! or the rest of one behind a word of ours, so that none can be taken for an option. Never here: a
-//! path that a client chose, unless the box is behind another kernel; everywhere else mounts are put
-//! into it from outside.
+//! Every value is an argument of its own, or follows a constant prefix within one, so that no value can be
+//! taken for an option. Paths chosen by clients appear only for boxes on another kernel; everywhere else
+//! mounts are added from outside.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use boxwood_init::{JOIN, JOIN_STREAM, MEETING_PLACE, PROGRAM_NAME};
-use boxwood_local::PROCESSES_OF_OURS;
+use boxwood_init::{BOOTSTRAP_DIR, JOIN, JOIN_STREAM, PROGRAM_NAME};
+use boxwood_local::INIT_PROCESSES;
 use boxwood_policy::Limits;
 
 use crate::settings::Engine;
 
-/// How the engine maps the box's users.
+/// How the engine maps the users of the box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Users {
-    /// As the engine does it by itself.
+    /// The engine's default.
     Engine,
-    /// Ids from `first` on, for a root daemon's Podman.
+    /// Ids from `first` on, for Podman as root.
     Range { first: u32 },
-    /// The caller is the box's user, for an ordinary user's Podman.
+    /// The caller is the box's user, for rootless Podman.
     Caller,
 }
 
-/// One container, as the engine is to make it.
+/// The parameters of one container.
 pub(crate) struct Run<'a> {
     pub(crate) engine: Engine,
     pub(crate) name: &'a str,
@@ -38,48 +37,48 @@ pub(crate) struct Run<'a> {
     pub(crate) inside: Inside<'a>,
 }
 
-/// How init and everything around it get into the container.
+/// How init and the mounts get into the container.
 pub(crate) enum Inside<'a> {
-    /// From outside. The directory has init and its socket.
-    Meeting(&'a Path),
-    /// By the engine, before the container starts.
-    Furnished(&'a Furniture),
+    /// Bind-mounted. The directory contains init and its bootstrap socket.
+    Bootstrap(&'a Path),
+    /// Copied and mounted by the engine before the container starts.
+    Engine(&'a EngineMounts),
 }
 
-/// What an engine puts into a container where nobody else can.
-pub(crate) struct Furniture {
+/// Mounts that the engine creates, for boxes that cannot be entered from outside.
+pub(crate) struct EngineMounts {
     pub(crate) areas: Vec<Area>,
     pub(crate) shared_memory_mb: u64,
     pub(crate) binds: Vec<Bind>,
 }
 
-/// A private place in memory.
+/// A tmpfs.
 pub(crate) struct Area {
     /// Absolute, without a colon.
     pub(crate) path: String,
     pub(crate) size_mb: u64,
-    /// How many files it may have; none where the kernel does not count.
+    /// Limit of files; `None` if the kernel does not support it.
     pub(crate) files: Option<u64>,
     pub(crate) mode: u32,
     pub(crate) owner: (u32, u32),
 }
 
-/// A file or directory of the engine's machine.
+/// A file or directory on the engine's machine.
 pub(crate) struct Bind {
     pub(crate) source: PathBuf,
     pub(crate) target: String,
     pub(crate) read_only: bool,
 }
 
-/// What init has while it gets ready; it keeps the first three, and commands have none.
+/// Capabilities of init during startup. It keeps the first three; commands have none.
 const CAPABILITIES: [&str; 4] = ["SETUID", "SETGID", "KILL", "SETPCAP"];
 
-/// A new container that goes when its init ends. It runs in the background, or is to be furnished and
-/// started.
+/// A container that is removed when its init exits. It runs in the background, or is created and started
+/// later.
 pub(crate) fn run(run: &Run<'_>) -> Vec<OsString> {
     let mut args = match run.inside {
-        Inside::Meeting(_) => Args::new(["run", "--detach", "--rm"]),
-        Inside::Furnished(_) => Args::new(["create", "--interactive", "--rm"]),
+        Inside::Bootstrap(_) => Args::new(["run", "--detach", "--rm"]),
+        Inside::Engine(_) => Args::new(["create", "--interactive", "--rm"]),
     };
     args.option("--name", run.name);
     for (key, value) in run.labels {
@@ -91,8 +90,8 @@ pub(crate) fn run(run: &Run<'_>) -> Vec<OsString> {
     args.option("--ipc", "private");
     args.option("--cgroupns", "private");
     args.option("--log-driver", "none");
-    // Our init is the first process, whatever the engine is configured to put before it; and nothing
-    // of the image runs beside it.
+    // Our init is the first process, even if the engine is configured to run its own, and nothing of the
+    // image runs besides it.
     args.flag("--init=false");
     args.flag("--no-healthcheck");
     args.option("--user", "0:0");
@@ -102,8 +101,8 @@ pub(crate) fn run(run: &Run<'_>) -> Vec<OsString> {
         args.option("--cap-add", capability);
     }
     args.option("--security-opt", "no-new-privileges");
-    // Init puts on the filter of every other box before the first command. One of the engine's below it
-    // would hide which call was refused, and would refuse `clone3`, by which commands are born in their
+    // Init installs the same filter as in other boxes before the first command. A filter of the engine
+    // below it would hide which call was refused, and would refuse `clone3`, which starts commands in their
     // cgroup.
     args.option("--security-opt", "seccomp=unconfined");
     if let Some(limits) = &run.limits {
@@ -111,7 +110,7 @@ pub(crate) fn run(run: &Run<'_>) -> Vec<OsString> {
         args.option("--memory", &*memory);
         args.option("--memory-swap", &*memory);
         args.option("--cpus", format!("{:.3}", limits.cpus));
-        let pids = limits.pids.saturating_add(PROCESSES_OF_OURS);
+        let pids = limits.pids.saturating_add(INIT_PROCESSES);
         args.option("--pids-limit", pids.to_string());
     }
     if run.read_only {
@@ -124,12 +123,12 @@ pub(crate) fn run(run: &Run<'_>) -> Vec<OsString> {
             args.flag("--http-proxy=false");
             args.flag("--read-only-tmpfs=false");
             args.flag("--no-hosts");
-            // Whatever its own configuration says.
+            // Overrides Podman's configuration.
             args.flag("--env-host=false");
             args.flag("--image-volume=ignore");
             args.option("--pid", "private");
             args.option("--uts", "private");
-            // It would make a table of its own, readable to nobody inside.
+            // Podman would create its own `/etc/passwd`, which is not readable inside.
             args.flag("--passwd=false");
         }
     }
@@ -145,36 +144,36 @@ pub(crate) fn run(run: &Run<'_>) -> Vec<OsString> {
     if let Some(runtime) = run.runtime {
         args.option("--runtime", runtime);
     }
-    let word = match run.inside {
-        Inside::Meeting(directory) => {
-            args.option("--mount", bind(directory, MEETING_PLACE, true));
+    let init_command = match run.inside {
+        Inside::Bootstrap(directory) => {
+            args.option("--mount", bind(directory, BOOTSTRAP_DIR, true));
             JOIN
         }
-        Inside::Furnished(furniture) => {
-            furnish(&mut args, run.engine, furniture);
+        Inside::Engine(engine_mounts) => {
+            add_mounts(&mut args, run.engine, engine_mounts);
             JOIN_STREAM
         }
     };
-    args.option("--entrypoint", format!("{MEETING_PLACE}/{PROGRAM_NAME}"));
+    args.option("--entrypoint", format!("{BOOTSTRAP_DIR}/{PROGRAM_NAME}"));
     args.flag("--");
     args.flag(run.image);
-    args.flag(word);
+    args.flag(init_command);
     args.0
 }
 
-fn furnish(args: &mut Args, engine: Engine, furniture: &Furniture) {
-    // Nothing can be copied into a read-only container but into a volume of its own.
-    args.option("--mount", format!("type=volume,target={MEETING_PLACE}"));
-    args.option("--shm-size", format!("{}m", furniture.shared_memory_mb));
+fn add_mounts(args: &mut Args, engine: Engine, engine_mounts: &EngineMounts) {
+    // Files can be copied into a read-only container only by means of a volume.
+    args.option("--mount", format!("type=volume,target={BOOTSTRAP_DIR}"));
+    args.option("--shm-size", format!("{}m", engine_mounts.shared_memory_mb));
     args.option("--add-host", "box:127.0.0.1");
-    for area in &furniture.areas {
+    for area in &engine_mounts.areas {
         let (uid, gid) = area.owner;
         let mut more = match area.files {
             Some(files) => format!(",nr_inodes={files}"),
             None => String::new(),
         };
         if engine == Engine::Podman {
-            // It would copy what the image has at that place.
+            // Podman would copy the image's content of this path.
             more.push_str(",notmpcopyup");
         }
         args.option(
@@ -185,18 +184,18 @@ fn furnish(args: &mut Args, engine: Engine, furniture: &Furniture) {
             ),
         );
     }
-    for mount in &furniture.binds {
+    for mount in &engine_mounts.binds {
         let text = bind(&mount.source, &mount.target, mount.read_only);
         args.option("--mount", text);
     }
 }
 
-/// An archive from standard input, into a container that has not started.
+/// Copies an archive from stdin into a container that has not started.
 pub(crate) fn copy_in(name: &str) -> Vec<OsString> {
-    Args::new(["cp", "-", &format!("{name}:{MEETING_PLACE}")]).0
+    Args::new(["cp", "-", &format!("{name}:{BOOTSTRAP_DIR}")]).0
 }
 
-/// Starts a container that is there; its first process has the caller's streams.
+/// Starts an existing container with the caller's stdin and stdout attached to its first process.
 pub(crate) fn start_attached(name: &str) -> Vec<OsString> {
     Args::new([
         "container",
@@ -209,13 +208,13 @@ pub(crate) fn start_attached(name: &str) -> Vec<OsString> {
     .0
 }
 
-/// Where Docker's client would look for its daemon.
+/// The endpoint that Docker's client uses.
 pub(crate) fn endpoint() -> Vec<OsString> {
     let format = "{{.Endpoints.docker.Host}}";
     Args::new(["context", "inspect", "--format", format]).0
 }
 
-/// The kernel under the engine's containers.
+/// The kernel version of the engine's machine.
 pub(crate) fn kernel(engine: Engine) -> Vec<OsString> {
     let format = match engine {
         Engine::Docker => "{{.KernelVersion}}",
@@ -224,14 +223,14 @@ pub(crate) fn kernel(engine: Engine) -> Vec<OsString> {
     Args::new(["info", "--format", format]).0
 }
 
-/// The pid of a container's first process, and whether it runs.
+/// The pid of a container's first process, and whether it is running.
 pub(crate) fn pid_of(name: &str) -> Vec<OsString> {
     let format = "{{.State.Pid}} {{.State.Running}}";
     Args::new(["container", "inspect", "--format", format, "--", name]).0
 }
 
-/// The limits that a container has: memory in bytes, processors in thousand millionths, processes. What
-/// the engine cannot enforce it sets back to nothing.
+/// The limits of a container: memory in bytes, CPUs in billionths, processes. The engine reports 0 for a
+/// limit that it cannot enforce.
 pub(crate) fn limits_of(name: &str) -> Vec<OsString> {
     let format = "{{.HostConfig.Memory}} {{.HostConfig.NanoCpus}} {{.HostConfig.PidsLimit}}";
     Args::new(["container", "inspect", "--format", format, "--", name]).0
@@ -245,23 +244,23 @@ pub(crate) fn remove<N: AsRef<str>>(names: &[N]) -> Vec<OsString> {
     args.0
 }
 
-/// Everything of any Boxwood: the ids.
+/// The ids of all containers of any Boxwood daemon.
 pub(crate) fn list_ours() -> Vec<OsString> {
-    let filter = format!("label={}", crate::labels::INSTANCE);
+    let filter = format!("label={}", crate::ownership::INSTANCE);
     let mut args = Args::new(["container", "ls", "--all", "--no-trunc"]);
     args.option("--filter", filter);
     args.option("--format", "{{.ID}}");
     args.0
 }
 
-/// What places an image declares as volumes, as JSON.
+/// The volumes that an image declares, as JSON.
 pub(crate) fn volumes_of(image: &str) -> Vec<OsString> {
     let format = "{{json .Config.Volumes}}";
     Args::new(["image", "inspect", "--format", format, "--", image]).0
 }
 
 pub(crate) fn labels_of<N: AsRef<str>>(ids: &[N]) -> Vec<OsString> {
-    // Podman knows its fields by their names in Go, Docker by either.
+    // Podman only accepts Go field names; Docker accepts both.
     let format = "{{json .ID}} {{json .Name}} {{json .State.Running}} {{json .Config.Labels}}";
     let mut args = Args::new(["container", "inspect", "--format", format, "--"]);
     for id in ids {
@@ -270,7 +269,7 @@ pub(crate) fn labels_of<N: AsRef<str>>(ids: &[N]) -> Vec<OsString> {
     args.0
 }
 
-/// A bind for `--mount`, whose value is a line of CSV.
+/// A bind for `--mount`, in CSV format.
 fn bind(source: &Path, target: &str, read_only: bool) -> OsString {
     let mut text = OsString::from("type=bind,");
     text.push(csv_field("source", source));
@@ -282,7 +281,7 @@ fn bind(source: &Path, target: &str, read_only: bool) -> OsString {
     text
 }
 
-/// One field, quoted as a whole where the path would end it.
+/// One CSV field, quoted if the path contains special characters.
 fn csv_field(key: &str, path: &Path) -> OsString {
     let plain = |path: &Path| {
         let mut field = OsString::from(format!("{key}="));
@@ -342,7 +341,7 @@ mod tests {
             }),
             read_only: true,
             users: Users::Engine,
-            inside: Inside::Meeting(Path::new("/run/boxwood/boxes/b1-0")),
+            inside: Inside::Bootstrap(Path::new("/run/boxwood/boxes/b1-0")),
         }
     }
 
@@ -365,7 +364,7 @@ mod tests {
 
     #[test]
     fn docker_create_for_another_kernel() {
-        let furniture = Furniture {
+        let engine_mounts = EngineMounts {
             areas: vec![Area {
                 path: "/workspace".to_owned(),
                 size_mb: 96,
@@ -382,7 +381,7 @@ mod tests {
         };
         let mut wanted = example(Engine::Docker, &[]);
         wanted.runtime = Some("runsc");
-        wanted.inside = Inside::Furnished(&furniture);
+        wanted.inside = Inside::Engine(&engine_mounts);
         insta::assert_snapshot!(lines(&run(&wanted)));
     }
 
@@ -400,8 +399,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Each value is the whole of one argument, or the rest of one behind a word of ours, and all
-        /// others stay what they are.
+        /// Each value is one whole argument or follows a constant prefix, and all other arguments are
+        /// unchanged.
         #[test]
         fn no_value_becomes_another_argument(session in any_text(), image in any_text()) {
             let plain_labels = [("langbot.session_id".to_owned(), "plain".to_owned())];
@@ -415,7 +414,7 @@ mod tests {
                 match one.to_str() {
                     Some("debian:12") => {
                         assert_eq!(other, image.as_str());
-                        assert_eq!(at, end + 1, "an image stands behind all options");
+                        assert_eq!(at, end + 1, "the image follows all options");
                     }
                     Some("langbot.session_id=plain") => {
                         assert_eq!(other, format!("langbot.session_id={session}").as_str());

@@ -1,7 +1,6 @@
-//! Calls of the engine's own command line.
+//! Runs the engine's command line client.
 //!
-//! Comes in: an argument vector. Goes out: what the program printed, or why not. Never here: a shell,
-//! or a call without a deadline. A call whose future is dropped is killed.
+//! Every call has a timeout, and no shell is involved. Dropping the future kills the client.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,13 +13,13 @@ use tokio::process::{Child, Command};
 
 use crate::settings::{ContainerSettings, Engine};
 
-/// What an engine prints of itself; more is cut.
-const MOST_OUTPUT: u64 = 4 * 1024 * 1024;
-/// After this long it is asked whether the engine is there at all.
+/// Longer output is truncated.
+const MAX_OUTPUT: u64 = 4 * 1024 * 1024;
+/// After this long a ping checks whether the engine responds at all.
 const SLOW: Duration = Duration::from_secs(5);
-/// What it takes a tenth of a second to answer, on a busy machine.
-const GREETING: Duration = Duration::from_secs(10);
-const GREET: [&str; 3] = ["version", "--format", "{{.Server.Version}}"];
+/// Usually takes a tenth of a second; a busy machine may need longer.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+const PING: [&str; 3] = ["version", "--format", "{{.Server.Version}}"];
 
 #[derive(Clone, Debug)]
 pub(crate) struct Cli {
@@ -37,12 +36,12 @@ pub(crate) enum CliError {
         #[source]
         source: io::Error,
     },
-    /// The engine's own words, on one line.
-    #[error("{said}")]
-    Refused { said: String },
+    /// The engine's message, on one line.
+    #[error("{message}")]
+    Refused { message: String },
     #[error("the engine did not answer within {} s", after.as_secs())]
-    Silent { after: Duration },
-    #[error("the engine could not be heard")]
+    TimedOut { after: Duration },
+    #[error("failed to communicate with the engine's client")]
     Io(#[source] io::Error),
 }
 
@@ -59,8 +58,8 @@ impl Cli {
         self.program.display().to_string()
     }
 
-    /// A call that is prepared and not yet made. It ends with its handle, and has a session of its
-    /// own: a signal for the daemon's terminal is not for the engine.
+    /// Prepares a call. The client is killed when its handle is dropped. It has its own process group, so
+    /// that signals from the daemon's terminal do not reach it.
     pub(crate) fn command<A: Into<OsString>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(&self.program);
         command
@@ -83,7 +82,7 @@ impl Cli {
         })
     }
 
-    /// Runs it to its end; what it wrote to stdout.
+    /// Runs a call and returns its stdout.
     pub(crate) async fn run<A: Into<OsString>>(
         &self,
         args: impl IntoIterator<Item = A>,
@@ -92,7 +91,7 @@ impl Cli {
         self.finish(&mut self.command(args), within).await
     }
 
-    /// The same from a directory of the box's own: Podman's monitor leaves notes where it was started.
+    /// The same in a directory of the box, because Podman's monitor writes files to its working directory.
     pub(crate) async fn run_in<A: Into<OsString>>(
         &self,
         directory: &Path,
@@ -106,95 +105,97 @@ impl Cli {
     async fn finish(&self, command: &mut Command, within: Duration) -> Result<String, CliError> {
         let mut child = self.spawn(command)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let talk = async {
+        let exchange = async {
             let (out, err, status) = tokio::join!(read(stdout), read(stderr), child.wait());
             Ok::<_, io::Error>((out?, err?, status?))
         };
-        let (out, err, status) = self.attend(within, talk).await?;
-        judge(status, out, &err)
+        let (out, err, status) = self.with_timeout(within, exchange).await?;
+        check_status(status, out, &err)
     }
 
-    /// Waits for a call until its deadline, or until the engine answers nobody: a slow call gets its
-    /// time, a silent engine does not.
-    async fn attend<T>(
+    /// Waits until the timeout, or until the engine stops responding. A slow call may take its time; an
+    /// unresponsive engine is detected earlier.
+    async fn with_timeout<T>(
         &self,
         within: Duration,
-        talk: impl Future<Output = io::Result<T>>,
+        exchange: impl Future<Output = io::Result<T>>,
     ) -> Result<T, CliError> {
         tokio::select! {
-            outcome = tokio::time::timeout(within, talk) => outcome
-                .map_err(|_| CliError::Silent { after: within })?
+            outcome = tokio::time::timeout(within, exchange) => outcome
+                .map_err(|_| CliError::TimedOut { after: within })?
                 .map_err(CliError::Io),
-            after = self.falls_silent() => Err(CliError::Silent { after }),
+            after = self.wait_until_unresponsive() => Err(CliError::TimedOut { after }),
         }
     }
 
-    async fn falls_silent(&self) -> Duration {
+    async fn wait_until_unresponsive(&self) -> Duration {
         if self.engine == Engine::Podman {
-            // Nobody is behind its program.
+            // Podman has no daemon.
             return std::future::pending().await;
         }
         loop {
             tokio::time::sleep(SLOW).await;
-            if self.greet().await.is_err() {
-                return SLOW + GREETING;
+            if self.ping().await.is_err() {
+                return SLOW + PING_TIMEOUT;
             }
         }
     }
 
-    /// Whether anybody answers at all, however he answers.
-    async fn greet(&self) -> Result<(), CliError> {
+    /// Checks whether the engine responds, with whatever result.
+    async fn ping(&self) -> Result<(), CliError> {
         let mut child = self.spawn(
-            self.command(GREET)
+            self.command(PING)
                 .stdout(Stdio::null())
                 .stderr(Stdio::null()),
         )?;
-        match tokio::time::timeout(GREETING, child.wait()).await {
+        match tokio::time::timeout(PING_TIMEOUT, child.wait()).await {
             Ok(_) => Ok(()),
-            Err(_) => Err(CliError::Silent { after: GREETING }),
+            Err(_) => Err(CliError::TimedOut {
+                after: PING_TIMEOUT,
+            }),
         }
     }
 
-    /// Why an engine refused something: itself, or that it is not there any more. One that goes says
-    /// all kinds of things.
+    /// Returns the error of an unavailable engine instead of `error` if the engine has become unavailable. An
+    /// engine that shuts down reports all kinds of errors.
     pub(crate) async fn explain(&self, error: CliError) -> CliError {
-        if error.engine_is_away() || self.engine == Engine::Podman {
+        if error.engine_is_unavailable() || self.engine == Engine::Podman {
             return error;
         }
-        match Box::pin(self.run(GREET, GREETING)).await {
-            Err(away) if away.engine_is_away() => away,
+        match Box::pin(self.run(PING, PING_TIMEOUT)).await {
+            Err(unavailable) if unavailable.engine_is_unavailable() => unavailable,
             _ => error,
         }
     }
 
-    /// The same for a call that says how it comes along, line by line.
+    /// Runs a call and passes each line of its output to `on_line`.
     pub(crate) async fn follow<A: Into<OsString>>(
         &self,
         args: impl IntoIterator<Item = A>,
         within: Duration,
-        mut hear: impl FnMut(&str),
+        mut on_line: impl FnMut(&str),
     ) -> Result<(), CliError> {
         let mut child = self.spawn(&mut self.command(args))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let follow = async {
-            let listen = async {
+            let read_lines = async {
                 if let Some(stdout) = stdout {
-                    let mut lines = BufReader::new(stdout.take(MOST_OUTPUT)).lines();
+                    let mut lines = BufReader::new(stdout.take(MAX_OUTPUT)).lines();
                     while let Some(line) = lines.next_line().await? {
-                        hear(line.trim());
+                        on_line(line.trim());
                     }
                 }
                 Ok::<_, io::Error>(())
             };
-            let (heard, err, status) = tokio::join!(listen, read(stderr), child.wait());
-            heard?;
+            let (lines_read, err, status) = tokio::join!(read_lines, read(stderr), child.wait());
+            lines_read?;
             Ok::<_, io::Error>((err?, status?))
         };
-        let (err, status) = self.attend(within, follow).await?;
-        judge(status, String::new(), &err).map(drop)
+        let (err, status) = self.with_timeout(within, follow).await?;
+        check_status(status, String::new(), &err).map(drop)
     }
 
-    /// The same for a call that reads a file from its standard input.
+    /// Runs a call with `input` as its stdin.
     pub(crate) async fn feed<A: Into<OsString>>(
         &self,
         args: impl IntoIterator<Item = A>,
@@ -204,103 +205,100 @@ impl Cli {
         let mut child = self.spawn(self.command(args).stdin(Stdio::piped()))?;
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let talk = async {
-            let give = async {
+        let exchange = async {
+            let write = async {
                 if let Some(mut stdin) = stdin {
                     tokio::io::copy(&mut input, &mut stdin).await?;
                     stdin.shutdown().await?;
                 }
                 Ok::<_, io::Error>(())
             };
-            let (given, out, err) = tokio::join!(give, read(stdout), read(stderr));
-            if let Err(error) = given
+            let (written, out, err) = tokio::join!(write, read(stdout), read(stderr));
+            if let Err(error) = written
                 && error.kind() != io::ErrorKind::BrokenPipe
             {
-                // The archive broke off: the engine must not take half of it for the whole.
+                // The archive is incomplete; the engine must not import it.
                 child.start_kill()?;
                 child.wait().await?;
                 return Err(error);
             }
             Ok::<_, io::Error>((out?, err?, child.wait().await?))
         };
-        let (out, err, status) = self.attend(within, talk).await?;
-        judge(status, out, &err)
+        let (out, err, status) = self.with_timeout(within, exchange).await?;
+        check_status(status, out, &err)
     }
 }
 
 pub(crate) async fn read(from: Option<impl AsyncRead + Unpin>) -> io::Result<String> {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
-        (&mut from)
-            .take(MOST_OUTPUT)
-            .read_to_end(&mut bytes)
-            .await?;
-        // Whatever is beyond must not stop the program.
+        (&mut from).take(MAX_OUTPUT).read_to_end(&mut bytes).await?;
+        // Drain the rest, so that the client does not block.
         tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-pub(crate) fn judge(status: ExitStatus, out: String, err: &str) -> Result<String, CliError> {
+pub(crate) fn check_status(status: ExitStatus, out: String, err: &str) -> Result<String, CliError> {
     if status.success() {
         return Ok(out);
     }
     let err = errors_first(err);
-    let said = one_line(if err.trim().is_empty() { &out } else { &err });
+    let message = one_line(if err.trim().is_empty() { &out } else { &err });
     Err(CliError::Refused {
-        said: if said.is_empty() {
-            format!("the engine's program ended with {status}")
+        message: if message.is_empty() {
+            format!("the engine's client exited with {status}")
         } else {
-            said
+            message
         },
     })
 }
 
-/// Podman warns of this and that before it says why it refuses, and little of it is kept.
+/// Podman prints warnings before the error, and only the beginning of the text is kept.
 fn errors_first(text: &str) -> String {
     let is_warning = |line: &&str| line.starts_with("time=") && line.contains("level=warning");
     let (warnings, errors): (Vec<&str>, Vec<&str>) = text.lines().partition(is_warning);
     [errors, warnings].concat().join("\n")
 }
 
-/// What somebody printed, as one short line.
+/// Output as one short line.
 pub(crate) fn one_line(text: &str) -> String {
-    const MOST: usize = 400;
+    const MAX: usize = 400;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(MOST) {
+    match line.char_indices().nth(MAX) {
         Some((at, _)) => format!("{}...", &line[..at]),
         None => line,
     }
 }
 
 impl CliError {
-    /// The words of a refusal that mean one thing in every version of either engine.
-    fn says(&self, any: &[&str]) -> bool {
-        matches!(self, Self::Refused { said } if {
-            let said = said.to_lowercase();
-            any.iter().any(|words| said.contains(words))
+    /// Returns true if the message contains one of these texts, which are stable across engine versions.
+    fn contains(&self, any: &[&str]) -> bool {
+        matches!(self, Self::Refused { message } if {
+            let message = message.to_lowercase();
+            any.iter().any(|words| message.contains(words))
         })
     }
 
     pub(crate) fn no_such_container(&self) -> bool {
-        self.says(&["no such container", "no container with name or id"])
+        self.contains(&["no such container", "no container with name or id"])
     }
 
-    /// A container went or ended, or a process of one, while the engine looked at it.
-    pub(crate) fn went_meanwhile(&self) -> bool {
-        self.no_such_container() || self.ended_meanwhile() || self.says(&["no such process"])
+    /// A container or process disappeared while the engine accessed it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.no_such_container() || self.has_ended() || self.contains(&["no such process"])
     }
 
-    /// The container ended between the engine's look at it and its signal. Docker then refuses to
-    /// remove it; the next attempt succeeds.
-    pub(crate) fn ended_meanwhile(&self) -> bool {
-        self.says(&["could not kill running container"]) && self.says(&["is not running"])
+    /// The container exited before the engine could signal it. Docker then refuses to remove it; the next
+    /// attempt succeeds.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.contains(&["could not kill running container"]) && self.contains(&["is not running"])
     }
 
-    /// Asking once more helps. The last words are Podman's of a container that lost its monitor: it
-    /// waits for news of the end, and knows better the next time.
+    /// A retry helps. The last text is Podman's for a container that lost its monitor: it waits for the exit
+    /// status once, and recovers with the next call.
     pub(crate) fn being_removed(&self) -> bool {
-        self.says(&[
+        self.contains(&[
             "is already in progress",
             "is being removed",
             "timed out waiting for file",
@@ -308,7 +306,7 @@ impl CliError {
     }
 
     pub(crate) fn no_such_image(&self) -> bool {
-        self.says(&[
+        self.contains(&[
             "no such image",
             "unable to find image",
             "image not known",
@@ -319,7 +317,7 @@ impl CliError {
     }
 
     pub(crate) fn is_in_use(&self) -> bool {
-        self.says(&[
+        self.contains(&[
             "is being used",
             "is in use",
             "image used by",
@@ -327,25 +325,29 @@ impl CliError {
         ])
     }
 
-    /// A mount that no Podman can reach keeps all of them from their storage; see docs/backends.md.
-    pub(crate) fn storage_is_stuck(&self) -> bool {
-        self.says(&["/merged: device or resource busy"])
+    /// A mount blocks Podman's storage; see docs/backends.md.
+    pub(crate) fn storage_is_blocked(&self) -> bool {
+        self.contains(&["/merged: device or resource busy"])
     }
 
-    /// The engine itself is not there.
-    pub(crate) fn engine_is_away(&self) -> bool {
+    /// The engine did not process the request: its client cannot be started, it does not reply, or the client
+    /// failed to connect. A general message such as "EOF" does not count: a truncated archive causes it too.
+    pub(crate) fn engine_is_unavailable(&self) -> bool {
         match self {
-            Self::Program { .. } | Self::Silent { .. } => true,
+            Self::Program { .. } | Self::TimedOut { .. } => true,
             Self::Io(_) => false,
-            Self::Refused { .. } => self.says(&[
-                "cannot connect to the docker daemon",
-                "is the docker daemon running",
-                "error during connect",
-                "connection refused",
-                "connection reset",
-                "unable to connect to podman",
-                "eof",
-            ]),
+            // The daemon reports errors of registries, which may contain the same words.
+            Self::Refused { .. } => {
+                !self.contains(&["error response from daemon"])
+                    && self.contains(&[
+                        "cannot connect to the docker daemon",
+                        "is the docker daemon running",
+                        "error during connect",
+                        "unable to connect to podman",
+                        "cannot connect to podman",
+                        "/_ping",
+                    ])
+            }
         }
     }
 }
@@ -357,11 +359,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_went_meanwhile_is_known_by_the_engines_words() {
-        let check = |said: &str, expected| {
-            let said = said.to_owned();
-            let error = CliError::Refused { said };
-            assert_eq!(error.went_meanwhile(), expected, "{error}");
+    fn missing_containers_are_recognised_by_the_engines_messages() {
+        let check = |message: &str, expected| {
+            let message = message.to_owned();
+            let error = CliError::Refused { message };
+            assert_eq!(error.is_gone(), expected, "{error}");
         };
         check("Error response from daemon: No such container: b1", true);
         check("Error: no container with name or ID \"b1\" found", true);
@@ -375,15 +377,62 @@ mod tests {
     }
 
     #[test]
-    fn a_storage_that_is_stuck_is_known_behind_podmans_warnings() {
+    fn only_connection_errors_of_the_engine_count_as_engine_unavailable() {
+        let check = |message: &str, expected| {
+            let message = message.to_owned();
+            let error = CliError::Refused { message };
+            assert_eq!(error.engine_is_unavailable(), expected, "{error}");
+        };
+        check(
+            "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon \
+             running?",
+            true,
+        );
+        check(
+            "error during connect: Get \"http://%2Fvar%2Frun%2Fdocker.sock/v1.47/version\": EOF",
+            true,
+        );
+        check(
+            "Get \"http://%2Fvar%2Frun%2Fdocker.sock/_ping\": read unix @->/var/run/docker.sock: \
+             read: connection reset by peer",
+            true,
+        );
+        check(
+            "Error: unable to connect to Podman socket: dial unix /run/podman/podman.sock: connect: \
+             connection refused",
+            true,
+        );
+        check("unexpected EOF", false);
+        check(
+            "Error response from daemon: Get \"https://registry.example/v1/_ping\": EOF",
+            false,
+        );
+        check(
+            "Error: pinging container registry quay.io: dial tcp 192.0.2.1:443: connect: connection \
+             refused",
+            false,
+        );
+        check(
+            "Error response from daemon: archive/tar: invalid tar header: EOF",
+            false,
+        );
+        check(
+            "Error response from daemon: Get \"https://registry.example/v2/\": EOF",
+            false,
+        );
+    }
+
+    #[test]
+    fn blocked_storage_is_recognised_after_podmans_warnings() {
         let warning =
             "time=\"2026-11-17T18:12:58Z\" level=warning msg=\"Found incomplete layer\"\n";
         let error = "Error: unlinkat /s/overlay/9c8e/merged: device or resource busy\n";
         let printed = warning.repeat(20) + error;
         let failed = ExitStatus::from_raw(125 << 8);
-        let refused = judge(failed, String::new(), &printed).expect_err("it failed");
-        assert!(refused.storage_is_stuck(), "{refused}");
-        let refused = judge(failed, String::new(), "Error: no such image").expect_err("it failed");
-        assert!(!refused.storage_is_stuck(), "{refused}");
+        let refused = check_status(failed, String::new(), &printed).expect_err("it failed");
+        assert!(refused.storage_is_blocked(), "{refused}");
+        let refused =
+            check_status(failed, String::new(), "Error: no such image").expect_err("it failed");
+        assert!(!refused.storage_is_blocked(), "{refused}");
     }
 }

@@ -1,4 +1,4 @@
-//! The engine's own images.
+//! Lists, pulls, imports and removes the engine's images.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,25 +10,25 @@ use serde::Deserialize;
 
 use crate::args::Args;
 use crate::cli::{Cli, CliError};
-use crate::pulled::Pulled;
+use crate::pulled::PulledImages;
 use crate::settings::ContainerSettings;
 
 const LIST: Duration = Duration::from_secs(30);
 const REMOVE: Duration = Duration::from_mins(2);
-/// For an archive to arrive and be unpacked.
+/// Includes the transfer of the archive.
 const IMPORT: Duration = Duration::from_hours(1);
 
-/// The mark of an image that a caller of ours brought.
+/// Label of images that were imported through Boxwood.
 const IMPORTED: &str = "boxwood.imported";
 
 pub(crate) struct EngineImages {
     cli: Cli,
     pull_timeout: Duration,
-    pulled: Pulled,
+    pulled: PulledImages,
 }
 
-/// What `image inspect` tells, as far as both engines agree, as one list for each image: Podman
-/// breaks a whole object into lines.
+/// Format for `image inspect` that both engines support. One list per image, because Podman prints an
+/// object on several lines.
 const INSPECTED: &str = "[{{json .ID}},{{json .RepoTags}},{{json .Size}},{{json .Created}}]";
 
 #[derive(Deserialize)]
@@ -43,7 +43,7 @@ impl EngineImages {
     pub(crate) fn new(cli: Cli, settings: &ContainerSettings, state_dir: &Path) -> Self {
         let file = state_dir.join(format!("pulled-{}", cli.engine.name()));
         Self {
-            pulled: Pulled::new(file),
+            pulled: PulledImages::new(file),
             cli,
             pull_timeout: settings.pull_timeout,
         }
@@ -70,8 +70,8 @@ impl EngineImages {
         for name in names {
             args.flag(*name);
         }
-        let told = self.cli.run(args.0, LIST).await?;
-        Ok(told
+        let output = self.cli.run(args.0, LIST).await?;
+        Ok(output
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect())
@@ -79,7 +79,7 @@ impl EngineImages {
 
     async fn one(&self, name: &ImageName) -> Result<ImageInfo, ImageError> {
         let found = self.inspect(&[name.as_str()]).await;
-        let found = found.map_err(|error| self.failed("look at it", name, error))?;
+        let found = found.map_err(|error| self.failed("inspect it", name, error))?;
         match found.first() {
             Some(image) => Ok(self.info(name.as_str().to_owned(), image)),
             None => Err(self.not_found(name)),
@@ -88,15 +88,15 @@ impl EngineImages {
 
     async fn all(&self) -> Result<Vec<ImageInfo>, CliError> {
         let args = Args::new(["image", "ls", "--quiet", "--no-trunc"]);
-        let told = self.cli.run(args.0, LIST).await?;
-        let mut ids: Vec<&str> = told.split_whitespace().collect();
+        let output = self.cli.run(args.0, LIST).await?;
+        let mut ids: Vec<&str> = output.split_whitespace().collect();
         ids.sort_unstable();
         ids.dedup();
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         let images = match self.inspect(&ids).await {
-            // One was removed meanwhile.
+            // An image was removed meanwhile.
             Err(error) if error.no_such_image() => return Box::pin(self.all()).await,
             images => images?,
         };
@@ -111,8 +111,8 @@ impl EngineImages {
         Ok(list)
     }
 
-    /// Whether a caller of ours may have this name. The engine's images are run by others too, under their
-    /// names and with rights that no box has: nobody may put his own in their place.
+    /// Fails if the name belongs to an image that was not imported through Boxwood. Other programs run the
+    /// engine's images by name and with privileges that no box has, so callers must not replace them.
     async fn check_free(&self, name: &ImageName) -> Result<(), ImageError> {
         match self.is_imported(name).await {
             Err(ImageError::NotFound { .. }) | Ok(true) => Ok(()),
@@ -131,19 +131,19 @@ impl EngineImages {
         let format = "{{json .Config.Labels}}";
         let args = Args::new(["image", "inspect", "--format", format, "--", name.as_str()]);
         let labels = self.cli.run(args.0, LIST).await;
-        let labels = labels.map_err(|error| self.failed("look at it", name, error))?;
+        let labels = labels.map_err(|error| self.failed("inspect it", name, error))?;
         let labels: Option<BTreeMap<String, String>> =
             serde_json::from_str(labels.trim()).unwrap_or_default();
         Ok(labels.is_some_and(|labels| labels.contains_key(IMPORTED)))
     }
 
-    /// Others share the engine. What nobody brought by way of Boxwood is not Boxwood's to remove.
+    /// Fails if the image was neither imported nor pulled through Boxwood: the engine is shared with others.
     async fn check_ours(&self, name: &ImageName) -> Result<(), ImageError> {
         if self.is_imported(name).await? || self.pulled.has(name) {
             return Ok(());
         }
         Err(ImageError::Unsupported {
-            what: format!("image `{name}` was not brought by Boxwood"),
+            what: format!("image `{name}` was neither imported nor pulled by Boxwood"),
             hint: format!("remove it with `{} image rm {name}`", self.cli.program()),
         })
     }
@@ -159,24 +159,24 @@ impl EngineImages {
         }
     }
 
-    fn away(&self, error: &CliError) -> ImageError {
+    fn unavailable(&self, error: &CliError) -> ImageError {
         ImageError::Unavailable {
             why: format!(
                 "{} is not available: {}",
                 self.backend(),
                 boxwood_local::chain(error)
             ),
-            hint: format!("see what `{} info` says", self.cli.program()),
+            hint: format!("check the output of `{} info`", self.cli.program()),
         }
     }
 
     fn failed(&self, step: &str, name: &ImageName, error: CliError) -> ImageError {
         match error {
-            CliError::Silent { after } => ImageError::TimedOut {
+            CliError::TimedOut { after } => ImageError::TimedOut {
                 what: format!("to {step}"),
                 after,
             },
-            error if error.engine_is_away() => self.away(&error),
+            error if error.engine_is_unavailable() => self.unavailable(&error),
             error if error.no_such_image() => self.not_found(name),
             error => ImageError::Io {
                 step: step.to_owned(),
@@ -190,8 +190,8 @@ impl Images for EngineImages {
     fn list(&self) -> BoxFuture<'_, Result<Vec<ImageInfo>, ImageError>> {
         Box::pin(async move {
             self.all().await.map_err(|error| {
-                if error.engine_is_away() {
-                    return self.away(&error);
+                if error.engine_is_unavailable() {
+                    return self.unavailable(&error);
                 }
                 ImageError::Io {
                     step: "list images".to_owned(),
@@ -211,41 +211,40 @@ impl Images for EngineImages {
             let is_new = matches!(self.one(name).await, Err(ImageError::NotFound { .. }));
             progress.say(image, format!("pulling with {}", self.backend()));
             let args = Args::new(["image", "pull", "--", image]);
-            let hear = |line: &str| {
+            let on_line = |line: &str| {
                 if !line.is_empty() {
                     progress.say(image, line);
                 }
             };
-            match self.cli.follow(args.0, self.pull_timeout, hear).await {
+            match self.cli.follow(args.0, self.pull_timeout, on_line).await {
                 Ok(()) => {}
-                Err(CliError::Silent { after }) => {
+                Err(CliError::TimedOut { after }) => {
                     return Err(ImageError::TimedOut {
                         what: format!("pulling `{image}`"),
                         after,
                     });
                 }
-                Err(CliError::Refused { said }) => {
-                    let error = CliError::Refused { said };
-                    if error.engine_is_away() && !error.no_such_image() {
-                        // The registry's refusal reads like the engine's; the engine is asked.
+                Err(CliError::Refused { message }) => {
+                    let error = CliError::Refused { message };
+                    if error.engine_is_unavailable() && !error.no_such_image() {
+                        // The error may be the registry's, so check whether the engine is available.
                         if let Err(error) = self.inspect(&[image]).await
-                            && error.engine_is_away()
+                            && error.engine_is_unavailable()
                         {
-                            return Err(self.away(&error));
+                            return Err(self.unavailable(&error));
                         }
                     }
                     return Err(ImageError::Pull {
                         image: image.to_owned(),
                         why: error.to_string(),
-                        hint:
-                            "see that the name is right and its registry reachable, or import an \
+                        hint: "check the name and that its registry is reachable, or import an \
                                image: `boxwood image import DIR|TAR NAME`"
-                                .to_owned(),
+                            .to_owned(),
                     });
                 }
                 Err(error) => return Err(self.failed("pull it", name, error)),
             }
-            // Known before, whoever brought it: an image that is there is not pulled by a start.
+            // An image that already existed is not owned by Boxwood.
             if is_new {
                 self.pulled.add(name);
             }
@@ -262,14 +261,17 @@ impl Images for EngineImages {
             self.check_free(name).await?;
             let mark = format!("LABEL {IMPORTED}=true");
             let args = Args::new(["image", "import", "--change", &mark, "-", name.as_str()]);
-            match self.cli.feed(args.0, archive, IMPORT).await {
-                Ok(_) => self.one(name).await,
-                Err(error @ CliError::Refused { .. }) if !error.engine_is_away() => {
+            let Err(error) = self.cli.feed(args.0, archive, IMPORT).await else {
+                return self.one(name).await;
+            };
+            // An engine that stops during an import reports the same error as a truncated archive.
+            match self.cli.explain(error).await {
+                error @ CliError::Refused { .. } if !error.engine_is_unavailable() => {
                     Err(ImageError::BadArchive {
                         why: error.to_string(),
                     })
                 }
-                Err(error) => Err(self.failed("import it", name, error)),
+                error => Err(self.failed("import it", name, error)),
             }
         })
     }

@@ -1,45 +1,45 @@
-//! Boxes from Docker and Podman.
+//! The Docker and Podman backends.
 //!
-//! Comes in: an admitted spec. Goes out: a container with `boxwood-init` as its first process. The
-//! engine makes namespaces, root and limits; mounts, network and everything that runs are put in from
-//! outside, as in every other local box. Never here: an engine's `exec` on the way of a command, or a
-//! value of a client's in a place where an engine could take it for an option.
+//! The engine creates namespaces, root and limits of a container with `boxwood-init` as its first process.
+//! Mounts, network and programs are added from outside, as in every other local box. Commands do not use
+//! the engine's `exec`, and no value from a client is in a position where an engine could take it for an
+//! option.
 #![forbid(unsafe_code)]
 
 mod args;
+mod cleanup;
 mod cli;
+mod container_state;
 mod images;
-mod janitor;
-mod label;
-mod labels;
+mod isolation_label;
+mod ownership;
 mod probe;
 mod pulled;
+mod relayed;
 mod sandbox;
 mod settings;
-mod shell;
 mod start;
-mod through;
 
 use std::sync::Arc;
 
 use boxwood_api::Mechanism;
 use boxwood_backend::{
     AdoptError, Adopted, Backend, BoxFuture, BoxHandle, Capabilities, Images, Probe, ProbeError,
-    Progress, Sandbox, StartError, Witness,
+    Progress, Sandbox, StartError, StartRecorder,
 };
-use boxwood_local::{LocalHost, adopt_apart, start_apart};
+use boxwood_local::{LocalHost, spawn_adopt, spawn_start};
 use boxwood_policy::AdmittedSpec;
 
+use crate::cleanup::Cleanup;
 use crate::cli::Cli;
+use crate::container_state::Container;
 use crate::images::EngineImages;
-use crate::janitor::Janitor;
-use crate::labels::Owner;
+use crate::ownership::Owner;
+use crate::relayed::{Access, AccessProbe, Location, has_terminals, kernel_of};
 use crate::sandbox::ContainerBox;
-use crate::shell::Container;
-use crate::through::{Place, Way, Ways, has_terminals, kernel_of};
 pub use settings::{ContainerSettings, Engine};
 
-/// The backend. Clones share everything.
+/// The backend. Clones share all state.
 #[derive(Clone)]
 pub struct ContainerBackend {
     shared: Arc<Shared>,
@@ -50,32 +50,32 @@ pub(crate) struct Shared {
     settings: ContainerSettings,
     cli: Cli,
     owner: Owner,
-    janitor: Arc<Janitor>,
+    cleanup: Arc<Cleanup>,
     images: EngineImages,
-    ways: Ways,
+    access: AccessProbe,
 }
 
 impl Shared {
-    async fn way(&self) -> Way {
-        self.ways.way(&self.settings, &self.cli).await
+    async fn access(&self) -> Access {
+        self.access.access(&self.settings, &self.cli).await
     }
 }
 
 impl ContainerBackend {
-    /// Asks nothing of the engine yet.
+    /// Does not contact the engine.
     pub fn new(host: Arc<LocalHost>, settings: ContainerSettings) -> Self {
         host.join();
         let cli = Cli::new(&settings);
         let owner = Owner::this_process(host.instance());
         Self {
             shared: Arc::new(Shared {
-                janitor: Janitor::new(cli.clone(), owner.clone()),
+                cleanup: Cleanup::new(cli.clone(), owner.clone()),
                 images: EngineImages::new(cli.clone(), &settings, host.state_dir()),
                 host,
                 settings,
                 cli,
                 owner,
-                ways: Ways::default(),
+                access: AccessProbe::default(),
             }),
         }
     }
@@ -88,15 +88,15 @@ impl Backend for ContainerBackend {
 
     fn capabilities(&self) -> Capabilities {
         let settings = &self.shared.settings;
-        let way = self.shared.ways.known(settings).unwrap_or(Way::Direct);
-        let direct = way == Way::Direct;
+        let access = self.shared.access.known(settings).unwrap_or(Access::Direct);
+        let direct = access == Access::Direct;
         let boundary = kernel_of(settings).is_some();
         Capabilities {
             pty: has_terminals(settings),
             managed_processes: true,
             files: direct,
             network: direct,
-            host_mounts: way != Way::Through(Place::Elsewhere),
+            host_mounts: access != Access::Through(Location::Remote),
             live_mounts: direct,
             adoption: direct,
             mechanisms: Mechanism::ALL
@@ -114,35 +114,35 @@ impl Backend for ContainerBackend {
         &'a self,
         spec: &'a AdmittedSpec,
         progress: &'a Progress,
-        witness: &'a Witness,
+        recorder: &'a StartRecorder,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
         let shared = Arc::clone(&self.shared);
-        let start = start::start(shared, spec.clone(), progress.clone(), witness.clone());
-        start_apart(&self.shared.host, start)
+        let start = start::start(shared, spec.clone(), progress.clone(), recorder.clone());
+        spawn_start(&self.shared.host, start)
     }
 
     fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>> {
-        Box::pin(async { self.shared.host.doors_of(self.name()) })
+        Box::pin(async { self.shared.host.recovery_sockets(self.name()) })
     }
 
-    /// Without a word to the engine: it may be away, and the box is not.
+    /// Does not contact the engine, which may be unavailable while the box is running.
     fn adopt<'a>(&'a self, handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
         let (shared, handle) = (Arc::clone(&self.shared), handle.clone());
         let adopt = async move {
-            let (host, janitor) = (&shared.host, &shared.janitor);
-            let reunion = host.reconnect(&handle).await?;
-            let name = reunion.name().to_owned();
-            let container = Container::found(host, janitor, &name, reunion.shell())?;
-            let taken = reunion.take_over(host, Some(Box::new(container))).await?;
-            janitor.spare(&name);
-            Ok(taken)
+            let (host, cleanup) = (&shared.host, &shared.cleanup);
+            let reconnected = host.reconnect(&handle).await?;
+            let name = reconnected.name().to_owned();
+            let container = Container::found(host, cleanup, &name, reconnected.backend_state())?;
+            let adopted = reconnected.adopt(host, Some(Box::new(container))).await?;
+            cleanup.keep(&name);
+            Ok(adopted)
         };
-        let wrap = |made| Arc::new(ContainerBox::direct(made)) as Arc<dyn Sandbox>;
-        adopt_apart(&self.shared.host, adopt, wrap)
+        let wrap = |sandbox| Arc::new(ContainerBox::direct(sandbox)) as Arc<dyn Sandbox>;
+        spawn_adopt(&self.shared.host, adopt, wrap)
     }
 
-    fn settle(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.shared.host.settle(self.name()))
+    fn finish_adoption(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.shared.host.finish_adoption(self.name()))
     }
 
     fn images(&self) -> &dyn Images {

@@ -1,4 +1,4 @@
-//! Looks at the engine by using it: what works, what is missing, and the command that mends it.
+//! Probes the engine: what works, what is missing, and how to fix it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::Shared;
 use crate::args::Args;
 use crate::start::unavailable;
 
-/// An engine that needs longer to say who it is will not start boxes in good time.
+/// An engine that needs longer cannot start boxes in time.
 const INFO: Duration = Duration::from_secs(10);
 
 pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
@@ -26,15 +26,15 @@ pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
 async fn engine(shared: &Shared) -> Finding {
     let args = Args::new(["info", "--format", "{{json .}}"]);
     let outcome = match shared.cli.run(args.0, INFO).await {
-        // Docker's client answers for itself and prints that the daemon did not.
-        Ok(told) if told.contains("\"ServerErrors\":[\"") => fatal(
+        // Docker's client exits successfully and prints that the daemon did not respond.
+        Ok(output) if output.contains("\"ServerErrors\":[\"") => fatal(
             shared,
             &crate::cli::CliError::Refused {
-                said: "Cannot connect to the Docker daemon".to_owned(),
+                message: "Cannot connect to the Docker daemon".to_owned(),
             },
         ),
         Ok(_) => Outcome::Works {
-            detail: format!("`{} info` answers", shared.cli.program()),
+            detail: format!("`{} info` succeeds", shared.cli.program()),
         },
         Err(error) => fatal(shared, &error),
     };
@@ -42,7 +42,7 @@ async fn engine(shared: &Shared) -> Finding {
         name: "engine",
         mechanism: None,
         outcome,
-        matters: "it makes the containers that boxes are",
+        matters: "it creates the containers of boxes",
     }
 }
 
@@ -52,26 +52,26 @@ fn fatal(shared: &Shared, error: &crate::cli::CliError) -> Outcome {
         why: boxwood_local::chain(&error),
         fix: error
             .hint()
-            .unwrap_or("see what the engine's own `info` says")
+            .unwrap_or("check the output of the engine's `info` command")
             .to_owned(),
     }
 }
 
 async fn leftovers(shared: &Shared) -> Finding {
-    let outcome = match shared.janitor.sweep_once().await {
+    let outcome = match shared.cleanup.remove_orphans_once().await {
         Ok(()) => Outcome::Works {
-            detail: "none of daemons that are gone".to_owned(),
+            detail: "no containers of dead daemons".to_owned(),
         },
         Err(error) => Outcome::Missing {
             why: boxwood_local::chain(&error),
-            fix: format!("see what `{} ps --all` says", shared.cli.program()),
+            fix: format!("check the output of `{} ps --all`", shared.cli.program()),
         },
     };
     Finding {
         name: "leftovers",
         mechanism: None,
         outcome,
-        matters: "boxes of a daemon that was killed must not stay",
+        matters: "containers of a killed daemon must be removed",
     }
 }
 
@@ -80,7 +80,7 @@ async fn image(shared: &Shared) -> Finding {
     let args = Args::new(["image", "inspect", "--format", "{{.Id}}", "--", name]);
     let outcome = match shared.cli.run(args.0, INFO).await {
         Ok(_) => Outcome::Works {
-            detail: format!("`{name}` is there"),
+            detail: format!("`{name}` is present"),
         },
         Err(error) => Outcome::Missing {
             why: format!("`{name}`: {}", boxwood_local::chain(&error)),
@@ -91,6 +91,6 @@ async fn image(shared: &Shared) -> Finding {
         name: "default image",
         mechanism: None,
         outcome,
-        matters: "boxes that name no image start from it; the first one pulls it otherwise",
+        matters: "boxes without an image start from it; if missing, the first one pulls it",
     }
 }

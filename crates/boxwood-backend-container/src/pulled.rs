@@ -1,4 +1,4 @@
-//! Which of an engine's images came by way of this daemon, over its restarts.
+//! Remembers which of the engine's images were pulled by this daemon, across restarts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,15 +7,15 @@ use std::sync::{Mutex, PoisonError};
 
 use boxwood_api::ImageName;
 
-/// One name a line. A file that cannot be read or written makes the list shorter, and images that are
-/// not on it stay.
-pub(crate) struct Pulled {
+/// One name per line. If the file cannot be read or written, images are missing from the list and are not
+/// removed.
+pub(crate) struct PulledImages {
     file: PathBuf,
     /// Held while the file is changed.
     changing: Mutex<()>,
 }
 
-impl Pulled {
+impl PulledImages {
     pub(crate) fn new(file: PathBuf) -> Self {
         Self {
             file,
@@ -55,7 +55,7 @@ impl Pulled {
         let fresh = self.file.with_extension("new");
         let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &self.file));
         if let Err(error) = written {
-            tracing::warn!(%error, file = %self.file.display(), "pulled images were not written down");
+            tracing::warn!(%error, file = %self.file.display(), "failed to record a pulled image");
         }
     }
 }
@@ -65,13 +65,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_outlive_the_daemon_and_go_with_their_image() {
+    fn names_survive_a_restart_and_are_removed_with_the_image() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("pulled-docker");
         let (one, other) = ("debian:12", "alpine");
         let name = |text: &str| ImageName::new(text).expect("a name");
-        Pulled::new(file.clone()).add(&name(one));
-        let later = Pulled::new(file);
+        PulledImages::new(file.clone()).add(&name(one));
+        let later = PulledImages::new(file);
         assert!(later.has(&name(one)) && !later.has(&name(other)));
         later.remove(&name(one));
         assert!(!later.has(&name(one)));

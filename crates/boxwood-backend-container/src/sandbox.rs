@@ -1,25 +1,23 @@
-//! A box in a container, whichever way leads into it.
+//! A box in a container, reached directly or through the engine.
 
-use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
 use boxwood_api::IsolationLabel;
 use boxwood_backend::{
-    BeingWritten, BoxFuture, ControlError, Exit, FileAnswer, FileCall, FileError, FileFault,
-    MountError, Process, ProcessControl, Sandbox, Scope, SpawnError, SpawnRequest, Stdio,
-    StopError, TerminalSize,
+    BoxFuture, ControlError, Exit, FileAnswer, FileCall, FileError, FileFault, MountError, Process,
+    ProcessControl, Sandbox, Scope, SpawnError, SpawnRequest, Stdio, StopError, TerminalSize,
 };
 use boxwood_local::LocalBox;
 use boxwood_policy::AdmittedMount;
 
-use crate::through::Relay;
+use crate::relayed::Relay;
 
 pub(crate) struct ContainerBox {
     local: LocalBox,
-    /// Between us and the box, where no descriptor reaches it.
+    /// Set if the box is reached through the engine.
     relay: Option<Arc<Relay>>,
-    /// Whether the kernel under it has some worth the name.
+    /// False if the kernel under the box has no usable terminals.
     terminals: bool,
 }
 
@@ -32,7 +30,7 @@ impl ContainerBox {
         }
     }
 
-    pub(crate) fn through(local: LocalBox, relay: Arc<Relay>, terminals: bool) -> Self {
+    pub(crate) fn relayed(local: LocalBox, relay: Arc<Relay>, terminals: bool) -> Self {
         Self {
             local,
             relay: Some(relay),
@@ -54,7 +52,7 @@ impl Sandbox for ContainerBox {
         Box::pin(async move {
             if !self.terminals && matches!(request.stdio, Stdio::Terminal(_)) {
                 return Err(SpawnError::Step {
-                    step: "open a terminal, which this backend's boxes do not have".to_owned(),
+                    step: "open a terminal (not supported by this backend)".to_owned(),
                     source: io::ErrorKind::Unsupported.into(),
                 });
             }
@@ -70,7 +68,7 @@ impl Sandbox for ContainerBox {
     }
 
     fn file(&self, call: FileCall) -> BoxFuture<'_, Result<FileAnswer, FileError>> {
-        // A tool's answer is bytes, and those reach us from everywhere.
+        // Tools return bytes and work everywhere.
         if self.relay.is_none() || matches!(call, FileCall::Tool(_)) {
             return self.local.file(call);
         }
@@ -89,7 +87,7 @@ impl Sandbox for ContainerBox {
         let error = FileError::Fault {
             fault: FileFault::Other,
             path,
-            text: "this backend's boxes have no file calls: no open file reaches us from there; use a \
+            text: "this backend does not support file operations because descriptors cannot be passed; use a \
                    command instead"
                 .to_owned(),
         };
@@ -114,23 +112,19 @@ impl Sandbox for ContainerBox {
     fn remember<'a>(&'a self, record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>> {
         match &self.relay {
             None => self.local.remember(record),
-            // Such a box ends with its connection.
+            // A relayed box ends with its connection.
             Some(_) => Box::pin(async { Ok(()) }),
         }
     }
 
-    fn let_go(&self) {
+    fn detach(&self) {
         if self.relay.is_none() {
-            self.local.let_go();
+            self.local.detach();
         }
     }
 
     fn freeze(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
         self.local.freeze()
-    }
-
-    fn hold(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
-        self.local.hold()
     }
 
     fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>> {
@@ -141,20 +135,12 @@ impl Sandbox for ContainerBox {
         self.local.kill_all()
     }
 
-    fn unlinked_bytes(&self, device: u64) -> BoxFuture<'_, u64> {
-        self.local.unlinked_bytes(device)
-    }
-
-    fn being_written(&self, device: u64, watched: &mut HashSet<i32>) -> BeingWritten {
-        self.local.being_written(device, watched)
-    }
-
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {
         self.local.stop()
     }
 }
 
-/// A program whose terminal is ours on this side and the box's on the other.
+/// A program whose terminal is relayed; a resize must be sent to the box.
 struct Relayed {
     control: Arc<dyn ProcessControl>,
     relay: Arc<Relay>,

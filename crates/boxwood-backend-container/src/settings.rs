@@ -1,4 +1,4 @@
-//! What an operator may set about boxes in containers.
+//! Settings of the container backends.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// The backend's name, and the program's.
+    /// Name of the backend and of the client program.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Docker => "docker",
@@ -22,15 +22,15 @@ impl Engine {
 #[derive(Clone, Debug)]
 pub struct ContainerSettings {
     pub engine: Engine,
-    /// Looked up in `PATH` when it has no slash.
+    /// Looked up in `PATH` if it has no slash.
     pub program: PathBuf,
-    /// What an empty image means.
+    /// The default image.
     pub image: String,
-    /// Another OCI runtime than the engine's own, such as `runsc`.
+    /// An OCI runtime other than the engine's default, such as `runsc`.
     pub runtime: Option<String>,
-    /// Where Docker's daemon listens, instead of what its client would take.
+    /// Docker's endpoint; `None` for the client's default.
     pub docker_host: Option<String>,
-    /// Fetch an image that is not there.
+    /// Pull missing images.
     pub pull: bool,
     pub pull_timeout: Duration,
 }

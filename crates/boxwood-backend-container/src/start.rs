@@ -1,4 +1,4 @@
-//! The start of a box, step by step. Whatever fails, what was made before it goes again.
+//! Starts a box. If a step fails, everything created before it is removed.
 
 use std::fs;
 use std::io;
@@ -6,45 +6,45 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::{ImageName, Network};
-use boxwood_backend::{ImageError, Images, Progress, StartError, Witness};
+use boxwood_backend::{ImageError, Images, Progress, StartError, StartRecorder};
 use boxwood_init::RootPlan;
 use boxwood_local::{
-    Begun, BoxIds, Caller, Doors, Group, LocalBox, Meeting, Remains, attach, begin_to_last,
-    check_required, furnish, next_name, plan,
+    BootstrapDir, BoxIds, BoxNamespaces, BoxResources, Group, InitConnection, LocalBox,
+    StartedInit, attach, check_required, next_name, plan, populate_rootfs, start_persistent_init,
 };
 use boxwood_policy::{AdmittedSpec, BoxUser, Image};
 
 use crate::args::{self, Inside, Run, Users};
 use crate::cli::CliError;
-use crate::labels::container_name;
+use crate::container_state::Container;
+use crate::ownership::container_name;
+use crate::relayed::{self, Access, Location};
 use crate::sandbox::ContainerBox;
 use crate::settings::Engine;
-use crate::shell::Container;
-use crate::through::{self, Place, Way};
-use crate::{Shared, label};
+use crate::{Shared, isolation_label};
 
-/// For the engine to make a container. Generous: a busy disk is not a broken engine.
+/// Timeout for creating a container. Long, because a disk may be busy.
 pub(crate) const RUN: Duration = Duration::from_mins(1);
-/// From then on, for init to call.
-const CALL: Duration = Duration::from_secs(20);
+/// Timeout for init to connect after that.
+const CONNECT: Duration = Duration::from_secs(20);
 pub(crate) const INSPECT: Duration = Duration::from_secs(20);
 
 pub(crate) async fn start(
     shared: Arc<Shared>,
     spec: AdmittedSpec,
     progress: Progress,
-    witness: Witness,
+    recorder: StartRecorder,
 ) -> Result<Arc<ContainerBox>, StartError> {
     shared
-        .janitor
-        .sweep_once()
+        .cleanup
+        .remove_orphans_once()
         .await
         .map_err(|error| unavailable(&shared, &error))?;
     let image = image(&shared, &spec)?;
-    let started = match attempt(&shared, &spec, &image, &witness).await {
+    let started = match attempt(&shared, &spec, &image, &recorder).await {
         Err(Failed::NoImage) if shared.settings.pull => {
             pull(&shared, &image, &progress).await?;
-            attempt(&shared, &spec, &image, &witness).await
+            attempt(&shared, &spec, &image, &recorder).await
         }
         started => started,
     };
@@ -54,30 +54,30 @@ pub(crate) async fn start(
     }
 }
 
-/// By whichever way leads into boxes of this engine.
+/// Reaches the box directly or through the engine.
 async fn attempt(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
     image: &ImageName,
-    witness: &Witness,
+    recorder: &StartRecorder,
 ) -> Result<ContainerBox, Failed> {
-    let place = match shared.way().await {
-        Way::Through(place) => place,
-        Way::Direct => match direct(shared, spec, image, witness).await {
-            Err(Failed::NotHere { why }) => {
+    let place = match shared.access().await {
+        Access::Through(place) => place,
+        Access::Direct => match direct(shared, spec, image, recorder).await {
+            Err(Failed::Remote { why }) => {
                 tracing::warn!(
                     why,
                     engine = shared.settings.engine.name(),
-                    "the engine does not run on this machine; boxes are reached through it from now on"
+                    "the engine does not run on this machine; relaying boxes through it from now on"
                 );
-                shared.ways.is_elsewhere();
-                Place::Elsewhere
+                shared.access.set_remote();
+                Location::Remote
             }
             started => return started,
         },
     };
     let name = new_name(spec)?;
-    let started = through::start(shared, spec, image, &name, place).await;
+    let started = relayed::start(shared, spec, image, &name, place).await;
     match started {
         Err(failed) => Err(clear(shared, &name, failed).await),
         started => started,
@@ -85,19 +85,20 @@ async fn attempt(
 }
 
 fn new_name(spec: &AdmittedSpec) -> Result<String, StartError> {
-    container_name(spec.session().as_str()).map_err(step("name it"))
+    container_name(spec.session().as_str()).map_err(step("choose a name"))
 }
 
-/// After a failure: the engine may have got further than we heard, or may yet do so. Why it failed.
+/// Removes the container after a failure: the engine may have created it, or may still do so. Returns the
+/// cause.
 async fn clear(shared: &Shared, name: &str, failed: Failed) -> Failed {
     let failed = match failed {
         Failed::Engine(error) => Failed::Engine(shared.cli.explain(error).await),
         failed => failed,
     };
-    if matches!(&failed, Failed::Engine(error) if error.engine_is_away()) {
-        shared.janitor.remove_unborn(name);
-    } else if let Err(error) = shared.janitor.remove(name).await {
-        tracing::warn!(%error, name, "a failed start left a container behind");
+    if matches!(&failed, Failed::Engine(error) if error.engine_is_unavailable()) {
+        shared.cleanup.remove_unconfirmed(name);
+    } else if let Err(error) = shared.cleanup.remove(name).await {
+        tracing::warn!(%error, name, "failed to remove the container of a failed start");
     }
     failed
 }
@@ -106,18 +107,18 @@ async fn direct(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
     image: &ImageName,
-    witness: &Witness,
+    recorder: &StartRecorder,
 ) -> Result<ContainerBox, Failed> {
     let name = new_name(spec)?;
-    let Made { remains, caller } = match make(shared, spec, image, &name).await {
-        Ok(made) => made,
+    let Created { resources, init } = match create(shared, spec, image, &name).await {
+        Ok(created) => created,
         Err(failed) => return Err(clear(shared, &name, failed).await),
     };
-    match settle_in(shared, spec, &remains, caller, witness).await {
-        Ok(begun) => Ok(ContainerBox::direct(begun)),
+    match configure(shared, spec, &resources, init, recorder).await {
+        Ok(started) => Ok(ContainerBox::direct(started)),
         Err(error) => {
-            if let Err(error) = remains.clear().await {
-                tracing::warn!(%error, name, "a failed start left something behind");
+            if let Err(error) = resources.clear().await {
+                tracing::warn!(%error, name, "failed to clean up after a failed start");
             }
             Err(error.into())
         }
@@ -129,7 +130,7 @@ pub(crate) fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
     move |source| StartError::Step { step, source }
 }
 
-/// The image that a spec means here.
+/// The image name that the spec refers to.
 fn image(shared: &Shared, spec: &AdmittedSpec) -> Result<ImageName, StartError> {
     let text = match spec.image() {
         Image::Named(name) => name,
@@ -138,8 +139,8 @@ fn image(shared: &Shared, spec: &AdmittedSpec) -> Result<ImageName, StartError> 
             return Err(StartError::ImageNotFound {
                 image: name.clone(),
                 hint: format!(
-                    "`[images]` names a directory, which only the native backend can start from; \
-                     give it to the engine: `boxwood image import {} NAME --backend {}`",
+                    "`[images]` maps it to a directory, which only the native backend supports; \
+                     import it into the engine: `boxwood image import {} NAME --backend {}`",
                     path.display(),
                     shared.settings.engine.name()
                 ),
@@ -166,16 +167,16 @@ async fn pull(shared: &Shared, image: &ImageName, progress: &Progress) -> Result
     }
 }
 
-/// A container whose init has called.
-struct Made {
-    remains: Arc<Remains>,
-    caller: boxwood_init::Channel,
+/// A container whose init has connected.
+struct Created {
+    resources: Arc<BoxResources>,
+    init: boxwood_init::Channel,
 }
 
 pub(crate) enum Failed {
     NoImage,
-    /// The engine answers, and what is on this machine is not where it is.
-    NotHere {
+    /// The engine works but does not share this machine's file system.
+    Remote {
         why: String,
     },
     Engine(CliError),
@@ -192,7 +193,7 @@ impl Failed {
     fn into_start_error(self, shared: &Shared, image: &str) -> StartError {
         match self {
             Self::Start(error) => error,
-            Self::NotHere { why } => step("hear from init")(io::Error::other(why)),
+            Self::Remote { why } => step("accept init's connection")(io::Error::other(why)),
             Self::Engine(error) => refused(shared, &error),
             Self::NoImage => StartError::ImageNotFound {
                 image: image.to_owned(),
@@ -206,15 +207,15 @@ impl Failed {
     }
 }
 
-/// What an engine said, as what it means for a start.
+/// Maps an error of the engine to one of the start.
 fn refused(shared: &Shared, error: &CliError) -> StartError {
-    if error.engine_is_away() || error.storage_is_stuck() {
+    if error.engine_is_unavailable() || error.storage_is_blocked() {
         return unavailable(shared, error);
     }
-    step("have the engine make it")(io::Error::other(boxwood_local::chain(error)))
+    step("create the container")(io::Error::other(boxwood_local::chain(error)))
 }
 
-/// An engine that is not there, or that cannot even say what it has.
+/// The error for an engine that is unavailable or whose storage is blocked.
 pub(crate) fn unavailable(shared: &Shared, error: &CliError) -> StartError {
     let hint = match (error, shared.settings.engine) {
         (CliError::Program { .. }, engine) => format!(
@@ -226,15 +227,15 @@ pub(crate) fn unavailable(shared: &Shared, error: &CliError) -> StartError {
             engine.name()
         ),
         (_, Engine::Docker) => {
-            "start it (`systemctl start docker`), and see that this user may use its socket"
+            "start it (`systemctl start docker`), and check that this user may access its socket"
                 .to_owned()
         }
-        (error, Engine::Podman) if error.storage_is_stuck() => {
-            "its storage is stuck: `podman system migrate` frees it, and `skip_mount_home = \"true\"` \
+        (error, Engine::Podman) if error.storage_is_blocked() => {
+            "its storage is blocked: `podman system migrate` frees it, and `skip_mount_home = \"true\"` \
              in its `storage.conf` keeps it from happening (docs/backends.md)"
                 .to_owned()
         }
-        (_, Engine::Podman) => "see what `podman info` says".to_owned(),
+        (_, Engine::Podman) => "check the output of `podman info`".to_owned(),
     };
     StartError::Unavailable {
         why: format!(
@@ -246,15 +247,15 @@ pub(crate) fn unavailable(shared: &Shared, error: &CliError) -> StartError {
     }
 }
 
-async fn make(
+async fn create(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
     image: &ImageName,
     name: &str,
-) -> Result<Made, Failed> {
+) -> Result<Created, Failed> {
     let host = &shared.host;
-    let meeting =
-        Meeting::arrange(host, &next_name()).map_err(step("arrange its meeting place"))?;
+    let bootstrap =
+        BootstrapDir::create(host, &next_name()).map_err(step("create the bootstrap directory"))?;
     let (users, range) = users(shared, spec.user())?;
     let labels = shared.owner.labels(spec);
     let run = args::run(&Run {
@@ -266,39 +267,40 @@ async fn make(
         limits: host.mapping.is_root().then(|| spec.limits()),
         read_only: spec.read_only_root(),
         users,
-        inside: Inside::Meeting(meeting.directory()),
+        inside: Inside::Bootstrap(bootstrap.directory()),
     });
-    let caller = launch(shared, run, &meeting).await?;
-    check_identity(shared, name, &caller).await?;
-    let ids = BoxIds::observed(caller.pid, spec.user()).map_err(step("read its user map"))?;
+    let init = launch(shared, run, &bootstrap).await?;
+    check_identity(shared, name, &init).await?;
+    let ids = BoxIds::observed(init.pid, spec.user()).map_err(step("read its uid map"))?;
     if ids.is_hosts_own() && spec.user() == BoxUser::Root {
         return Err(Failed::Start(StartError::Unsupported {
             what: format!(
-                "`user = \"root\"` needs a user namespace, and {} makes none: root in the box would \
+                "`user = \"root\"` needs a user namespace, and {} creates none: root in the box would \
                  be the host's",
                 shared.settings.engine.name()
             ),
         }));
     }
     let init_uid = ids.init_uid;
-    let container = Container::made(&shared.janitor, name, meeting, range);
-    let Caller {
+    let container = Container::created(&shared.cleanup, name, bootstrap, range);
+    let InitConnection {
         channel,
         pid,
         pidfd,
-    } = caller;
-    let mut remains = Remains::new(name.to_owned(), pid, pidfd, ids)
-        .map_err(step("watch its init"))?
-        .with_shell(Box::new(container));
-    remains.set_doors(Doors::open(remains.init).map_err(step("open its namespaces"))?);
-    remains.group = Some(Group::observed(pid, init_uid).map_err(step("find its cgroups"))?);
-    Ok(Made {
-        remains: Arc::new(remains),
-        caller: channel,
+    } = init;
+    let mut resources = BoxResources::new(name.to_owned(), pid, pidfd, ids)
+        .map_err(step("watch the pidfd of init"))?
+        .with_backend_state(Box::new(container));
+    resources
+        .set_namespaces(BoxNamespaces::open(resources.init).map_err(step("open its namespaces"))?);
+    resources.group = Some(Group::observed(pid, init_uid).map_err(step("find its cgroups"))?);
+    Ok(Created {
+        resources: Arc::new(resources),
+        init: channel,
     })
 }
 
-/// Who the box's users are on the host, and the range that is theirs meanwhile.
+/// The mapping of the box's users, and the range of ids allocated for it.
 fn users(shared: &Shared, user: BoxUser) -> Result<(Users, Option<BoxIds>), StartError> {
     match (shared.settings.engine, shared.host.mapping.is_root()) {
         (Engine::Podman, true) => {
@@ -306,7 +308,7 @@ fn users(shared: &Shared, user: BoxUser) -> Result<(Users, Option<BoxIds>), Star
                 .host
                 .mapping
                 .allocate(user)
-                .map_err(step("find ids for it"))?;
+                .map_err(step("allocate its uids"))?;
             let first = range.command_uid - range.identity.command_uid;
             Ok((Users::Range { first }, Some(range)))
         }
@@ -315,22 +317,22 @@ fn users(shared: &Shared, user: BoxUser) -> Result<(Users, Option<BoxIds>), Star
     }
 }
 
-/// Has the engine start the container, until it has said so and init has called.
+/// Starts the container; returns when the engine has reported success and init has connected.
 async fn launch(
     shared: &Shared,
     run: Vec<std::ffi::OsString>,
-    meeting: &Meeting,
-) -> Result<Caller, Failed> {
-    let ran = shared.cli.run_in(meeting.directory(), run, RUN);
-    let called = meeting.call();
-    tokio::pin!(ran, called);
+    bootstrap: &BootstrapDir,
+) -> Result<InitConnection, Failed> {
+    let ran = shared.cli.run_in(bootstrap.directory(), run, RUN);
+    let connected = bootstrap.accept();
+    tokio::pin!(ran, connected);
     let early = tokio::select! {
         outcome = &mut ran => {
             outcome.map_err(|error| {
                 if error.no_such_image() {
                     Failed::NoImage
-                } else if through::is_elsewhere(&error) {
-                    Failed::NotHere {
+                } else if relayed::is_remote(&error) {
+                    Failed::Remote {
                         why: error.to_string(),
                     }
                 } else {
@@ -339,96 +341,104 @@ async fn launch(
             })?;
             None
         }
-        caller = &mut called => Some(caller),
+        init = &mut connected => Some(init),
     };
-    let caller = match early {
-        Some(caller) => {
+    let init = match early {
+        Some(init) => {
             ran.await.map_err(Failed::Engine)?;
-            caller
+            init
         }
-        None => match tokio::time::timeout(CALL, called).await {
-            Ok(caller) => caller,
-            Err(_elapsed) => return Err(silent(shared).await),
+        None => match tokio::time::timeout(CONNECT, connected).await {
+            Ok(init) => init,
+            Err(_elapsed) => return Err(explain_timeout(shared).await),
         },
     };
-    Ok(caller.map_err(step("hear from init"))?)
+    Ok(init.map_err(step("accept init's connection"))?)
 }
 
-/// Why nobody called from a box that was started. One slow or broken box must not change how all others
-/// are reached: the engine is elsewhere only when it runs on another kernel.
-async fn silent(shared: &Shared) -> Failed {
-    let told = shared
+/// Why init did not connect. One slow or broken box must not change how all others are reached, so the engine
+/// counts as remote only if it runs on another kernel.
+async fn explain_timeout(shared: &Shared) -> Failed {
+    let output = shared
         .cli
         .run(args::kernel(shared.settings.engine), INSPECT);
     let ours = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    match told.await {
-        Ok(told) if told.trim() != ours.trim() => Failed::NotHere {
+    match output.await {
+        Ok(output) if output.trim() != ours.trim() => Failed::Remote {
             why: format!(
-                "it started the box, nobody called from there, and it runs on kernel {}",
-                told.trim()
+                "init did not connect, and the engine runs on kernel {}",
+                output.trim()
             ),
         },
-        _ => Failed::Start(step("hear from init")(io::ErrorKind::TimedOut.into())),
+        _ => Failed::Start(step("accept init's connection")(
+            io::ErrorKind::TimedOut.into(),
+        )),
     }
 }
 
-/// Whoever called is the first process of this very container, or nobody we talk to.
-async fn check_identity(shared: &Shared, name: &str, caller: &Caller) -> Result<(), Failed> {
-    let told = shared
+/// Checks that the connected process is the first process of this container.
+async fn check_identity(shared: &Shared, name: &str, init: &InitConnection) -> Result<(), Failed> {
+    let output = shared
         .cli
         .run(args::pid_of(name), INSPECT)
         .await
         .map_err(Failed::Engine)?;
-    let wrong = |why: String| Failed::Start(step("know its init")(io::Error::other(why)));
-    let pid = told.split_whitespace().next().unwrap_or_default();
-    if pid != caller.pid.to_string() {
+    let wrong = |why: String| Failed::Start(step("check the pid of init")(io::Error::other(why)));
+    let pid = output.split_whitespace().next().unwrap_or_default();
+    if pid != init.pid.to_string() {
         return Err(wrong(format!(
-            "the engine says that it is process {pid}, and process {} called",
-            caller.pid
+            "the engine reports init as process {pid}, but process {} connected",
+            init.pid
         )));
     }
-    let status = fs::read_to_string(format!("/proc/{}/status", caller.pid))
+    let status = fs::read_to_string(format!("/proc/{}/status", init.pid))
         .map_err(|error| wrong(error.to_string()))?;
     let own = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     match own.map(|numbers| numbers.split_whitespace().collect::<Vec<_>>()) {
         Some(numbers) if numbers.len() > 1 && numbers.last() == Some(&"1") => Ok(()),
         _ => Err(wrong(
-            "it is not the first process of a namespace".to_owned(),
+            "init is not the first process of a PID namespace".to_owned(),
         )),
     }
 }
 
-/// Furnishes the container, lets init begin, and sees what is in force.
-async fn settle_in(
+/// Populates the root file system, starts init and checks what is in force.
+async fn configure(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
-    remains: &Arc<Remains>,
+    resources: &Arc<BoxResources>,
     channel: boxwood_init::Channel,
-    witness: &Witness,
+    recorder: &StartRecorder,
 ) -> Result<LocalBox, StartError> {
     let host = &shared.host;
     let network = match spec.network() {
         Network::Off => None,
-        Network::On => Some(attach(host, remains).await?),
+        Network::On => Some(attach(host, resources).await?),
     };
     let mut fds = Vec::new();
-    let plan = plan(host, spec, remains, RootPlan::Engine, network, &mut fds)?;
-    furnish(host, remains, &plan, fds).await?;
-    let Begun {
+    let plan = plan(host, spec, resources, RootPlan::Engine, network, &mut fds)?;
+    populate_rootfs(host, resources, &plan, fds).await?;
+    let StartedInit {
         link,
         landlock,
-        fence,
-    } = begin_to_last(
+        writable_paths,
+    } = start_persistent_init(
         host,
         shared.settings.engine.name(),
-        remains,
-        witness,
+        resources,
+        recorder,
         channel,
         plan,
         Vec::new(),
     )
     .await?;
-    let label = label::label(shared, spec, remains, landlock)?;
+    let label = isolation_label::label(shared, spec, resources, landlock)?;
     check_required(spec, &label)?;
-    Ok(LocalBox::new(Arc::clone(remains), label, link, fence, host))
+    Ok(LocalBox::new(
+        Arc::clone(resources),
+        label,
+        link,
+        writable_paths,
+        host,
+    ))
 }

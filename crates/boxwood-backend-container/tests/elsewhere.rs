@@ -1,5 +1,5 @@
-//! An engine that answers on a socket of this machine and does not see its files, as one in a virtual
-//! machine of a desktop does.
+//! An engine that listens on a socket of this machine but does not see its files, such as one in the
+//! virtual machine of a desktop.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use boxwood_api::{MountMode, Network};
-use boxwood_backend::suite::{Bench, Places, Subject as _, Wish, conclude, failed, runtime};
 use boxwood_backend::{Backend, StartError};
 use boxwood_backend_container::{ContainerBackend, ContainerSettings};
 use boxwood_local::{LocalHost, Settings};
+use boxwood_suites::{BackendSetup as _, BoxSpec, Fixture, StateDirs, failed, run_trials, runtime};
 use libtest_mimic::Trial;
 use support::{Chosen, Containers};
 
 fn main() {
-    // Which runtime is behind it, or which engine, changes nothing about it.
+    // The result does not depend on the runtime or the engine.
     let trials = match Chosen::from_environment() {
         Ok(Chosen::Docker) | Err(_) => vec![Trial::test(
             "an_engine_that_does_not_see_our_files_is_reached_through_its_connection",
@@ -27,15 +27,15 @@ fn main() {
         )],
         Ok(_) => Vec::new(),
     };
-    conclude(trials)
+    run_trials(trials)
 }
 
 fn reached_through_its_connection() -> anyhow::Result<()> {
-    let places = Places::make()?;
-    let engine = Hidden::start(&places.state_dir())?;
+    let dirs = StateDirs::make()?;
+    let engine = Hidden::start(&dirs.state_dir())?;
     let host = LocalHost::launch(&Settings {
-        state_dir: places.state_dir(),
-        run_dir: places.run_dir(),
+        state_dir: dirs.state_dir(),
+        run_dir: dirs.run_dir(),
         ..Settings::default()
     })?;
     let settings = ContainerSettings {
@@ -47,43 +47,43 @@ fn reached_through_its_connection() -> anyhow::Result<()> {
     let backend = Arc::new(ContainerBackend::new(host, settings));
     ensure!(
         backend.capabilities().files,
-        "nothing is known of it at first"
+        "the engine must count as local at first"
     );
-    let bench = Bench::new(Arc::clone(&backend) as Arc<dyn Backend>, Containers.host()?)?;
+    let fixture = Fixture::new(Arc::clone(&backend) as Arc<dyn Backend>, Containers.host()?)?;
     runtime()?.block_on(async {
-        let outcome = look_at(&bench, backend.as_ref()).await;
-        bench.close().await.and(outcome)
+        let outcome = check(&fixture, backend.as_ref()).await;
+        fixture.close().await.and(outcome)
     })
 }
 
-async fn look_at(bench: &Bench, backend: &ContainerBackend) -> anyhow::Result<()> {
-    let held = bench.start(&Wish::new()).await?;
-    let said = held.says("echo \"$((6 * 7)) $(id -u)\"").await?;
+async fn check(fixture: &Fixture, backend: &ContainerBackend) -> anyhow::Result<()> {
+    let test_box = fixture.start(&BoxSpec::new()).await?;
+    let said = test_box.stdout_of("echo \"$((6 * 7)) $(id -u)\"").await?;
     ensure!(said == "42 1000\n", "{said:?}");
     let able = backend.capabilities();
     ensure!(
         !able.files && !able.live_mounts && !able.network && !able.host_mounts,
         "{able:?}"
     );
-    let directory = bench.host_dir("directory")?;
-    for wish in [
-        Wish::new().workspace(&directory, MountMode::Ro),
-        Wish::new().network(Network::On),
+    let directory = fixture.host_dir("directory")?;
+    for spec in [
+        BoxSpec::new().workspace(&directory, MountMode::Ro),
+        BoxSpec::new().network(Network::On),
     ] {
-        let answer = bench.try_start(&wish).await?.err();
+        let answer = fixture.try_start(&spec).await?.err();
         ensure!(
             matches!(answer, Some(StartError::Unsupported { .. })),
             "{answer:?}"
         );
     }
-    held.stop().await?;
-    ensure!(!held.sandbox().is_alive());
+    test_box.stop().await?;
+    ensure!(!test_box.sandbox().is_alive());
     Ok(())
 }
 
 const IMAGE: &str = "boxwood-elsewhere:1";
 
-/// A Docker daemon for whom one directory is empty.
+/// A Docker daemon that sees one directory as empty.
 struct Hidden {
     daemon: Child,
     place: tempfile::TempDir,
@@ -107,11 +107,11 @@ impl Hidden {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .context("starting a Docker daemon of its own")?;
+            .context("starting a separate Docker daemon")?;
         let engine = Self { daemon, place };
         let until = Instant::now() + Duration::from_mins(1);
         while !engine.docker(&["version"])? {
-            ensure!(Instant::now() < until, "the daemon does not answer");
+            ensure!(Instant::now() < until, "the daemon did not start");
             std::thread::sleep(Duration::from_millis(100));
         }
         let imported = engine.docker(&["image", "import", &archive, IMAGE])?;

@@ -1,6 +1,6 @@
-//! Images that somebody made to get out, on the engine that the environment chooses.
+//! Images that were built to escape, on the engine chosen by the environment.
 //!
-//! A box from such an image is as closed as any other, or there is none.
+//! A box from such an image must be as isolated as any other, or must not start.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -13,19 +13,19 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use boxwood_api::Mechanism;
-use boxwood_backend::suite::{Bench, HeldBox, Places, Subject as _, Wish, runtime};
 use boxwood_backend::{Backend, StartError};
 use boxwood_backend_container::{ContainerBackend, ContainerSettings};
 use boxwood_local::{LocalHost, Settings};
+use boxwood_suites::{BackendSetup as _, BoxSpec, Fixture, StateDirs, TestBox, runtime};
 use support::{Chosen, Containers};
 
-/// An image of the engine's, removed when dropped.
+/// An image of the engine, removed when dropped.
 struct Hostile {
     settings: ContainerSettings,
 }
 
 impl Hostile {
-    /// The small image of the tests with something done to its files, and instructions of its own.
+    /// The small test image with changes to its files and its own instructions.
     fn make(
         name: &str,
         instructions: &[&str],
@@ -59,7 +59,7 @@ impl Hostile {
             .args(["-", &hostile.settings.image])
             .stdin(archive)
             .output()?;
-        // With it goes its end of the pipe: whoever packs for nobody ends.
+        // Closes our end of the pipe, so that `tar` exits if the import has failed.
         drop(import);
         let packed = pack.wait()?;
         ensure!(
@@ -79,24 +79,24 @@ impl Hostile {
         command
     }
 
-    /// Starts a box from it and looks at what came of it.
+    /// Starts a box from the image and passes the result to `check`.
     fn start(
         &self,
-        wish: &Wish,
-        look: impl AsyncFnOnce(Result<HeldBox, StartError>) -> anyhow::Result<()>,
+        spec: &BoxSpec,
+        check: impl AsyncFnOnce(Result<TestBox, StartError>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let places = Places::make()?;
+        let dirs = StateDirs::make()?;
         let host = LocalHost::launch(&Settings {
-            state_dir: places.state_dir(),
-            run_dir: places.run_dir(),
+            state_dir: dirs.state_dir(),
+            run_dir: dirs.run_dir(),
             ..Settings::default()
         })?;
         let backend: Arc<dyn Backend> =
             Arc::new(ContainerBackend::new(host, self.settings.clone()));
         runtime()?.block_on(async {
-            let bench = Bench::new(backend, Containers.host()?)?;
-            let outcome = look(bench.try_start(wish).await?).await;
-            bench.close().await?;
+            let fixture = Fixture::new(backend, Containers.host()?)?;
+            let outcome = check(fixture.try_start(spec).await?).await;
+            fixture.close().await?;
             outcome
         })
     }
@@ -107,7 +107,7 @@ impl Drop for Hostile {
         let mut remove = self.engine();
         let removed = remove.args(["image", "rm", "--", &self.settings.image]);
         if let Err(error) = removed.output() {
-            eprintln!("an image stays: {error}");
+            eprintln!("failed to remove an image: {error}");
         }
     }
 }
@@ -123,28 +123,26 @@ fn replace_by_link(root: &Path, place: &str, target: &str) -> anyhow::Result<()>
     Ok(symlink(target, place)?)
 }
 
-/// Whoever furnishes a container may read what nobody in it can. A table of users that leads there must
-/// not bring it in.
+/// The mount helper can read files that commands cannot. A link in the image must not expose them.
 #[test]
-fn a_table_of_users_brings_nothing_of_the_kernels_in() -> anyhow::Result<()> {
+fn a_linked_group_file_exposes_no_files_of_the_host() -> anyhow::Result<()> {
     let hostile = Hostile::make("table", &[], |root| {
         replace_by_link(root, "etc/group", "/proc/iomem")
     })?;
-    hostile.start(&Wish::new(), async |started| {
-        let Ok(held) = started else {
+    hostile.start(&BoxSpec::new(), async |started| {
+        let Ok(test_box) = started else {
             return Ok(());
         };
-        let said = held.says("cat /etc/group").await?;
+        let said = test_box.stdout_of("cat /etc/group").await?;
         ensure!(!said.contains("System RAM"), "the box reads: {said}");
         Ok(())
     })
 }
 
-/// A volume is on the host's disk, without a bound, and `/dev` is a place where Landlock lets commands
-/// write.
+/// A volume is on the host's disk without a size limit, and Landlock lets commands write below `/dev`.
 #[test]
 fn a_read_only_root_has_no_volumes_to_write_to() -> anyhow::Result<()> {
-    // Behind another kernel nobody but the engine mounts anything; there the label must not claim a bound.
+    // On another kernel the volumes are mounted by the engine; the label must not claim a disk quota there.
     let behind = Chosen::from_environment()? == Chosen::Gvisor;
     let places = ["data", "dev/store"];
     let instructions = ["VOLUME /data", "VOLUME /dev/store"];
@@ -155,23 +153,23 @@ fn a_read_only_root_has_no_volumes_to_write_to() -> anyhow::Result<()> {
         }
         Ok(())
     })?;
-    hostile.start(&Wish::new().read_only_root(true), async |started| {
-        let held = started?;
+    hostile.start(&BoxSpec::new().read_only_root(true), async |started| {
+        let test_box = started?;
         if behind {
-            ensure!(!held.sandbox().label().has(Mechanism::DiskQuota));
+            ensure!(!test_box.sandbox().label().has(Mechanism::DiskQuota));
             return Ok(());
         }
         let write = "for d in /data /dev/store; do (: > $d/x) 2>/dev/null && echo $d; done; true";
-        let said = held.says(write).await?;
+        let said = test_box.stdout_of(write).await?;
         ensure!(said.is_empty(), "the box writes to: {said}");
         Ok(())
     })
 }
 
-/// Links in the places that a box has of its own: nothing is mounted where they lead, and no command runs
-/// as anybody else.
+/// Links in place of directories that every box has: nothing is mounted at their targets, and commands keep
+/// their uid.
 #[test]
-fn links_in_place_of_the_boxs_own_directories_lead_nowhere() -> anyhow::Result<()> {
+fn links_in_place_of_mount_points_are_not_followed() -> anyhow::Result<()> {
     for place in [
         "tmp",
         "home",
@@ -188,13 +186,16 @@ fn links_in_place_of_the_boxs_own_directories_lead_nowhere() -> anyhow::Result<(
             replace_by_link(root, place, "/bin/trap")
         })?;
         hostile
-            .start(&Wish::new(), async |started| {
-                let Ok(held) = started else {
+            .start(&BoxSpec::new(), async |started| {
+                let Ok(test_box) = started else {
                     return Ok(());
                 };
-                let said = held.says("id -u; grep -c . /proc/self/status").await?;
+                let said = test_box
+                    .stdout_of("id -u; grep -c . /proc/self/status")
+                    .await?;
                 ensure!(said.starts_with("1000\n"), "commands are {said}");
-                held.says("head -c 1 /dev/zero >/dev/null; : > /tmp/x; : > ~/x")
+                test_box
+                    .stdout_of("head -c 1 /dev/zero >/dev/null; : > /tmp/x; : > ~/x")
                     .await
                     .map(drop)
             })
@@ -203,7 +204,7 @@ fn links_in_place_of_the_boxs_own_directories_lead_nowhere() -> anyhow::Result<(
     Ok(())
 }
 
-/// What an image says about how it is to be run is not asked.
+/// The image's own configuration is ignored.
 #[test]
 fn an_images_own_instructions_do_not_run() -> anyhow::Result<()> {
     let instructions = [
@@ -214,13 +215,15 @@ fn an_images_own_instructions_do_not_run() -> anyhow::Result<()> {
         "ENV LD_PRELOAD=/evil.so",
         "ENV HOME=/evil",
         "ENV BOXWOOD_INIT=/evil",
-        "LABEL boxwood.instance=somebody",
+        "LABEL boxwood.instance=other",
     ];
     let hostile = Hostile::make("instructions", &instructions, |_| Ok(()))?;
-    hostile.start(&Wish::new(), async |started| {
-        let held = started?;
-        let said = held
-            .says("ls /entered 2>/dev/null; id -u; pwd; echo $HOME; ls /proc | grep -cx 1; true")
+    hostile.start(&BoxSpec::new(), async |started| {
+        let test_box = started?;
+        let said = test_box
+            .stdout_of(
+                "ls /entered 2>/dev/null; id -u; pwd; echo $HOME; ls /proc | grep -cx 1; true",
+            )
             .await?;
         let expected = "1000\n/workspace\n/home/box\n0\n";
         let behind = Chosen::from_environment()? == Chosen::Gvisor;

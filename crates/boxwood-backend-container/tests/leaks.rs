@@ -1,13 +1,13 @@
-//! What is on the host and in the engine before the backend starts and after it has shut down: the same.
+//! The backend leaves nothing on the host or in the engine after it has shut down.
 //!
-//! A container takes a second; the smaller numbers find the same leaks.
+//! The numbers are small because a container takes a second to start; they find the same leaks.
 #![forbid(unsafe_code)]
 
 mod support;
 
 use std::time::Duration;
 
-use boxwood_backend::suite::{LeakCounts, long_form, run_leaks};
+use boxwood_suites::{LeakCounts, long_form, run_leaks};
 
 fn main() {
     let (cycles, crowd, interrupted) = if long_form() { (30, 10, 10) } else { (5, 4, 6) };

@@ -1,15 +1,13 @@
-//! Boxes from namespaces, cgroups and seccomp, with nothing installed.
+//! The native backend: boxes from namespaces, cgroups and seccomp, without other software.
 //!
-//! Comes in: an admitted spec. Goes out: a box with `boxwood-init` as its first process. Never here:
-//! a namespace entered by this process. A small *spawner* process, started before any thread, forks
-//! *blank* boxes: new, empty namespaces with limits in place, whose init waits for its plan. A start
-//! takes a blank, or makes one, and sends it the plan.
+//! The daemon itself never enters a namespace. The spawner, a small process started before the daemon has
+//! threads, forks prewarmed boxes: empty namespaces in their cgroups, with an init that waits for its plan.
+//! A start takes a prewarmed box, or creates one, and sends the plan.
 #![forbid(unsafe_code)]
 
-mod blank;
-mod label;
 mod plan;
 mod pool;
+mod prewarmed;
 mod probe;
 mod start;
 
@@ -17,16 +15,16 @@ use std::sync::Arc;
 
 use boxwood_backend::{
     AdoptError, Adopted, Backend, BoxFuture, BoxHandle, Capabilities, Images, Probe, ProbeError,
-    Progress, Sandbox, StartError, Witness,
+    Progress, Sandbox, StartError, StartRecorder,
 };
-use boxwood_local::{ImageStore, LocalHost, adopt_apart, local_capabilities, start_apart};
+use boxwood_local::{ImageStore, LocalHost, local_capabilities, spawn_adopt, spawn_start};
 use boxwood_policy::AdmittedSpec;
 
 use crate::pool::Pool;
 
 const NAME: &str = "native";
 
-/// The backend. Clones share everything.
+/// The backend. Clones share all state.
 #[derive(Clone)]
 pub struct NativeBackend {
     shared: Arc<Shared>,
@@ -39,12 +37,12 @@ pub(crate) struct Shared {
 }
 
 impl NativeBackend {
-    /// `pool_size` is how many blank boxes wait for their plan. Each costs a few dozen kilobytes.
+    /// `pool_size` is the number of prewarmed boxes. Each needs a few dozen kilobytes.
     pub fn new(host: Arc<LocalHost>, pool_size: usize) -> Self {
         host.join();
         let pool = Pool::new(if host.mapping.is_root() { pool_size } else { 0 });
         let images = ImageStore::new(host.state_dir(), NAME);
-        images.sweep_later();
+        images.remove_leftovers_later();
         Self {
             shared: Arc::new(Shared { host, pool, images }),
         }
@@ -68,27 +66,27 @@ impl Backend for NativeBackend {
         &'a self,
         spec: &'a AdmittedSpec,
         _progress: &'a Progress,
-        witness: &'a Witness,
+        recorder: &'a StartRecorder,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
-        let start = start::start(Arc::clone(&self.shared), spec.clone(), witness.clone());
-        start_apart(&self.shared.host, start)
+        let start = start::start(Arc::clone(&self.shared), spec.clone(), recorder.clone());
+        spawn_start(&self.shared.host, start)
     }
 
     fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>> {
-        Box::pin(async { self.shared.host.doors_of(NAME) })
+        Box::pin(async { self.shared.host.recovery_sockets(NAME) })
     }
 
     fn adopt<'a>(&'a self, handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
         let (host, handle) = (Arc::clone(&self.shared.host), handle.clone());
         let adopt = async move {
-            let reunion = host.reconnect(&handle).await?;
-            reunion.take_over(&host, None).await
+            let reconnected = host.reconnect(&handle).await?;
+            reconnected.adopt(&host, None).await
         };
-        adopt_apart(&self.shared.host, adopt, |made| Arc::new(made))
+        spawn_adopt(&self.shared.host, adopt, |sandbox| Arc::new(sandbox))
     }
 
-    fn settle(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.shared.host.settle(NAME))
+    fn finish_adoption(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.shared.host.finish_adoption(NAME))
     }
 
     fn images(&self) -> &dyn Images {
@@ -97,7 +95,7 @@ impl Backend for NativeBackend {
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.shared.host.busy.idle().await;
+            self.shared.host.active_work.idle().await;
             self.shared.pool.drain().await;
             self.shared.host.leave().await;
         })

@@ -1,4 +1,4 @@
-//! From an admitted spec to a plan that init can carry out.
+//! Builds init's plan from an admitted spec.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,48 +6,48 @@ use std::sync::Arc;
 
 use boxwood_backend::StartError;
 use boxwood_init::{InsideNetwork, MountSource, Plan, RootPlan};
-use boxwood_local::{ImageLease, Remains, same_path, shifted};
+use boxwood_local::{BoxResources, ImageLease, idmapped_image, same_path};
 use boxwood_policy::{AdmittedSpec, Image, OpenedPath};
 use rustix::fs::{Mode, OFlags};
 
 use crate::Shared;
 
-/// A plan and the descriptors it names.
-pub(crate) struct Drawn {
+/// A plan and the descriptors that it refers to.
+pub(crate) struct PlanWithFds {
     pub(crate) plan: Plan,
     pub(crate) fds: Vec<OwnedFd>,
 }
 
-/// Draws the plan. Blocks for a few system calls per mount.
-pub(crate) fn draw(
+/// Blocks for a few system calls per mount.
+pub(crate) fn build(
     shared: &Shared,
     spec: &AdmittedSpec,
-    remains: &Remains,
+    resources: &BoxResources,
     network: Option<InsideNetwork>,
-    stored: Option<&ImageLease>,
-) -> Result<Drawn, StartError> {
+    leased: Option<&ImageLease>,
+) -> Result<PlanWithFds, StartError> {
     let mut fds = Vec::new();
     let root = match spec.image() {
         Image::Default => RootPlan::Host,
         Image::Directory { name, path } => {
             let opened = open_image(name, path)?;
-            RootPlan::Directory(image_source(shared, &opened, remains, &mut fds)?)
+            RootPlan::Directory(image_source(shared, &opened, resources, &mut fds)?)
         }
         Image::Named(name) => {
-            let lease = stored.ok_or_else(|| unknown_image(name))?;
+            let lease = leased.ok_or_else(|| unknown_image(name))?;
             let opened = leased_image(name, lease)?;
-            RootPlan::Directory(image_source(shared, &opened, remains, &mut fds)?)
+            RootPlan::Directory(image_source(shared, &opened, resources, &mut fds)?)
         }
     };
-    let plan = boxwood_local::plan(&shared.host, spec, remains, root, network, &mut fds)?;
-    Ok(Drawn { plan, fds })
+    let plan = boxwood_local::plan(&shared.host, spec, resources, root, network, &mut fds)?;
+    Ok(PlanWithFds { plan, fds })
 }
 
 fn step(step: String) -> impl FnOnce(io::Error) -> StartError {
     move |source| StartError::Step { step, source }
 }
 
-/// The image in the store, if that is where the spec's must be. The box keeps the lease.
+/// Finds the image in the store if the spec names one. The box keeps the lease.
 pub(crate) fn stored_image(
     shared: &Shared,
     spec: &AdmittedSpec,
@@ -66,7 +66,7 @@ fn unknown_image(name: &str) -> StartError {
     StartError::ImageNotFound {
         image: name.to_owned(),
         hint: format!(
-            "bring it with `boxwood image import DIR|TAR {name}`, or name a directory for it under \
+            "import it with `boxwood image import DIR|TAR {name}`, or set its directory under \
              `[images]`; an empty image means the host's own system directories"
         ),
     }
@@ -104,13 +104,13 @@ fn open_image(name: &str, path: &std::path::Path) -> Result<OpenedPath, StartErr
 fn image_source(
     shared: &Shared,
     image: &OpenedPath,
-    remains: &Remains,
+    resources: &BoxResources,
     fds: &mut Vec<OwnedFd>,
 ) -> Result<MountSource, StartError> {
     if !shared.host.mapping.is_root() {
         return same_path(image, fds);
     }
-    let tree = shifted(image, remains.init)
+    let tree = idmapped_image(image, resources.init)
         .map_err(step(format!("map the owners of image `{}`", image.given)))?;
     fds.push(tree);
     Ok(MountSource::Detached { fd: fds.len() - 1 })

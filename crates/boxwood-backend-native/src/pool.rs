@@ -1,4 +1,4 @@
-//! Blank boxes, made ahead of time.
+//! A pool of prewarmed boxes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use boxwood_policy::BoxUser;
 
 use crate::Shared;
-use crate::blank::Blank;
+use crate::prewarmed::Prewarmed;
 
 pub(crate) struct Pool {
     size: usize,
-    blanks: Mutex<Vec<Blank>>,
+    boxes: Mutex<Vec<Prewarmed>>,
     filling: AtomicBool,
     closed: AtomicBool,
 }
 
-/// Marks the end of filling, however it ends.
+/// Resets the flag when filling ends.
 struct Filling<'a>(&'a AtomicBool);
 
 impl Drop for Filling<'_> {
@@ -28,24 +28,24 @@ impl Pool {
     pub(crate) fn new(size: usize) -> Self {
         Self {
             size,
-            blanks: Mutex::default(),
+            boxes: Mutex::default(),
             filling: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         }
     }
 
-    /// A waiting blank, and a refill in the background.
-    pub(crate) fn take(&self, shared: &Arc<Shared>, user: BoxUser) -> Option<Blank> {
-        let blank = {
-            let mut blanks = self.lock();
-            let at = blanks.iter().position(|blank| blank.user == user);
-            at.map(|at| blanks.swap_remove(at))
+    /// Takes a prewarmed box for `user`, if there is one, and refills the pool in the background.
+    pub(crate) fn take(&self, shared: &Arc<Shared>, user: BoxUser) -> Option<Prewarmed> {
+        let prewarmed = {
+            let mut boxes = self.lock();
+            let at = boxes.iter().position(|prewarmed| prewarmed.user == user);
+            at.map(|at| boxes.swap_remove(at))
         };
         self.fill(shared);
-        blank
+        prewarmed
     }
 
-    /// Starts filling up, if nobody does already.
+    /// Starts filling the pool unless it is being filled already.
     pub(crate) fn fill(&self, shared: &Arc<Shared>) {
         if self.size == 0
             || self.closed.load(Ordering::Acquire)
@@ -59,12 +59,12 @@ impl Pool {
             let pool = &shared.pool;
             let filling = Filling(&pool.filling);
             while pool.lock().len() < pool.size && !pool.closed.load(Ordering::Acquire) {
-                shared.host.pulse.quiet().await;
-                match Blank::make(&shared, BoxUser::Box).await {
-                    Ok(blank) => pool.lock().push(blank),
+                shared.host.last_activity.wait_until_quiet().await;
+                match Prewarmed::make(&shared, BoxUser::Box).await {
+                    Ok(prewarmed) => pool.lock().push(prewarmed),
                     Err(error) => {
-                        // The next start makes its own and reports what is wrong.
-                        tracing::warn!(%error, "a blank box could not be made");
+                        // The next start creates its own box and reports the error.
+                        tracing::warn!(%error, "failed to create a prewarmed box");
                         break;
                     }
                 }
@@ -73,22 +73,22 @@ impl Pool {
         });
     }
 
-    /// Removes every blank; none is made any more.
+    /// Removes all prewarmed boxes and stops creating them.
     pub(crate) async fn drain(&self) {
         self.closed.store(true, Ordering::Release);
-        // Whoever is filling sees the mark within one blank.
+        // The filling task checks the flag after each box.
         while self.filling.load(Ordering::Acquire) {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
-        let blanks = std::mem::take(&mut *self.lock());
-        for blank in blanks {
-            if let Err(error) = blank.remains.clear().await {
-                tracing::warn!(%error, "a blank box could not be removed");
+        let boxes = std::mem::take(&mut *self.lock());
+        for prewarmed in boxes {
+            if let Err(error) = prewarmed.resources.clear().await {
+                tracing::warn!(%error, "failed to remove a prewarmed box");
             }
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Blank>> {
-        self.blanks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Prewarmed>> {
+        self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

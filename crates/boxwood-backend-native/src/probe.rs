@@ -1,39 +1,39 @@
-//! Looks at the host by using it: what works, what is missing, and the command that mends it.
+//! Probes the host by starting boxes: what works, what is missing, and how to fix it.
 
 use std::sync::Arc;
 
 use boxwood_api::Mechanism;
-use boxwood_backend::{Finding, Outcome, Probe, ProbeError, Witness};
+use boxwood_backend::{Finding, Outcome, Probe, ProbeError, StartRecorder};
 use boxwood_policy::BoxUser;
 
 use crate::Shared;
-use crate::blank::Blank;
+use crate::prewarmed::Prewarmed;
 
 pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
-    // Whoever probes is about to need boxes.
+    // A probe is usually followed by a start.
     shared.pool.fill(&shared);
     let mut findings = vec![namespaces(&shared).await];
-    findings.extend(boxwood_local::host_findings(&shared.host));
-    let start = |spec| crate::start::start(Arc::clone(&shared), spec, Witness::none());
-    findings.extend(boxwood_local::look_inside(start).await);
+    findings.extend(boxwood_local::probe_host(&shared.host));
+    let start = |spec| crate::start::start(Arc::clone(&shared), spec, StartRecorder::none());
+    findings.extend(boxwood_local::probe_box(start).await);
     findings.push(network(&shared).await);
     Ok(Probe { findings })
 }
 
-/// Makes a blank box and removes it again: all the namespaces, maps and groups a real one has.
+/// Creates and removes a prewarmed box, with all namespaces, maps and groups of a real one.
 async fn namespaces(shared: &Arc<Shared>) -> Finding {
-    let outcome = match Blank::make(shared, BoxUser::Box).await {
-        Ok(blank) => match blank.remains.clear().await {
+    let outcome = match Prewarmed::make(shared, BoxUser::Box).await {
+        Ok(prewarmed) => match prewarmed.resources.clear().await {
             Ok(()) => Outcome::Works {
                 detail: "user, mount, pid, net, ipc, uts and cgroup namespaces".to_owned(),
             },
             Err(error) => Outcome::Fatal {
-                why: format!("a box could not be removed again: {error}"),
-                fix: "look for processes that hold on to the host's cgroups".to_owned(),
+                why: format!("failed to remove a box: {error}"),
+                fix: "look for processes that keep the box's cgroups in use".to_owned(),
             },
         },
         Err(error) => Outcome::Fatal {
-            why: format!("a box's namespaces could not be made: {error}"),
+            why: format!("failed to create the namespaces of a box: {error}"),
             fix: namespace_fix().to_owned(),
         },
     };
@@ -41,7 +41,7 @@ async fn namespaces(shared: &Arc<Shared>) -> Finding {
         name: "namespaces",
         mechanism: Some(Mechanism::UserNamespace),
         outcome,
-        matters: "without them there is no box at all",
+        matters: "boxes cannot start without them",
     }
 }
 
@@ -59,19 +59,19 @@ fn namespace_fix() -> &'static str {
     } else if says("/proc/sys/user/max_user_namespaces", "0") {
         "sudo sysctl user.max_user_namespaces=15000"
     } else {
-        "in a container, start it with `--privileged` or on the host itself"
+        "in a container, start it with `--privileged`, or run the daemon on the host itself"
     }
 }
 
-/// Gives a blank box a way out and takes it away again.
+/// Connects a prewarmed box to the network and removes it again.
 async fn network(shared: &Arc<Shared>) -> Finding {
-    let outcome = match Blank::make(shared, BoxUser::Box).await {
-        Ok(blank) => {
-            let attached = boxwood_local::attach(&shared.host, &blank.remains).await;
-            let cleared = blank.remains.clear().await;
+    let outcome = match Prewarmed::make(shared, BoxUser::Box).await {
+        Ok(prewarmed) => {
+            let attached = boxwood_local::attach(&shared.host, &prewarmed.resources).await;
+            let cleared = prewarmed.resources.clear().await;
             match (attached, cleared) {
                 (Ok(_), Ok(())) => Outcome::Works {
-                    detail: boxwood_local::caution()
+                    detail: boxwood_local::firewall_warning()
                         .unwrap_or_else(|| "boxes can be given a network of their own".to_owned()),
                 },
                 (Err(error), _) => Outcome::Missing {
@@ -79,7 +79,7 @@ async fn network(shared: &Arc<Shared>) -> Finding {
                     fix: error.hint().unwrap_or("see the log").to_owned(),
                 },
                 (Ok(_), Err(error)) => Outcome::Missing {
-                    why: format!("it could not be taken away again: {error}"),
+                    why: format!("failed to remove the network: {error}"),
                     fix: "see the log".to_owned(),
                 },
             }
@@ -91,7 +91,7 @@ async fn network(shared: &Arc<Shared>) -> Finding {
     };
     Finding {
         name: "network",
-        // The namespace itself is there in any case; this is about the way out of it.
+        // The network namespace itself exists in any case; this is about outbound access.
         mechanism: None,
         outcome,
         matters: "`network: on` is refused without it",

@@ -1,54 +1,59 @@
-//! The start of a box, step by step. Whatever fails, what was made before it goes again.
+//! Starts a box. If a step fails, everything created before it is removed.
 
 use std::io;
 use std::sync::Arc;
 
 use boxwood_api::Network;
-use boxwood_backend::{StartError, Witness};
-use boxwood_local::{Begun, ImageLease, LocalBox, Remains, attach, begin_to_last, check_required};
+use boxwood_backend::{StartError, StartRecorder};
+use boxwood_local::{
+    BoxResources, ImageLease, LocalBox, StartedInit, attach, check_required, host_lacks, label,
+    own_kernel_lacks, start_persistent_init,
+};
 use boxwood_policy::AdmittedSpec;
 
-use crate::blank::Blank;
-use crate::plan::{self, Drawn};
-use crate::{NAME, Shared, label};
+use crate::plan::{self, PlanWithFds};
+use crate::prewarmed::Prewarmed;
+use crate::{NAME, Shared};
 
 pub(crate) async fn start(
     shared: Arc<Shared>,
     spec: AdmittedSpec,
-    witness: Witness,
+    recorder: StartRecorder,
 ) -> Result<Arc<LocalBox>, StartError> {
-    let stored = plan::stored_image(&shared, &spec)?;
-    let (remains, channel) = blank(&shared, &spec).await?;
-    let carried = carry_out(&shared, &spec, &remains, channel, stored, &witness);
+    let leased = plan::stored_image(&shared, &spec)?;
+    let (resources, channel) = prewarmed(&shared, &spec).await?;
+    let carried = carry_out(&shared, &spec, &resources, channel, leased, &recorder);
     match carried.await {
-        Ok(Begun {
+        Ok(StartedInit {
             link,
             landlock,
-            fence,
+            writable_paths,
         }) => {
-            let label = label::label(&shared, &spec, landlock);
+            let mut lacks = host_lacks(&shared.host);
+            lacks.extend(own_kernel_lacks(&spec, landlock));
+            let label = label(NAME, &spec, lacks);
             if let Err(error) = check_required(&spec, &label) {
-                clear(&remains).await;
+                clear(&resources).await;
                 return Err(error);
             }
             Ok(Arc::new(LocalBox::new(
-                Arc::new(remains),
+                Arc::new(resources),
                 label,
                 link,
-                fence,
+                writable_paths,
                 &shared.host,
             )))
         }
         Err(error) => {
-            clear(&remains).await;
+            clear(&resources).await;
             Err(error)
         }
     }
 }
 
-async fn clear(remains: &Remains) {
-    if let Err(error) = remains.clear().await {
-        tracing::warn!(%error, name = remains.name, "a failed start left something behind");
+async fn clear(resources: &BoxResources) {
+    if let Err(error) = resources.clear().await {
+        tracing::warn!(%error, name = resources.name, "failed to clean up after a failed start");
     }
 }
 
@@ -57,22 +62,24 @@ fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
     move |source| StartError::Step { step, source }
 }
 
-/// A blank box from the pool, or a new one. One that died while waiting is left behind.
-async fn blank(
+/// Takes a running box from the pool, or creates one.
+async fn prewarmed(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
-) -> Result<(Remains, boxwood_init::Channel), StartError> {
-    while let Some(blank) = shared.pool.take(shared, spec.user()) {
-        if blank.remains.is_alive() {
-            return Ok((blank.remains, blank.channel));
+) -> Result<(BoxResources, boxwood_init::Channel), StartError> {
+    while let Some(prewarmed) = shared.pool.take(shared, spec.user()) {
+        if prewarmed.resources.is_alive() {
+            return Ok((prewarmed.resources, prewarmed.channel));
         }
-        clear(&blank.remains).await;
+        clear(&prewarmed.resources).await;
     }
-    let blank = Blank::make(shared, spec.user()).await.map_err(blocked)?;
-    Ok((blank.remains, blank.channel))
+    let prewarmed = Prewarmed::make(shared, spec.user())
+        .await
+        .map_err(blocked)?;
+    Ok((prewarmed.resources, prewarmed.channel))
 }
 
-/// The kernel's "no" to a namespace, with what usually helps.
+/// Explains why the kernel refused to create namespaces.
 fn blocked(source: io::Error) -> StartError {
     match source.kind() {
         io::ErrorKind::PermissionDenied => StartError::Unavailable {
@@ -83,34 +90,35 @@ fn blocked(source: io::Error) -> StartError {
                     .to_owned(),
         },
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StartError::Unavailable {
-            why: format!("the host's limit of namespaces is reached: {source}"),
-            hint: "raise `user.max_user_namespaces` and its kin in /proc/sys/user".to_owned(),
+            why: format!("the host's limit of namespaces has been reached: {source}"),
+            hint: "raise `user.max_user_namespaces` and the other limits in /proc/sys/user"
+                .to_owned(),
         },
-        _ => step("make its namespaces")(source),
+        _ => step("create its namespaces")(source),
     }
 }
 
 async fn carry_out(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
-    remains: &Remains,
+    resources: &BoxResources,
     channel: boxwood_init::Channel,
-    stored: Option<ImageLease>,
-    witness: &Witness,
-) -> Result<Begun, StartError> {
-    if let Some(group) = &remains.group {
+    leased: Option<ImageLease>,
+    recorder: &StartRecorder,
+) -> Result<StartedInit, StartError> {
+    if let Some(group) = &resources.group {
         group
             .limit(&spec.limits())
             .map_err(step("set its limits"))?;
     }
     let network = match spec.network() {
         Network::Off => None,
-        Network::On => Some(attach(&shared.host, remains).await?),
+        Network::On => Some(attach(&shared.host, resources).await?),
     };
-    // A few short system calls per mount: not worth another thread.
-    let Drawn { plan, fds } = plan::draw(shared, spec, remains, network, stored.as_ref())?;
-    if let Some(lease) = stored {
-        remains.hold_image(lease);
+    // A few short system calls per mount: not worth a blocking thread.
+    let PlanWithFds { plan, fds } = plan::build(shared, spec, resources, network, leased.as_ref())?;
+    if let Some(lease) = leased {
+        resources.keep_image(lease);
     }
-    begin_to_last(&shared.host, NAME, remains, witness, channel, plan, fds).await
+    start_persistent_init(&shared.host, NAME, resources, recorder, channel, plan, fds).await
 }

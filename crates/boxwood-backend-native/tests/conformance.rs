@@ -1,8 +1,8 @@
-//! The conformance suite on native boxes, as whoever runs it: root or an ordinary user.
+//! The conformance suite on native boxes, as root or as an ordinary user.
 #![forbid(unsafe_code)]
 
 mod support;
 
 fn main() {
-    boxwood_backend::suite::run_conformance(support::Native)
+    boxwood_suites::run_conformance(support::Native)
 }

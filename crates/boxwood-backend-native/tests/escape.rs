@@ -4,5 +4,5 @@
 mod support;
 
 fn main() {
-    boxwood_backend::suite::run_escape(support::Native)
+    boxwood_suites::run_escape(support::Native)
 }

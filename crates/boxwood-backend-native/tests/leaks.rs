@@ -1,15 +1,15 @@
-//! What is on the host before the backend starts and after it has shut down: the same.
+//! The backend leaves nothing on the host after it has shut down.
 //!
-//! As root the promised numbers: 1,000 cycles, and 200 boxes at once, half of them networked. An
-//! ordinary user runs 150 cycles and 24 boxes: every networked one has a `pasta` of its own, and
-//! the smaller numbers find the same leaks.
+//! As root 1,000 cycles, and 200 boxes at once, half of them with a network. An ordinary user runs 150
+//! cycles and 24 boxes, because every networked one needs its own `pasta`; the smaller numbers find the
+//! same leaks.
 #![forbid(unsafe_code)]
 
 mod support;
 
 use std::time::Duration;
 
-use boxwood_backend::suite::{LeakCounts, Privilege, long_form, machine, run_leaks};
+use boxwood_suites::{LeakCounts, Privilege, long_form, machine, run_leaks};
 
 fn main() {
     let (cycles, crowd) = match machine::privilege() {

@@ -1,8 +1,8 @@
-//! Boxes of two native backends that call the host without a pause: none of it arrives.
+//! Boxes of two native backends send packets to the host continuously; none may arrive.
 #![forbid(unsafe_code)]
 
 mod support;
 
 fn main() {
-    boxwood_backend::suite::run_network_stress(support::Native)
+    boxwood_suites::run_network_stress(support::Native)
 }

@@ -1,14 +1,14 @@
-//! nsjail's command line.
+//! Builds nsjail's command line.
 //!
-//! Comes in: a number. Goes out: the arguments. Never here: anything else. What a client chose
-//! goes to the box by its init's channel, and paths of the operator's by open descriptors.
+//! It consists of constants and one number. Values from clients reach the box through init's channel, and
+//! paths as open descriptors.
 
 use std::ffi::OsString;
 
 use boxwood_init::JOIN_STDIN;
 
-/// What init needs until it has locked itself in: to leave its uid and empty the bounding set, and a
-/// cgroup namespace once it is in its cgroup.
+/// Init needs them to change its uid, to empty the bounding set, and to create a cgroup namespace once it
+/// is in its cgroup. It drops them afterwards.
 const CAPABILITIES: [&str; 5] = [
     "CAP_KILL",
     "CAP_SETGID",
@@ -17,17 +17,17 @@ const CAPABILITIES: [&str; 5] = [
     "CAP_SYS_ADMIN",
 ];
 
-/// Where nsjail finds the init program: its own standard output, which it has no other use for.
+/// The path of the init program for nsjail: its stdout, which is not used otherwise.
 const PROGRAM: &str = "/proc/self/fd/1";
 
-/// `init_gid` is the box's own number for init's group, which sees every process in `/proc`.
+/// `init_gid` is the gid of init inside the box. It may see all processes in `/proc`.
 pub(crate) fn arguments(init_gid: u32) -> Vec<OsString> {
     let proc = format!("none:/proc:proc:hidepid=2,gid={init_gid}");
     let mut arguments: Vec<&str> = vec![
         "--mode",
         "o",
         "--quiet",
-        // It is root of the box's own user namespace already.
+        // nsjail already runs as root of the box's user namespace.
         "--disable_clone_newuser",
         "--user",
         "0",
@@ -35,17 +35,17 @@ pub(crate) fn arguments(init_gid: u32) -> Vec<OsString> {
         "0",
         "--hostname",
         "box",
-        // An empty root of its own, which the mounter furnishes and closes.
+        // An empty root, which the mount helper populates and makes read-only.
         "--rw",
-        // In place of nsjail's own `/proc`, which shows commands their init.
+        // Replaces nsjail's `/proc`, in which commands would see init.
         "--disable_proc",
         "--mount",
         &proc,
         "--bindmount_ro",
         "/dev/null",
-        // Init takes one when it is in its cgroup; one of now would show the daemon's.
+        // Init creates it after joining its cgroup. Created now it would show the daemon's cgroup.
         "--disable_clone_newcgroup",
-        // Limits are the cgroup's. nsjail's own are for programs that run once.
+        // Limits are set by the cgroup. nsjail's own limits are for one-shot programs.
         "--time_limit",
         "0",
         "--disable_rlimits",
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_made_of_constants_and_one_number() {
+    fn the_command_line_consists_of_constants_and_one_number() {
         let arguments = arguments(65_533);
         let lines: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
         insta::assert_snapshot!(lines.join("\n"));

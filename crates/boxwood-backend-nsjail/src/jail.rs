@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use boxwood_backend::{BoxFuture, StartError};
 use boxwood_init::ENTER;
-use boxwood_local::{BoxIds, Caller, LocalHost, Meeting, Shell, program, watch};
+use boxwood_local::{
+    BackendState, BootstrapDir, BoxIds, InitConnection, LocalHost, async_fd, program,
+};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
@@ -18,53 +20,53 @@ use tokio::process::{Child, Command};
 use crate::args::arguments;
 use crate::log::Log;
 
-/// nsjail needs some twenty milliseconds; a busy host may need longer.
+/// nsjail needs about twenty milliseconds; a busy host may need longer.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// nsjail ends when init has, which is dead by then.
-const LAST_MOMENT: Duration = Duration::from_secs(2);
+/// How long nsjail may take to exit after init has died.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The nsjail process. It ends when its child, init, does.
+/// The nsjail process. It exits when its child, init, exits.
 pub(crate) struct Jail {
-    /// `None` once the box was let go of, or has gone.
-    process: Mutex<Option<Warden>>,
+    /// `None` after the box was detached or removed.
+    process: Mutex<Option<NsjailProcess>>,
 }
 
-enum Warden {
-    /// Our own child.
+enum NsjailProcess {
+    /// A child of this daemon.
     Child(Child),
-    /// A child of an earlier daemon's, which somebody else reaps.
+    /// A child of an earlier daemon, which this daemon cannot reap.
     Found(AsyncFd<OwnedFd>),
 }
 
 impl Jail {
-    /// That of a box which an earlier daemon made: the parent of its init.
+    /// Finds the nsjail of a box that an earlier daemon created: the parent of its init.
     pub(crate) fn found(init: i32) -> io::Result<Self> {
         let parent = parent_of(init)?;
         let pidfd = pidfd_open(parent, PidfdFlags::empty())?;
-        // Its number may have become somebody else's in between; then init has another parent now. And
-        // whoever took in the child of an nsjail that ended is not ours to end.
+        // The pid may have been reused in between; init has another parent then. If nsjail has exited, the
+        // parent is the process that inherited init, which must not be killed.
         let is_it = parent_of(init)? == parent && has_ids_of(parent, init)?;
         if !is_it || parent == Pid::INIT {
-            return Err(io::Error::other("its nsjail has ended"));
+            return Err(io::Error::other("the nsjail process has exited"));
         }
-        let warden = Warden::Found(watch(pidfd)?);
+        let process = NsjailProcess::Found(async_fd(pidfd)?);
         Ok(Self {
-            process: Mutex::new(Some(warden)),
+            process: Mutex::new(Some(process)),
         })
     }
 
-    fn process(&self) -> MutexGuard<'_, Option<Warden>> {
+    fn process(&self) -> MutexGuard<'_, Option<NsjailProcess>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shell for Jail {
+impl BackendState for Jail {
     fn remove(&self) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
-            let warden = self.process().take();
-            match warden {
-                Some(Warden::Child(mut process)) => end(&mut process).await,
-                Some(Warden::Found(pidfd)) => end_found(&pidfd).await,
+            let process = self.process().take();
+            match process {
+                Some(NsjailProcess::Child(mut process)) => end(&mut process).await,
+                Some(NsjailProcess::Found(pidfd)) => end_found(&pidfd).await,
                 None => Ok(()),
             }
         })
@@ -74,24 +76,24 @@ impl Shell for Jail {
         serde_json::Value::Null
     }
 
-    fn let_go(&self) {
-        if let Some(Warden::Child(process)) = self.process().take() {
-            // Dropping it would kill nsjail, and with it the box.
+    fn detach(&self) {
+        if let Some(NsjailProcess::Child(process)) = self.process().take() {
+            // Dropping it would kill nsjail and the box.
             std::mem::forget(process);
         }
     }
 }
 
-/// Reaps it, by force when it does not end by itself.
+/// Reaps nsjail, and kills it if it does not exit by itself.
 async fn end(process: &mut Child) -> io::Result<()> {
-    match tokio::time::timeout(LAST_MOMENT, process.wait()).await {
+    match tokio::time::timeout(EXIT_TIMEOUT, process.wait()).await {
         Ok(outcome) => outcome.map(drop),
         Err(_elapsed) => process.kill().await,
     }
 }
 
 async fn end_found(pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
-    match tokio::time::timeout(LAST_MOMENT, pidfd.readable()).await {
+    match tokio::time::timeout(EXIT_TIMEOUT, pidfd.readable()).await {
         Ok(outcome) => outcome.map(drop),
         Err(_elapsed) => Ok(pidfd_send_signal(pidfd.get_ref(), Signal::KILL)?),
     }
@@ -103,10 +105,10 @@ fn parent_of(pid: i32) -> io::Result<Pid> {
     let number = parent.and_then(|number| number.trim().parse().ok());
     number
         .and_then(Pid::from_raw)
-        .ok_or_else(|| io::Error::other("its nsjail has ended"))
+        .ok_or_else(|| io::Error::other("the nsjail process has exited"))
 }
 
-/// Whether a process is in the user namespace of a box, which only nsjail is beside the box itself.
+/// Returns true if a process is in the user namespace of a box. Outside of the box only nsjail is.
 fn has_ids_of(process: Pid, init: i32) -> io::Result<bool> {
     let map = |pid: i32| fs::read_to_string(format!("/proc/{pid}/uid_map"));
     Ok(map(process.as_raw_nonzero().get())? == map(init)?)
@@ -117,58 +119,59 @@ fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
     move |source| StartError::Step { step, source }
 }
 
-/// Starts nsjail and waits for init's call. When it fails nothing is left.
+/// Starts nsjail and waits for init to connect. On error nothing is left.
 pub(crate) async fn open(
     host: &LocalHost,
     nsjail: &Path,
     name: &str,
     ids: &BoxIds,
-) -> Result<(Jail, Caller), StartError> {
-    // Removed as soon as init has called: nobody else may.
-    let meeting = Meeting::arrange_socket(host, name).map_err(step("make its socket"))?;
+) -> Result<(Jail, InitConnection), StartError> {
+    // Removed once init has connected, so that no other process can.
+    let bootstrap = BootstrapDir::create_socket_only(host, name)
+        .map_err(step("create the bootstrap socket"))?;
     let log = Log::open().map_err(step("open nsjail's log"))?;
     let namespace = host
         .user_namespace(ids)
-        .map_err(step("make its user namespace"))?;
-    let mut process = spawn(nsjail, &namespace, &meeting, &log, ids)?;
-    let caller = tokio::select! {
-        caller = meeting.call() => caller.map_err(step("hear from init")),
+        .map_err(step("create the user namespace"))?;
+    let mut process = spawn(nsjail, &namespace, &bootstrap, &log, ids)?;
+    let init = tokio::select! {
+        init = bootstrap.accept() => init.map_err(step("accept init's connection")),
         _ = process.wait() => Err(failed(&log)),
         () = tokio::time::sleep(DEADLINE) => {
-            Err(step("hear from init")(io::ErrorKind::TimedOut.into()))
+            Err(step("accept init's connection")(io::ErrorKind::TimedOut.into()))
         }
     };
-    let checked = caller.and_then(|caller| {
-        check(&process, caller.pid).map_err(step("recognise its init"))?;
-        Ok(caller)
+    let checked = init.and_then(|init| {
+        check(&process, init.pid).map_err(step("check the pid of init"))?;
+        Ok(init)
     });
     match checked {
-        Ok(caller) => {
-            let process = Mutex::new(Some(Warden::Child(process)));
-            Ok((Jail { process }, caller))
+        Ok(init) => {
+            let process = Mutex::new(Some(NsjailProcess::Child(process)));
+            Ok((Jail { process }, init))
         }
         Err(error) => {
-            // With nsjail its child dies.
+            // Killing nsjail kills its child.
             if let Err(error) = process.kill().await {
-                tracing::warn!(%error, "nsjail could not be ended");
+                tracing::warn!(%error, "failed to kill nsjail");
             }
             Err(error)
         }
     }
 }
 
-/// nsjail runs as root of the box's user namespace, which is nobody's outside. So what the box uses up
-/// is not the daemon's, and nsjail has no power over the host.
+/// nsjail runs as root of the box's user namespace, with a uid that is not used outside. Its resource usage
+/// does not count for the daemon, and it has no privileges on the host.
 fn spawn(
     nsjail: &Path,
     namespace: &OwnedFd,
-    meeting: &Meeting,
+    bootstrap: &BootstrapDir,
     log: &Log,
     ids: &BoxIds,
 ) -> Result<Child, StartError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(meeting.directory(), flags, Mode::empty())
-        .map_err(|errno| step("open its socket's directory")(errno.into()))?;
+    let directory = rustix::fs::open(bootstrap.directory(), flags, Mode::empty())
+        .map_err(|errno| step("open the directory of the bootstrap socket")(errno.into()))?;
     let program = program().map_err(step("open the init program"))?;
     let daemon = std::process::id();
     Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
@@ -178,11 +181,11 @@ fn spawn(
         .args(arguments(ids.identity.init_uid))
         .env_clear()
         .current_dir("/")
-        // Init finds the socket there, whatever the way to it is open to.
+        // Init finds the bootstrap socket in this directory, even if it may not traverse the path.
         .stdin(directory)
         .stdout(program.try_clone().map_err(step("open the init program"))?)
         .stderr(log.stdio().map_err(step("open nsjail's log"))?)
-        // A signal from the daemon's terminal is the daemon's.
+        // Signals from the daemon's terminal must not reach nsjail.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
@@ -191,32 +194,33 @@ fn spawn(
 
 fn failed(log: &Log) -> StartError {
     StartError::Unavailable {
-        why: format!("nsjail could not make a box: {}", log.last_words()),
-        hint: "run `boxwood doctor`; nsjail and its libraries must be open to every user, and it \
-               needs new namespaces and a `/proc` that nothing is mounted over, which a container \
+        why: format!("nsjail failed to create a box: {}", log.last_lines()),
+        hint:
+            "run `boxwood doctor`; nsjail and its libraries must be readable by every user, and it \
+               needs new namespaces and a `/proc` without mounts over it, which a container \
                has only with `--privileged`"
-            .to_owned(),
+                .to_owned(),
     }
 }
 
-/// Whoever called is the first process of a process namespace, and nsjail's own child.
-fn check(process: &Child, caller: i32) -> io::Result<()> {
+/// Checks that the connected process is the first of a PID namespace and nsjail's child.
+fn check(process: &Child, init: i32) -> io::Result<()> {
     let nsjail = process
         .id()
-        .ok_or_else(|| io::Error::other("nsjail has ended"))?;
-    let status = fs::read_to_string(format!("/proc/{caller}/status"))?;
+        .ok_or_else(|| io::Error::other("nsjail has exited"))?;
+    let status = fs::read_to_string(format!("/proc/{init}/status"))?;
     if is_first_child(&status, nsjail) {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "process {caller} called, and it is not the one that nsjail started"
+        "process {init} connected, but nsjail did not start it"
     )))
 }
 
 fn is_first_child(status: &str, parent: u32) -> bool {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let is_child = field("PPid:").is_some_and(|pid| pid.trim() == parent.to_string());
-    // One number for each namespace, ours first: a single one means that it is in ours.
+    // One pid per namespace, ours first. A single one means that the process is in our namespace.
     let numbers: Vec<&str> = field("NSpid:")
         .map(|numbers| numbers.split_whitespace().collect())
         .unwrap_or_default();
@@ -233,9 +237,9 @@ mod tests {
             format!("Name:\tboxwood-init\nPPid:\t{parent}\nNSpid:\t{numbers}\n")
         };
         assert!(is_first_child(&status(7, "9\t1"), 7));
-        assert!(!is_first_child(&status(8, "9\t1"), 7), "somebody else's");
+        assert!(!is_first_child(&status(8, "9\t1"), 7), "another parent");
         assert!(!is_first_child(&status(7, "9\t2"), 7), "a later process");
-        assert!(!is_first_child(&status(7, "1"), 7), "no jail at all");
+        assert!(!is_first_child(&status(7, "1"), 7), "in our namespace");
         assert!(!is_first_child("", 7));
     }
 }

@@ -1,14 +1,12 @@
-//! Boxes that nsjail makes, one long-lived jail per session.
+//! The nsjail backend: one long-lived jail per box.
 //!
-//! Comes in: an admitted spec. Goes out: a box with `boxwood-init` as its first process. nsjail makes
-//! the namespaces (but for the user namespace, in which it runs itself) and an empty root, and starts
-//! init there; everything else is the same as in a native box and is done by the same code. Never here: a jail per command, or a word of a
-//! client's on nsjail's command line.
+//! nsjail runs in the box's user namespace, creates the other namespaces and an empty root, and starts
+//! `boxwood-init` there. Everything else is shared with the native backend. Nothing that a client sends
+//! becomes part of nsjail's command line.
 #![forbid(unsafe_code)]
 
 mod args;
 mod jail;
-mod label;
 mod log;
 mod probe;
 mod program;
@@ -19,19 +17,19 @@ use std::sync::Arc;
 
 use boxwood_backend::{
     AdoptError, Adopted, Backend, BoxFuture, BoxHandle, Capabilities, Images, NoImages, Probe,
-    ProbeError, Progress, Sandbox, StartError, Witness,
+    ProbeError, Progress, Sandbox, StartError, StartRecorder,
 };
-use boxwood_local::{LocalHost, adopt_apart, local_capabilities, start_apart};
+use boxwood_local::{LocalHost, local_capabilities, spawn_adopt, spawn_start};
 use boxwood_policy::AdmittedSpec;
 
 use crate::jail::Jail;
 
 const NAME: &str = "nsjail";
 
-/// What an operator may set about this backend.
+/// Settings of this backend.
 #[derive(Clone, Debug)]
 pub struct NsjailSettings {
-    /// The program: a path, or a name to be found in `PATH`.
+    /// Path of the program, or a name that is looked up in `PATH`.
     pub program: PathBuf,
 }
 
@@ -43,7 +41,7 @@ impl Default for NsjailSettings {
     }
 }
 
-/// The backend. Clones share everything.
+/// The backend. Clones share all state.
 #[derive(Clone)]
 pub struct NsjailBackend {
     shared: Arc<Shared>,
@@ -55,7 +53,7 @@ pub(crate) struct Shared {
 }
 
 impl NsjailBackend {
-    /// Runs nothing: whether nsjail is there is found out by whoever asks for a box.
+    /// Does not run nsjail; a missing program is reported by the first start or probe.
     pub fn new(host: Arc<LocalHost>, settings: NsjailSettings) -> Self {
         host.join();
         Self {
@@ -81,31 +79,31 @@ impl Backend for NsjailBackend {
         &'a self,
         spec: &'a AdmittedSpec,
         _progress: &'a Progress,
-        witness: &'a Witness,
+        recorder: &'a StartRecorder,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
-        let start = start::start(Arc::clone(&self.shared), spec.clone(), witness.clone());
-        start_apart(&self.shared.host, start)
+        let start = start::start(Arc::clone(&self.shared), spec.clone(), recorder.clone());
+        spawn_start(&self.shared.host, start)
     }
 
     fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>> {
-        Box::pin(async { self.shared.host.doors_of(NAME) })
+        Box::pin(async { self.shared.host.recovery_sockets(NAME) })
     }
 
     fn adopt<'a>(&'a self, handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
         let (host, handle) = (Arc::clone(&self.shared.host), handle.clone());
         let adopt = async move {
-            let reunion = host.reconnect(&handle).await?;
-            let jail = Jail::found(reunion.pid()).map_err(|source| AdoptError::Step {
-                step: "find its nsjail".to_owned(),
+            let reconnected = host.reconnect(&handle).await?;
+            let jail = Jail::found(reconnected.pid()).map_err(|source| AdoptError::Step {
+                step: "find the nsjail process".to_owned(),
                 source,
             })?;
-            reunion.take_over(&host, Some(Box::new(jail))).await
+            reconnected.adopt(&host, Some(Box::new(jail))).await
         };
-        adopt_apart(&self.shared.host, adopt, |made| Arc::new(made))
+        spawn_adopt(&self.shared.host, adopt, |sandbox| Arc::new(sandbox))
     }
 
-    fn settle(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.shared.host.settle(NAME))
+    fn finish_adoption(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.shared.host.finish_adoption(NAME))
     }
 
     fn images(&self) -> &dyn Images {

@@ -1,5 +1,4 @@
-//! What nsjail says about itself, in memory: a jail that fails says why there, and one that lives on
-//! can never wait for a reader.
+//! nsjail's log, in a memfd: nsjail reports errors there, and never blocks on a reader.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +7,7 @@ use std::process::Stdio;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// More than nsjail ever says before it gives up.
+/// More than nsjail logs before it fails.
 const MOST: usize = 16 * 1024;
 /// The last lines name the call that failed.
 const LINES: usize = 3;
@@ -27,15 +26,15 @@ impl Log {
         Ok(Stdio::from(self.0.try_clone()?))
     }
 
-    /// The end of what was said, in one line.
-    pub(crate) fn last_words(&self) -> String {
+    /// The last lines of the log, joined into one.
+    pub(crate) fn last_lines(&self) -> String {
         let mut buffer = vec![0; MOST];
         let read = self.0.read_at(&mut buffer, 0).unwrap_or(0);
         last_lines(&String::from_utf8_lossy(&buffer[..read]))
     }
 }
 
-/// Without the time stamps and process numbers in front: `[W][2026-01-01T00:00:00+0000][1] text`.
+/// Strips the prefix of each line: `[W][2026-01-01T00:00:00+0000][1] text`.
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text
         .lines()
@@ -48,7 +47,7 @@ fn last_lines(text: &str) -> String {
         .collect();
     let from = lines.len().saturating_sub(LINES);
     if lines.is_empty() {
-        return "it said nothing".to_owned();
+        return "it logged nothing".to_owned();
     }
     lines[from..].join("; ")
 }
@@ -58,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_words_are_one_line_without_stamps() {
+    fn the_last_lines_are_joined_without_timestamps() {
         let text = "[W][2026-01-01T00:00:00+0000][1] a\n[W][2026-01-01T00:00:00+0000][7] mount('/') \
                     failed: No\n\n[E][2026-01-01T00:00:00+0000][1] Couldn't launch\n[F][x][1] bye\n";
         assert_eq!(
             last_lines(text),
             "mount('/') failed: No; Couldn't launch; bye"
         );
-        assert_eq!(last_lines("\n"), "it said nothing");
+        assert_eq!(last_lines("\n"), "it logged nothing");
     }
 }

@@ -1,10 +1,10 @@
-//! Looks at the host by using it: what works, what is missing, and what mends it.
+//! Probes the host by starting a box: what works, what is missing, and how to fix it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_backend::{Finding, Outcome, Probe, ProbeError, StartError, Witness};
-use boxwood_local::{chain, host_findings, look_inside};
+use boxwood_backend::{Finding, Outcome, Probe, ProbeError, StartError, StartRecorder};
+use boxwood_local::{chain, probe_box, probe_host};
 use tokio::process::Command;
 
 use crate::{Shared, program, start};
@@ -15,11 +15,11 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
     let mut findings = vec![privileges(&shared), nsjail(&shared).await];
     let fatal = |finding: &Finding| matches!(finding.outcome, Outcome::Fatal { .. });
-    // Without either there is no box to look into, and one reason is enough.
+    // Without either of them no box can start; one reason is enough.
     if !findings.iter().any(fatal) {
-        findings.extend(host_findings(&shared.host));
-        let start = |spec| start::start(Arc::clone(&shared), spec, Witness::none());
-        findings.extend(look_inside(start).await);
+        findings.extend(probe_host(&shared.host));
+        let start = |spec| start::start(Arc::clone(&shared), spec, StartRecorder::none());
+        findings.extend(probe_box(start).await);
     }
     Ok(Probe { findings })
 }
@@ -30,11 +30,11 @@ fn privileges(shared: &Shared) -> Finding {
         mechanism: None,
         outcome: match start::unavailable(shared) {
             None => Outcome::Works {
-                detail: "every jail has a range of uids to itself".to_owned(),
+                detail: "every jail has its own range of uids".to_owned(),
             },
             Some(error) => fatal(&error),
         },
-        matters: "without it there is no jail at all",
+        matters: "jails cannot start without it",
     }
 }
 
@@ -48,7 +48,7 @@ async fn nsjail(shared: &Shared) -> Finding {
             },
             Err(error) => fatal(&error),
         },
-        matters: "it makes the box's namespaces",
+        matters: "it creates the namespaces of boxes",
     }
 }
 
@@ -59,7 +59,7 @@ fn fatal(error: &StartError) -> Outcome {
     }
 }
 
-/// A program that runs and knows the options we need.
+/// Checks that the program runs and has the options that are used.
 async fn run_help(shared: &Shared) -> Result<(), StartError> {
     let nsjail = program::find(&shared.settings.program)?;
     let help = Command::new(&nsjail)
@@ -73,7 +73,7 @@ async fn run_help(shared: &Shared) -> Result<(), StartError> {
     };
     let output = tokio::time::timeout(DEADLINE, help)
         .await
-        .map_err(|_elapsed| unusable("does not answer"))?
+        .map_err(|_elapsed| unusable("did not exit in time"))?
         .map_err(|error| unusable(&format!("cannot be run: {error}")))?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));

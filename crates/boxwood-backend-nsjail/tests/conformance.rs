@@ -4,5 +4,5 @@
 mod support;
 
 fn main() {
-    boxwood_backend::suite::run_conformance(support::Nsjail)
+    boxwood_suites::run_conformance(support::Nsjail)
 }

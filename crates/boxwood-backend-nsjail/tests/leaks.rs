@@ -1,11 +1,11 @@
-//! What is on the host before the backend starts and after it has shut down: the same.
+//! The backend leaves nothing on the host after it has shut down.
 #![forbid(unsafe_code)]
 
 mod support;
 
 use std::time::Duration;
 
-use boxwood_backend::suite::{LeakCounts, long_form, run_leaks};
+use boxwood_suites::{LeakCounts, long_form, run_leaks};
 
 fn main() {
     let (cycles, crowd, interrupted) = if long_form() {

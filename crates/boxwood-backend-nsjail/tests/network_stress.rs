@@ -1,8 +1,8 @@
-//! Boxes of two nsjail backends that call the host without a pause: none of it arrives.
+//! Boxes of two nsjail backends send packets to the host continuously; none may arrive.
 #![forbid(unsafe_code)]
 
 mod support;
 
 fn main() {
-    boxwood_backend::suite::run_network_stress(support::Nsjail)
+    boxwood_suites::run_network_stress(support::Nsjail)
 }

@@ -1,4 +1,4 @@
-//! What the backend says when it cannot make a box, and that it then leaves nothing.
+//! Errors of starts that must fail, and that they leave nothing behind.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use anyhow::{bail, ensure};
 use boxwood_api::ErrorCode;
-use boxwood_backend::suite::{Bench, Places, Subject as _, Wish, conclude, failed, runtime};
 use boxwood_backend::{Backend, Outcome, StartError};
+use boxwood_suites::{BackendSetup as _, BoxSpec, Fixture, StateDirs, failed, run_trials, runtime};
 use libtest_mimic::Trial;
 
 fn main() {
-    conclude(vec![
+    run_trials(vec![
         test("a_missing_program_is_unavailable", missing_program),
         test("a_program_that_fails_is_unavailable", failing_program),
         test("an_image_is_refused_by_name", image),
@@ -24,16 +24,16 @@ fn test(name: &str, body: fn() -> anyhow::Result<()>) -> Trial {
     Trial::test(name, move || body().map_err(|error| failed(&error)))
 }
 
-/// The answer of a backend with this program to a wish, and whether its probe finds it usable.
-fn ask(program: &Path, wish: &Wish) -> anyhow::Result<(StartError, Vec<Outcome>)> {
-    let places = Places::make()?;
-    let backend: Arc<dyn Backend> = support::launch(&places, program.to_owned())?;
+/// The error of a start with this nsjail program, and the outcomes of its probe.
+fn ask(program: &Path, spec: &BoxSpec) -> anyhow::Result<(StartError, Vec<Outcome>)> {
+    let dirs = StateDirs::make()?;
+    let backend: Arc<dyn Backend> = support::launch(&dirs, program.to_owned())?;
     let runtime = runtime()?;
     let answer = runtime.block_on(async {
-        let bench = Bench::new(Arc::clone(&backend), support::Nsjail.host()?)?;
-        let answer = bench.try_start(wish).await?;
+        let fixture = Fixture::new(Arc::clone(&backend), support::Nsjail.host()?)?;
+        let answer = fixture.try_start(spec).await?;
         let probe = backend.probe().await?;
-        drop(bench);
+        drop(fixture);
         backend.shutdown().await;
         let Err(error) = answer else {
             bail!("a box was started")
@@ -41,13 +41,13 @@ fn ask(program: &Path, wish: &Wish) -> anyhow::Result<(StartError, Vec<Outcome>)
         let outcomes = probe.findings.into_iter().map(|finding| finding.outcome);
         Ok((error, outcomes.collect()))
     })?;
-    let left = std::fs::read_dir(places.run_dir())?.count();
+    let left = std::fs::read_dir(dirs.run_dir())?.count();
     ensure!(left == 0, "{left} files were left in the run directory");
     Ok(answer)
 }
 
 fn missing_program() -> anyhow::Result<()> {
-    let (error, outcomes) = ask(Path::new("/no/such/nsjail"), &Wish::new())?;
+    let (error, outcomes) = ask(Path::new("/no/such/nsjail"), &BoxSpec::new())?;
     ensure!(error.code() == ErrorCode::BackendUnavailable, "{error:?}");
     ensure!(error.to_string().contains("/no/such/nsjail"), "{error}");
     ensure!(error.hint().is_some_and(|hint| hint.contains("install")));
@@ -57,7 +57,7 @@ fn missing_program() -> anyhow::Result<()> {
 }
 
 fn failing_program() -> anyhow::Result<()> {
-    let (error, outcomes) = ask(Path::new("/bin/false"), &Wish::new())?;
+    let (error, outcomes) = ask(Path::new("/bin/false"), &BoxSpec::new())?;
     ensure!(error.code() == ErrorCode::BackendUnavailable, "{error:?}");
     ensure!(error.hint().is_some(), "{error:?}");
     let fatal = |outcome: &Outcome| matches!(outcome, Outcome::Fatal { .. });
@@ -66,10 +66,13 @@ fn failing_program() -> anyhow::Result<()> {
 }
 
 fn image() -> anyhow::Result<()> {
-    let (error, outcomes) = ask(&support::program()?, &Wish::new().image(Path::new("/usr")))?;
+    let (error, outcomes) = ask(
+        &support::program()?,
+        &BoxSpec::new().image(Path::new("/usr")),
+    )?;
     ensure!(matches!(error, StartError::Unsupported { .. }), "{error:?}");
     ensure!(error.to_string().contains("native"), "{error}");
-    // The same backend is well otherwise.
+    // The backend works otherwise.
     let fatal = |outcome: &Outcome| matches!(outcome, Outcome::Fatal { .. });
     ensure!(!outcomes.iter().any(fatal), "{outcomes:?}");
     Ok(())

@@ -1,4 +1,4 @@
-//! Boxes that outlive the daemon that made them.
+//! Boxes that outlive the daemon that created them.
 
 use std::fmt;
 use std::io;
@@ -9,23 +9,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BoxFuture, Process, Sandbox};
 
-/// How a box is found again.
+/// Identifies a box that a later daemon can adopt.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BoxHandle {
-    /// The backend whose box it is.
     pub backend: String,
-    /// As [`Sandbox::id`] tells it.
+    /// The value of [`Sandbox::id`].
     pub name: String,
-    /// Where its first process listens for the next daemon.
+    /// The recovery socket, on which the box's init listens.
     pub socket: PathBuf,
 }
 
-/// A box that was taken over.
 pub struct Adopted {
     pub sandbox: Arc<dyn Sandbox>,
-    /// What was last given to [`Sandbox::remember`].
+    /// The last record passed to [`Sandbox::remember`].
     pub record: Vec<u8>,
-    /// Every program that was started with a [`crate::Keep`] and not let go of, running or ended.
+    /// Every program that was started with a [`crate::Keep`] and not released, running or exited.
     pub processes: Vec<KeptProcess>,
 }
 
@@ -35,36 +33,36 @@ pub struct KeptProcess {
     pub process: Process,
 }
 
-type Tell = dyn Fn(BoxHandle) -> BoxFuture<'static, io::Result<()>> + Send + Sync;
+type Record = dyn Fn(BoxHandle) -> BoxFuture<'static, io::Result<()>> + Send + Sync;
 
-/// Whoever writes boxes down before they exist. Cheap to clone.
+/// Persists the handle of a box before the box exists. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Witness(Option<Arc<Tell>>);
+pub struct StartRecorder(Option<Arc<Record>>);
 
-impl Witness {
-    /// Nobody writes anything down.
+impl StartRecorder {
+    /// Records nothing.
     pub fn none() -> Self {
         Self(None)
     }
 
     pub fn new(
-        tell: impl Fn(BoxHandle) -> BoxFuture<'static, io::Result<()>> + Send + Sync + 'static,
+        record: impl Fn(BoxHandle) -> BoxFuture<'static, io::Result<()>> + Send + Sync + 'static,
     ) -> Self {
-        Self(Some(Arc::new(tell)))
+        Self(Some(Arc::new(record)))
     }
 
-    /// To be called right before the step that lets the box outlive this process.
-    pub async fn about_to_start(&self, handle: BoxHandle) -> io::Result<()> {
+    /// Called right before the step after which the box may outlive this process.
+    pub async fn record(&self, handle: BoxHandle) -> io::Result<()> {
         match &self.0 {
-            Some(tell) => tell(handle).await,
+            Some(record) => record(handle).await,
             None => Ok(()),
         }
     }
 }
 
-impl fmt::Debug for Witness {
+impl fmt::Debug for StartRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let writes = if self.0.is_some() { "writes" } else { "none" };
-        f.debug_tuple("Witness").field(&writes).finish()
+        let writes = if self.0.is_some() { "some" } else { "none" };
+        f.debug_tuple("StartRecorder").field(&writes).finish()
     }
 }

@@ -1,4 +1,4 @@
-//! What can fail below a session. Each knows its stable code.
+//! Errors of backends, with their stable codes.
 
 use std::io;
 
@@ -19,13 +19,13 @@ pub enum StartError {
     Unavailable { why: String, hint: String },
     #[error("image `{image}` was not found")]
     ImageNotFound { image: String, hint: String },
-    /// A required mechanism is not to be had here.
+    /// A required mechanism is not available on this host.
     #[error("`{mechanism}` is required and not available: {why}")]
     Missing { mechanism: Mechanism, why: String },
-    /// The request cannot be done by this backend (no network, no mounts).
+    /// This backend does not support the request.
     #[error("{what}")]
     Unsupported { what: String },
-    /// One step of the start failed; everything before it was undone.
+    /// One step of the start failed. Earlier steps were undone.
     #[error("the box could not be started: {step}")]
     Step {
         step: String,
@@ -53,18 +53,18 @@ impl StartError {
     }
 }
 
-/// A box of an earlier daemon that cannot be taken over.
+/// Why a box of an earlier daemon could not be adopted.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
-    /// It is dead; what is left of it goes with the settling.
+    /// The box is dead. `finish_adoption` removes its leftovers.
     #[error("the box is gone")]
     Gone,
-    /// It never got as far as to have a record, so nobody was told that it is there.
-    #[error("the box was never finished")]
+    /// The box has no record: its start was interrupted before it was returned to a caller.
+    #[error("the start of the box was interrupted")]
     Unfinished,
     #[error("this backend's boxes do not outlive the daemon")]
     Unsupported,
-    #[error("the box could not be taken over: {step}")]
+    #[error("the box could not be adopted: {step}")]
     Step {
         step: String,
         #[source]
@@ -76,10 +76,9 @@ pub enum AdoptError {
 pub enum SpawnError {
     #[error("the box is gone")]
     Gone,
-    /// The box's process limit leaves no room for another program.
     #[error("the box has reached its limit of processes")]
     PidsLimit,
-    #[error("the arguments are longer than the kernel takes")]
+    #[error("an argument is longer than the kernel allows")]
     TooLong,
     #[error("the program could not be started: {step}")]
     Step {
@@ -103,7 +102,7 @@ pub enum ControlError {
     Io(#[source] io::Error),
 }
 
-/// A mount that did not join a running box. The box lives on without it.
+/// Why a mount could not be added to a running box. The box keeps running without it.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     #[error("the box is gone")]
@@ -119,7 +118,7 @@ pub enum MountError {
 }
 
 impl MountError {
-    /// A place that cannot be mounted on is the caller's to change.
+    /// A failed step is a validation error because the mount path is the caller's choice.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Gone => ErrorCode::SessionGone,
@@ -141,9 +140,9 @@ pub enum FileFault {
     ReadOnly,
     TooManyLinks,
     BadPath,
-    /// A pattern that means nothing, or a text that is not there as often as was said.
+    /// An invalid pattern, or a text that does not occur as often as expected.
     Unfit,
-    /// More than is done in one call.
+    /// More than one call may process.
     TooLarge,
     Other,
 }
@@ -152,7 +151,7 @@ pub enum FileFault {
 pub enum FileError {
     #[error("the box is gone")]
     Gone,
-    /// The box's process limit leaves no room for whoever would do it.
+    /// The process limit leaves no room for the process that carries out the operation.
     #[error("the box has reached its limit of processes")]
     PidsLimit,
     #[error("`{path}`: {text}")]
@@ -161,7 +160,7 @@ pub enum FileError {
         path: String,
         text: String,
     },
-    /// A tool says no, in the words that agents know.
+    /// A tool refused the request. The text is meant for agents.
     #[error("{text}")]
     Refused { fault: FileFault, text: String },
     #[error("the file operation could not be carried out: {step}")]
@@ -185,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_mechanism_is_named_as_it_was_asked_for() {
+    fn a_missing_mechanism_is_named_as_in_the_request() {
         let error = StartError::Missing {
             mechanism: Mechanism::MemoryLimit,
             why: "no cgroup".to_owned(),

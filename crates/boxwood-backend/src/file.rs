@@ -50,12 +50,12 @@ pub enum FileCall {
         path: String,
         recursive: bool,
     },
-    /// Text in, text out; no open file leaves the box.
+    /// Takes and returns text; no descriptor leaves the box.
     Tool(FileTool),
 }
 
 impl FileCall {
-    /// Where it can make the box's files larger, if it can.
+    /// The path at which the call can add data to the box; `None` if it cannot.
     pub fn adds_to(&self) -> Option<&str> {
         match self {
             Self::Open { path, how } => (*how != OpenFor::Read).then_some(path),
@@ -70,11 +70,11 @@ impl FileCall {
     }
 }
 
-/// What agents do with files. Each is done in one go inside the box.
+/// File tools of agents. Each runs as one operation inside the box.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileTool {
     Read(ReadTextRequest),
-    /// In one step: whoever reads meanwhile sees the old text or the new one.
+    /// Atomic: concurrent readers see either the old text or the new one.
     Write(WriteTextRequest),
     Edit(EditTextRequest),
     Glob(GlobRequest),
@@ -109,7 +109,7 @@ pub enum FileAnswer {
     Tool(FileToolAnswer),
 }
 
-/// Of the same name as the [`FileTool`] that was asked for.
+/// The result of the [`FileTool`] with the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileToolAnswer {
     Read(TextSlice),

@@ -1,7 +1,6 @@
-//! The images that boxes start from.
+//! The image store of a backend: list, pull, import and remove.
 //!
-//! Comes in: a checked name, a tar archive. Goes out: a list, news of a pull, a typed refusal. Never
-//! here: which image a box gets (policy), tar or engines (the backends).
+//! Which image a box gets is decided by policy.
 
 use std::io;
 use std::time::Duration;
@@ -12,28 +11,28 @@ use tokio::io::AsyncRead;
 
 use crate::Progress;
 
-/// A tar archive as it arrives, plain or compressed with gzip.
+/// A tar archive, plain or compressed with gzip.
 pub type ImageArchive = Box<dyn AsyncRead + Send + Unpin>;
 
-/// Every method is required, as with [`Backend`](crate::Backend). A backend that has no images of
-/// its own answers with [`NoImages`].
+/// Every method is required, as in [`Backend`](crate::Backend). A backend without images returns
+/// [`NoImages`].
 pub trait Images: Send + Sync {
     fn list(&self) -> BoxFuture<'_, Result<Vec<ImageInfo>, ImageError>>;
-    /// Fetches an image from its registry. Has a deadline of its own, and a failure or a dropped
-    /// future leaves no half image under the name.
+    /// Pulls an image from its registry. Has its own timeout. An error or a dropped future leaves no partial
+    /// image.
     fn pull<'a>(
         &'a self,
         name: &'a ImageName,
         progress: &'a Progress,
     ) -> BoxFuture<'a, Result<ImageInfo, ImageError>>;
-    /// Makes an image of a root file system in an archive. What had the name before is replaced at
-    /// once and completely, or not at all. Boxes that run keep what they started from.
+    /// Creates an image from an archive of a root file system. An existing image of the same name is replaced
+    /// atomically. Running boxes keep their image.
     fn import<'a>(
         &'a self,
         name: &'a ImageName,
         archive: ImageArchive,
     ) -> BoxFuture<'a, Result<ImageInfo, ImageError>>;
-    /// Refused while a box runs from it.
+    /// Fails while a box runs from the image.
     fn remove<'a>(&'a self, name: &'a ImageName) -> BoxFuture<'a, Result<(), ImageError>>;
 }
 
@@ -41,7 +40,7 @@ pub trait Images: Send + Sync {
 pub enum ImageError {
     #[error("image `{image}` was not found")]
     NotFound { image: String, hint: String },
-    /// A fine name that this backend cannot use.
+    /// A valid name that this backend cannot use.
     #[error("image `{image}` cannot have this name: {why}")]
     Reserved { image: String, why: String },
     #[error("the archive cannot be used: {why}")]
@@ -50,7 +49,7 @@ pub enum ImageError {
     TooLarge { why: String },
     #[error("image `{image}` is in use: {why}")]
     InUse { image: String, why: String },
-    /// In the engine's own words.
+    /// `why` is the engine's message.
     #[error("image `{image}` could not be pulled: {why}")]
     Pull {
         image: String,
@@ -92,29 +91,29 @@ impl ImageError {
             | Self::Pull { hint, .. }
             | Self::Unavailable { hint, .. }
             | Self::Unsupported { hint, .. } => Some(hint),
-            Self::Reserved { .. } => Some("take another name"),
+            Self::Reserved { .. } => Some("choose another name"),
             Self::BadArchive { .. } => Some(
-                "give a tar of a root file system, plain or with gzip: `docker export`, or `tar -C rootfs -c .`",
+                "pass a tar archive of a root file system, plain or gzip-compressed: `docker export`, or `tar -C rootfs -c .`",
             ),
             Self::InUse { .. } => Some("stop the sessions that run from it, then try again"),
             Self::TimedOut { .. } => {
-                Some("try again, or see whether the engine or the network is slow")
+                Some("try again, or check whether the engine or the network is slow")
             }
             Self::TooLarge { .. } | Self::Io { .. } => None,
         }
     }
 }
 
-/// A backend without images: an empty list, and a typed refusal of everything else.
+/// For backends without images: an empty list, and an error for everything else.
 #[derive(Debug)]
 pub struct NoImages {
     pub backend: &'static str,
 }
 
 impl NoImages {
-    fn refuse(&self) -> ImageError {
+    fn unsupported(&self) -> ImageError {
         ImageError::Unsupported {
-            what: format!("the `{}` backend keeps no images", self.backend),
+            what: format!("the `{}` backend does not store images", self.backend),
             hint: "choose another backend".to_owned(),
         }
     }
@@ -130,7 +129,7 @@ impl Images for NoImages {
         _name: &'a ImageName,
         _progress: &'a Progress,
     ) -> BoxFuture<'a, Result<ImageInfo, ImageError>> {
-        Box::pin(async { Err(self.refuse()) })
+        Box::pin(async { Err(self.unsupported()) })
     }
 
     fn import<'a>(
@@ -138,10 +137,10 @@ impl Images for NoImages {
         _name: &'a ImageName,
         _archive: ImageArchive,
     ) -> BoxFuture<'a, Result<ImageInfo, ImageError>> {
-        Box::pin(async { Err(self.refuse()) })
+        Box::pin(async { Err(self.unsupported()) })
     }
 
     fn remove<'a>(&'a self, _name: &'a ImageName) -> BoxFuture<'a, Result<(), ImageError>> {
-        Box::pin(async { Err(self.refuse()) })
+        Box::pin(async { Err(self.unsupported()) })
     }
 }

@@ -1,7 +1,7 @@
-//! What an isolation technology has to offer.
+//! The interface of isolation backends.
 //!
-//! Comes in: an [`AdmittedSpec`]. Goes out: a [`Sandbox`], and from it processes and files. Never
-//! here: sessions, timeouts, output limits, HTTP. Those are written once, above this crate.
+//! A [`Backend`] turns an [`AdmittedSpec`] into a [`Sandbox`], which runs processes and accesses files.
+//! Sessions, timeouts, output limits and HTTP belong to the layers above.
 #![forbid(unsafe_code)]
 
 mod adopt;
@@ -11,18 +11,14 @@ mod images;
 mod process;
 mod progress;
 mod stream;
-#[cfg(feature = "suites")]
-pub mod suite;
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use boxwood_api::{IsolationLabel, Mechanism};
 use boxwood_policy::{AdmittedMount, AdmittedSpec};
 pub use futures_util::future::BoxFuture;
 
-pub use adopt::{Adopted, BoxHandle, KeptProcess, Witness};
+pub use adopt::{Adopted, BoxHandle, KeptProcess, StartRecorder};
 pub use error::{
     AdoptError, ControlError, FileError, FileFault, MountError, ProbeError, SpawnError, StartError,
     StopError,
@@ -35,11 +31,11 @@ pub use process::{
 pub use progress::Progress;
 pub use stream::{Copied, Input, Output};
 
-/// What a backend can do at all. What one box of it really has is its [`IsolationLabel`].
+/// What a backend supports in general. What is in force for one box is in its [`IsolationLabel`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is one yes or no about the backend, and none depends on another"
+    reason = "independent features of the backend"
 )]
 pub struct Capabilities {
     pub pty: bool,
@@ -47,26 +43,25 @@ pub struct Capabilities {
     pub files: bool,
     pub network: bool,
     pub host_mounts: bool,
-    /// Whether [`Sandbox::mount`] works: a mount may join a box that is running.
+    /// Whether [`Sandbox::mount`] can add mounts to a running box.
     pub live_mounts: bool,
-    /// Whether boxes outlive the daemon, and the next one can take them over.
+    /// Whether boxes can outlive the daemon and be adopted by the next one.
     pub adoption: bool,
     pub mechanisms: Vec<Mechanism>,
 }
 
-/// The outcome of looking at the host: usable or not, and what each mechanism said.
 #[derive(Clone, Debug)]
 pub struct Probe {
     pub findings: Vec<Finding>,
 }
 
-/// One thing a probe tried.
+/// The result of one check.
 #[derive(Clone, Debug)]
 pub struct Finding {
     pub name: &'static str,
     pub mechanism: Option<Mechanism>,
     pub outcome: Outcome,
-    /// Why a person should care.
+    /// Why the mechanism matters, for the output of `boxwood doctor`.
     pub matters: &'static str,
 }
 
@@ -75,7 +70,7 @@ pub enum Outcome {
     Works {
         detail: String,
     },
-    /// Missing, and boxes start without it (the label says so).
+    /// Missing, but boxes start without it (and their label lists it).
     Missing {
         why: String,
         fix: String,
@@ -87,94 +82,71 @@ pub enum Outcome {
     },
 }
 
-/// Every method is required. A quiet default would let a new backend leak sandboxes and still
-/// compile; a backend that cannot do something says so in [`Capabilities`].
+/// Every method is required. A default would let a new backend leak sandboxes and still compile; a backend
+/// declares what it does not support in [`Capabilities`].
 pub trait Backend: Send + Sync {
     fn name(&self) -> &'static str;
     fn capabilities(&self) -> Capabilities;
-    /// Tries every mechanism by using it. Slow; callers cache.
+    /// Checks every mechanism by using it. Slow; callers cache the result.
     fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>>;
-    /// Starts a box. When this returns an error nothing of the box is left. Dropping the future
-    /// half-way leaves nothing either. An image that has to be fetched first is news for
-    /// `progress`. The `witness` is told before there is anything that could outlive the daemon, and
-    /// its error is the start's.
+    /// Starts a box. If it fails or the future is dropped, nothing of the box is left. Reports to
+    /// `progress` if an image has to be pulled. Calls `recorder` before anything exists that could outlive
+    /// the daemon; an error of `recorder` fails the start.
     fn start<'a>(
         &'a self,
         spec: &'a AdmittedSpec,
         progress: &'a Progress,
-        witness: &'a Witness,
+        recorder: &'a StartRecorder,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>>;
-    /// The boxes of an earlier daemon of this instance that may still be alive, found without any
-    /// record of them. Asked once, before the first start.
+    /// The boxes of an earlier daemon of this instance that may still be running, found without a record.
+    /// Called once, before the first start.
     fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>>;
-    /// Takes over a box that an earlier daemon of this instance made. An error leaves the box alone:
-    /// what is not adopted goes with [`Backend::settle`].
+    /// Adopts a box of an earlier daemon of this instance. On error the box is unchanged, and
+    /// [`Backend::finish_adoption`] removes it unless it is adopted before.
     fn adopt<'a>(&'a self, handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>>;
-    /// Adoption is over: removes everything that earlier daemons of this instance left and that was
-    /// not adopted. Nothing of another instance's that may still be wanted.
-    fn settle(&self) -> BoxFuture<'_, ()>;
-    /// The images its boxes can start from.
+    /// Ends adoption: removes everything that earlier daemons of this instance left and that was not adopted.
+    /// Does not touch other instances that may still be running.
+    fn finish_adoption(&self) -> BoxFuture<'_, ()>;
+    /// The images that boxes can start from.
     fn images(&self) -> &dyn Images;
-    /// Lets go of everything the backend holds (helpers, pools). Boxes are stopped before, or were
-    /// let go of to outlive this daemon.
+    /// Releases everything the backend holds, such as helper processes and pools. Boxes have been stopped or
+    /// detached before.
     fn shutdown(&self) -> BoxFuture<'_, ()>;
 }
 
-/// One living box.
+/// One running box.
 pub trait Sandbox: Send + Sync {
-    /// The backend's own name for it (container name, box number).
+    /// The backend's name for the box, such as the container name.
     fn id(&self) -> &str;
     fn label(&self) -> &IsolationLabel;
     /// Starts a program. A program that does not exist is a process that exits 127 (126 when it
     /// cannot be executed), with a line on its stderr.
     fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Process, SpawnError>>;
-    /// One operation on the box's files, done inside the box with the commands' own rights.
+    /// Runs one file operation inside the box with the privileges of its commands.
     fn file(&self, call: FileCall) -> BoxFuture<'_, Result<FileAnswer, FileError>>;
-    /// Adds a mount to the running box, for every process in it, and over whatever is mounted at
-    /// its place. An error leaves the box as it was (directories on the way to the place may have
-    /// been made). Carried on when the future is dropped. A backend whose [`Capabilities`] have no
-    /// `live_mounts` answers [`MountError::Unsupported`].
+    /// Adds a mount to the running box, visible to all its processes, on top of an existing mount at the
+    /// same path. On error the box is unchanged, except that parent directories may have been created.
+    /// Continues if the future is dropped. Returns [`MountError::Unsupported`] without `live_mounts` in
+    /// [`Capabilities`].
     fn mount<'a>(&'a self, mount: &'a AdmittedMount) -> BoxFuture<'a, Result<(), MountError>>;
     fn is_alive(&self) -> bool;
-    /// Resolves when the box is dead, however that came about.
+    /// Resolves when the box is dead, for whatever reason.
     fn gone(&self) -> BoxFuture<'_, ()>;
-    /// What the next daemon is told when it adopts the box ([`Adopted::record`]); the last one counts.
-    /// A box without a record is not adopted. Does nothing where there is no adoption.
+    /// Stores the record that the next daemon receives as [`Adopted::record`], replacing the previous one. A
+    /// box without a record is not adopted. Does nothing if the backend does not support adoption.
     fn remember<'a>(&'a self, record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>>;
-    /// This daemon ends and the box does not: from now on nothing that is dropped here ends anything
-    /// in the box. Does nothing where there is no adoption; such a box is stopped instead.
-    fn let_go(&self);
-    /// Stops every program in the box where it stands, without the program noticing. `Ok(false)` where
-    /// that cannot be done. Idempotent; init goes on, and so does everything that is asked of it,
-    /// but whoever asks a program for something thaws first.
+    /// Leaves the box to the next daemon: from now on dropping handles has no effect inside the box. Does
+    /// nothing if the backend does not support adoption; such a box has to be stopped.
+    fn detach(&self);
+    /// Pauses all programs of the box with the cgroup freezer. `Ok(false)` if that is not supported.
+    /// Idempotent. Init keeps running and serves requests, but the box must be thawed before a request
+    /// involves a program.
     fn freeze(&self) -> BoxFuture<'_, Result<bool, ControlError>>;
-    /// The same for a moment: the box is thawed again before anybody would miss anything, so nothing is
-    /// taken from it meanwhile.
-    fn hold(&self) -> BoxFuture<'_, Result<bool, ControlError>>;
-    /// Undoes both. Idempotent.
+    /// Undoes a freeze. Idempotent.
     fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>>;
-    /// Kills every program in the box, what earlier commands left running too. The box lives on. A
-    /// frozen box too.
+    /// Kills all programs in the box, including background processes. The box keeps running. Works on a
+    /// frozen box.
     fn kill_all(&self) -> BoxFuture<'_, Result<(), ControlError>>;
-    /// How many bytes of the file system with this device number programs of the box hold open (or
-    /// mapped) in files that no directory names any more. As far as one look tells; 0 where nobody
-    /// can look.
-    fn unlinked_bytes(&self, device: u64) -> BoxFuture<'_, u64>;
-    /// What may still grow on the file system with this device number while the box is held
-    /// ([`Sandbox::hold`]): nothing but its end interrupts a call that had begun. Nothing where no program
-    /// was told to stand still. Waits for nobody. Who is at work is added to `watched`, and looked at again
-    /// next time, at work or not: what it wrote by then counts.
-    fn being_written(&self, device: u64, watched: &mut HashSet<i32>) -> BeingWritten;
-    /// Kills everything in the box and removes every trace of it. Idempotent. A frozen box too.
+    /// Kills everything in the box and removes all its resources. Idempotent. Works on a frozen box.
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>>;
-}
-
-/// Files that programs have open for writing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BeingWritten {
-    /// What they take, by inode.
-    pub bytes: HashMap<u64, u64>,
-    /// How long threads had a processor of which that cannot be told, by their number: more is open than one
-    /// look takes in, or nobody may look.
-    pub hidden: HashMap<i32, Duration>,
 }

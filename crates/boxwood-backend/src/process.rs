@@ -1,4 +1,4 @@
-//! A process in a box, as the layers above hold it.
+//! A process in a box.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,35 +17,33 @@ pub struct TerminalSize {
 pub enum Stdio {
     /// stdin is `/dev/null`; stdout and stderr are pipes.
     Output,
-    /// Three pipes.
     Pipes,
-    /// A terminal of the box's own; stdout carries everything, stderr is `None`.
+    /// A pseudo-terminal. Output of both streams arrives on stdout; stderr is `None`.
     Terminal(TerminalSize),
 }
 
 #[derive(Clone)]
 pub struct SpawnRequest {
-    /// Program and arguments. Looked up in the box's `PATH` when it has no slash. Arguments over
-    /// the kernel's limit for one string are the caller's problem, except for the script of
-    /// `/bin/sh -c`, which local backends pass in a memfd when it is long.
+    /// Program and arguments. A program without a slash is looked up in the box's `PATH`. An argument over
+    /// the kernel's limit fails, except for the script of `/bin/sh -c`, which local backends pass in a
+    /// memfd.
     pub argv: Vec<String>,
-    /// Added to (and winning over) the box's own basic environment.
+    /// Added to the basic environment of the box, with precedence.
     pub env: BTreeMap<String, String>,
-    /// Absolute; created when missing.
+    /// Absolute; created if missing.
     pub cwd: String,
     pub stdio: Stdio,
-    /// `None`: nobody looks for it after a restart of the daemon, which kills it.
+    /// `None` if the program does not have to survive a restart of the daemon; the restart then kills it.
     pub keep: Option<Keep>,
 }
 
-/// What outlives the daemon with a program, beside its own pipes: handed to whichever daemon adopts
-/// the box, together with how the program ended. Let go of when every part of its [`Process`] has
-/// been dropped.
+/// State of a program that init keeps besides its pipes and exit status, and returns to the daemon that
+/// adopts the box. Released when all parts of the [`Process`] are dropped.
 #[derive(Clone)]
 pub struct Keep {
-    /// What the program is to whoever started it.
+    /// Opaque data of the caller about the program.
     pub note: Vec<u8>,
-    /// Files that have to survive: what was read of its output, what is to become its input.
+    /// Files that have to survive, such as buffered output or pending input.
     pub files: Vec<Arc<OwnedFd>>,
 }
 
@@ -62,10 +60,10 @@ impl fmt::Debug for SpawnRequest {
     }
 }
 
-/// A running program. Dropping it lets go of its streams; the program lives on until it is killed,
-/// exits, or its box goes.
+/// A running program. Dropping it closes its streams; the program keeps running until it exits, is killed, or
+/// its box ends.
 pub struct Process {
-    /// Dropping it (after flushing) is end of file for the program, except on a terminal.
+    /// Dropping it (after flushing) signals end of file to the program, except on a terminal.
     pub stdin: Option<Box<dyn Input>>,
     pub stdout: Box<dyn Output>,
     pub stderr: Option<Box<dyn Output>>,
@@ -74,15 +72,14 @@ pub struct Process {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// The program itself (on a terminal: its foreground group).
+    /// The program itself; on a terminal its foreground process group.
     Process,
-    /// The program and every descendant, whatever they did to hide. Only for SIGKILL is this
-    /// promised to reach all of them.
+    /// The program and all its descendants. Only SIGKILL is guaranteed to reach all of them.
     Tree,
 }
 
 pub trait ProcessControl: Send + Sync {
-    /// Resolves when the program itself has ended. Any number of callers, any time.
+    /// Resolves when the program itself has exited. Can be called any number of times.
     fn wait(&self) -> BoxFuture<'_, Exit>;
     fn signal(&self, signal: i32, scope: Scope) -> BoxFuture<'_, Result<(), ControlError>>;
     fn resize(&self, size: TerminalSize) -> Result<(), ControlError>;
@@ -92,11 +89,11 @@ pub trait ProcessControl: Send + Sync {
 pub enum ExitStatus {
     Code(i32),
     Signal(i32),
-    /// The box died and took the status with it.
+    /// The box died before the exit status was reported.
     BoxGone,
 }
 
-/// How a program ended, with what the box's counters said meanwhile.
+/// The exit status of a program, and events counted by the box's cgroup while it ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
     pub status: ExitStatus,
@@ -104,9 +101,9 @@ pub struct Exit {
     pub oom: bool,
     /// A fork was refused by the process limit while the program ran.
     pub pids_limit: bool,
-    /// A private area of the box was full when the program failed.
+    /// A tmpfs of the box was full when the program failed.
     pub disk_full: bool,
-    /// The last system call of the program's tree that the filter refused.
+    /// The last system call of the program or its descendants that seccomp refused.
     pub denied_syscall: Option<String>,
 }
 

@@ -1,17 +1,17 @@
-//! News of something slow, for whoever wants to hear it.
+//! Progress of image pulls.
 
 use std::fmt;
 use std::sync::Arc;
 
 use boxwood_api::ImageProgress;
 
-/// Where a backend says how a pull comes along. Cheap to clone; saying something to nobody costs
-/// nothing. The listener must not block: it is called from the backend's own tasks.
+/// Receives the progress of a pull. Cheap to clone. The listener must not block: it is called from the
+/// backend's tasks.
 #[derive(Clone, Default)]
 pub struct Progress(Option<Arc<dyn Fn(ImageProgress) + Send + Sync>>);
 
 impl Progress {
-    /// Nobody listens.
+    /// Discards all progress.
     pub fn silent() -> Self {
         Self(None)
     }
@@ -20,24 +20,28 @@ impl Progress {
         Self(Some(Arc::new(listener)))
     }
 
-    /// One line about `image`.
+    /// Reports one line about `image`.
     pub fn say(&self, image: &str, text: impl Into<String>) {
         if let Some(listener) = &self.0 {
             listener(ImageProgress::new(image, text));
         }
     }
 
-    /// The same with a count, where the engine counts.
-    pub fn report(&self, news: impl FnOnce() -> ImageProgress) {
+    /// Reports progress with counts.
+    pub fn report(&self, progress: impl FnOnce() -> ImageProgress) {
         if let Some(listener) = &self.0 {
-            listener(news());
+            listener(progress());
         }
     }
 }
 
 impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let listens = if self.0.is_some() { "heard" } else { "silent" };
+        let listens = if self.0.is_some() {
+            "listener"
+        } else {
+            "silent"
+        };
         f.debug_tuple("Progress").field(&listens).finish()
     }
 }

@@ -1,8 +1,7 @@
 //! The streams of a program.
 //!
-//! Beside plain reading and writing, bytes can be moved between a stream and a file that outlives the
-//! daemon. Where the stream is a pipe the kernel does that in one step, so that a killed daemon never
-//! has a byte that neither the pipe nor the file has.
+//! Besides reads and writes, bytes can be moved between a stream and a file that outlives the daemon. For a
+//! pipe the kernel does that in one step, so that a killed daemon loses no bytes.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,10 +10,10 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a program writes.
+/// An output stream of a program.
 pub trait Output: AsyncRead + Send + Unpin {
-    /// Appends what is there, at most `most` bytes, to `file` at its shared position, which moves
-    /// along. `Ok(0)` is the end of the stream.
+    /// Moves at most `most` available bytes to `file` at its shared position and advances it. `Ok(0)` is
+    /// the end of the stream.
     fn poll_move(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -23,10 +22,10 @@ pub trait Output: AsyncRead + Send + Unpin {
     ) -> Poll<io::Result<usize>>;
 }
 
-/// What a program reads.
+/// The input stream of a program.
 pub trait Input: AsyncWrite + Send + Unpin {
-    /// Hands on what `file` has from its shared position on, at most `most` bytes, and moves the
-    /// position along. `Ok(0)` when the file has no more.
+    /// Writes at most `most` bytes of `file` from its shared position and advances it. `Ok(0)` if the file
+    /// has no more bytes.
     fn poll_feed(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -35,7 +34,7 @@ pub trait Input: AsyncWrite + Send + Unpin {
     ) -> Poll<io::Result<usize>>;
 }
 
-/// A stream that is no pipe of ours: bytes are copied, in two steps.
+/// Implements [`Output`] and [`Input`] by copying, for streams that are not pipes.
 pub struct Copied<S>(pub S);
 
 const COPY_BYTES: usize = 16 * 1024;
@@ -103,7 +102,7 @@ impl<S: AsyncWrite + Send + Unpin> Input for Copied<S> {
         }
         let written = ready!(self.as_mut().poll_write(context, &space[..read]))?;
         rustix::fs::seek(file, rustix::fs::SeekFrom::Start(at + written as u64))?;
-        // A duplex in memory hands nothing on before it is flushed.
+        // An in-memory duplex stream delivers nothing before it is flushed.
         ready!(self.poll_flush(context))?;
         Poll::Ready(Ok(written))
     }

@@ -1,4 +1,4 @@
-//! The daemon's agent: its tools, and how it is.
+//! Agent tools of the daemon.
 
 use boxwood_api::{
     AgentErrorRecord, AgentGuidance, AgentQuery, AgentStatus, ToolAnswer, ToolCall, ToolList,
@@ -8,12 +8,12 @@ use crate::path::Target;
 use crate::{Client, ClientError};
 
 impl Client {
-    /// The tools that can be used now, or why there are none.
+    /// The available tools, or why there are none.
     pub async fn tools(&self) -> Result<ToolList, ClientError> {
         self.get(&Target::new("/v1/agent/tools")).await
     }
 
-    /// Waits for what it comes to. Dropping the future kills what runs in the box for it.
+    /// Waits for the result. Dropping the future cancels the call.
     pub async fn call_tool(&self, name: &str, call: &ToolCall) -> Result<ToolAnswer, ClientError> {
         let target = Target::new("/v1/agent/tools").segment(name);
         self.post(&target, call).await

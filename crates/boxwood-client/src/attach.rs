@@ -1,7 +1,6 @@
-//! The stdin and stdout of a managed process as they are, across restarts of the daemon.
+//! Attaches to stdin and stdout of a managed process, across daemon restarts.
 //!
-//! Comes in: a process, and from where on its output is wanted. Goes out: its output, byte for byte,
-//! and its end. Dropping the receiver lets go of the process, which lives on.
+//! Dropping the receiver detaches; the process keeps running.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -13,20 +12,20 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::lifeline::{self, Dialect, Happening, Incoming, Joined, Renew};
 use crate::live::refused;
 use crate::path::Target;
 use crate::processes::process;
+use crate::resumable::{self, Event, Incoming, Joined, Protocol, Renew};
 use crate::{Client, ClientError};
 
 const OPERATION: &str = "attach";
 
-/// From where on output is wanted.
+/// Where the output starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// What nobody has taken yet.
+    /// With output that was not delivered yet.
     Now,
-    /// After so many bytes of everything the process ever wrote to its stdout.
+    /// At this offset in the process's stdout.
     Offset(u64),
 }
 
@@ -39,65 +38,65 @@ impl fmt::Display for Since {
     }
 }
 
-/// An attachment. One process has one at a time; a second one waits for the first to end.
+/// An attachment. A process has one at a time; a second one waits until the first ends.
 pub struct Attached {
-    /// Where the output begins.
+    /// The offset at which the output starts.
     pub stdout: u64,
     pub sender: AttachedSender,
     pub receiver: AttachedReceiver,
 }
 
 pub struct AttachedSender {
-    line: lifeline::Sender,
+    connection: resumable::Sender,
 }
 
 pub struct AttachedReceiver {
-    line: lifeline::Receiver<ProcessExit>,
+    connection: resumable::Receiver<ProcessExit>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttachedEvent {
     Stdout(Bytes),
-    /// The last one.
+    /// The last event.
     Exited(ProcessExit),
 }
 
 impl AttachedSender {
-    /// Waits while the process is slow to read. No newline is added.
+    /// Waits while the process does not read. No newline is added.
     pub async fn stdin(&mut self, bytes: Bytes) -> Result<(), ClientError> {
-        self.line.input(bytes).await
+        self.connection.input(bytes).await
     }
 
-    /// End of input, for whoever attaches later as well.
+    /// Closes stdin, also for later attachments.
     pub async fn close_stdin(&mut self) -> Result<(), ClientError> {
-        self.line.close_input().await
+        self.connection.close_input().await
     }
 
-    /// Lets go of the process, which lives on, and waits until the daemon has been told.
+    /// Detaches and waits until the daemon has been notified. The process keeps running.
     pub async fn detach(&mut self) {
-        self.line.leave(false).await;
+        self.connection.leave(false).await;
     }
 }
 
 impl AttachedReceiver {
-    /// After [`AttachedEvent::Exited`] there is nothing.
+    /// Returns nothing after [`AttachedEvent::Exited`].
     pub async fn next(&mut self) -> Result<AttachedEvent, ClientError> {
-        Ok(match self.line.next().await? {
-            Happening::Output { bytes, .. } => AttachedEvent::Stdout(bytes),
-            Happening::End(exit) => AttachedEvent::Exited(exit),
+        Ok(match self.connection.next().await? {
+            Event::Output { bytes, .. } => AttachedEvent::Stdout(bytes),
+            Event::End(exit) => AttachedEvent::Exited(exit),
         })
     }
 }
 
-/// The frames of one process.
-struct Words {
+/// Frames of the relay.
+struct AttachProtocol {
     session: SessionId,
     process: ProcessId,
-    /// Of the process that was found first: another one may take its name.
+    /// Start time of the process, to detect another process with the same id.
     started_at: OnceLock<Timestamp>,
 }
 
-impl Words {
+impl AttachProtocol {
     fn target(&self, since: Since) -> Target {
         process(&self.session, &self.process)
             .fixed("ws")
@@ -113,11 +112,11 @@ impl Words {
     }
 }
 
-impl Dialect for Words {
+impl Protocol for AttachProtocol {
     type End = ProcessExit;
     const OPERATION: &'static str = OPERATION;
 
-    fn again(&self, [stdout, _]: [u64; 2]) -> Target {
+    fn resume_target(&self, [stdout, _]: [u64; 2]) -> Target {
         self.target(Since::Offset(stdout))
     }
 
@@ -157,40 +156,43 @@ impl Dialect for Words {
         text_frame(&RelayControl::Ack { stdout })
     }
 
-    fn farewell(&self) -> Option<Message> {
+    fn stop_message(&self) -> Option<Message> {
         None
     }
 }
 
 fn text_frame(frame: &RelayControl) -> Message {
-    // These types always serialise; an empty object is what a daemon would complain about.
+    // Cannot fail for these types; the daemon rejects an empty object.
     Message::text(serde_json::to_string(frame).unwrap_or_else(|_| "{}".to_owned()))
 }
 
 impl Client {
-    /// Attaches to a managed process, and stays attached to it while the daemon is restarted: what it
-    /// writes meanwhile is told afterwards, and input that was on its way is sent again.
+    /// Attaches to a managed process and reconnects after a daemon restart: output written
+    /// meanwhile is delivered, and unacknowledged input is resent.
     pub async fn attach_from(
         &self,
         id: &SessionId,
         process: &ProcessId,
         since: Since,
     ) -> Result<Attached, ClientError> {
-        // The next daemon must not take us to another box of the same name.
+        // The next daemon must not attach to another box with the same session id.
         let incarnation = self.session(id).await?.session.incarnation;
         let client = self.of_incarnation(incarnation);
-        let words = Words {
+        let protocol = AttachProtocol {
             session: id.clone(),
             process: process.clone(),
             started_at: OnceLock::new(),
         };
-        let mut socket = client.websocket(&words.target(since)).await?;
-        let joined = lifeline::join(&words, &mut socket).await?;
-        let (sender, receiver) = lifeline::hold(client, words, socket, Renew::WhenLost(joined));
+        let mut socket = client.websocket(&protocol.target(since)).await?;
+        let joined = resumable::join(&protocol, &mut socket).await?;
+        let (sender, receiver) =
+            resumable::start(client, protocol, socket, Renew::WhenLost(joined));
         Ok(Attached {
             stdout: joined.read[0],
-            sender: AttachedSender { line: sender },
-            receiver: AttachedReceiver { line: receiver },
+            sender: AttachedSender { connection: sender },
+            receiver: AttachedReceiver {
+                connection: receiver,
+            },
         })
     }
 }
@@ -199,8 +201,8 @@ impl Client {
 mod tests {
     use super::*;
 
-    fn words() -> Words {
-        Words {
+    fn protocol() -> AttachProtocol {
+        AttachProtocol {
             session: SessionId::new("s").unwrap(),
             process: ProcessId::default(),
             started_at: OnceLock::new(),
@@ -209,20 +211,20 @@ mod tests {
 
     #[test]
     fn another_process_of_the_same_name_is_noticed() {
-        let words = words();
+        let protocol = protocol();
         let first = r#"{"stdout":7,"stdin":3,"started_at":"2026-06-09T11:30:17Z"}"#;
         let joined = Joined {
             read: [7, 0],
             stdin: Some(3),
         };
         for _ in 0..2 {
-            let Ok(Incoming::Joined(got)) = words.text(first) else {
+            let Ok(Incoming::Joined(got)) = protocol.text(first) else {
                 panic!("not taken for a beginning");
             };
             assert_eq!(got, joined);
         }
         let other = r#"{"stdout":7,"stdin":3,"started_at":"2026-06-09T11:30:18Z"}"#;
-        let Err(error) = words.text(other) else {
+        let Err(error) = protocol.text(other) else {
             panic!("taken for the same process");
         };
         assert_eq!(error.code(), ErrorCode::ManagedProcessConflict);
@@ -231,7 +233,7 @@ mod tests {
     #[test]
     fn an_attachment_goes_on_where_it_was() {
         assert_eq!(
-            words().again([9, 0]).as_str(),
+            protocol().resume_target([9, 0]).as_str(),
             "/v1/sessions/s/managed-process/default/ws?since=9"
         );
     }

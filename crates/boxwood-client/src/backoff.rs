@@ -1,4 +1,4 @@
-//! Waiting for a daemon that went away: it may be restarting.
+//! Retries while a daemon may be restarting.
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::{Client, ClientError};
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// For a daemon to come back. A command that can be resumed is not kept for longer either.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// How long to wait for a daemon. Resumable commands are not kept longer either.
+const RETRY_TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(crate) struct Backoff {
     next: Duration,
@@ -23,11 +23,11 @@ impl Backoff {
     pub(crate) fn new() -> Self {
         Self {
             next: FIRST,
-            until: Instant::now() + PATIENCE,
+            until: Instant::now() + RETRY_TIMEOUT,
         }
     }
 
-    /// False when it is time to give up.
+    /// Returns false if the time is over.
     pub(crate) async fn wait(&mut self) -> bool {
         if Instant::now() + self.next > self.until {
             return false;
@@ -39,14 +39,14 @@ impl Backoff {
 }
 
 impl ClientError {
-    /// Whether it is the connection that failed, and not the request.
-    pub fn is_of_connection(&self) -> bool {
+    /// Whether the connection failed, rather than the request.
+    pub fn is_connection_error(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Lost { .. })
     }
 }
 
-/// Whether the same request may succeed with the next daemon, or with this one a moment later.
-pub(crate) fn is_passing(error: &ClientError) -> bool {
+/// Whether a retry may succeed, with this daemon or the next one.
+pub(crate) fn is_transient(error: &ClientError) -> bool {
     match error {
         ClientError::Unreachable { .. } | ClientError::Lost { .. } => true,
         ClientError::Refused { code, .. } => {
@@ -59,16 +59,16 @@ pub(crate) fn is_passing(error: &ClientError) -> bool {
 }
 
 impl Client {
-    /// Asks again for as long as the daemon may be restarting. For questions only: a request that
-    /// changes something may have been carried out although its answer was lost.
-    pub async fn patiently<T, F>(&self, ask: impl Fn() -> F) -> Result<T, ClientError>
+    /// Retries while the daemon may be restarting. Only for requests without side effects: a
+    /// request may have been executed although its response was lost.
+    pub async fn with_retries<T, F>(&self, ask: impl Fn() -> F) -> Result<T, ClientError>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
         let mut backoff = Backoff::new();
         loop {
             match ask().await {
-                Err(error) if is_passing(&error) => {
+                Err(error) if is_transient(&error) => {
                     if !backoff.wait().await {
                         return Err(error);
                     }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn patience_ends() {
+    async fn retries_end_after_a_minute() {
         let start = Instant::now();
         let mut backoff = Backoff::new();
         let mut tries = 0;
@@ -93,7 +93,7 @@ mod tests {
         }
         let waited = start.elapsed();
         assert!(
-            waited <= PATIENCE && waited + LONGEST > PATIENCE,
+            waited <= RETRY_TIMEOUT && waited + LONGEST > RETRY_TIMEOUT,
             "{waited:?}"
         );
         assert!(tries > 50, "{tries}");

@@ -1,8 +1,7 @@
-//! One request, one answer.
+//! Sends requests and decodes responses.
 //!
-//! Comes in: method, target, body. Goes out: decoded JSON, a streamed body, or a [`ClientError`].
-//! Connections are kept and used again; one that died while idle is replaced without the caller
-//! noticing, as long as nothing of the request was sent on it.
+//! Connections are reused. One that was closed while idle is replaced transparently, if nothing of
+//! the request was sent on it.
 
 use std::error::Error;
 use std::fmt;
@@ -26,13 +25,13 @@ use crate::{ClientError, Endpoint};
 pub(crate) type BodyError = Box<dyn Error + Send + Sync>;
 pub(crate) type OutBody = UnsyncBoxBody<Bytes, BodyError>;
 
-/// Answers that are read whole are never larger than this. Two captured streams of 1 MiB, escaped
-/// as JSON, stay far below it.
+/// Limit for responses that are read as a whole. Two captured streams of 1 MiB, escaped as JSON,
+/// are far below it.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 const AGENT: &str = concat!("boxwood/", env!("CARGO_PKG_VERSION"));
 
-/// A bearer token. Prints as nothing.
+/// A bearer token. `Debug` prints nothing.
 #[derive(Clone)]
 pub struct Token(HeaderValue);
 
@@ -51,7 +50,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A daemon, seen from outside. Cheap to clone; clones share their connections.
+/// A client of one daemon. Cheap to clone; clones share connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     endpoint: Arc<Endpoint>,
@@ -62,7 +61,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Nothing is sent until the first request.
+    /// Does not connect until the first request.
     pub fn new(endpoint: Endpoint, token: Option<Token>) -> Self {
         let endpoint = Arc::new(endpoint);
         let http = Http::builder(TokioExecutor::new()).build(Connector(Arc::clone(&endpoint)));
@@ -75,8 +74,8 @@ impl Client {
         }
     }
 
-    /// The same daemon, asked only about sessions of this incarnation: where another box has taken a
-    /// session's name meanwhile, or none lives, the answer is `session_gone` with the reason.
+    /// Restricts requests to sessions of this incarnation. If the session was replaced or deleted,
+    /// they fail with `session_gone`.
     #[must_use]
     pub fn of_incarnation(&self, incarnation: u64) -> Self {
         Self {
@@ -85,8 +84,8 @@ impl Client {
         }
     }
 
-    /// The same daemon, asked by its operator: also about the sessions of hosted MCP servers. The daemon
-    /// takes that from root and its own user only, and never with a token.
+    /// Requests operator access, including sessions of hosted MCP servers. The daemon grants it
+    /// only to root and its own user, without a token.
     #[must_use]
     pub fn as_operator(&self) -> Self {
         Self {
@@ -101,7 +100,7 @@ impl Client {
             .then(|| (header, HeaderValue::from_static("1")))
     }
 
-    /// With the incarnation, where the target names a session.
+    /// Adds the incarnation if the target is a session.
     pub(crate) fn pinned(&self, target: &Target) -> Target {
         let target = target.clone();
         match self.incarnation {
@@ -152,7 +151,7 @@ impl Client {
             .await
     }
 
-    /// The same with one more header.
+    /// With one additional header.
     pub(crate) async fn json_with<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -177,8 +176,8 @@ impl Client {
             .map_err(|error| ClientError::unexpected(&operation, error.to_string()))
     }
 
-    /// Sends a request and answers once the status is known. A status of 400 or more is an error;
-    /// otherwise the body is still to be read.
+    /// Sends a request and returns once the status is known. A status of 400 or more is an error;
+    /// otherwise the body can be read.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -191,7 +190,7 @@ impl Client {
             .await
     }
 
-    /// The same with one more header.
+    /// With one additional header.
     pub(crate) async fn send_with(
         &self,
         method: Method,
@@ -215,7 +214,7 @@ impl Client {
         Err(ClientError::from_answer(&operation, status, &bytes))
     }
 
-    /// Sends a request and answers with whatever comes, refusals too.
+    /// Sends a request and returns any response, including errors.
     pub(crate) async fn respond(
         &self,
         method: Method,
@@ -258,8 +257,8 @@ impl Client {
     }
 }
 
-/// `GET /v1/sessions`: what an error message calls a request. The query may hold long paths and is
-/// left out.
+/// The request as named in errors, such as `GET /v1/sessions`. Without the query, which may be
+/// long.
 pub(crate) fn operation(method: &Method, target: &Target) -> String {
     let path = target.as_str();
     format!("{method} {}", path.split('?').next().unwrap_or(path))
@@ -296,7 +295,7 @@ pub(crate) async fn whole(
         .map_err(|error| ClientError::lost(operation, error))
 }
 
-/// The cause below "client error (Connect)", which tells a person nothing.
+/// The cause of hyper's "client error (Connect)", which is not helpful by itself.
 fn plain_cause(error: hyper_util::client::legacy::Error) -> BodyError {
     let mut current: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(cause) = current {

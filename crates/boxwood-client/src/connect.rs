@@ -1,7 +1,6 @@
 //! Opens a byte stream to a daemon: TCP, a Unix socket, or TLS over TCP.
 //!
-//! Comes in: an [`Endpoint`]. Goes out: a stream that HTTP and WebSocket both run on. Never here:
-//! anything about what is said on it.
+//! HTTP and WebSocket both run on the resulting stream.
 
 use std::future::Future;
 use std::io;
@@ -18,7 +17,6 @@ use tokio::net::TcpStream;
 
 use crate::endpoint::{Endpoint, Secure};
 
-/// Long enough for a slow link, short enough for somebody who mistyped an address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -29,7 +27,7 @@ pub(crate) struct Stream(Box<dyn Duplex>);
 pub(crate) async fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
     tokio::time::timeout(CONNECT_TIMEOUT, open(endpoint))
         .await
-        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s"))?
+        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no connection within 10 s"))?
 }
 
 async fn open(endpoint: &Endpoint) -> io::Result<Stream> {
@@ -52,7 +50,7 @@ async fn open(endpoint: &Endpoint) -> io::Result<Stream> {
         #[cfg(not(unix))]
         Endpoint::Unix { .. } => Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            "this system has no unix sockets",
+            "Unix sockets are not supported on this system",
         )),
     }
 }
@@ -60,16 +58,33 @@ async fn open(endpoint: &Endpoint) -> io::Result<Stream> {
 #[cfg(feature = "tls")]
 async fn tls(host: &str, tcp: TcpStream) -> io::Result<Stream> {
     use tokio_rustls::rustls::pki_types::ServerName;
+
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let stream = tokio_rustls::TlsConnector::from(tls_config()?)
+        .connect(name, tcp)
+        .await?;
+    Ok(Stream(Box::new(stream)))
+}
+
+/// Reads the system's CA certificates on first use and keeps them for the life of the process:
+/// parsing them takes longer than a TLS handshake. A failure is not kept, so that a retry can succeed.
+#[cfg(feature = "tls")]
+fn tls_config() -> io::Result<Arc<tokio_rustls::rustls::ClientConfig>> {
     use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-    // The host's own store, so that a private authority the operator installed is trusted here too.
+    static CONFIG: std::sync::OnceLock<Arc<ClientConfig>> = std::sync::OnceLock::new();
+    if let Some(config) = CONFIG.get() {
+        return Ok(Arc::clone(config));
+    }
+    // The system store includes private authorities that the operator has installed.
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let why = found.errors.first().map_or_else(
-            || "this system has no CA certificates".to_owned(),
-            |error| format!("the CA certificates of this system could not be read: {error}"),
+            || "no CA certificates are installed on this system".to_owned(),
+            |error| format!("failed to read the CA certificates of this system: {error}"),
         );
         return Err(io::Error::other(why));
     }
@@ -78,27 +93,22 @@ async fn tls(host: &str, tcp: TcpStream) -> io::Result<Stream> {
         .map_err(io::Error::other)?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let name = ServerName::try_from(host.to_owned())
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
-        .connect(name, tcp)
-        .await?;
-    Ok(Stream(Box::new(stream)))
+    Ok(Arc::clone(CONFIG.get_or_init(|| Arc::new(config))))
 }
 
 #[cfg(not(feature = "tls"))]
 #[expect(
     clippy::unused_async,
-    reason = "the same shape as the function it stands in for"
+    reason = "has the signature of the variant with the `tls` feature"
 )]
 async fn tls(_host: &str, _tcp: TcpStream) -> io::Result<Stream> {
     Err(io::Error::new(
         io::ErrorKind::Unsupported,
-        "this build cannot speak TLS",
+        "this build of Boxwood does not support TLS (`https://`)",
     ))
 }
 
-/// Hands hyper its streams. Every request of a client goes to one endpoint, so the URI is not read.
+/// Opens streams for hyper. A client has one endpoint, so the URI is ignored.
 #[derive(Clone)]
 pub(crate) struct Connector(pub(crate) Arc<Endpoint>);
 
@@ -148,5 +158,17 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut *self.0).poll_shutdown(cx)
+    }
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ca_certificates_are_loaded_once_per_process() {
+        let first = tls_config().expect("needs CA certificates: install `ca-certificates`");
+        let second = tls_config().expect("loaded before");
+        assert!(Arc::ptr_eq(&first, &second));
     }
 }

@@ -1,7 +1,4 @@
-//! Where a daemon listens.
-//!
-//! Comes in: what a person typed (`http://host:port`, `unix:///run/boxwood/boxwood.sock`). Goes out:
-//! an [`Endpoint`]. Never here: environment variables and guesses; the caller finds the text.
+//! Addresses of daemons, such as `http://host:port` or `unix:///run/boxwood/boxwood.sock`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +6,7 @@ use std::str::FromStr;
 
 use crate::ClientError;
 
-/// The port daemons listen on when nobody says otherwise.
+/// The default port of a daemon.
 pub const DEFAULT_PORT: u16 = 5410;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +16,7 @@ pub enum Endpoint {
         host: String,
         port: u16,
         secure: Secure,
-        /// Put before every path, for daemons behind a proxy. Empty or `/like/this`.
+        /// Prefix of all paths, for daemons behind a proxy. Empty or `/like/this`.
         prefix: String,
     },
     Unix {
@@ -34,7 +31,7 @@ pub enum Secure {
 }
 
 impl Endpoint {
-    /// The daemon that `boxwood serve` starts without flags.
+    /// The default address of `boxwood serve`.
     pub fn local() -> Self {
         Self::Tcp {
             host: "127.0.0.1".to_owned(),
@@ -44,8 +41,7 @@ impl Endpoint {
         }
     }
 
-    /// The value of the `Host` header. Unix sockets have no host of their own; daemons accept
-    /// `localhost` there.
+    /// The value of the `Host` header; `localhost` for Unix sockets.
     pub(crate) fn authority(&self) -> String {
         match self {
             Self::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
@@ -129,7 +125,7 @@ impl FromStr for Endpoint {
             (Some(port), _) => port
                 .parse()
                 .map_err(|_| bad("the port must be 1 to 65535"))?,
-            // Behind a proxy people leave the port out and mean the scheme's own.
+            // Daemons behind a TLS proxy use the default port of the scheme.
             (None, Secure::Tls) => 443,
             (None, Secure::Plain) => DEFAULT_PORT,
         };
@@ -156,7 +152,7 @@ fn split_authority(authority: &str) -> Option<(&str, Option<&str>)> {
     }
     match authority.split_once(':') {
         Some((host, port)) if !port.contains(':') => Some((host, Some(port))),
-        // No colon; or two and no brackets, which is an IPv6 address on its own.
+        // No colon, or an IPv6 address without brackets.
         Some(_) | None => Some((authority, None)),
     }
 }

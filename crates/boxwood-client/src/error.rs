@@ -1,4 +1,4 @@
-//! What can go wrong between a caller and a daemon.
+//! Client errors.
 
 use std::error::Error;
 use std::io;
@@ -11,14 +11,14 @@ pub enum ClientError {
     BadUrl { url: String, why: &'static str },
     #[error("the token has characters that cannot be sent")]
     BadToken,
-    /// Nobody answers there.
+    /// No connection.
     #[error("no daemon answers at {endpoint}")]
     Unreachable {
         endpoint: String,
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The daemon answered, and said no.
+    /// The daemon returned an error.
     #[error("{message}")]
     Refused {
         status: u16,
@@ -26,10 +26,10 @@ pub enum ClientError {
         message: String,
         hint: Option<String>,
     },
-    /// Somebody answered, but not in Boxwood's words.
+    /// The response is not one of a Boxwood daemon.
     #[error("the answer to `{operation}` was not understood: {what}")]
     Unexpected { operation: String, what: String },
-    /// The connection ended in the middle of something.
+    /// The connection was closed during the request.
     #[error("the connection to the daemon was lost during `{operation}`")]
     Lost {
         operation: String,
@@ -48,7 +48,7 @@ impl ClientError {
         }
     }
 
-    /// The next step, where there is one.
+    /// What the user can do next.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::BadUrl { .. } => {
@@ -81,8 +81,8 @@ impl ClientError {
         }
     }
 
-    /// Reads the error body of a failed request. A body in other words (a proxy's page, say) is
-    /// named as such, because its text would mislead.
+    /// Parses the error body of a failed request. Other bodies, such as the page of a proxy, are
+    /// not quoted.
     pub(crate) fn from_answer(operation: &str, status: u16, body: &[u8]) -> Self {
         match serde_json::from_slice::<ErrorBody>(body) {
             Ok(ErrorBody { error }) => Self::Refused {

@@ -1,4 +1,4 @@
-//! What happens in the daemon, as it happens.
+//! Events of the daemon.
 
 use boxwood_api::Event;
 use hyper::Method;
@@ -13,8 +13,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// The next event; `None` when the daemon goes. Events of a kind this version does not know are
-    /// passed over: a newer daemon may have more of them.
+    /// The next event; `None` when the daemon stops. Unknown events of newer daemons are skipped.
     pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
         while let Some(message) = self.body.next().await? {
             if let Ok(event) = serde_json::from_str(&message.data) {
@@ -26,7 +25,7 @@ impl EventStream {
 }
 
 impl Client {
-    /// Watches all sessions from now on.
+    /// Subscribes to events of all sessions.
     pub async fn events(&self) -> Result<EventStream, ClientError> {
         let target = Target::new("/v1/events");
         let response = self

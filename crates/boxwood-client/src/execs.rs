@@ -1,4 +1,4 @@
-//! Commands of a session that run, or ended not long ago.
+//! Running and recently finished commands of a session.
 
 use boxwood_api::{ExecDetail, ExecInfo, KilledExec, SessionId};
 
@@ -7,12 +7,12 @@ use crate::sessions::session;
 use crate::{Client, ClientError};
 
 impl Client {
-    /// The oldest first.
+    /// Oldest first.
     pub async fn execs(&self, id: &SessionId) -> Result<Vec<ExecInfo>, ClientError> {
         self.get(&session(id).fixed("execs")).await
     }
 
-    /// With its result, once it has ended and for as long as the daemon remembers it.
+    /// With its result, once it has finished and as long as the daemon keeps it.
     pub async fn exec_detail(
         &self,
         id: &SessionId,
@@ -21,7 +21,7 @@ impl Client {
         self.get(&exec(id, exec_id)).await
     }
 
-    /// Kills the command's whole tree; answers when it has ended.
+    /// Kills the command and its child processes; returns when it has ended.
     pub async fn kill_exec(&self, id: &SessionId, exec_id: u64) -> Result<(), ClientError> {
         let _: KilledExec = self.delete(&exec(id, exec_id)).await?;
         Ok(())

@@ -1,4 +1,4 @@
-//! What agents' file tools ask of a session's files. All of it is done inside the box.
+//! File tools of agents. They run inside the box.
 
 use boxwood_api::{
     EditTextRequest, EditedText, GlobMatches, GlobRequest, GrepMatches, GrepRequest,
@@ -14,7 +14,7 @@ fn tool(id: &SessionId, name: &'static str) -> Target {
 }
 
 impl Client {
-    /// Some lines of a text file, or the names in a directory.
+    /// Reads lines of a text file, or lists a directory.
     pub async fn read_text(
         &self,
         id: &SessionId,
@@ -23,7 +23,7 @@ impl Client {
         self.post(&tool(id, "read"), request).await
     }
 
-    /// Puts a whole text file in its place, with the directories above it.
+    /// Writes a text file, creating parent directories.
     pub async fn write_text(
         &self,
         id: &SessionId,
@@ -41,7 +41,7 @@ impl Client {
         self.post(&tool(id, "edit"), request).await
     }
 
-    /// Files whose path fits a pattern.
+    /// Finds files by a glob pattern.
     pub async fn glob(
         &self,
         id: &SessionId,
@@ -50,7 +50,7 @@ impl Client {
         self.post(&tool(id, "glob"), request).await
     }
 
-    /// Lines of files that fit a regular expression.
+    /// Finds lines by a regular expression.
     pub async fn grep(
         &self,
         id: &SessionId,

@@ -16,20 +16,20 @@ use crate::{Client, ClientError};
 
 pub(crate) const BINARY: &str = "application/octet-stream";
 
-/// How much of an upload is read at once.
+/// Chunk size of uploads.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// HTTP's word for a part of a file that it does not have.
+/// HTTP 416: the range is outside of the file.
 const NO_SUCH_RANGE: u16 = 416;
 
 fn files(id: &SessionId) -> Target {
     session(id).fixed("files")
 }
 
-/// A file on its way here.
+/// A file download.
 pub struct Download {
     operation: String,
-    /// As the daemon announced it.
+    /// The announced size.
     length: Option<u64>,
     tag: Option<String>,
     body: Incoming,
@@ -49,12 +49,12 @@ impl Download {
         }
     }
 
-    /// What the daemon calls this state of the file.
+    /// The entity tag of the file.
     pub fn tag(&self) -> Option<&str> {
         self.tag.as_deref()
     }
 
-    /// All of it, unless it is longer than `most`.
+    /// The whole content, up to `most` bytes.
     pub async fn whole(mut self, most: usize) -> Result<Vec<u8>, ClientError> {
         let mut bytes = Vec::new();
         while let Some(piece) = self.chunk().await? {
@@ -71,7 +71,7 @@ impl Download {
         self.length
     }
 
-    /// The next piece; `None` at the end.
+    /// The next chunk; `None` at the end.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| ClientError::lost(&self.operation, error))?;
@@ -83,7 +83,7 @@ impl Download {
     }
 }
 
-/// A body that is read while it is sent.
+/// A streamed body.
 pub(crate) fn streamed(reader: impl AsyncRead + Send + Unpin + 'static) -> OutBody {
     let frames = try_unfold(reader, |mut reader| async move {
         let mut piece = BytesMut::with_capacity(PIECE_BYTES);
@@ -99,7 +99,7 @@ impl Client {
     }
 
     pub async fn list_files(&self, id: &SessionId, path: &str) -> Result<FileList, ClientError> {
-        // The most the daemon lists at once.
+        // The maximum that the daemon lists.
         let target = files(id)
             .fixed("list")
             .query("path", path)
@@ -115,7 +115,7 @@ impl Client {
         Ok(Download::new(operation(&Method::GET, &target), response))
     }
 
-    /// At most `most` bytes from `from` on; none where the file ends before.
+    /// At most `most` bytes starting at `from`; empty past the end of the file.
     pub async fn read_file_part(
         &self,
         id: &SessionId,
@@ -154,7 +154,7 @@ impl Client {
         self.put(id, path, mode, full(contents)).await
     }
 
-    /// Writes a file of any size from a reader. An error of the reader ends the upload.
+    /// Writes a file from a reader. An error of the reader aborts the upload.
     pub async fn upload_file(
         &self,
         id: &SessionId,
@@ -178,7 +178,7 @@ impl Client {
         self.json(Method::PUT, &target, body, Some(BINARY)).await
     }
 
-    /// Makes a directory and those above it; content when it exists.
+    /// Creates a directory and its parents; succeeds if it exists.
     pub async fn make_directory(&self, id: &SessionId, path: &str) -> Result<(), ClientError> {
         let request = MkdirRequest {
             path: path.to_owned(),
@@ -197,7 +197,7 @@ impl Client {
         Ok(())
     }
 
-    /// Removes a file, or a directory with everything in it.
+    /// Deletes a file, or a directory with its contents.
     pub async fn remove_file(&self, id: &SessionId, path: &str) -> Result<(), ClientError> {
         let target = files(id).query("path", path).query("recursive", "true");
         let _: DeletedFile = self.delete(&target).await?;

@@ -1,4 +1,4 @@
-//! The images that boxes start from.
+//! Images of boxes.
 
 use boxwood_api::{DeletedImage, ImageInfo, ImageList, ImageName, ImageProgress};
 use hyper::Method;
@@ -23,23 +23,22 @@ fn on(target: Target, backend: Option<&str>) -> Target {
     }
 }
 
-/// One thing heard of a pull.
+/// An event of an image pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PullEvent {
     Progress(ImageProgress),
-    /// The last one.
+    /// The last event.
     Done(ImageInfo),
 }
 
-/// A pull under way. It ends when this is dropped.
+/// A running image pull. Dropping it cancels the pull.
 pub struct ImagePull {
     operation: String,
     body: SseBody,
 }
 
 impl ImagePull {
-    /// What comes next. An error is how the pull ended; events that this version does not know are
-    /// passed over.
+    /// The next event. A failed pull is an error; unknown events are skipped.
     pub async fn next(&mut self) -> Result<PullEvent, ClientError> {
         let unreadable =
             |error: serde_json::Error| ClientError::unexpected(&self.operation, error.to_string());
@@ -55,7 +54,7 @@ impl ImagePull {
                     return Ok(PullEvent::Done(info));
                 }
                 "error" => {
-                    // The status was sent before anybody knew.
+                    // The HTTP status had been sent before the error occurred.
                     const FAILED: u16 = 500;
                     let said = data.as_bytes();
                     return Err(ClientError::from_answer(&self.operation, FAILED, said));
@@ -69,12 +68,12 @@ impl ImagePull {
 }
 
 impl Client {
-    /// Those of one backend, or of all.
+    /// The images of one backend, or of all.
     pub async fn images(&self, backend: Option<&str>) -> Result<ImageList, ClientError> {
         self.get(&on(Target::new("/v1/images"), backend)).await
     }
 
-    /// Makes an image of a tar archive, plain or with gzip. An error of the reader ends the upload.
+    /// Imports a tar archive, plain or gzip-compressed. An error of the reader aborts the upload.
     pub async fn import_image(
         &self,
         name: &ImageName,

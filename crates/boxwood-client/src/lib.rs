@@ -1,8 +1,6 @@
 //! A typed client of the Boxwood daemon.
 //!
-//! Comes in: requests in the words of `boxwood-api`. Goes out: its answers, or a [`ClientError`] with
-//! a code, a message and, where there is one, a hint. Never here: environment variables, terminals,
-//! words for people beyond error texts, anything that only Linux has.
+//! Portable: no environment variables, no terminal handling, nothing specific to Linux.
 #![forbid(unsafe_code)]
 
 mod agent;
@@ -17,13 +15,12 @@ mod execs;
 mod file_tools;
 mod files;
 mod images;
-mod lifeline;
 mod live;
 mod mcp;
 mod mcp_gateway;
 mod path;
 mod processes;
-mod relay;
+mod resumable;
 mod sessions;
 mod skills;
 mod sse;
@@ -39,5 +36,4 @@ pub use images::{ImagePull, PullEvent};
 pub use live::{LiveEvent, LiveExec, LiveReceiver, LiveRequest, LiveSender};
 pub use mcp::{McpCallError, McpProgressStream};
 pub use mcp_gateway::{GatewayAnswer, GatewayEvent, GatewayHeaders, GatewayStream};
-pub use relay::Relay;
 pub use skills::SkillArchive;

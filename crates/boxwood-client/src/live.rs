@@ -1,7 +1,6 @@
-//! A command while it runs: its input, its output, signals and the window's size.
+//! Live commands: input, output, signals and terminal size.
 //!
-//! Comes in: a `start` frame and what follows it. Goes out: output as it is written and, last, how
-//! the command ended. Dropping the receiver before that end stops the command.
+//! Dropping the receiver before the exit stops the command.
 
 use boxwood_api::{
     ErrorDetail, ExecExit, ExecInput, ExecOutput, STDERR_CHANNEL, STDOUT_CHANNEL, SessionId,
@@ -11,78 +10,78 @@ use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::lifeline::{self, Dialect, Happening, Incoming, Joined, Renew};
 use crate::path::Target;
+use crate::resumable::{self, Event, Incoming, Joined, Protocol, Renew};
 use crate::sessions::session;
 use crate::websocket::Socket;
 use crate::{Client, ClientError, Since};
 
 const OPERATION: &str = "exec";
 
-/// SIGKILL, wherever it is sent from.
+/// SIGKILL on every platform.
 const KILL: i32 = 9;
 
-/// What to run, and with which streams.
+/// The command and its streams.
 #[derive(Clone, Debug, Default)]
 pub struct LiveRequest {
     pub spec: SpecRequest,
-    /// Program and arguments without a shell; `spec.cmd` is run by one when this is `None`.
+    /// Program and arguments without a shell. `None`: `spec.cmd` is run by a shell.
     pub argv: Option<Vec<String>>,
     pub tty: Option<TtySize>,
-    /// Whether input will be sent; a terminal always has it.
+    /// Whether input will be sent. A terminal always has input.
     pub stdin: bool,
-    /// Whether the command outlives a lost connection for a while. The client then connects again by
-    /// itself, and goes on where it was.
+    /// Keeps the command running after a lost connection. The client then reconnects automatically
+    /// and continues.
     pub resumable: bool,
 }
 
-/// A command that runs.
+/// A running command.
 pub struct LiveExec {
     pub session_id: SessionId,
     pub exec_id: u64,
-    /// What the profile changed about the request, in words.
+    /// Changes that the profile made to the request.
     pub notices: Vec<String>,
-    /// After so many seconds the daemon kills it, where the daemon has said so.
+    /// The daemon kills the command after this many seconds, if known.
     pub timeout_sec: Option<u64>,
     pub sender: LiveSender,
     pub receiver: LiveReceiver,
 }
 
 impl LiveExec {
-    /// Lets go of a resumable command without stopping it. The daemon keeps it for a while.
+    /// Detaches from a resumable command without stopping it. The daemon keeps it for a while.
     pub async fn detach(self) {
-        self.sender.line.leave(false).await;
+        self.sender.connection.leave(false).await;
     }
 }
 
 pub struct LiveSender {
-    line: lifeline::Sender,
+    connection: resumable::Sender,
 }
 
 pub struct LiveReceiver {
-    line: lifeline::Receiver<ExecExit>,
+    connection: resumable::Receiver<ExecExit>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum LiveEvent {
     Stdout(Bytes),
     Stderr(Bytes),
-    /// The last one.
+    /// The last event.
     Exit(ExecExit),
 }
 
 impl LiveSender {
-    /// Waits while the command is slow to read.
+    /// Waits while the command does not read.
     pub async fn stdin(&mut self, bytes: Bytes) -> Result<(), ClientError> {
-        self.line.input(bytes).await
+        self.connection.input(bytes).await
     }
 
-    /// End of input.
+    /// Closes stdin.
     pub async fn close_stdin(&mut self) -> Result<(), ClientError> {
-        self.line.close_input().await
+        self.connection.close_input().await
     }
 
-    /// Never waits behind input.
+    /// Does not wait for pending input.
     pub async fn signal(&mut self, signal: Signal) -> Result<(), ClientError> {
         self.frame(&ExecInput::Signal { signal }).await
     }
@@ -95,40 +94,40 @@ impl LiveSender {
         .await
     }
 
-    /// Kills the command and waits until the daemon has been told. What dropping the receiver does as
-    /// well, but only for as long as the program goes on.
+    /// Kills the command and waits until the daemon has been notified. Dropping the receiver does
+    /// the same, but only while the runtime keeps running.
     pub async fn stop(&mut self) {
-        self.line.leave(true).await;
+        self.connection.leave(true).await;
     }
 
-    /// Lets go of a resumable command without stopping it, while the receiver still has output to give.
+    /// Detaches from a resumable command without stopping it, while the receiver still has output.
     pub async fn detach(&mut self) {
-        self.line.leave(false).await;
+        self.connection.leave(false).await;
     }
 
     async fn frame(&mut self, frame: &ExecInput) -> Result<(), ClientError> {
-        self.line.frame(text_frame(frame)).await
+        self.connection.frame(text_frame(frame)).await
     }
 }
 
 impl LiveReceiver {
-    /// The next thing that happened. After [`LiveEvent::Exit`] there is nothing.
+    /// The next event. Returns nothing after [`LiveEvent::Exit`].
     pub async fn next(&mut self) -> Result<LiveEvent, ClientError> {
-        Ok(match self.line.next().await? {
-            Happening::Output { channel: 0, bytes } => LiveEvent::Stdout(bytes),
-            Happening::Output { bytes, .. } => LiveEvent::Stderr(bytes),
-            Happening::End(exit) => LiveEvent::Exit(exit),
+        Ok(match self.connection.next().await? {
+            Event::Output { channel: 0, bytes } => LiveEvent::Stdout(bytes),
+            Event::Output { bytes, .. } => LiveEvent::Stderr(bytes),
+            Event::End(exit) => LiveEvent::Exit(exit),
         })
     }
 }
 
-/// The frames of one command.
-struct Words {
+/// Frames of a live command.
+struct ExecProtocol {
     session: SessionId,
     exec_id: u64,
 }
 
-impl Words {
+impl ExecProtocol {
     fn target(&self, stdout: &str, stderr: &str) -> Target {
         exec(&self.session, self.exec_id)
             .fixed("ws")
@@ -137,11 +136,11 @@ impl Words {
     }
 }
 
-impl Dialect for Words {
+impl Protocol for ExecProtocol {
     type End = ExecExit;
     const OPERATION: &'static str = OPERATION;
 
-    fn again(&self, [stdout, stderr]: [u64; 2]) -> Target {
+    fn resume_target(&self, [stdout, stderr]: [u64; 2]) -> Target {
         self.target(&stdout.to_string(), &stderr.to_string())
     }
 
@@ -186,14 +185,14 @@ impl Dialect for Words {
         text_frame(&ExecInput::Ack { stdout, stderr })
     }
 
-    fn farewell(&self) -> Option<Message> {
+    fn stop_message(&self) -> Option<Message> {
         let signal = Signal::from_number(KILL)?;
         Some(text_frame(&ExecInput::Signal { signal }))
     }
 }
 
 fn text_frame(frame: &ExecInput) -> Message {
-    // These types always serialise; an empty object is what a daemon would complain about.
+    // Cannot fail for these types; the daemon rejects an empty object.
     Message::text(serde_json::to_string(frame).unwrap_or_else(|_| "{}".to_owned()))
 }
 
@@ -202,7 +201,7 @@ fn answer(text: &str) -> Result<ExecOutput, ClientError> {
         .map_err(|error| ClientError::unexpected(OPERATION, error.to_string()))
 }
 
-/// The socket was open already, so there is no status of HTTP's own; 200 is what it was.
+/// The upgrade had succeeded, so there is no HTTP error status.
 pub(crate) fn refused(error: ErrorDetail) -> ClientError {
     ClientError::Refused {
         status: 200,
@@ -217,7 +216,7 @@ pub(crate) fn exec(id: &SessionId, exec_id: u64) -> Target {
 }
 
 impl Client {
-    /// Starts a command and answers once it runs. Creates the session when missing.
+    /// Starts a command and returns once it runs. Creates the session if needed.
     pub async fn live_exec(
         &self,
         id: &SessionId,
@@ -244,7 +243,7 @@ impl Client {
             stdin,
             timeout_sec,
         } = started(&mut socket).await?;
-        let words = Words {
+        let protocol = ExecProtocol {
             session: id.clone(),
             exec_id,
         };
@@ -256,18 +255,20 @@ impl Client {
         } else {
             Renew::Never
         };
-        let (sender, receiver) = lifeline::hold(self.clone(), words, socket, renew);
+        let (sender, receiver) = resumable::start(self.clone(), protocol, socket, renew);
         Ok(LiveExec {
             session_id,
             exec_id,
             notices,
             timeout_sec,
-            sender: LiveSender { line: sender },
-            receiver: LiveReceiver { line: receiver },
+            sender: LiveSender { connection: sender },
+            receiver: LiveReceiver {
+                connection: receiver,
+            },
         })
     }
 
-    /// Goes on with a resumable command. Whoever followed it before is sent away.
+    /// Resumes a command. Disconnects the client that is attached to it.
     pub async fn resume_exec(
         &self,
         id: &SessionId,
@@ -275,21 +276,23 @@ impl Client {
         stdout: Since,
         stderr: Since,
     ) -> Result<LiveExec, ClientError> {
-        let words = Words {
+        let protocol = ExecProtocol {
             session: id.clone(),
             exec_id,
         };
-        let target = words.target(&stdout.to_string(), &stderr.to_string());
+        let target = protocol.target(&stdout.to_string(), &stderr.to_string());
         let mut socket = self.websocket(&target).await?;
-        let renew = Renew::WhenLost(lifeline::join(&words, &mut socket).await?);
-        let (sender, receiver) = lifeline::hold(self.clone(), words, socket, renew);
+        let renew = Renew::WhenLost(resumable::join(&protocol, &mut socket).await?);
+        let (sender, receiver) = resumable::start(self.clone(), protocol, socket, renew);
         Ok(LiveExec {
             session_id: id.clone(),
             exec_id,
             notices: Vec::new(),
             timeout_sec: None,
-            sender: LiveSender { line: sender },
-            receiver: LiveReceiver { line: receiver },
+            sender: LiveSender { connection: sender },
+            receiver: LiveReceiver {
+                connection: receiver,
+            },
         })
     }
 }
@@ -348,8 +351,8 @@ async fn started(socket: &mut Socket) -> Result<Started, ClientError> {
 mod tests {
     use super::*;
 
-    fn words() -> Words {
-        Words {
+    fn protocol() -> ExecProtocol {
+        ExecProtocol {
             session: SessionId::new("a b").unwrap(),
             exec_id: 7,
         }
@@ -357,7 +360,7 @@ mod tests {
 
     #[test]
     fn the_first_byte_of_output_is_its_channel() {
-        let read = |frame: &'static [u8]| words().binary(Bytes::from_static(frame));
+        let read = |frame: &'static [u8]| protocol().binary(Bytes::from_static(frame));
         assert_eq!(read(b"\x01hi").unwrap(), (0, Bytes::from_static(b"hi")));
         assert_eq!(read(b"\x02").unwrap(), (1, Bytes::new()));
         assert!(read(b"").is_err());
@@ -367,7 +370,7 @@ mod tests {
     #[test]
     fn an_error_frame_carries_code_and_hint() {
         let text = r#"{"type":"error","error":{"code":"capacity","message":"full","hint":"wait"}}"#;
-        let Ok(Incoming::Complaint(error)) = words().text(text) else {
+        let Ok(Incoming::Complaint(error)) = protocol().text(text) else {
             panic!("an error frame was taken for something else");
         };
         assert_eq!(error.code(), boxwood_api::ErrorCode::Capacity);
@@ -377,7 +380,7 @@ mod tests {
     #[test]
     fn a_command_goes_on_where_it_was() {
         assert_eq!(
-            words().again([12, 3]).as_str(),
+            protocol().resume_target([12, 3]).as_str(),
             "/v1/sessions/a%20b/execs/7/ws?stdout=12&stderr=3"
         );
     }

@@ -1,4 +1,4 @@
-//! MCP servers that the daemon runs.
+//! Hosted MCP servers.
 
 use boxwood_api::{
     CallMcpToolRequest, EditMcpServerRequest, ImportMcpRequest, ImportedMcp, McpErrorBody, McpLogs,
@@ -18,7 +18,7 @@ use crate::{Client, ClientError};
 const JSON: &str = "application/json";
 const LINES: &str = "application/x-ndjson";
 
-/// No line of progress is longer.
+/// Maximum length of a progress line.
 const MAX_LINE_BYTES: usize = 16 << 20;
 
 fn servers() -> Target {
@@ -29,13 +29,13 @@ fn server(name: &McpServerName) -> Target {
     servers().segment(name.as_str())
 }
 
-/// Why a tool could not be called.
+/// A failed tool call.
 #[derive(Debug, thiserror::Error)]
 #[error("the tool could not be called")]
 pub struct McpCallError {
     #[source]
     pub error: ClientError,
-    /// Where the server failed, as far as it came.
+    /// The phase in which the server failed.
     pub phase: Option<McpPhase>,
 }
 
@@ -45,17 +45,17 @@ impl From<ClientError> for McpCallError {
     }
 }
 
-/// How a server comes along. Dropping it leaves the server alone, and ends a test.
+/// Progress of a server. Dropping it does not affect the server, but ends a test.
 pub struct McpProgressStream {
     operation: String,
     body: Incoming,
     pending: Vec<u8>,
-    /// How much of `pending` is known to have no newline.
+    /// The part of `pending` that contains no newline.
     searched: usize,
 }
 
 impl McpProgressStream {
-    /// What comes next; `None` after the last. A kind that this version does not know is passed over.
+    /// The next event; `None` after the last. Unknown kinds are skipped.
     pub async fn next(&mut self) -> Result<Option<McpProgress>, ClientError> {
         loop {
             while let Some(line) = self.line() {
@@ -91,7 +91,7 @@ impl McpProgressStream {
 }
 
 impl Client {
-    /// Without their tools; [`Client::mcp_server`] has those.
+    /// Without tools; [`Client::mcp_server`] includes them.
     pub async fn mcp_servers(&self) -> Result<Vec<McpServerInfo>, ClientError> {
         let list: McpServerList = self.get(&servers()).await?;
         Ok(list.servers)
@@ -101,12 +101,12 @@ impl Client {
         self.get(&server(name)).await
     }
 
-    /// Answers once it is stored; it is then on its way.
+    /// Returns once it is stored; it is then starting.
     pub async fn add_mcp_server(&self, spec: &McpServerSpec) -> Result<McpServerInfo, ClientError> {
         self.post(&servers(), spec).await
     }
 
-    /// In the place of the one of that name, if there is one.
+    /// Replaces the server of that name, if it exists.
     pub async fn put_mcp_server(&self, spec: &McpServerSpec) -> Result<McpServerInfo, ClientError> {
         let target = server(&spec.name);
         let body = to_json(&Method::PUT, &target, spec)?;
@@ -137,7 +137,7 @@ impl Client {
         self.post(&Target::new("/v1/mcp/import"), request).await
     }
 
-    /// Answers once it is on its way.
+    /// Returns once it is starting.
     pub async fn start_mcp_server(
         &self,
         name: &McpServerName,
@@ -152,7 +152,7 @@ impl Client {
         self.order(&server(name).fixed("stop")).await
     }
 
-    /// Answers once it is on its way again.
+    /// Returns once it is starting again.
     pub async fn restart_mcp_server(
         &self,
         name: &McpServerName,
@@ -160,7 +160,7 @@ impl Client {
         self.order(&server(name).fixed("restart")).await
     }
 
-    /// The same, with its packages installed anew.
+    /// Also reinstalls its packages.
     pub async fn reinstall_mcp_server(
         &self,
         name: &McpServerName,
@@ -177,12 +177,12 @@ impl Client {
         self.get(&server(name).fixed("logs")).await
     }
 
-    /// As of the last time that the server was asked.
+    /// As of the last `tools/list`.
     pub async fn mcp_tools(&self, name: &McpServerName) -> Result<Vec<McpToolInfo>, ClientError> {
         self.get(&server(name).fixed("tools")).await
     }
 
-    /// The result as the server gave it. Dropping the future takes the call back.
+    /// The result as returned by the server. Dropping the future cancels the call.
     pub async fn call_mcp_tool(
         &self,
         name: &McpServerName,
@@ -209,7 +209,7 @@ impl Client {
         Ok(result.map_err(|error| ClientError::unexpected(&operation, error.to_string()))?)
     }
 
-    /// The steps of the last start so far, then the others as they come.
+    /// The phases of the last start so far, then further ones as they occur.
     pub async fn mcp_progress(
         &self,
         name: &McpServerName,
@@ -218,7 +218,7 @@ impl Client {
             .await
     }
 
-    /// Tries a server in a box of its own that is gone afterwards.
+    /// Tests a server in a temporary box.
     pub async fn test_mcp_server(
         &self,
         spec: &McpServerSpec,
@@ -226,7 +226,7 @@ impl Client {
         self.post(&Target::new("/v1/mcp/test"), spec).await
     }
 
-    /// The same, told as it goes.
+    /// With progress events.
     pub async fn follow_mcp_test(
         &self,
         spec: &McpServerSpec,
@@ -236,7 +236,8 @@ impl Client {
         self.lines(Method::POST, &target, body, Some(JSON)).await
     }
 
-    /// Tries a stored server as it is described now, with its secrets, beside the one that runs.
+    /// Tests a stored server with its current definition and secrets, independently of the running
+    /// one.
     pub async fn test_stored_mcp_server(
         &self,
         name: &McpServerName,
@@ -245,7 +246,7 @@ impl Client {
         self.json(Method::POST, &target, empty(), None).await
     }
 
-    /// The same, told as it goes.
+    /// With progress events.
     pub async fn follow_stored_mcp_test(
         &self,
         name: &McpServerName,

@@ -1,7 +1,4 @@
-//! The daemon's gateway to MCP servers, message by message.
-//!
-//! Comes in: one JSON-RPC message as bytes. Goes out: what the gateway answers, as bytes. Never here:
-//! what a message means.
+//! The daemon's MCP gateway: sends and receives JSON-RPC messages as bytes.
 
 use std::time::Duration;
 
@@ -17,21 +14,21 @@ use crate::{Client, ClientError};
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const EITHER: &str = "application/json, text/event-stream";
 const EVENTS: &str = "text/event-stream";
-/// Results of tools can be long.
+/// Tool results can be long.
 const MAX_EVENT_BYTES: usize = 64 << 20;
 
 fn place(server: &str) -> Target {
     Target::new("/mcp").segment(server)
 }
 
-/// What goes with a message, by name. A value that no header can have is an error when it is sent.
+/// Headers of a message. An invalid header value is an error when it is sent.
 pub type GatewayHeaders = Vec<(String, String)>;
 
 #[derive(Debug)]
 pub enum GatewayAnswer {
-    /// There is nothing to say to it.
+    /// No response body.
     Accepted,
-    /// One message, or a list of them.
+    /// One message, or a batch.
     Message {
         body: Bytes,
         session: Option<String>,
@@ -40,15 +37,15 @@ pub enum GatewayAnswer {
         events: GatewayStream,
         session: Option<String>,
     },
-    /// The body may be a message or a complaint of the daemon's.
+    /// The body may be a message or an error of the daemon.
     Refused { status: u16, body: Bytes },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayEvent {
-    /// To go on from, should the stream break.
+    /// To resume from if the stream breaks.
     pub id: Option<String>,
-    /// Empty where only the id was to be told.
+    /// Empty for an event that only sets the id.
     pub data: String,
 }
 
@@ -63,7 +60,7 @@ impl std::fmt::Debug for GatewayStream {
 }
 
 impl GatewayStream {
-    /// `None` when the gateway has ended it. Events of kinds that no client knows are passed over.
+    /// `None` when the gateway has ended the stream. Unknown events are skipped.
     pub async fn next(&mut self) -> Result<Option<GatewayEvent>, ClientError> {
         while let Some(message) = self.body.next().await? {
             if matches!(message.event.as_str(), "" | "message") {
@@ -76,14 +73,14 @@ impl GatewayStream {
         Ok(None)
     }
 
-    /// How long the gateway asks to wait before going on.
+    /// The delay before reconnecting, if the gateway sent one.
     pub fn retry(&self) -> Option<Duration> {
         self.body.retry()
     }
 }
 
 impl Client {
-    /// Sends one message. `server` is a server's name, or `_all`.
+    /// Sends one message. `server` is the name of a server, or `_all`.
     pub async fn gateway_post(
         &self,
         server: &str,
@@ -100,7 +97,7 @@ impl Client {
         answer(operation, response).await
     }
 
-    /// Opens the stream of what the server says unasked, or goes on with one that broke.
+    /// Opens the stream of server messages, or resumes a broken one.
     pub async fn gateway_listen(
         &self,
         server: &str,
@@ -115,8 +112,8 @@ impl Client {
         answer(operation, response).await
     }
 
-    /// Ends a session. That there is none is no failure.
-    pub async fn gateway_leave(
+    /// Deletes a session. Succeeds if there is none.
+    pub async fn gateway_delete(
         &self,
         server: &str,
         headers: &GatewayHeaders,

@@ -1,8 +1,8 @@
-//! Writes ids and paths into request targets, whatever characters they have.
+//! Encodes ids and paths in request targets.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Everything but RFC 3986's unreserved characters.
+/// All but the unreserved characters of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -24,8 +24,8 @@ impl Target {
         }
     }
 
-    /// Adds one path segment, encoded. A segment of dots alone is encoded as well, so that nothing
-    /// on the way takes the session `..` for a parent directory.
+    /// Adds one path segment, encoded. Segments of only dots are encoded too, so that `..` is not
+    /// taken for the parent directory.
     pub(crate) fn segment(mut self, segment: &str) -> Self {
         self.text.push('/');
         if !segment.is_empty() && segment.bytes().all(|byte| byte == b'.') {
@@ -36,12 +36,12 @@ impl Target {
         self
     }
 
-    /// Adds a relative path: its slashes stay, everything else is encoded.
+    /// Adds a relative path. Slashes are kept, everything else is encoded.
     pub(crate) fn path(self, path: &str) -> Self {
         path.split('/').fold(self, Self::segment)
     }
 
-    /// Adds path text that needs no encoding, without its leading slash.
+    /// Adds text that needs no encoding, without leading slash.
     pub(crate) fn fixed(mut self, text: &str) -> Self {
         self.text.push('/');
         self.text.push_str(text);

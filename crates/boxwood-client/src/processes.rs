@@ -36,7 +36,7 @@ impl Client {
         self.post(&session(id).fixed("managed-process"), spec).await
     }
 
-    /// Closes its stdin, then TERM, then KILL; answers when it has ended.
+    /// Closes stdin, then sends SIGTERM, then SIGKILL; returns when it has exited.
     pub async fn stop_process(
         &self,
         id: &SessionId,
@@ -46,7 +46,7 @@ impl Client {
         Ok(())
     }
 
-    /// What it wrote lately, as far as the daemon keeps it.
+    /// The recent output that the daemon keeps.
     pub async fn process_logs(
         &self,
         id: &SessionId,

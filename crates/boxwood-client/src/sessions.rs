@@ -21,18 +21,18 @@ impl Client {
         self.get(&Target::new("/v1/status")).await
     }
 
-    /// What the daemon finds when it tries every isolation mechanism of its host.
+    /// Probes all isolation mechanisms of the daemon's host.
     pub async fn doctor(&self) -> Result<DoctorReport, ClientError> {
         self.get(&Target::new("/v1/doctor")).await
     }
 
-    /// Of the backend with that name, whichever the daemon would use.
+    /// For the named backend, whichever is the default.
     pub async fn doctor_of(&self, backend: &str) -> Result<DoctorReport, ClientError> {
         let target = Target::new("/v1/doctor").query("backend", backend);
         self.get(&target).await
     }
 
-    /// Every backend of the daemon, preferred ones first.
+    /// All backends, in order of preference.
     pub async fn backends(&self) -> Result<Vec<BackendReport>, ClientError> {
         self.get(&Target::new("/v1/backends")).await
     }
@@ -49,7 +49,7 @@ impl Client {
         self.get(&session(id)).await
     }
 
-    /// Creates the session, or answers with the one that exists and fits.
+    /// Creates the session, or returns the matching existing one.
     pub async fn create_session(
         &self,
         id: &SessionId,
@@ -63,7 +63,7 @@ impl Client {
         Ok(answer.deleted)
     }
 
-    /// Runs `spec.cmd` to its end and answers with what it wrote. Creates the session when missing.
+    /// Runs `spec.cmd` to completion and returns its output. Creates the session if needed.
     pub async fn exec(
         &self,
         id: &SessionId,

@@ -25,19 +25,19 @@ fn file(name: &str, path: &str) -> Target {
     skill(name).fixed("files").path(path)
 }
 
-/// An archive with skills in it, and which of them are meant.
+/// An archive with skills, and which of them to install.
 #[derive(Clone, Debug, Default)]
 pub struct SkillArchive {
     pub bytes: Bytes,
-    /// What the archive is called; a skill at its top that has no name is called so as well.
+    /// File name of the archive. Also the name of an unnamed skill at its top level.
     pub filename: String,
-    /// Where in the archive to look.
+    /// Directory in the archive to search.
     pub source_subdir: Option<String>,
-    /// The skills to take; may be empty where there is only one.
+    /// The skills to install; may be empty if there is only one.
     pub source_paths: Vec<String>,
-    /// Put behind the name of the directory.
+    /// Suffix of the directory name.
     pub target_suffix: Option<String>,
-    /// What the skill shall be called, whatever it says itself. For one skill.
+    /// The name of the skill, overriding its own. For a single skill.
     pub name: Option<String>,
 }
 
@@ -76,7 +76,7 @@ impl Client {
         self.post(&Target::new("/v1/skills"), request).await
     }
 
-    /// Makes a skill of a directory in a box: its files are copied into the store.
+    /// Registers a directory of a box as a skill: its files are copied into the store.
     pub async fn register_skill(
         &self,
         id: &SessionId,
@@ -123,8 +123,7 @@ impl Client {
         self.download(&file(name, path), BINARY).await
     }
 
-    /// Puts the whole file in its place. With the tag of an earlier read it is refused when somebody
-    /// else has changed the file since.
+    /// Replaces the whole file. With the tag of an earlier read, the request fails if the file has changed since.
     pub async fn write_skill_file(
         &self,
         name: &str,

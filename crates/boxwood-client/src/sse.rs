@@ -1,7 +1,4 @@
-//! Reads a body of server-sent events.
-//!
-//! Comes in: a streamed body. Goes out: one event after the other, with its data and the id to go on
-//! from. Comments are passed over: the daemon sends them to keep proxies awake.
+//! Parses a stream of server-sent events. Comments, which the daemon sends as keep-alives, are skipped.
 
 use std::time::Duration;
 

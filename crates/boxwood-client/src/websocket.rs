@@ -1,7 +1,4 @@
-//! Upgrades a connection to WebSocket.
-//!
-//! Comes in: a target. Goes out: an open socket, or the daemon's own error when it declined the
-//! upgrade, read from the HTTP answer.
+//! Upgrades a connection to WebSocket. A refusal is returned as the daemon's error.
 
 use hyper::header::{AUTHORIZATION, USER_AGENT};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;

@@ -1,45 +1,28 @@
-//! The words spoken with `boxwood-init`, PID 1 of every local box.
+//! The protocol of `boxwood-init`, PID 1 of every local box.
 //!
-//! Comes in: a [`Plan`], then requests. Goes out: events. Never here: sessions, policy, Tokio. The
-//! program itself (`main.rs` and below) shares this crate so that both ends agree on every byte.
+//! The daemon sends a [`Plan`] and then requests; init answers with events. The program itself (`main.rs` and
+//! the modules it declares) lives in this crate so that both sides share one definition of every message.
 #![forbid(unsafe_code)]
 
-mod channel;
-mod denied;
+mod denied_syscalls;
 pub mod file_tools;
-mod message;
-mod plan;
-mod wire;
+mod protocol;
 
-pub use channel::{Channel, ChannelError, MAX_FDS};
-pub use denied::denied_calls;
-pub use message::{
-    EVERYBODY, Ended, FileFailure, FileReply, FileRequest, FileStat, FromInit, FromMounter,
-    FromSpawner, Keep, KillScope, MountOrder, MountWork, Program, Spawn, StdioPlan, ToInit,
+pub use denied_syscalls::denied_syscalls;
+pub use protocol::channel::{Channel, ChannelError, MAX_FDS};
+pub use protocol::frame::{
+    Attachment, CHUNK, Decoder, FIRST_TERMINAL, Facts, Frame, InvalidFrame, JOIN_STREAM, WINDOW,
+};
+pub use protocol::message::{
+    ALL_PROGRAMS, Ended, FileFailure, FileReply, FileRequest, FileStat, FromInit, FromMountHelper,
+    FromSpawner, KillScope, MountRequest, MountWork, Program, Retain, Spawn, StdioPlan, ToInit,
     ToSpawner,
 };
-pub use plan::{
-    Identity, InsideInterface, InsideNetwork, MountPlan, MountSource, Outlive, Plan, RootPlan,
+pub use protocol::plan::{
+    Identity, InsideInterface, InsideNetwork, MountPlan, MountSource, Plan, Recovery, RootPlan,
     Watched,
 };
-pub use wire::{
-    CHUNK, Carried, Decoder, FIRST_TERMINAL, Facts, Frame, Garbled, JOIN_STREAM, WINDOW,
-};
-
-/// Where a box that somebody else starts finds its init and the socket to the daemon: a directory of
-/// its own, mounted read-only, out of sight before the first command.
-pub const MEETING_PLACE: &str = "/.boxwood";
-/// The init program, in that directory.
-pub const PROGRAM_NAME: &str = "init";
-/// The daemon's socket, in that directory.
-pub const SOCKET_NAME: &str = "channel";
-/// The program's first argument when it is to be the first process of such a box.
-pub const JOIN: &str = "join";
-/// The same where the directory is not mounted but open as its standard input.
-pub const JOIN_STDIN: &str = "join-stdin";
-/// The first argument when it is to run another program in a user namespace: its path, the program
-/// and the program's arguments follow.
-pub const ENTER: &str = "enter";
+pub use protocol::{BOOTSTRAP_DIR, ENTER, JOIN, JOIN_STDIN, PROGRAM_NAME, SOCKET_NAME};
 
 /// The static init program.
 #[cfg(feature = "embedded")]

@@ -1,4 +1,4 @@
-//! An error that says which step of a plan failed.
+//! An error that names the failed step of a plan.
 
 use std::fmt;
 use std::io;
@@ -22,10 +22,10 @@ impl fmt::Display for StepError {
     }
 }
 
-/// Names the step whose call failed.
+/// Adds the name of the step to an error.
 pub(crate) trait Step<T> {
     fn step(self, what: &str) -> Result<T, StepError>;
-    /// For steps whose name has to be put together.
+    /// For step names that are formatted.
     fn step_with(self, what: impl FnOnce() -> String) -> Result<T, StepError>;
 }
 

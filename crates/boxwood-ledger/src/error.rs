@@ -1,4 +1,4 @@
-//! What can go wrong between a daemon and its ledger.
+//! Errors of the ledger.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use rusqlite::ErrorCode;
 use rustix::io::Errno;
 
-/// Cloneable, because what could not be written down is told to everybody who waits for it.
+/// Cloneable, because it is reported to every caller that waits.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LedgerError {
-    #[error("there is no room left in `{}`", .directory.display())]
+    #[error("no space left in `{}`", .directory.display())]
     Full { directory: PathBuf },
-    #[error("the ledger `{}` could not be used: {step}", .path.display())]
+    #[error("the ledger `{}` failed: {step}", .path.display())]
     Other {
         path: PathBuf,
         step: &'static str,
         source: Arc<rusqlite::Error>,
     },
-    /// The thread that owns it has ended.
+    /// Its thread has ended.
     #[error("the ledger is closed")]
     Closed,
 }
@@ -25,24 +25,24 @@ pub enum LedgerError {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(
-        "the ledger `{}` is in use by another process; end the daemon that has it, or use another state directory",
+        "the ledger `{}` is in use by another process; stop that daemon, or use another state directory",
         .path.display()
     )]
     InUse { path: PathBuf },
     #[error(
-        "the ledger `{}` could not be opened; see whether its directory is there and writable",
+        "failed to open the ledger `{}`; check that its directory exists and is writable",
         .path.display()
     )]
     Sqlite {
         path: PathBuf,
         source: rusqlite::Error,
     },
-    #[error("the damaged ledger `{}` could not be moved out of the way", .path.display())]
+    #[error("failed to rename the damaged ledger `{}`", .path.display())]
     MoveAside {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("the ledger's thread could not be started")]
+    #[error("failed to start the thread of the ledger")]
     Thread { source: std::io::Error },
 }
 
@@ -65,32 +65,32 @@ pub(crate) fn directory_of(path: &Path) -> PathBuf {
     path.parent().unwrap_or(Path::new("/")).to_owned()
 }
 
-/// A disk without room is told as such by the database, a quota or a limit on the size of files as any other
-/// failed write; so a small write of our own says which it was.
+/// `SQLite` reports a full disk as such, but an exceeded quota or file size limit as an I/O error. A small write finds
+/// out which it was.
 pub(crate) fn is_full(path: &Path, error: &rusqlite::Error) -> bool {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => true,
-        Some(ErrorCode::SystemIoFailure) => no_room_beside(path),
+        Some(ErrorCode::SystemIoFailure) => is_directory_full(path),
         _ => false,
     }
 }
 
-fn no_room_beside(path: &Path) -> bool {
+fn is_directory_full(path: &Path) -> bool {
     use rustix::fs::{Mode, OFlags};
     const PROBE: [u8; 16 * 1024] = [0; 16 * 1024];
-    let out_of_room = |errno| matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
+    let is_out_of_space = |errno| matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = match rustix::fs::open(directory_of(path), flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => file,
-        Err(errno) => return out_of_room(errno),
+        Err(errno) => return is_out_of_space(errno),
     };
     match rustix::io::write(&file, &PROBE) {
         Ok(written) => written < PROBE.len(),
-        Err(errno) => out_of_room(errno),
+        Err(errno) => is_out_of_space(errno),
     }
 }
 
-/// What is in the file is not what this version can work with.
+/// The file is not a valid database.
 pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),

@@ -1,9 +1,10 @@
-//! Which daemon holds a box, and since which start of the machine.
+//! Identifies the daemon that holds a box, and the boot of the machine.
 
-use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-/// The life of one process on one start of its machine. Pids repeat, these do not.
+use data_encoding::HEXLOWER;
+
+/// One process in one boot of the machine. Unlike a pid, it is unique.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     pub life: String,
@@ -16,7 +17,7 @@ static HERE: LazyLock<Lease> = LazyLock::new(|| Lease {
 });
 
 impl Lease {
-    /// Of this process.
+    /// The lease of this process.
     pub fn here() -> Self {
         HERE.clone()
     }
@@ -24,18 +25,12 @@ impl Lease {
 
 fn life() -> String {
     let mut bytes = [0_u8; 8];
-    // Without randomness the pid has to do: a lease tells people who holds a box, nothing hangs on it.
+    // Without randomness the pid is enough: a lease is only informational.
     let _ = getrandom::fill(&mut bytes);
-    bytes
-        .iter()
-        .fold(format!("{}-", std::process::id()), |mut text, byte| {
-            // Writing into a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    format!("{}-{}", std::process::id(), HEXLOWER.encode(&bytes))
 }
 
-/// Empty where the kernel does not tell: then no box is taken for one of another start.
+/// Empty if unknown. Then no box counts as one of an earlier boot.
 fn boot() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     text.map(|text| text.trim().to_owned()).unwrap_or_default()

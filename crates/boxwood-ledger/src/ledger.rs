@@ -1,4 +1,4 @@
-//! The ledger as everybody else sees it.
+//! The public interface of the ledger.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use boxwood_api::SessionId;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use crate::book::Book;
+use crate::ended_sessions::EndedSessions;
 use crate::store::{Note, Store};
 use crate::thread::{self, Message};
 use crate::{End, Lease, LedgerError, OpenError, Opened, Row};
@@ -20,55 +20,52 @@ pub struct Ledger(Arc<Inner>);
 
 struct Inner {
     next_incarnation: AtomicU64,
-    book: Mutex<Book>,
+    ended: Mutex<EndedSessions>,
     /// `None`: nothing is written anywhere.
     messages: Option<Sender<Message>>,
 }
 
 impl Ledger {
-    /// Opens what is at `path`, makes it when there is nothing, and moves it out of the way when it
-    /// cannot be read.
+    /// Opens the ledger at `path`. Creates a missing one, and replaces an unreadable one.
     pub async fn open(path: &Path) -> Result<(Self, Opened), OpenError> {
         let (answer, opened) = oneshot::channel();
         let place: PathBuf = path.to_owned();
         thread::spawn(move || Store::open(&place), answer)
             .map_err(|source| OpenError::Thread { source })?;
-        let (messages, beginning) = opened.await.map_err(|_| OpenError::Thread {
+        let (messages, initial) = opened.await.map_err(|_| OpenError::Thread {
             source: std::io::Error::other("it ended while it opened the ledger"),
         })??;
-        let mut book = Book::default();
-        beginning.ends.into_iter().for_each(|end| book.add(end));
-        let ledger = Self::new(beginning.next_incarnation, book, Some(messages));
-        Ok((ledger, beginning.opened))
+        let mut ended = EndedSessions::default();
+        initial.ends.into_iter().for_each(|end| ended.add(end));
+        let ledger = Self::new(initial.next_incarnation, ended, Some(messages));
+        Ok((ledger, initial.opened))
     }
 
-    /// For boxes that end with this process: numbers are given out and ends are remembered, but
-    /// nothing is written.
+    /// A ledger without a file, for boxes that end with this process.
     pub fn in_memory() -> Self {
-        Self::new(1, Book::default(), None)
+        Self::new(1, EndedSessions::default(), None)
     }
 
-    fn new(next_incarnation: u64, book: Book, messages: Option<Sender<Message>>) -> Self {
+    fn new(next_incarnation: u64, ended: EndedSessions, messages: Option<Sender<Message>>) -> Self {
         Self(Arc::new(Inner {
             next_incarnation: AtomicU64::new(next_incarnation),
-            book: Mutex::new(book),
+            ended: Mutex::new(ended),
             messages,
         }))
     }
 
-    /// A number that no session had before. It is on disk as soon as a box of that number is, and
-    /// nobody is told of it earlier.
+    /// A number that no session had before. It is written with the first box that has it.
     pub fn next_incarnation(&self) -> u64 {
         self.0.next_incarnation.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether such a number was ever given out.
+    /// Returns true if the number was assigned before.
     pub fn has_given_out(&self, incarnation: u64) -> bool {
         incarnation < self.0.next_incarnation.load(Ordering::Relaxed)
     }
 
-    /// Writes down a box before it starts. On an error it must not start. A second time for the same
-    /// incarnation takes the place of the first.
+    /// Adds a box before it starts. After an error it must not start. A second call for the same incarnation replaces
+    /// the row.
     pub async fn insert(&self, row: Row) -> Result<(), LedgerError> {
         match self.ask(move |store| store.insert(&row)).await {
             Some(written) => written,
@@ -77,17 +74,17 @@ impl Ledger {
         }
     }
 
-    /// Writes down a box that was found alive and that the ledger did not have.
+    /// Adds a running box that is missing in the ledger.
     pub fn restore(&self, row: Row) {
         let next = row.incarnation.saturating_add(1);
         self.0.next_incarnation.fetch_max(next, Ordering::Relaxed);
         self.note(Note::Restored(row));
     }
 
-    /// Somebody is about to be told of the box, and waits for this: should it die with the daemon,
-    /// the next one can say so. Never an error: what cannot be written now is written later.
+    /// Marks a box as ready, before its client gets a response: if the box dies with the daemon, the next daemon can
+    /// report it. Never fails: the change is written later if necessary.
     pub async fn ready(&self, incarnation: u64) {
-        // A thread that is gone has said why.
+        // The thread has logged why it ended.
         let _ = self
             .ask(move |store| store.note(Note::Ready(incarnation)))
             .await;
@@ -97,18 +94,17 @@ impl Ledger {
         self.note(Note::Spec(incarnation, spec));
     }
 
-    /// The box was taken over.
+    /// This daemon has adopted the box.
     pub fn adopt(&self, incarnation: u64, lease: Lease) {
         self.note(Note::Leased(incarnation, lease));
     }
 
-    /// The box came to nothing before anybody was told of it.
+    /// The box failed to start.
     pub fn forget(&self, incarnation: u64) {
         self.note(Note::Forgotten(incarnation));
     }
 
-    /// The box is gone. Never an error: what cannot be written now is written later, and how the
-    /// session ended is known at once.
+    /// Records the end of a session. Never fails: the change is written later if necessary, and visible at once.
     pub async fn end(&self, session: &SessionId, incarnation: u64, why: &str) {
         let end = End {
             session: session.clone(),
@@ -116,12 +112,12 @@ impl Ledger {
             why: why.to_owned(),
             at: Timestamp::now(),
         };
-        self.book().add(end.clone());
-        // A thread that is gone has said why.
+        self.ended_sessions().add(end.clone());
+        // The thread has logged why it ended.
         let _ = self.ask(move |store| store.note(Note::Ended(end))).await;
     }
 
-    /// Every box that is written down, in the order of incarnations.
+    /// All boxes, ordered by incarnation.
     pub async fn rows(&self) -> Result<Vec<Row>, LedgerError> {
         match self.ask(Store::rows).await {
             Some(rows) => rows,
@@ -130,17 +126,17 @@ impl Ledger {
         }
     }
 
-    /// How the last session of that name ended that did.
+    /// The end of the last session with this id.
     pub fn ended(&self, session: &SessionId) -> Option<End> {
-        self.book().of(session).cloned()
+        self.ended_sessions().of(session).cloned()
     }
 
-    /// How that very session ended.
+    /// The end of this incarnation.
     pub fn end_of(&self, session: &SessionId, incarnation: u64) -> Option<End> {
-        self.book().at(session, incarnation).cloned()
+        self.ended_sessions().at(session, incarnation).cloned()
     }
 
-    /// Returns when the file is closed. Whatever is written after that is not.
+    /// Returns when the file is closed. Later changes are lost.
     pub async fn close(&self) {
         let (closed, waiting) = oneshot::channel();
         self.send(Message::Close(closed));
@@ -158,7 +154,7 @@ impl Ledger {
     ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         self.send(Message::Job(Box::new(move |store| {
-            // Whoever asked may have left; the work is done all the same.
+            // The caller may have been cancelled.
             let _ = answer.send(work(store));
         })));
         answered.await.ok()
@@ -166,13 +162,12 @@ impl Ledger {
 
     fn send(&self, message: Message) {
         if let Some(messages) = &self.0.messages {
-            // A closed channel shows in the answer that never comes.
+            // A closed channel is detected by the missing response.
             let _ = messages.send(message);
         }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        // Adding an end leaves nothing half changed.
-        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ended_sessions(&self) -> MutexGuard<'_, EndedSessions> {
+        self.0.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,11 +1,9 @@
-//! Which boxes there are, written down where a killed daemon leaves it.
+//! `SQLite` database of boxes and ended sessions. It survives the daemon.
 //!
-//! Comes in: boxes that are about to start, that are ready, that have ended. Goes out: what an earlier
-//! daemon wrote, and how sessions came to their ends. Never here: whether a box really lives. The ledger
-//! is the index; what runs is the truth, and wins wherever the two differ.
+//! Whether a box is alive is not decided here: running boxes are authoritative where they differ from the ledger.
 #![forbid(unsafe_code)]
 
-mod book;
+mod ended_sessions;
 mod error;
 mod lease;
 mod ledger;
@@ -29,24 +27,24 @@ pub struct Row {
     pub session: SessionId,
     pub backend: String,
     pub name: String,
-    /// Empty where the box ends with its daemon.
+    /// Empty if the box ends with its daemon.
     pub socket: PathBuf,
-    /// What the box was made from, in the session layer's own words.
+    /// The specification, in the format of the session layer.
     pub spec: String,
     pub lease: Lease,
     pub state: State,
     pub created_at: Timestamp,
 }
 
-/// How far a box had come when it was last written down.
+/// The last recorded state of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nobody was told of it.
+    /// Not yet reported to a client.
     Starting,
     Ready,
 }
 
-/// How a session came to its end.
+/// The end of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     pub session: SessionId,
@@ -55,20 +53,18 @@ pub struct End {
     pub at: Timestamp,
 }
 
-/// What was there when the ledger was opened.
+/// The state of the ledger when it was opened.
 #[derive(Clone, Debug)]
 pub enum Opened {
-    /// Nothing: a first start, or somebody removed it.
+    /// There was none: the first start, or it was removed.
     Fresh,
     Known,
-    /// Something that is no ledger, or not one that this version can read. It was moved out of the
-    /// way, and never deleted.
+    /// Not a ledger, or not readable by this version. It was renamed, not deleted.
     Damaged {
         moved_to: PathBuf,
         why: String,
     },
-    /// Nothing that can be read, and no room to write. Everything is kept in memory until there is
-    /// room again; until then no new box can be written down.
+    /// The disk is full. The ledger is in memory until there is space; until then no box can be added.
     InMemory {
         why: LedgerError,
     },

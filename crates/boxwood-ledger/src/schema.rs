@@ -1,15 +1,15 @@
-//! The tables, and how older ones become these.
+//! The tables and their migrations.
 //!
-//! Each step leads from one `user_version` to the next, in a transaction that also sets it. Steps are
-//! only ever added: a ledger of any earlier version is brought up to date when it is opened.
+//! Each step migrates from one `user_version` to the next, in a transaction that also sets it. Steps are never changed
+//! or removed, so that a ledger of any earlier version can be migrated.
 
 use rusqlite::{Connection, TransactionBehavior};
 
-/// In the file's header, so that another program's database is not taken for a ledger.
+/// In the header of the file, to recognise databases of other programs.
 const APPLICATION_ID: i64 = 0x4258_5744;
 
 const STEPS: &[&str] = &[
-    // 1: the boxes, and the numbers that never go back.
+    // 1: boxes, and the next incarnation.
     "CREATE TABLE boxes (
         incarnation INTEGER PRIMARY KEY,
         session TEXT NOT NULL,
@@ -26,7 +26,7 @@ const STEPS: &[&str] = &[
         name TEXT PRIMARY KEY,
         value INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;",
-    // 2: how sessions came to their ends.
+    // 2: ended sessions.
     "CREATE TABLE ended (
         number INTEGER PRIMARY KEY,
         session TEXT NOT NULL,
@@ -36,8 +36,8 @@ const STEPS: &[&str] = &[
     ) STRICT;",
 ];
 
-/// What is asked of the tables, so that one without a column shows when it is opened.
-const ASKED: [&str; 3] = [
+/// Prepared when the ledger is opened, to detect missing columns.
+const QUERIES: [&str; 3] = [
     "SELECT incarnation, session, backend, name, socket, spec, life, boot, state, created_ms FROM boxes",
     "SELECT number, session, incarnation, why, at_ms FROM ended",
     "SELECT name, value FROM meta",
@@ -46,12 +46,12 @@ const ASKED: [&str; 3] = [
 pub(crate) enum Found {
     Empty,
     Ready,
-    /// Not to be worked with, and why.
+    /// Unusable, and why.
     Foreign(String),
 }
 
-/// Looks, and changes nothing: it may be another program's.
-pub(crate) fn look(connection: &Connection) -> rusqlite::Result<Found> {
+/// Changes nothing, because the database may belong to another program.
+pub(crate) fn inspect(connection: &Connection) -> rusqlite::Result<Found> {
     let newest = newest();
     let version = number(connection, "PRAGMA user_version")?;
     let tables = number(connection, "SELECT count(*) FROM sqlite_schema")?;
@@ -60,30 +60,30 @@ pub(crate) fn look(connection: &Connection) -> rusqlite::Result<Found> {
     }
     let application = number(connection, "PRAGMA application_id")?;
     if application != APPLICATION_ID || version < 1 {
-        return Ok(Found::Foreign("it is no ledger".to_owned()));
+        return Ok(Found::Foreign("it is not a ledger".to_owned()));
     }
     if version > newest {
         return Ok(Found::Foreign(format!(
-            "it was written by a newer version (schema {version}; this one knows {newest})"
+            "it was written by a newer version (schema {version}; this version supports {newest})"
         )));
     }
     Ok(unsound(connection)?.map_or(Found::Ready, Found::Foreign))
 }
 
-/// Brings the tables up to date. Some may turn out to be others than they should be.
+/// Migrates the tables. Returns the reason if they are not as expected.
 pub(crate) fn prepare(connection: &mut Connection) -> rusqlite::Result<Option<String>> {
     let version = number(connection, "PRAGMA user_version")?;
     let done = usize::try_from(version).unwrap_or(STEPS.len());
     if done < STEPS.len() {
         migrate(connection, done)?;
     }
-    let wrong = ASKED
+    let wrong = QUERIES
         .iter()
-        .find_map(|asked| connection.prepare(asked).err());
-    Ok(wrong.map(|error| format!("its tables are others: {error}")))
+        .find_map(|query| connection.prepare(query).err());
+    Ok(wrong.map(|error| format!("its tables are not as expected: {error}")))
 }
 
-/// The ledger is small, so every page of it is looked at.
+/// Checks every page, because the ledger is small.
 fn unsound(connection: &Connection) -> rusqlite::Result<Option<String>> {
     let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     Ok((verdict != "ok").then_some(verdict))
@@ -115,7 +115,7 @@ mod tests {
     use crate::store::Store;
     use crate::{Opened, State};
 
-    /// What a daemon left that knew the first `steps` only.
+    /// The ledger of a version with only the first `steps`.
     fn as_of(connection: &Connection, steps: usize) {
         for step in &STEPS[..steps] {
             connection.execute_batch(step).expect("a step");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_of_an_earlier_version_is_brought_up_to_date_with_its_boxes() {
+    fn a_ledger_of_an_earlier_version_is_migrated_with_its_boxes() {
         for steps in 1..STEPS.len() {
             let place = tempfile::tempdir().expect("a directory");
             let path = place.path().join("ledger.db");

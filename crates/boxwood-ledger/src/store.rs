@@ -1,8 +1,7 @@
-//! The database itself, in the hands of the one thread that owns it.
+//! The database, used by one thread.
 //!
-//! Two kinds of writing. A new box is written or it is not started. Everything else is news of boxes
-//! that are there anyway: where it cannot be written it is remembered, and written before anything
-//! that comes later.
+//! A new box must be written before it starts. Changes of existing boxes are deferred if they cannot be written, and
+//! written before later ones.
 
 mod opening;
 
@@ -13,7 +12,7 @@ use boxwood_api::SessionId;
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use crate::book::MOST_ENDS;
+use crate::ended_sessions::MAX_ENDED;
 use crate::error::LedgerError;
 use crate::{End, Lease, Row, State};
 
@@ -21,18 +20,18 @@ pub(crate) use opening::Start;
 
 const NEXT_INCARNATION: &str = "next_incarnation";
 
-/// News of a box that is, or was, there whether it is written or not.
+/// A change of an existing box.
 #[derive(Clone, Debug)]
 pub(crate) enum Note {
-    /// Incarnations are given out from this one on.
+    /// The first incarnation of a new ledger.
     Begun(u64),
-    /// Found alive without a row.
+    /// Running, but missing in the ledger.
     Restored(Row),
     Ready(u64),
     Spec(u64, String),
     Leased(u64, Lease),
     Ended(End),
-    /// It never was, as far as anybody was told.
+    /// Never reported to a client.
     Forgotten(u64),
 }
 
@@ -53,25 +52,25 @@ impl Note {
 pub(crate) struct Store {
     path: PathBuf,
     connection: Connection,
-    /// Kept in memory because the disk had no room for so much as an empty ledger.
-    homeless: bool,
-    /// In order. No more than a few for each box on disk: without room there are no new ones.
+    /// In memory, because the disk is full.
+    is_in_memory: bool,
+    /// In order. A few for each box at most: no box is added while the disk is full.
     deferred: Vec<Note>,
 }
 
 impl Store {
-    /// Writes down a box before it starts.
+    /// Adds a box before it starts.
     pub(crate) fn insert(&mut self, row: &Row) -> Result<(), LedgerError> {
         self.catch_up()?;
-        self.write("writing down a box", |transaction| put(transaction, row))
+        self.write("adding a box", |transaction| put(transaction, row))
     }
 
-    /// Writes it now or remembers to.
+    /// Writes the change now or later.
     pub(crate) fn note(&mut self, note: Note) {
         let was_behind = self.is_behind();
         let incarnation = note.incarnation();
         if matches!(note, Note::Ended(_) | Note::Forgotten(_)) {
-            // Nobody reads what was to be said of it before.
+            // Earlier changes of the box are obsolete.
             self.deferred.retain(|earlier| {
                 matches!(earlier, Note::Begun(_)) || earlier.incarnation() != incarnation
             });
@@ -80,21 +79,21 @@ impl Store {
         if let Err(error) = self.write_deferred()
             && !was_behind
         {
-            tracing::warn!(%error, "the ledger is behind what runs; it is written when that works again");
+            tracing::warn!(%error, "failed to write changes to the ledger; retrying");
         }
     }
 
     pub(crate) fn is_behind(&self) -> bool {
-        self.homeless || !self.deferred.is_empty()
+        self.is_in_memory || !self.deferred.is_empty()
     }
 
-    /// Everything that was remembered is on disk when this returns without an error.
+    /// Writes all deferred changes.
     pub(crate) fn catch_up(&mut self) -> Result<(), LedgerError> {
         let was_behind = self.is_behind();
         self.write_deferred()?;
-        self.come_home()?;
+        self.move_to_disk()?;
         if was_behind {
-            tracing::info!("the ledger has caught up with what runs");
+            tracing::info!("all deferred changes were written to the ledger");
         }
         Ok(())
     }
@@ -104,7 +103,7 @@ impl Store {
             return Ok(());
         }
         let notes = std::mem::take(&mut self.deferred);
-        let written = self.write("writing news of boxes", |transaction| {
+        let written = self.write("writing changes of boxes", |transaction| {
             notes.iter().try_for_each(|note| apply(transaction, note))
         });
         if written.is_err() {
@@ -118,10 +117,7 @@ impl Store {
             .read_rows()
             .map_err(|source| LedgerError::new(&self.path, "reading its boxes", source))?;
         for incarnation in unreadable {
-            tracing::warn!(
-                incarnation,
-                "a row of the ledger cannot be read and is dropped"
-            );
+            tracing::warn!(incarnation, "dropping an unreadable row of the ledger");
             self.note(Note::Forgotten(incarnation));
         }
         Ok(rows)
@@ -191,7 +187,7 @@ fn read_row(incarnation: u64, row: &rusqlite::Row<'_>) -> Result<Row, Unreadable
 
 fn apply(transaction: &Transaction<'_>, note: &Note) -> rusqlite::Result<()> {
     match note {
-        Note::Begun(incarnation) => give_out_from(transaction, *incarnation),
+        Note::Begun(incarnation) => set_next_incarnation(transaction, *incarnation),
         Note::Restored(row) => put(transaction, row),
         Note::Ready(incarnation) => change(
             transaction,
@@ -221,7 +217,7 @@ fn apply(transaction: &Transaction<'_>, note: &Note) -> rusqlite::Result<()> {
                 ],
             )?;
             let newest = transaction.last_insert_rowid();
-            let most = i64::try_from(MOST_ENDS).unwrap_or(i64::MAX);
+            let most = i64::try_from(MAX_ENDED).unwrap_or(i64::MAX);
             change(
                 transaction,
                 "DELETE FROM ended WHERE number <= ?1",
@@ -255,10 +251,10 @@ fn put(transaction: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
             row.created_at.as_millisecond(),
         ],
     )?;
-    give_out_from(transaction, row.incarnation.saturating_add(1))
+    set_next_incarnation(transaction, row.incarnation.saturating_add(1))
 }
 
-fn give_out_from(transaction: &Transaction<'_>, incarnation: u64) -> rusqlite::Result<()> {
+fn set_next_incarnation(transaction: &Transaction<'_>, incarnation: u64) -> rusqlite::Result<()> {
     change(
         transaction,
         "INSERT INTO meta (name, value) VALUES (?1, ?2)

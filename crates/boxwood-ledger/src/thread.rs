@@ -1,4 +1,4 @@
-//! The one thread that touches the database.
+//! The thread that owns the database.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -9,30 +9,30 @@ use tokio::sync::oneshot;
 use crate::OpenError;
 use crate::store::{Start, Store};
 
-/// Between two attempts to write what could not be written.
+/// Interval between attempts to write deferred changes.
 const RETRY: Duration = Duration::from_secs(1);
 
 pub(crate) enum Message {
     Job(Box<dyn FnOnce(&mut Store) + Send>),
-    /// Answered when nothing of the database is open any more.
+    /// Answered when the database is closed.
     Close(oneshot::Sender<()>),
 }
 
-/// Not bounded by the channel, but by whoever sends: a session waits for its own row.
+/// The channel is unbounded. Senders limit it: a session waits for its own row.
 pub(crate) fn spawn(
     open: impl FnOnce() -> Result<Start, OpenError> + Send + 'static,
-    opened: oneshot::Sender<Result<(Sender<Message>, Beginning), OpenError>>,
+    opened: oneshot::Sender<Result<(Sender<Message>, Initial), OpenError>>,
 ) -> io::Result<()> {
     let work = move || match open() {
         Ok(start) => {
             let (sender, messages) = channel();
-            let beginning = Beginning {
+            let initial = Initial {
                 opened: start.opened,
                 ends: start.ends,
                 next_incarnation: start.next_incarnation,
             };
-            // Whoever asked may have left; then the channel is closed, and so is the ledger.
-            if opened.send(Ok((sender, beginning))).is_ok() {
+            // If the caller was cancelled, the ledger is closed again.
+            if opened.send(Ok((sender, initial))).is_ok() {
                 run(start.store, &messages);
             }
         }
@@ -44,8 +44,8 @@ pub(crate) fn spawn(
     thread.spawn(work).map(drop)
 }
 
-/// What the front needs of a start.
-pub(crate) struct Beginning {
+/// What [`crate::Ledger`] needs of an opened store.
+pub(crate) struct Initial {
     pub(crate) opened: crate::Opened,
     pub(crate) ends: Vec<crate::End>,
     pub(crate) next_incarnation: u64,
@@ -56,13 +56,13 @@ fn run(mut store: Store, messages: &Receiver<Message>) {
         match next(&store, messages) {
             Ok(Message::Job(job)) => job(&mut store),
             Ok(Message::Close(closed)) => break Some(closed),
-            // What stands in the way was said when it began.
+            // The error was logged when it occurred first.
             Err(RecvTimeoutError::Timeout) => drop(store.catch_up()),
             Err(RecvTimeoutError::Disconnected) => break None,
         }
     };
     if let Err(error) = store.catch_up() {
-        tracing::warn!(%error, "the ledger was closed before everything was written; the next start puts it right");
+        tracing::warn!(%error, "the ledger was closed before all changes were written; the next start repairs it");
     }
     drop(store);
     if let Some(closed) = closed {

@@ -1,7 +1,7 @@
-//! What is really in force in one box, and what is not.
+//! The isolation label of one box: what is in force and what is missing.
 //!
-//! Comes in: what the host offers, what init reported, what the kernel says of the box's first
-//! process. Goes out: the label. Never here: what a backend promises; a label is about one box.
+//! It is based on the host, on init's report and on `/proc` of the box's first process, not on what was
+//! requested.
 
 use std::fs;
 use std::io;
@@ -14,19 +14,19 @@ use boxwood_policy::{AdmittedSpec, Denial, check_label};
 use rustix::process::Pid;
 
 use crate::host::LocalHost;
-use crate::namespace::is_shared;
+use crate::mounts::is_shared;
 
 /// A mechanism that a box lacks, and why.
 pub type Lack = (Mechanism, String);
 
-/// What no box in cgroups of ours has on this host, whoever made its namespaces.
+/// What every box in our cgroups lacks on this host.
 pub fn host_lacks(host: &LocalHost) -> Vec<Lack> {
     let mut lacks = host.cgroups.missing();
-    // Processes are counted per uid where no cgroup counts them.
+    // Without a cgroup processes are limited per uid.
     lacks.retain(|(mechanism, _)| *mechanism != Mechanism::PidsLimit);
     if let Some(why) = host.mapping.single_uid_reason() {
         lacks.push((Mechanism::SeparateInitUid, why.to_owned()));
-        // The supervisor that would hold the tree together can then be killed by it.
+        // With the same uid a command can kill its supervisor.
         lacks.push((Mechanism::TreeKill, why.to_owned()));
     }
     if !host.cgroups.any() {
@@ -36,16 +36,16 @@ pub fn host_lacks(host: &LocalHost) -> Vec<Lack> {
     lacks
 }
 
-/// What a box on the host's own kernel lacks by what was asked of it and what init reported.
+/// What a box on the host's kernel lacks according to its spec and init's report.
 pub fn own_kernel_lacks(spec: &AdmittedSpec, landlock: bool) -> Vec<Lack> {
     let mut lacks = Vec::new();
     let writable = |mode| mode == MountMode::Rw;
     if spec.workspace().is_some_and(|mount| writable(mount.mode())) {
-        let why = "the workspace is a directory of the host, which has no bound of its own";
+        let why = "the workspace is a host directory without a hard size limit";
         lacks.push((Mechanism::DiskQuota, why.to_owned()));
     }
     if !landlock {
-        let why = "this kernel does not offer it";
+        let why = "this kernel does not support it";
         lacks.push((Mechanism::Landlock, why.to_owned()));
     }
     let why = "the box runs on the host's own kernel";
@@ -63,7 +63,7 @@ const NAMESPACES: [(Mechanism, &str); 7] = [
     (Mechanism::CgroupNamespace, "cgroup"),
 ];
 
-const FENCES: [(Mechanism, &str, &str); 3] = [
+const RESTRICTIONS: [(Mechanism, &str, &str); 3] = [
     (Mechanism::Seccomp, "Seccomp:", "2"),
     (Mechanism::NoNewPrivileges, "NoNewPrivs:", "1"),
     (
@@ -73,8 +73,8 @@ const FENCES: [(Mechanism, &str, &str); 3] = [
     ),
 ];
 
-/// What the kernel says that a begun box lacks, by its first process. For boxes whose namespaces
-/// somebody else made: that they were asked for is no proof. An error when we may not look.
+/// What a started box lacks according to the kernel. For boxes whose namespaces were created by an engine.
+/// An error if `/proc` of init cannot be read.
 pub fn observed_lacks(init: Pid) -> io::Result<Vec<Lack>> {
     let mut lacks = Vec::new();
     for (mechanism, name) in NAMESPACES {
@@ -84,26 +84,26 @@ pub fn observed_lacks(init: Pid) -> io::Result<Vec<Lack>> {
         }
     }
     let status = fs::read_to_string(format!("/proc/{}/status", init.as_raw_nonzero()))?;
-    lacks.extend(fence_lacks(&status));
+    lacks.extend(restriction_lacks(&status));
     Ok(lacks)
 }
 
-fn fence_lacks(status: &str) -> Vec<Lack> {
+fn restriction_lacks(status: &str) -> Vec<Lack> {
     let seen = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.map_or("nothing", str::trim)
     };
-    FENCES
+    RESTRICTIONS
         .into_iter()
         .filter(|(_, name, wanted)| seen(name) != *wanted)
         .map(|(mechanism, name, _)| {
-            let why = format!("the kernel says `{name} {}` of its init", seen(name));
+            let why = format!("the kernel reports `{name} {}` for its init", seen(name));
             (mechanism, why)
         })
         .collect()
 }
 
-/// Refuses a box whose label lacks what was required of it.
+/// Refuses a box that lacks a required mechanism.
 pub fn check_required(spec: &AdmittedSpec, label: &IsolationLabel) -> Result<(), StartError> {
     check_label(spec, label).map_err(|denial| match denial {
         Denial::Missing { mechanism, why } => StartError::Missing { mechanism, why },
@@ -113,7 +113,7 @@ pub fn check_required(spec: &AdmittedSpec, label: &IsolationLabel) -> Result<(),
     })
 }
 
-/// What a backend whose boxes are reached directly can do.
+/// Capabilities of a backend whose boxes run on this host.
 pub fn local_capabilities() -> Capabilities {
     Capabilities {
         pty: true,
@@ -130,8 +130,8 @@ pub fn local_capabilities() -> Capabilities {
     }
 }
 
-/// The label of a box of `backend` that lacks this and has everything else. What is named twice is
-/// told with its first reason.
+/// The label of a box with these missing mechanisms and all others in force. The first reason for a
+/// mechanism counts.
 pub fn label(backend: &str, spec: &AdmittedSpec, lacks: Vec<Lack>) -> IsolationLabel {
     let mut missing: Vec<MissingMechanism> = Vec::new();
     for (mechanism, why) in lacks {
@@ -160,18 +160,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fence_is_believed_only_as_the_kernel_shows_it() {
+    fn a_restriction_counts_only_if_the_kernel_reports_it() {
         let good = "CapBnd:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n";
-        assert_eq!(fence_lacks(good), []);
+        assert_eq!(restriction_lacks(good), []);
         let bad = "CapBnd:\t00000000000001e0\nNoNewPrivs:\t1\nSeccomp:\t0\n";
-        let lacks: Vec<Mechanism> = fence_lacks(bad).into_iter().map(|(lack, _)| lack).collect();
+        let lacks: Vec<Mechanism> = restriction_lacks(bad)
+            .into_iter()
+            .map(|(lack, _)| lack)
+            .collect();
         assert_eq!(lacks, [Mechanism::Seccomp, Mechanism::CapabilitiesDropped]);
-        assert_eq!(fence_lacks("").len(), 3);
+        assert_eq!(restriction_lacks("").len(), 3);
     }
 
     #[test]
-    fn this_process_is_in_no_box() {
-        let lacks = observed_lacks(rustix::process::getpid()).expect("ourselves can be looked at");
+    fn the_daemon_itself_lacks_every_namespace() {
+        let lacks = observed_lacks(rustix::process::getpid()).expect("own /proc is readable");
         let of = |mechanism| lacks.iter().any(|(lack, _)| *lack == mechanism);
         assert!(NAMESPACES.iter().all(|(mechanism, _)| of(*mechanism)));
     }

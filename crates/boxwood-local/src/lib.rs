@@ -1,79 +1,53 @@
-//! The daemon's side of a box on this machine whose first process is `boxwood-init`.
+//! Runs boxes on this machine whose first process is `boxwood-init`.
 //!
-//! Comes in: an init that somebody started (a fork of the spawner, a container engine, a jail) and its
-//! channel. Goes out: a [`LocalBox`], which is all a backend has to hand on. Never here: how the
-//! namespaces came to be; that is what backends differ in.
+//! A backend starts an init (a fork of the spawner, a container, a jail) and hands over its channel. This
+//! crate turns it into a [`LocalBox`]: processes, files, mounts, cgroups, uids, networks and images. How
+//! the namespaces are created is left to the backends.
 #![forbid(unsafe_code)]
 
-mod apart;
-mod areas;
-mod begin;
-mod busy;
+mod adopt;
 mod cgroup;
-mod door;
-mod environment;
-mod file_tools;
 mod files;
-mod findings;
-mod framed;
 mod host;
-mod idmap;
+mod ids;
 mod images;
-mod instance;
-mod keeping;
 mod label;
-mod link;
-mod live_mount;
-mod local_box;
-mod mapping;
-mod meeting;
-mod mount_plan;
-mod names;
-mod namespace;
-mod net;
-mod open_files;
-mod pipe;
+mod mounts;
+mod network;
+mod probe;
 mod process;
-mod record;
-mod remains;
-mod reunion;
-mod settings;
-mod settle;
-mod spawner;
-mod streams;
-mod terminal;
-mod watched;
-mod way_out;
+mod sandbox;
+mod start;
 
-pub use apart::{adopt_apart, start_apart};
-pub use areas::{Areas, watched};
-pub use begin::{Begun, begin, begin_to_last, furnish, plan};
-pub use busy::{Busy, Pulse, Work};
-pub use cgroup::{Cgroups, Group, PROCESSES_OF_OURS};
-pub use environment::environment;
-pub use findings::{host_findings, look_inside};
+pub use adopt::{AdoptedBox, Reconnected};
+pub use cgroup::{Cgroups, Group, INIT_PROCESSES};
 pub use host::LocalHost;
-pub use idmap::shifted;
+pub use host::activity::{ActiveWork, LastActivity, WorkGuard};
+pub use host::instance::is_globally_unique;
+pub use host::names::next_name;
+pub use host::settings::{DEFAULT_GRACE, Kind, Settings};
+pub use host::spawner::{SpawnedProcess, into_io, program};
+pub use ids::{BoxIds, IdsRecord, Mapping};
 pub use images::{ImageLease, ImageStore};
-pub use instance::is_nobody_elses;
 pub use label::{
     Lack, check_required, host_lacks, label, local_capabilities, observed_lacks, own_kernel_lacks,
 };
-pub use link::Link;
-pub use live_mount::Doors;
-pub use local_box::LocalBox;
-pub use mapping::{BoxIds, IdsRecord, Mapping};
-pub use meeting::{Caller, Left, Meeting};
-pub use mount_plan::{mount_plan, same_path};
-pub use names::next_name;
-pub use namespace::is_shared;
-pub use net::{NetError, NetworkSettings, WaysOut, caution};
-pub use remains::{Remains, Shell};
-pub use reunion::{Reunion, TakenOver};
-pub use settings::{DEFAULT_GRACE, Kind, Settings};
-pub use spawner::{Born, into_io, program};
-pub use watched::watch;
-pub use way_out::attach;
+pub use mounts::idmap::idmapped_image;
+pub use mounts::is_shared;
+pub use mounts::live::BoxNamespaces;
+pub use mounts::plan::{mount_plan, same_path};
+pub use network::outbound::attach;
+pub use network::{NetError, NetworkSettings, OutboundNetwork, firewall_warning};
+pub use probe::{probe_box, probe_host};
+pub use process::async_fd::async_fd;
+pub use sandbox::LocalBox;
+pub use sandbox::link::Link;
+pub use sandbox::resources::{BackendState, BoxResources};
+pub use start::bootstrap::{BootstrapDir, InitConnection, LeftoverBootstrapDir};
+pub use start::environment::environment;
+pub use start::task::{spawn_adopt, spawn_start};
+pub use start::tmpfs_sizes::{TmpfsSizes, quota_limits};
+pub use start::{StartedInit, plan, populate_rootfs, start_init, start_persistent_init};
 
 /// An error with its causes, in one line.
 pub fn chain(error: &dyn std::error::Error) -> String {

@@ -5,29 +5,19 @@
 //! what the tools do, tokens and browsers, which runtime has the boxes.
 #![forbid(unsafe_code)]
 
-mod attendance;
-mod conversation;
+mod agent_server;
 mod gateway;
 mod hosting;
-mod http_server;
-mod mime;
-mod outcome;
-mod patience;
-mod progress;
-mod resources;
-mod sessions;
-mod stdio;
-mod tool_server;
-mod uri;
+mod session_activity;
 mod wire;
 
-pub use conversation::{Home, SESSION_HEADER, SESSION_META};
+pub use agent_server::{
+    Answer, Home, HttpServer, SESSION_HEADER, SESSION_META, StdioError, serve_lines, serve_stdio,
+};
 pub use gateway::{Gateway, GatewaySettings, Target};
 pub use hosting::{
-    BoxKind, Gone, HostDirectory, Hosting, HostingError, HostingSettings, MadeBox, McpClient,
-    McpInput, McpMentions, McpReach, OwnMount, Runtime, ServerStanding, Standing, ToolFilter, Wire,
-    client_config, mentions, read_document,
+    BoxAvailability, BoxKind, CreatedBox, Hosting, HostingError, HostingMount, HostingSettings,
+    McpClient, McpInput, McpMentions, McpReach, ProcessExit, ProcessIo, Runtime, ServerSummary,
+    ToolFilter, client_config, mentions, read_document,
 };
-pub use http_server::{Answer, HttpServer};
-pub use stdio::{StdioError, serve_lines, serve_stdio};
-pub use wire::{Burden, MAX_MESSAGE_BYTES};
+pub use wire::{BodyPermit, MAX_MESSAGE_BYTES};

@@ -1,4 +1,4 @@
-//! The one door between a wish and a box.
+//! Admits requests: checks them against the profile and the rules, and fills in defaults.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,7 @@ use crate::{
     Origin, PolicyRules, Profile, asked, image, limits, mounts, own, skills,
 };
 
-/// Judges one request. Everything the caller may not do is refused, everything the profile decides
-/// is filled in, and what was changed on the way stands in the notices.
+/// Admits one request, or denies it. Values that the profile changed are reported in the notices.
 pub fn admit(
     request: &SpecRequest,
     origin: Origin,
@@ -82,7 +81,6 @@ pub fn admit(
             persistent: request.persistent.unwrap_or(false),
             user: profile.user,
             require: require.into_iter().collect(),
-            host_network_allowed: rules.allow_host_network,
             backend,
             owner: owner(origin),
             asked: asked::fields(request, origin, facts),
@@ -119,7 +117,7 @@ fn profile_for(
     })
 }
 
-/// A blank image is no wish at all: configuration templates have it as their default.
+/// A blank image counts as absent: configuration templates have it as their default.
 fn asked_image(request: &SpecRequest) -> Option<&str> {
     request
         .image
@@ -128,7 +126,7 @@ fn asked_image(request: &SpecRequest) -> Option<&str> {
         .filter(|image| !image.is_empty())
 }
 
-/// Who is to run the box, where anybody said so.
+/// The backend that the request or the profile names.
 fn backend(request: &SpecRequest, profile: &Profile, notices: &mut Vec<String>) -> Option<String> {
     const FREE: &str = "the daemon's choice";
     let asked = request.backend.as_deref().map(str::trim);
@@ -142,7 +140,7 @@ fn backend(request: &SpecRequest, profile: &Profile, notices: &mut Vec<String>) 
         profile,
         notices,
     );
-    // Without a wish there is nothing but the default, which may be nothing either.
+    // Without a requested backend the default applies, which may be `None`.
     if asked.is_none() || profile.is_locked(LockableField::Backend) {
         default.map(str::to_owned)
     } else {
@@ -150,7 +148,7 @@ fn backend(request: &SpecRequest, profile: &Profile, notices: &mut Vec<String>) 
     }
 }
 
-/// The workspace and everything else of the host that the box sees.
+/// The workspace and all other host paths in the box.
 struct Files {
     workspace: Option<AdmittedMount>,
     host_path: Option<String>,
@@ -257,7 +255,7 @@ fn extra_mounts(
             continue;
         }
         let source = opened.next();
-        // The list first: a blocked path is refused as blocked whether or not it exists.
+        // Check the list first: a blocked path is reported as blocked whether or not it exists.
         mounts::not_blocked(&field, given, source, origin, rules)?;
         mounts::within_roots(&field, given, source, origin, rules)?;
         let source = source.ok_or_else(|| Denial::NotFound {
@@ -277,8 +275,8 @@ fn extra_mounts(
             mount_path,
             mode,
             joining: match origin {
-                // The platform sends its whole set with every request, and installs skills while
-                // its boxes live.
+                // The platform sends its whole set with every request and installs skills while its
+                // boxes run.
                 Origin::LangBotPlatform => Joining::Living,
                 Origin::Operator | Origin::Client | Origin::Hosting => Joining::WhenMade,
             },
@@ -291,8 +289,8 @@ fn extra_mounts(
     Ok(admitted)
 }
 
-/// A locked `host_path_mode` is the most that any other mount gets too: a lock on the first mount
-/// alone could be walked around with a second one.
+/// A locked `host_path_mode` limits all other mounts too. Otherwise a second mount would bypass the
+/// lock.
 fn extra_mode(
     field: &str,
     asked: MountMode,
@@ -310,7 +308,7 @@ fn extra_mode(
     locked
 }
 
-/// Facts travel beside the request; this keeps one request's descriptor from serving another path.
+/// Ensures that the opened descriptor belongs to the path of this request.
 pub(crate) fn same_path(field: &str, given: &str, opened: &OpenedPath) -> Result<(), Denial> {
     if opened.given.trim() == given {
         return Ok(());

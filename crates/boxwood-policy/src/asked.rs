@@ -1,7 +1,7 @@
-//! Which fields the caller really named.
+//! The fields that the caller set explicitly.
 //!
-//! A session that exists is compared only with what the caller said about it: an exec that names
-//! nothing but its command fits every session.
+//! An existing session is compared only with these: a command that sets nothing else matches every
+//! session.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use boxwood_api::SpecRequest;
 
 use crate::{Facts, Origin};
 
-/// The fields that make one box differ from another, and where in it a command starts.
+/// The fields that distinguish boxes, and the working directory of a command.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum SpecField {
     Network,
-    /// The box's root, whatever name it was asked for by.
+    /// The root file system, whichever name selected it.
     Image,
-    /// The image's name itself: clients that compare names mean another box by another name.
+    /// The image name itself, for clients that treat different names as different boxes.
     ImageText,
     HostPath,
     HostPathMode,
@@ -35,8 +35,8 @@ pub enum SpecField {
     Backend,
 }
 
-/// What a platform's request always says: it comes with every value filled in, and one without a
-/// `host_path` means a box without one. Its profile stays its own, and its mounts come and go.
+/// The fields that a platform's request always sets. Without `host_path` it means a box without
+/// one. The profile is not compared, and mounts can change.
 const WHOLE_SPEC: [SpecField; 12] = [
     SpecField::Network,
     SpecField::Image,
@@ -55,7 +55,7 @@ const WHOLE_SPEC: [SpecField; 12] = [
 pub(crate) fn fields(request: &SpecRequest, origin: Origin, facts: &Facts) -> BTreeSet<SpecField> {
     match origin {
         Origin::Operator | Origin::Client => named_fields(request),
-        // A box without these directories is another box.
+        // A box without these directories is a different box.
         Origin::Hosting => {
             let own = (!facts.own.is_empty()).then_some(SpecField::ExtraMounts);
             named_fields(request).into_iter().chain(own).collect()
@@ -67,7 +67,7 @@ pub(crate) fn fields(request: &SpecRequest, origin: Origin, facts: &Facts) -> BT
     }
 }
 
-/// Whether the command says where it starts.
+/// Whether the request sets a working directory.
 pub(crate) fn names_workdir(request: &SpecRequest) -> bool {
     is_named(request.workdir.as_deref())
 }

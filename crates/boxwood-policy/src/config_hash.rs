@@ -1,8 +1,7 @@
-//! A short name for everything that makes a box what it is.
+//! A hash of the box configuration: 16 hexadecimal digits, stable across versions of Boxwood.
 //!
-//! Comes in: an admitted spec. Goes out: 16 hexadecimal digits, the same in every version of Boxwood
-//! that writes the same text below. Never here: what differs from command to command (environment,
-//! directory, timeout), the session's name, and mounts that come and go while the box lives.
+//! Excludes what differs between commands (environment, directory, timeout), the session id, and
+//! mounts that can be added to a running box.
 
 use std::fmt::Write as _;
 
@@ -11,24 +10,18 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{AdmittedMount, AdmittedSpec, BoxUser, Image, Joining};
 
-/// Half of it would do; 64 bits are what a label holds comfortably and nobody hits by chance.
+/// 64 bits fit into a label and make collisions unlikely.
 const BYTES: usize = 8;
 
 impl AdmittedSpec {
-    /// Two boxes with the same one are alike. A box whose own differs from what its spec comes to
-    /// today was made under another configuration.
+    /// Boxes with the same hash are configured alike. A box whose hash differs from that of its
+    /// current spec was created under another configuration.
     pub fn config_hash(&self) -> String {
         let digest = Sha256::digest(self.canonical_text().as_bytes());
-        digest[..BYTES]
-            .iter()
-            .fold(String::new(), |mut text, byte| {
-                // Writing into a string cannot fail.
-                let _ = write!(text, "{byte:02x}");
-                text
-            })
+        data_encoding::HEXLOWER.encode(&digest[..BYTES])
     }
 
-    /// One line per fact, each with its length, so that no value can pass for two.
+    /// One line per value, each with its length, so that values cannot be confused.
     fn canonical_text(&self) -> String {
         let limits = self.limits();
         let mut lines = Lines::default();
@@ -36,7 +29,8 @@ impl AdmittedSpec {
         lines.put("image", self.image_text());
         lines.put("root", &root(self.image()));
         lines.put("network", self.network().as_str());
-        lines.put("host_network", word(self.host_network_allowed()));
+        // Part of the hash in earlier versions; dropping it would change every box's hash.
+        lines.put("host_network", word(false));
         lines.put("mount_path", self.mount_path());
         match self.workspace() {
             Some(workspace) => lines.mount("workspace", workspace),
@@ -47,7 +41,7 @@ impl AdmittedSpec {
                 lines.mount("mount", mount);
             }
         }
-        // The shortest text that reads back as the same number: equal numbers, equal text.
+        // The shortest text that parses to the same number, so equal numbers have equal text.
         lines.put("cpus", &format!("{:?}", limits.cpus));
         lines.put("memory_mb", &limits.memory_mb.to_string());
         lines.put("pids", &limits.pids.to_string());

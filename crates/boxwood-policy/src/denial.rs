@@ -1,5 +1,5 @@
-//! Why policy said no. Every variant carries what was asked and, where there is one, what would
-//! have been allowed.
+//! Why policy denied a request. Variants contain the requested and, if there is one, the allowed
+//! value.
 
 use boxwood_api::{ErrorCode, FieldError, Mechanism};
 
@@ -13,7 +13,7 @@ pub enum Denial {
     EmptyCommand,
     #[error(transparent)]
     UnknownProfile(#[from] UnknownProfile),
-    /// `field` is `host_path` or `extra_mounts[n].host_path`; `given` is the caller's spelling.
+    /// `field` is `host_path` or `extra_mounts[n].host_path`; `given` is the path in the request.
     #[error("{field} {given} is blocked for security")]
     Blocked { field: String, given: String },
     #[error("{field} mounting is disabled because no allowed_mount_roots are configured")]
@@ -24,10 +24,10 @@ pub enum Denial {
     NotADirectory { field: String },
     #[error("{field} must point to an existing file or directory on the host")]
     NotFound { field: String },
-    /// The store has no skill of that name.
+    /// The store has no skill with this name.
     #[error("skill `{name}` not found")]
     SkillNotFound { name: String },
-    /// The facts belong to another request. A bug above, answered by refusing.
+    /// The facts belong to another request. Indicates a bug in the caller.
     #[error("the facts about {field} do not belong to this request")]
     ForeignFacts { field: String },
     #[error("{field} must not be `{target}`: the box keeps its own system there")]
@@ -42,7 +42,7 @@ pub enum Denial {
     },
     #[error("workdir must stay under mount_path when host_path is provided")]
     WorkdirOutsideMount,
-    /// More than the profile or the operator's limits allow.
+    /// Exceeds the limits of the profile or the operator.
     #[error("{field} of {asked} is more than {allowed}, the most that {by} allows")]
     TooMuch {
         field: &'static str,
@@ -52,8 +52,8 @@ pub enum Denial {
     },
     #[error("`{mechanism}` is required and not in force: {why}")]
     Missing { mechanism: Mechanism, why: String },
-    /// The box has more network than it was admitted with.
-    #[error("the box was to have {wanted} and has {found}")]
+    /// The box has more network access than was admitted.
+    #[error("the box must have {wanted}, but has {found}")]
     Network {
         wanted: &'static str,
         found: &'static str,

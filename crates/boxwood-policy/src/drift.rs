@@ -1,20 +1,16 @@
-//! Whether a living box is still what its profile means today.
+//! Detects whether the configuration has changed since a running box was created.
 //!
-//! Comes in: the spec of a living box, and the spec of a request that fits it. Goes out: what has
-//! changed under the box, and the spec that follows. Never here: what the request itself asks for.
-//! Where that differs the two do not fit, and nobody asks for drift.
-//!
-//! A value that neither the maker of the box nor the request named came from the profile, both times.
-//! Under one profile the two differ only when the operator changed it, or what its image leads to.
+//! Compares the spec of the box with the spec of a matching request. Values that neither of them
+//! set explicitly came from the profile both times, so under the same profile they differ only if
+//! the operator changed it, or what its image refers to.
 
-use boxwood_api::{MountMode, Network};
+use boxwood_api::MountMode;
 
 use crate::{AdmittedMount, AdmittedSpec, SpecField};
 
 impl AdmittedSpec {
-    /// The first setting in which the configuration has moved on since `self`, a living box, was
-    /// made, going by a request that fits it. `None` for a request under another profile: that one
-    /// says nothing about the configuration of this box.
+    /// The first setting whose configured value has changed since this box was created, according
+    /// to a matching request. `None` for a request with another profile.
     pub fn drifted_from(&self, today: &Self) -> Option<&'static str> {
         if self.profile != today.profile {
             return None;
@@ -22,7 +18,7 @@ impl AdmittedSpec {
         self.moved(today).into_iter().next().map(|(name, _)| name)
     }
 
-    /// The same box with everything its maker left to the configuration as it is today.
+    /// The same box with current values for everything that was not set explicitly.
     #[must_use]
     pub fn brought_up_to_date(&self, today: &Self) -> Self {
         let mut renewed = self.clone();
@@ -36,7 +32,7 @@ impl AdmittedSpec {
         let unnamed = |field| !self.asked.contains(&field) && !today.asked.contains(&field);
         let by_profile = |field: SpecField, differs: bool| differs && unnamed(field);
         let (limits, now) = (&self.limits, &today.limits);
-        // The same name may lead elsewhere by now, also where somebody named it.
+        // The same name may refer to another image by now, even if it was set explicitly.
         let image = if self.image_text == today.image_text {
             self.image != today.image
         } else {
@@ -46,14 +42,8 @@ impl AdmittedSpec {
         let checks: [(&'static str, bool, TakeOver); 11] = [
             (
                 "network",
-                by_profile(SpecField::Network, self.network != today.network)
-                    || (self.network == Network::On
-                        && self.host_network_allowed != today.host_network_allowed),
-                |spec, today| {
-                    // Named ones are the same.
-                    spec.network = today.network;
-                    spec.host_network_allowed = today.host_network_allowed;
-                },
+                by_profile(SpecField::Network, self.network != today.network),
+                |spec, today| spec.network = today.network,
             ),
             ("image", image, |spec, today| {
                 spec.image = today.image.clone();
@@ -128,7 +118,7 @@ impl AdmittedSpec {
 
 type TakeOver = fn(&mut AdmittedSpec, &AdmittedSpec);
 
-/// `auto` and `local` are content with whatever runs the box.
+/// `auto` and `local` accept any backend.
 fn is_a_name(backend: &str) -> bool {
     !matches!(backend, "auto" | "local")
 }

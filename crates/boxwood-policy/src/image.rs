@@ -1,14 +1,14 @@
-//! Which root a box gets for an image name.
+//! Resolves image names to root file systems.
 
 use boxwood_api::DEFAULT_IMAGES;
 
 use crate::{Image, PolicyRules};
 
-/// The word for "this machine's own system directories".
+/// Selects the system directories of the host.
 pub const HOST_IMAGE: &str = "host";
 
-/// Only the operator's `[images]` leads to a directory. A request that spells a path gets a name
-/// that no engine knows, never that path.
+/// Only `[images]` maps names to directories. A path in a request is treated as an image name,
+/// never as a path.
 pub(crate) fn resolve(text: &str, rules: &PolicyRules) -> Image {
     let name = text.trim();
     if let Some(path) = rules.images.get(name) {

@@ -1,11 +1,11 @@
-//! Whether a finished box is what was admitted.
+//! Checks that a started box has the admitted isolation.
 
 use boxwood_api::{IsolationLabel, Mechanism, Network, NetworkIsolation};
 
 use crate::{AdmittedSpec, Denial};
 
-/// Holds the box's label against everything the spec requires, and its network against the one
-/// that was allowed. A box that fails this must be stopped before anything runs in it.
+/// Compares the label with the required mechanisms and the admitted network. A box that fails must
+/// be stopped before anything runs in it.
 pub fn check_label(spec: &AdmittedSpec, label: &IsolationLabel) -> Result<(), Denial> {
     check_required(spec.require(), label)?;
     let found = match label.network {
@@ -18,17 +18,15 @@ pub fn check_label(spec: &AdmittedSpec, label: &IsolationLabel) -> Result<(), De
             wanted: "no network",
             found,
         }),
-        (Network::On, NetworkIsolation::Host) if !spec.host_network_allowed() => {
-            Err(Denial::Network {
-                wanted: "a private network",
-                found,
-            })
-        }
+        (Network::On, NetworkIsolation::Host) => Err(Denial::Network {
+            wanted: "a private network",
+            found,
+        }),
         (Network::On, _) => Ok(()),
     }
 }
 
-/// The first required mechanism that is not in force is the one to tell about.
+/// Reports the first required mechanism that is not in force.
 pub fn check_required(required: &[Mechanism], label: &IsolationLabel) -> Result<(), Denial> {
     let Some(&mechanism) = required.iter().find(|&&mechanism| !label.has(mechanism)) else {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Decides what a caller may run.
 //!
-//! Comes in: a request, who is asking, facts about its paths, and the operator's rules. Goes out:
-//! an [`Admission`] or a [`Denial`]. Never here: I/O, clocks, async. Same inputs, same answer.
+//! Input: a request, its origin, facts about its paths and the operator's rules. Output: an
+//! [`Admission`] or a [`Denial`]. Pure: no I/O, no clocks, no async.
 #![forbid(unsafe_code)]
 
 mod admit;

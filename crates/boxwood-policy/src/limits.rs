@@ -1,8 +1,6 @@
-//! How much a box gets.
+//! Resource limits of a box, from request, profile and the operator's maxima.
 //!
-//! Comes in: what was asked, the profile, the operator's hard maxima. Goes out: numbers, notices
-//! about what was changed, or a [`Denial`] naming what was asked and what is allowed. Never here:
-//! whether the host can enforce them (that is the isolation label's).
+//! Whether the host can enforce them is shown by the isolation label.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -12,7 +10,7 @@ use boxwood_api::{LockableField, SpecRequest};
 use crate::profile::Maxima;
 use crate::{Denial, Limits, Origin, Profile};
 
-/// One bound that a value must keep, and who set it.
+/// A limit and its source.
 #[derive(Clone, Copy)]
 struct Bound<'a, T> {
     most: T,
@@ -76,11 +74,11 @@ pub(crate) fn limits(
     })
 }
 
-/// Too long a timeout is shortened rather than refused: callers send generous ones by habit, and a
-/// shorter one still runs the command.
+/// A timeout above the limit is reduced rather than denied: callers often send generous values, and
+/// the command can still run.
 ///
-/// A profile's bounds are for commands that somebody sends. What hosting runs is its own installer, which
-/// ends with the time that the server has to start; the server itself runs without any such bound.
+/// The limits of the profile do not apply to hosting: its installer is limited by the start timeout
+/// of the server, and the server itself has no timeout.
 pub(crate) fn timeout(
     request: &SpecRequest,
     origin: Origin,
@@ -125,7 +123,7 @@ pub(crate) fn timeout(
     Duration::from_secs(granted)
 }
 
-/// The request's value, or the profile's where the request has none or may not choose.
+/// The value of the request, or of the profile if the request has none or the field is locked.
 pub(crate) fn chosen<T: PartialEq + Display>(
     field: &'static str,
     lock: LockableField,
@@ -187,15 +185,15 @@ impl Judge<'_> {
                     by: bound.by.to_string(),
                 });
             }
-            // The caller asked for nothing, so there is nobody to refuse: the operator's two
-            // numbers disagree and the smaller one holds.
+            // The caller requested nothing that could be denied. The operator's two values
+            // conflict, and the smaller one applies.
             granted = bound.most;
         }
         Ok(granted)
     }
 
-    /// Zero asks for no particular bound, so under a maximum it means that maximum; refusing it
-    /// would refuse every client that sends the wire format's default.
+    /// Zero means no particular limit, so it becomes the maximum. Denying it would deny all clients
+    /// that send the default of the wire format.
     fn quota(
         &self,
         asked: Option<u64>,

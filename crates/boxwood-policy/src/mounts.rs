@@ -1,19 +1,16 @@
-//! Which host directories may enter a box.
+//! Decides which host directories may be mounted.
 //!
-//! Comes in: the caller's spelling of a path and, where it was opened, the kernel's name for what
-//! was opened. Goes out: permission or a [`Denial`]. Never here: opening anything.
-//!
-//! The blocked list is held against both spellings. The given one catches what the daemon could
-//! not open; the kernel's catches symlinks, and cannot be changed after the judgement because the
-//! box is given the very descriptor that was judged.
+//! The blocked list is checked against the path in the request and against the real path of the
+//! opened descriptor. The former covers paths that could not be opened, the latter symlinks. The
+//! box gets the same descriptor, so it cannot be swapped afterwards.
 
 use std::path::{Path, PathBuf};
 
 use crate::path::{is_within, normalize};
 use crate::{Denial, OpenedPath, Origin, PolicyRules};
 
-/// Never mounted, nor anything below them, nor any directory that contains one of them. `/` is
-/// not listed because it contains them all.
+/// Denied, together with everything below and every directory that contains one of them. `/`
+/// contains them all.
 pub const BLOCKED: [&str; 16] = [
     "/etc",
     "/proc",
@@ -23,7 +20,7 @@ pub const BLOCKED: [&str; 16] = [
     "/boot",
     "/run",
     "/var/run",
-    // The container engines' own data: writing there is writing to every container.
+    // Data of the container engines: write access would allow control over all containers.
     "/var/lib/docker",
     "/var/lib/containers",
     "/var/lib/containerd",
@@ -34,7 +31,7 @@ pub const BLOCKED: [&str; 16] = [
     "/var/snap/docker",
 ];
 
-/// Judges a path that may or may not be mounted in the end.
+/// Checks a path, whether or not it will be mounted.
 pub(crate) fn not_blocked(
     field: &str,
     given: &str,
@@ -44,8 +41,7 @@ pub(crate) fn not_blocked(
 ) -> Result<(), Denial> {
     let lexical = normalize(Path::new(given.trim()));
     let real = match opened {
-        // What the kernel cannot name with an absolute path (a deleted or anonymous object) is
-        // not something anybody may mount.
+        // Objects without an absolute path (deleted or anonymous) cannot be mounted.
         Some(opened) => match normalize(&opened.real_path) {
             Some(real) => Some(real),
             None => return Err(blocked(field, given)),
@@ -69,7 +65,7 @@ fn blocked(field: &str, given: &str) -> Denial {
 
 fn is_blocked(path: &Path, origin: Origin, rules: &PolicyRules) -> bool {
     let stores = skill_stores(path, origin, rules);
-    // Only what blocks the whole store is lifted for a skill, and nothing that lies in one.
+    // For a skill, only entries that block the whole store are ignored.
     let lifted = |entry: &Path| stores.iter().any(|store| is_within(store, entry));
     let touches =
         |entry: &Path| (is_within(path, entry) && !lifted(entry)) || is_within(entry, path);
@@ -82,8 +78,7 @@ fn is_blocked(path: &Path, origin: Origin, rules: &PolicyRules) -> bool {
             .any(|entry| touches(&entry))
 }
 
-/// The spellings of the skill store that `path` lies strictly below, for the origin that may mount
-/// skills by their paths.
+/// The paths of the skill store that contain `path`, for origins that may mount skills by path.
 fn skill_stores(path: &Path, origin: Origin, rules: &PolicyRules) -> Vec<PathBuf> {
     if origin != Origin::LangBotPlatform {
         return Vec::new();
@@ -96,8 +91,8 @@ fn skill_stores(path: &Path, origin: Origin, rules: &PolicyRules) -> Vec<PathBuf
         .collect()
 }
 
-/// Judges a path against the roots that hold for this origin. A path that could not be opened is
-/// judged by its spelling, so that a caller learns nothing about what exists outside the roots.
+/// Checks a path against the allowed roots of this origin. A path that could not be opened is
+/// checked lexically, so that callers learn nothing about files outside the roots.
 pub(crate) fn within_roots(
     field: &str,
     given: &str,
@@ -141,8 +136,8 @@ pub(crate) fn within_roots(
     })
 }
 
-/// Judges a directory in which the daemon itself is to work on a caller's behalf: a workspace that
-/// has to be made, the place of a platform's skills. `real` is the path with every symlink resolved.
+/// Checks a directory that the daemon uses on behalf of a caller, such as a workspace to create or
+/// a platform's skill directory. `real` is the path with symlinks resolved.
 pub fn check_place(
     field: &str,
     given: &str,

@@ -1,19 +1,18 @@
-//! Who is asking.
+//! The origin of a request.
 
-/// Where a request came from. Trust is an input to judgement, never a way around it.
+/// Where a request came from. An input to policy, never a bypass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// The person who runs this machine, at its own command line. May mount any directory that is
-    /// not blocked: the rights of the command line are the operator's own.
+    /// The operator at the local command line. May mount any directory that is not blocked, because
+    /// the command runs with the operator's own rights.
     Operator,
-    /// Anybody who speaks `/v1` or the agent's tools. Mounts only below the allowed roots.
+    /// Clients of `/v1` and of the agent tools. May mount only below the allowed roots.
     Client,
-    /// A platform that has applied its own profile and keeps its own list of mount roots. Only
-    /// the operator's hard maxima, the blocked list and, where configured, the platform's own cap
-    /// on roots apply.
+    /// A platform that applies its own profile and its own list of mount roots. Only the operator's
+    /// maxima, the blocked list and, if configured, the allowed roots for the platform apply.
     LangBotPlatform,
-    /// The daemon, for an MCP server that somebody described over `/v1`. What they wrote is judged as
-    /// a client's; beside it the box sees directories that Boxwood made for the server, and its install
-    /// has the time that the server has to start.
+    /// The daemon, on behalf of a hosted MCP server. The definition is checked like a client's
+    /// request. In addition, the box gets directories that Boxwood created for the server, and the
+    /// install may take as long as the server's start timeout.
     Hosting,
 }

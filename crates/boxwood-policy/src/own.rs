@@ -1,8 +1,7 @@
-//! Directories that Boxwood itself made for a hosted server.
+//! Directories that Boxwood created for a hosted server.
 //!
-//! Comes in: opened directories and their places in the box. Goes out: mounts of it. Never here: the
-//! mount roots and the blocked list. Those judge paths that a caller wrote down; these were made by
-//! hosting, and all that is asked is that they lie in its own directory.
+//! Mount roots and the blocked list do not apply, because no caller chose these paths. They must be
+//! below the hosting directory.
 
 use boxwood_api::MountMode;
 
@@ -12,7 +11,7 @@ use crate::{AdmittedMount, Denial, Facts, Joining, Origin, OwnDirectory, PolicyR
 
 const FIELD: &str = "own";
 
-/// Refuses what is not hosting's: another origin has none, and none lies elsewhere.
+/// Denies directories for other origins, and directories outside the hosting directory.
 pub(crate) fn check(origin: Origin, facts: &Facts, rules: &PolicyRules) -> Result<(), Denial> {
     let home = rules.hosting_dir.as_deref().and_then(normalize);
     let is_ours = |own: &OwnDirectory| {
@@ -29,13 +28,13 @@ pub(crate) fn check(origin: Origin, facts: &Facts, rules: &PolicyRules) -> Resul
     })
 }
 
-/// The one that takes the workspace's place.
+/// The directory that is mounted as the workspace.
 pub(crate) fn workspace(facts: &Facts, mount_path: &str) -> Option<AdmittedMount> {
     let own = facts.own.iter().find(|own| is_at(own, mount_path))?;
     (own.mode != MountMode::None).then(|| mount(own, mount_path.to_owned()))
 }
 
-/// All the others.
+/// All other directories.
 pub(crate) fn admit(
     facts: &Facts,
     workspace: &str,

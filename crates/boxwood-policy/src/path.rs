@@ -1,13 +1,10 @@
-//! Paths as text: what a spelling means before anybody asks the file system.
-//!
-//! Comes in: a path. Goes out: the same path without `.`, `..`, double and trailing slashes, and
-//! answers about which path lies under which. Never here: symlinks. Those are resolved by opening
-//! the path, and the kernel's name for the result is judged as well.
+//! Lexical path normalisation. Symlinks are resolved by opening the path; the real path is checked
+//! as well.
 
 use std::path::{Component, Path, PathBuf};
 
-/// Normalises an absolute path lexically; `..` at the root stays at the root. `None` when the path
-/// is not absolute.
+/// Normalises an absolute path lexically; `..` at the root stays at the root. `None` if the path is
+/// not absolute.
 pub fn normalize(path: &Path) -> Option<PathBuf> {
     if !path.is_absolute() {
         return None;
@@ -25,14 +22,14 @@ pub fn normalize(path: &Path) -> Option<PathBuf> {
     Some(normal)
 }
 
-/// [`normalize`] for paths inside the box, which are text on the wire.
+/// [`normalize`] for paths inside the box.
 pub fn normalize_text(path: &str) -> Option<String> {
     let normal = normalize(Path::new(path.trim()))?;
-    // Components of a `&str` path are slices of it, so this conversion never fails.
+    // Components of a `&str` path are valid UTF-8, so this cannot fail.
     normal.into_os_string().into_string().ok()
 }
 
-/// Whether `path` is `root` or lies below it. Both must be normal.
+/// Whether `path` is `root` or below it. Both must be normalised.
 pub(crate) fn is_within(path: &Path, root: &Path) -> bool {
     path.starts_with(root)
 }

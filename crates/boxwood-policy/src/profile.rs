@@ -1,6 +1,4 @@
-//! What a profile is, and the four that are always there.
-//!
-//! Comes in: nothing. Goes out: [`Profile`]. Never here: what the operator wrote (`profile_set`).
+//! Profiles, including the four built-in ones. `profile_set` adds the configured ones.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +8,10 @@ use boxwood_api::{
 
 use crate::{BoxUser, HOST_IMAGE};
 
-/// Size of a box's private `/tmp` unless a profile says otherwise.
+/// Default size of the private `/tmp`.
 pub const DEFAULT_TMP_MB: u64 = 64;
 
-/// What a box gets when its caller does not say, what the caller cannot change, and how far the
-/// rest may go.
+/// Defaults, locked fields and limits for boxes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     pub name: String,
@@ -30,23 +27,22 @@ pub struct Profile {
     /// Size of the private `/tmp`.
     pub tmp_mb: u64,
     pub user: BoxUser,
-    /// What runs its boxes; `None` leaves that to the daemon.
+    /// The backend; `None` leaves the choice to the daemon.
     pub backend: Option<String>,
     pub max: Maxima,
     pub locked: BTreeSet<LockableField>,
     pub require: BTreeSet<Mechanism>,
-    /// How many of its boxes may be made before anybody asks for them.
+    /// Maximum number of prewarmed boxes.
     pub warm: usize,
-    /// How long a session may be idle before its box is frozen, zero being never. `None` leaves that
-    /// to the daemon.
+    /// Idle time before a box is frozen; zero disables it, `None` uses the daemon's setting.
     pub freeze_after_sec: Option<u64>,
 }
 
-/// How far a request may go. `None` is "as far as the machine does".
+/// Maximum values for requests. `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Maxima {
-    /// A longer timeout is shortened to this, with a notice.
+    /// A longer timeout is reduced to this, with a notice.
     #[serde(rename = "max_timeout_sec")]
     pub timeout_sec: Option<u64>,
     #[serde(rename = "max_cpus")]
@@ -60,7 +56,7 @@ pub struct Maxima {
 }
 
 impl Maxima {
-    /// Each maximum must be a value that a caller could ask for. The message continues `max_`.
+    /// Each maximum must itself be a valid value. The message continues after `max_`.
     pub(crate) fn check(&self) -> Result<(), String> {
         let as_request = SpecRequest {
             timeout_sec: self.timeout_sec,
@@ -79,7 +75,7 @@ impl Maxima {
 }
 
 impl Profile {
-    /// `default`: offline, one processor, half a gibibyte.
+    /// `default`: no network, one CPU, 512 MiB of memory.
     pub fn standard() -> Self {
         Self {
             name: "default".to_owned(),
@@ -106,7 +102,7 @@ impl Profile {
         }
     }
 
-    /// The profiles that exist without any configuration.
+    /// The built-in profiles.
     pub fn built_in() -> [Self; 4] {
         let standard = Self::standard();
         let longest = |timeout_sec| Maxima {
@@ -145,9 +141,9 @@ impl Profile {
         [standard, offline_readonly, network_basic, network_extended]
     }
 
-    /// What stands in for a profile when the platform has already applied its own: the wire
-    /// format's defaults and no maxima. What its specs have no words for (the box's user, the size of
-    /// `/tmp`, required mechanisms, the backend) comes from the operator's default profile.
+    /// Used for a platform that applies its own profile: the defaults of the wire format, without
+    /// maxima. Settings that its requests cannot express (box user, size of `/tmp`, required
+    /// mechanisms, backend) come from the operator's default profile.
     pub(crate) fn for_platform(operator_default: &Self) -> Self {
         Self {
             name: "platform".to_owned(),
@@ -174,7 +170,7 @@ impl From<&Profile> for ProfileInfo {
             network: profile.network,
             host_path_mode: profile.host_path_mode,
             timeout_sec: profile.timeout_sec,
-            // Every profile of a validated set has one; a hand-made one without is unbounded.
+            // Profiles of a validated set always have one.
             max_timeout_sec: profile.max.timeout_sec.unwrap_or(u64::MAX),
             cpus: profile.cpus,
             memory_mb: profile.memory_mb,

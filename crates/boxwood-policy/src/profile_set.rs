@@ -1,7 +1,5 @@
-//! The profiles of one daemon: the built-in ones and the operator's, judged once at start-up.
-//!
-//! Comes in: `[profiles.NAME]` tables. Goes out: [`Profiles`], in which every profile makes sense.
-//! Never here: requests.
+//! The profiles of a daemon: the built-in ones and those in `[profiles.NAME]`, validated at
+//! startup.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +7,14 @@ use boxwood_api::{LockableField, Mechanism, MountMode, Network, ProfileInfo, Spe
 
 use crate::{BoxUser, Profile};
 
-/// More boxes than this wait for nobody.
+/// Upper limit for `warm`.
 const MOST_WARM: usize = 256;
 
-/// One `[profiles.NAME]` table: a base and what differs from it.
+/// A `[profiles.NAME]` table: a base and the differences from it.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProfileConfig {
-    /// The profile to start from. Left out, it is the built-in one of the same name, else
-    /// `default`.
+    /// The base profile. Default: the built-in profile of the same name, else `default`.
     pub extends: Option<String>,
     pub image: Option<String>,
     pub network: Option<Network>,
@@ -30,20 +27,20 @@ pub struct ProfileConfig {
     pub workspace_quota_mb: Option<u64>,
     pub tmp_mb: Option<u64>,
     pub user: Option<BoxUser>,
-    /// What runs its boxes: a backend's name, `auto` or `local`.
+    /// The backend: a name, `auto` or `local`.
     pub backend: Option<String>,
     pub max_timeout_sec: Option<u64>,
     pub max_cpus: Option<f64>,
     pub max_memory_mb: Option<u64>,
     pub max_pids_limit: Option<u64>,
     pub max_workspace_quota_mb: Option<u64>,
-    /// Replaces the base's list.
+    /// Replaces the list of the base.
     pub locked: Option<Vec<LockableField>>,
-    /// Replaces the base's list.
+    /// Replaces the list of the base.
     pub require: Option<Vec<Mechanism>>,
-    /// How many boxes may wait ready; none when left out, whatever the base has.
+    /// Maximum number of prewarmed boxes. Not inherited from the base.
     pub warm: Option<usize>,
-    /// Zero is never.
+    /// Zero disables it.
     pub freeze_after_sec: Option<u64>,
 }
 
@@ -54,7 +51,7 @@ pub struct UnknownProfile {
     pub available: Vec<String>,
 }
 
-/// A `[profiles]` section that cannot be used. Each names the key to change.
+/// An invalid `[profiles]` section. Each error names the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     #[error("profiles.{profile}.extends: {source}")]
@@ -91,7 +88,7 @@ impl Default for Profiles {
 }
 
 impl Profiles {
-    /// The built-in profiles, overlaid with the operator's.
+    /// The built-in profiles, overridden by the configured ones.
     pub fn new(
         tables: &BTreeMap<String, ProfileConfig>,
         default: Option<&str>,
@@ -118,7 +115,7 @@ impl Profiles {
         })
     }
 
-    /// The profile for callers that name none.
+    /// The profile for requests that name none.
     pub fn default_profile(&self) -> &Profile {
         // `default` is only ever set to a key of the map, and keys are never removed.
         &self.profiles[&self.default]
@@ -140,7 +137,7 @@ fn built_in() -> BTreeMap<String, Profile> {
         .collect()
 }
 
-/// Follows `extends` to a built-in profile, then lays the tables over it from there outwards.
+/// Follows `extends` to a built-in profile, then applies the tables from there outwards.
 fn resolve(
     name: &str,
     tables: &BTreeMap<String, ProfileConfig>,
@@ -170,7 +167,7 @@ fn resolve(
         }
         layers.push(table);
         match table.extends.as_deref() {
-            // Changing a built-in profile starts from the built-in one.
+            // A table with the name of a built-in profile extends that profile.
             None if built_in.contains_key(current) => break built_in.get(current),
             Some(base) if base == current && built_in.contains_key(base) => {
                 break built_in.get(base);
@@ -235,12 +232,12 @@ fn overlay(profile: &mut Profile, table: &ProfileConfig) {
     if let Some(require) = &table.require {
         profile.require = require.iter().copied().collect();
     }
-    // Boxes that wait cost something, so every profile that has them says so itself.
+    // Prewarmed boxes use resources, so each profile must set this itself.
     profile.warm = table.warm.unwrap_or(0);
     profile.freeze_after_sec = table.freeze_after_sec.or(profile.freeze_after_sec);
 }
 
-/// A profile's own values must be ones that a caller could have asked for.
+/// The values of a profile must be valid in a request too.
 fn check(profile: &Profile) -> Result<(), String> {
     let as_request = SpecRequest {
         timeout_sec: Some(profile.timeout_sec),

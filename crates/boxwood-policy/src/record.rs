@@ -1,10 +1,7 @@
-//! What was admitted, written down for the daemon that takes the box over.
+//! Serialises admitted specs, so that the next daemon can adopt running boxes.
 //!
-//! Comes in: an [`AdmittedSpec`], or the record that an earlier daemon made of one. Goes out: the other
-//! of the two. Never here: opening anything. A descriptor cannot be written down, so whoever restores
-//! a record opens its paths again, and says by the file's own identity whether they lead where they led.
-//!
-//! A record is no wish and is not judged again: policy ran when the box was made, and the box is there.
+//! Descriptors cannot be serialised. The caller reopens the paths and checks by file identity that
+//! they are unchanged. Restored specs are not checked again: policy ran when the box was created.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use crate::spec::Owner;
 use crate::{AdmittedMount, AdmittedSpec, BoxUser, Image, Joining, Limits, OpenedPath, SpecField};
 
-/// Raised when a field changes its meaning. Fields that are new have a default instead.
+/// Increased when a field changes its meaning. New fields have a default instead.
 const VERSION: u32 = 1;
 
-/// A file as the kernel tells it from all others.
+/// Identifies a file (device and inode).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileIdentity {
     pub device_major: u32,
@@ -29,7 +26,7 @@ pub struct FileIdentity {
     pub inode: u64,
 }
 
-/// Everything of an [`AdmittedSpec`] that can be written down.
+/// The serialised form of an [`AdmittedSpec`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpecRecord {
     version: u32,
@@ -48,6 +45,7 @@ pub struct SpecRecord {
     persistent: bool,
     user: BoxUser,
     require: Vec<Mechanism>,
+    /// Always `false`; earlier versions require the field.
     host_network_allowed: bool,
     backend: Option<String>,
     #[serde(default)]
@@ -69,7 +67,7 @@ enum ImageRecord {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct LimitsRecord {
-    /// As bits: a text need not read back as the same number everywhere, and these are compared.
+    /// As bits, because the values are compared for equality.
     cpus_bits: u64,
     memory_mb: u64,
     pids: u64,
@@ -77,7 +75,7 @@ struct LimitsRecord {
     workspace_quota_mb: u64,
 }
 
-/// One mount, with a path in the place of its descriptor.
+/// A mount, with a path instead of its descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountRecord {
     source: PathRecord,
@@ -93,14 +91,14 @@ impl MountRecord {
     }
 }
 
-/// A host file or directory that is to be opened again.
+/// A host file or directory to reopen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathRecord {
     pub given: String,
     #[serde(with = "path_text")]
     pub real_path: PathBuf,
     pub is_dir: bool,
-    /// `None` where the kernel did not tell.
+    /// `None` if it could not be determined.
     pub identity: Option<FileIdentity>,
 }
 
@@ -108,13 +106,13 @@ pub struct PathRecord {
 pub enum RecordError {
     #[error("the record has version {found}, and this daemon reads {VERSION}")]
     Version { found: u32 },
-    /// Not the path's fault: those that lead nowhere are no error.
+    /// Only for missing descriptors. Missing paths are not an error.
     #[error("there is no descriptor left for a path of the record")]
     Descriptor { source: io::Error },
 }
 
 impl SpecRecord {
-    /// The same box with the mounts that it has by now.
+    /// The same box with its current mounts.
     #[must_use]
     pub fn with_mounts(&self, extra_mounts: Vec<MountRecord>) -> Self {
         Self {
@@ -123,7 +121,7 @@ impl SpecRecord {
         }
     }
 
-    /// The same box, run by the backend that was chosen for it.
+    /// The same box with the backend that was chosen for it.
     #[must_use]
     pub fn on_backend(&self, name: &str) -> Self {
         Self {
@@ -133,11 +131,11 @@ impl SpecRecord {
     }
 }
 
-/// Says which file a descriptor stands for.
+/// Identifies the file behind a descriptor.
 pub type Identify<'a> = &'a dyn Fn(&OpenedPath) -> Option<FileIdentity>;
 
-/// Opens a path again. What is no longer the same file comes back as a descriptor that equals no
-/// file, so that nothing else is ever taken for what was admitted.
+/// Reopens a path. If it is another file by now, returns a descriptor that matches no file, so that
+/// it cannot be mistaken for the admitted one.
 pub type Reopen<'a> = &'a dyn Fn(&PathRecord) -> io::Result<Arc<OwnedFd>>;
 
 impl AdmittedSpec {
@@ -173,14 +171,14 @@ impl AdmittedSpec {
             persistent: self.persistent,
             user: self.user,
             require: self.require.clone(),
-            host_network_allowed: self.host_network_allowed,
+            host_network_allowed: false,
             backend: self.backend.clone(),
             owner: self.owner,
             asked: self.asked.clone(),
         }
     }
 
-    /// The spec of a box that is there already, from what was written down when it was admitted.
+    /// Restores the spec of a running box from its record.
     pub fn restored(record: SpecRecord, reopen: Reopen<'_>) -> Result<Self, RecordError> {
         if record.version != VERSION {
             return Err(RecordError::Version {
@@ -219,7 +217,6 @@ impl AdmittedSpec {
             persistent: record.persistent,
             user: record.user,
             require: record.require,
-            host_network_allowed: record.host_network_allowed,
             backend: record.backend,
             owner: record.owner,
             asked: record.asked,
@@ -243,7 +240,7 @@ impl AdmittedMount {
         }
     }
 
-    /// The mount of a box that is there already.
+    /// Restores a mount of a running box.
     pub fn restored(record: MountRecord, reopen: Reopen<'_>) -> Result<Self, RecordError> {
         let handle = reopen(&record.source).map_err(|source| RecordError::Descriptor { source })?;
         Ok(Self {
@@ -261,7 +258,7 @@ impl AdmittedMount {
     }
 }
 
-/// A path as text where it is text, else as its bytes: not every path of a host can be spelled.
+/// A path as text if it is valid UTF-8, else as bytes.
 mod path_text {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};

@@ -1,8 +1,5 @@
-//! What the operator decided, beside the profiles.
-//!
-//! Comes in: the policy branch of the configuration file. Goes out: [`PolicyRules`], ready for
-//! judgement. Never here: reading files. The server reads, resolves symlinks in the operator's own
-//! paths, and hands both in.
+//! The operator's rules, apart from the profiles. The server reads the file and resolves symlinks
+//! in configured paths.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,17 +7,17 @@ use std::path::{Path, PathBuf};
 use crate::profile::Maxima;
 use crate::profile_set::{ProfileConfig, ProfileError, Profiles};
 
-/// The policy branch of the configuration tree.
+/// The policy part of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyConfig {
-    /// The profile for callers that name none.
+    /// The profile for requests that name none.
     pub default_profile: Option<String>,
     pub profiles: BTreeMap<String, ProfileConfig>,
     pub mounts: MountsConfig,
     /// Image name to a directory with an unpacked root file system.
     pub images: BTreeMap<String, PathBuf>,
-    /// Hard maxima for every caller, whatever the profile.
+    /// Maximum values for all callers, independent of the profile.
     pub limits: Maxima,
     pub network: NetworkConfig,
 }
@@ -28,20 +25,21 @@ pub struct PolicyConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MountsConfig {
-    /// Directories below which clients may mount. Empty: clients mount nothing.
+    /// Directories below which clients may mount. Empty: clients cannot mount.
     pub allowed_roots: Vec<PathBuf>,
-    /// Directories that nobody may mount, beside the built-in ones.
+    /// Directories that cannot be mounted, in addition to the built-in list.
     pub extra_blocked: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkConfig {
-    /// Whether `network: on` may share the host's own network where no private one can be had.
+    /// Has no effect: boxes always have a network of their own. Still accepted so that existing
+    /// files load; the daemon logs a warning when it is `true`.
     pub allow_host: bool,
-    /// Where boxes get their addresses from, such as `10.213.0.0/16`; chosen when left out.
+    /// The address pool of boxes, such as `10.213.0.0/16`. Default: chosen automatically.
     pub pool: Option<String>,
-    /// Name servers for boxes, instead of the host's.
+    /// DNS servers of boxes. Default: those of the host.
     pub dns: Vec<std::net::Ipv4Addr>,
     /// Networks that no box may reach, such as `192.168.0.0/16`.
     pub denied: Vec<String>,
@@ -59,32 +57,31 @@ pub enum RulesError {
     EmptyImageName,
 }
 
-/// Everything [`crate::admit`] judges by. The default is the daemon without any configuration:
-/// built-in profiles, no mounts, no hard maxima.
+/// The input of [`crate::admit`]. The default corresponds to an empty configuration: built-in
+/// profiles, no mounts, no maxima.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyRules {
     pub profiles: Profiles,
-    /// Where clients may mount. Symlinks in these are the operator's own, so the server adds the
-    /// resolved form of each.
+    /// Roots for clients' mounts. The server adds the resolved path of each.
     pub allowed_roots: Vec<PathBuf>,
-    /// A cap on what the platform may mount; `None` leaves that to the platform.
+    /// Roots for the platform's mounts; `None` leaves the decision to the platform.
     pub platform_roots: Option<Vec<PathBuf>>,
-    /// Beside the built-in list: the operator's own, and Boxwood's state and run directories.
+    /// In addition to the built-in list: configured directories, and Boxwood's state and run
+    /// directories.
     pub blocked: Vec<PathBuf>,
-    /// The skill store, which lies in Boxwood's own state directory: the platform may mount what is
-    /// below it, although nothing else of that directory.
+    /// The skill store. The platform may mount directories below it, although it is in the blocked
+    /// state directory.
     pub skills_dir: Option<PathBuf>,
-    /// What the kernel calls [`PolicyRules::skills_dir`].
+    /// [`PolicyRules::skills_dir`] with symlinks resolved.
     pub skills_dir_real: Option<PathBuf>,
-    /// Where hosting keeps what its servers' boxes see, as the kernel calls it. `None`: nowhere.
+    /// The real path of the directory with the files of hosted servers, if there is one.
     pub hosting_dir: Option<PathBuf>,
     pub images: BTreeMap<String, PathBuf>,
     pub maxima: Maxima,
-    pub allow_host_network: bool,
 }
 
 impl PolicyRules {
-    /// `own_directories` are the ones in which Boxwood keeps its state and its sockets.
+    /// `own_directories` are Boxwood's state and run directories.
     pub fn new(
         config: &PolicyConfig,
         own_directories: impl IntoIterator<Item = PathBuf>,
@@ -105,7 +102,6 @@ impl PolicyRules {
             hosting_dir: None,
             images: config.images.clone(),
             maxima: config.limits,
-            allow_host_network: config.network.allow_host,
         };
         all_absolute("mounts.allowed_roots", &rules.allowed_roots)?;
         all_absolute("mounts.extra_blocked", &rules.blocked)?;
@@ -122,7 +118,7 @@ impl PolicyRules {
         Ok(rules)
     }
 
-    /// Caps what the platform may mount (`[langbot] allowed_roots`).
+    /// Restricts the platform's mounts (`[langbot] allowed_roots`).
     pub fn with_platform_roots(mut self, roots: Option<Vec<PathBuf>>) -> Result<Self, RulesError> {
         if let Some(roots) = &roots {
             all_absolute("langbot.allowed_roots", roots)?;
@@ -131,7 +127,7 @@ impl PolicyRules {
         Ok(self)
     }
 
-    /// Says where the skill store is, as configured and with every symlink resolved.
+    /// Sets the skill store, as configured and with symlinks resolved.
     pub fn with_skills_dir(mut self, dir: PathBuf, real: PathBuf) -> Result<Self, RulesError> {
         absolute("skills.dir", &dir)?;
         absolute("skills.dir", &real)?;

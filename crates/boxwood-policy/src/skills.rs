@@ -1,8 +1,7 @@
-//! Skills of the store, mounted by name.
+//! Mounts skills by name, read-only, below the workspace.
 //!
-//! Comes in: names, and the directories that the store opened for them. Goes out: read-only mounts
-//! below the workspace. Never here: the mount roots and the blocked list. Those judge paths that a
-//! caller wrote down; a skill is a name, and the store vouches for the directory behind it.
+//! Mount roots and the blocked list do not apply: callers name skills, and the store opens the
+//! directories.
 
 use boxwood_api::{MountMode, SpecRequest};
 
@@ -10,7 +9,7 @@ use crate::admit::same_path;
 use crate::targets::Targets;
 use crate::{AdmittedMount, Denial, Facts, Joining};
 
-/// Below the workspace; a hidden directory, so that a listing shows the caller's own files.
+/// A hidden directory, so that listings of the workspace show only the caller's files.
 const DIRECTORY: &str = ".skills";
 
 pub(crate) fn admit(

@@ -1,4 +1,4 @@
-//! What policy has allowed: types whose only constructor is [`crate::admit`].
+//! Admitted specs: types that only [`crate::admit`] constructs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,10 +11,10 @@ use boxwood_api::{Mechanism, MountMode, Network, SessionId};
 
 use crate::{Denial, SpecField};
 
-/// A host file or directory that was opened once, and is mounted by that very descriptor.
+/// An opened host file or directory. It is mounted through the same descriptor.
 ///
-/// `real_path` is where the kernel says the descriptor is, after every symlink and `..`; policy
-/// judges that, and nobody can swap what the descriptor points to afterwards.
+/// `real_path` is the path of the descriptor with symlinks resolved. Policy checks this path, and
+/// the descriptor cannot be swapped afterwards.
 #[derive(Clone, Debug)]
 pub struct OpenedPath {
     pub handle: Arc<OwnedFd>,
@@ -29,14 +29,14 @@ impl OpenedPath {
     }
 }
 
-/// Where a box's root comes from.
+/// The root file system of a box.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Image {
-    /// The host's own system directories, read-only (native), or the engine's default image.
+    /// The system directories of the host, read-only (native), or the default image of the engine.
     Default,
-    /// A directory the operator configured under `[images]`.
+    /// A directory configured in `[images]`.
     Directory { name: String, path: PathBuf },
-    /// A name that only an engine can resolve.
+    /// An image name that the engine resolves.
     Named(String),
 }
 
@@ -49,7 +49,7 @@ impl Image {
     }
 }
 
-/// Under which user commands run inside the box.
+/// The user that runs commands inside the box.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BoxUser {
@@ -58,21 +58,21 @@ pub enum BoxUser {
     Root,
 }
 
-/// When a mount may enter a box.
+/// When a mount can be added to a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Joining {
-    /// Part of what the box is: a request that brings another set means another box.
+    /// Part of the configuration of the box: a request with other mounts means another box.
     WhenMade,
-    /// May also be added to a box that is running.
+    /// Can also be added to a running box.
     Living,
 }
 
-/// Whose session it is.
+/// Who may use the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Owner {
-    /// Whoever knows its name.
+    /// All callers that know its id.
     #[default]
     Callers,
     Hosting,
@@ -84,7 +84,7 @@ pub struct AdmittedMount {
     pub(crate) mount_path: String,
     pub(crate) mode: MountMode,
     pub(crate) joining: Joining,
-    /// Where it is below the workspace, for mounts that belong to the workspace wherever that is.
+    /// The path below the workspace, for mounts that follow the workspace.
     pub(crate) below_workspace: Option<String>,
 }
 
@@ -93,12 +93,12 @@ impl AdmittedMount {
         &self.source
     }
 
-    /// Absolute and normalised: no `.`, `..`, double slash or trailing slash.
+    /// Absolute and normalised: no `.`, `..`, double or trailing slashes.
     pub fn mount_path(&self) -> &str {
         &self.mount_path
     }
 
-    /// `Ro` or `Rw`; mounts of mode `none` never get this far.
+    /// `Ro` or `Rw`; mounts with mode `none` are dropped before.
     pub fn mode(&self) -> MountMode {
         self.mode
     }
@@ -119,25 +119,25 @@ pub struct Limits {
     pub workspace_quota_mb: u64,
 }
 
-/// A request that policy has allowed, with every default filled in.
+/// A request that policy has allowed, with all defaults filled in.
 ///
-/// The fields are private and [`crate::admit`] is the only constructor ([`AdmittedSpec::with_mounts`]
-/// and its neighbours put together what it made, and [`AdmittedSpec::restored`] brings back what it
-/// made for a box that is still there), so holding one of these *is* the proof that policy ran.
-/// Backends accept nothing else. (It never derives `Deserialize`: that would be a second constructor.)
+/// The fields are private and [`crate::admit`] is the only constructor
+/// ([`AdmittedSpec::with_mounts`] and similar methods combine admitted specs,
+/// [`AdmittedSpec::restored`] restores one for a running box), so a value of this type proves that
+/// policy ran. It does not derive `Deserialize`, which would be another constructor.
 #[derive(Clone, Debug)]
 pub struct AdmittedSpec {
     pub(crate) session: SessionId,
     pub(crate) profile: String,
     pub(crate) image: Image,
-    /// The image as the caller or the profile spelled it, for the session object.
+    /// The image as named by the caller or the profile.
     pub(crate) image_text: String,
     pub(crate) network: Network,
     pub(crate) limits: Limits,
     pub(crate) read_only_root: bool,
     /// `None`: a private workspace.
     pub(crate) workspace: Option<AdmittedMount>,
-    /// As asked, also when the mode is `none` and nothing is mounted.
+    /// As requested, also if the mode is `none` and nothing is mounted.
     pub(crate) host_path: Option<String>,
     pub(crate) host_path_mode: MountMode,
     pub(crate) mount_path: String,
@@ -145,8 +145,7 @@ pub struct AdmittedSpec {
     pub(crate) persistent: bool,
     pub(crate) user: BoxUser,
     pub(crate) require: Vec<Mechanism>,
-    pub(crate) host_network_allowed: bool,
-    /// As the caller or the profile named it.
+    /// As named by the caller or the profile.
     pub(crate) backend: Option<String>,
     pub(crate) owner: Owner,
     pub(crate) asked: BTreeSet<SpecField>,
@@ -176,20 +175,19 @@ getters! {
     persistent -> bool = |s| s.persistent;
     user -> BoxUser = |s| s.user;
     require -> &[Mechanism] = |s| &s.require;
-    /// Whether `network: on` may share the host's own network, because the operator said so.
-    host_network_allowed -> bool = |s| s.host_network_allowed;
-    /// What is to run the box, or runs it; `None` while that is the daemon's choice.
+    /// The backend; `None` until the daemon has chosen one.
     backend -> Option<&str> = |s| s.backend.as_deref();
-    /// Made for an MCP server of this daemon, whose secrets are in it: nobody else's commands are.
+    /// Created for a hosted MCP server. Clients have no access, because the box contains its
+    /// secrets.
     is_hosted -> bool = |s| s.owner == Owner::Hosting;
-    /// The fields that the caller named; every other value came from the profile.
+    /// The fields that the caller set explicitly; all other values came from the profile.
     asked -> &BTreeSet<SpecField> = |s| &s.asked;
 }
 
-/// How a spec and a box that is there already come together.
+/// Combines a spec with a running box.
 impl AdmittedSpec {
-    /// The mounts of this spec that may join `living`, at their places in it: a caller who named no
-    /// workspace means the one that is there.
+    /// The mounts of this spec that can be added to `living`, with their paths in it: without an
+    /// explicit workspace, the existing one is meant.
     pub fn joining(&self, living: &Self) -> Vec<AdmittedMount> {
         let workspace = if self.asked.contains(&SpecField::MountPath) {
             &self.mount_path
@@ -209,7 +207,7 @@ impl AdmittedSpec {
             .collect()
     }
 
-    /// The same box, run by the backend that was chosen for it.
+    /// The same box with the backend that was chosen for it.
     #[must_use]
     pub fn on_backend(&self, name: &str) -> Self {
         Self {
@@ -218,7 +216,7 @@ impl AdmittedSpec {
         }
     }
 
-    /// The same box with another set of mounts. Each was admitted, so the whole is.
+    /// The same box with other mounts, all of which have been admitted.
     #[must_use]
     pub fn with_mounts(&self, mut extra_mounts: Vec<AdmittedMount>) -> Self {
         outer_first(&mut extra_mounts);
@@ -229,12 +227,12 @@ impl AdmittedSpec {
     }
 }
 
-/// Outer before inner, so that none hides another whichever way they were listed.
+/// Outer mounts first, so that they do not hide inner ones.
 pub(crate) fn outer_first(mounts: &mut [AdmittedMount]) {
     mounts.sort_by(|one, other| one.mount_path.split('/').cmp(other.mount_path.split('/')));
 }
 
-/// One command that policy has allowed.
+/// An admitted command.
 #[derive(Clone)]
 pub struct AdmittedExec {
     pub(crate) cmd: String,
@@ -250,8 +248,8 @@ impl AdmittedExec {
     pub fn cmd(&self) -> &str {
         &self.cmd
     }
-    /// Where the command starts in `living`: a caller who named no directory means the workspace of
-    /// the session that is there.
+    /// The working directory in `living`: without an explicit one, the workspace of the existing
+    /// session.
     pub fn workdir<'a>(&'a self, living: &'a AdmittedSpec) -> &'a str {
         if self.workdir_named {
             &self.workdir
@@ -268,13 +266,13 @@ impl AdmittedExec {
     pub fn stdin(&self) -> Option<&str> {
         self.stdin.as_deref()
     }
-    /// What policy changed, in words for the caller.
+    /// Changes that policy made, as text for the caller.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
 }
 
-/// Environment values and standard input may be secrets, so only names and lengths are shown.
+/// Shows only names and lengths, because environment values and stdin may be secrets.
 impl fmt::Debug for AdmittedExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AdmittedExec")
@@ -289,7 +287,7 @@ impl fmt::Debug for AdmittedExec {
     }
 }
 
-/// Everything one request was allowed.
+/// The result of admitting a request.
 #[derive(Clone, Debug)]
 pub struct Admission {
     pub spec: AdmittedSpec,
@@ -297,7 +295,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// For callers about to run the command: creating a session needs none, exec does.
+    /// Fails if there is no command. Required for exec, but not for creating a session.
     pub fn require_command(&self) -> Result<(), Denial> {
         if self.exec.cmd.trim().is_empty() {
             return Err(Denial::EmptyCommand);
@@ -306,26 +304,26 @@ impl Admission {
     }
 }
 
-/// What the file system says about the paths of a request, gathered before judgement.
+/// Facts about the paths of a request, gathered before policy runs.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Opened whenever the request names one, whatever its mode: a profile may change the mode.
-    /// `None` when it could not be opened.
+    /// Opened whenever the request names it, whatever its mode, because the profile may change the
+    /// mode. `None` if it could not be opened.
     pub host_path: Option<OpenedPath>,
     /// One per `extra_mounts` entry whose mode is not `none`, in order.
     pub extra_mounts: Vec<OpenedPath>,
-    /// One per `skills` entry, in order, up to the first that the store does not have. The store
-    /// vouches for these directories; `given` is the skill's name.
+    /// One per `skills` entry, in order, up to the first unknown skill. `given` is the name of the
+    /// skill.
     pub skills: Vec<OpenedPath>,
-    /// Made by Boxwood for a hosted server, so that only hosting has any. No caller names them.
+    /// Directories that Boxwood created for a hosted server. Only hosting sets them.
     pub own: Vec<OwnDirectory>,
 }
 
-/// A directory of Boxwood's own, and where a hosted server's box sees it.
+/// A directory of a hosted server and its path in the box.
 #[derive(Clone, Debug)]
 pub struct OwnDirectory {
     pub source: OpenedPath,
-    /// The box's `mount_path` makes it the workspace.
+    /// With the value of `mount_path`, it becomes the workspace.
     pub mount_path: String,
     pub mode: MountMode,
 }

@@ -1,17 +1,15 @@
-//! Where in a box something may be mounted.
-//!
-//! Comes in: mount paths as asked. Goes out: normal ones that collide neither with the box's own
-//! system nor with each other. Never here: the host's side of a mount.
+//! Checks mount targets inside a box: they must not collide with system directories or with each
+//! other.
 
 use std::path::Path;
 
 use crate::Denial;
 use crate::path::{is_within, normalize_text};
 
-/// The box's own system: nothing is mounted on these or below them. `/var/run` and `/var/lock` are
+/// System directories of the box: no mounts on or below them. `/var/run` and `/var/lock` are
 /// symlinks to `/run` on most systems.
 const SYSTEM_TREES: [&str; 15] = [
-    // Where init begins in a container.
+    // Start directory of init in a container.
     "/.boxwood",
     "/proc",
     "/dev",
@@ -29,7 +27,7 @@ const SYSTEM_TREES: [&str; 15] = [
     "/var/lock",
 ];
 
-/// Directories the box needs for itself. Mounting below them is fine.
+/// Directories that the box needs. Mounting below them is allowed.
 const SYSTEM_DIRECTORIES: [&str; 7] = [
     "/",
     "/tmp",
@@ -40,13 +38,13 @@ const SYSTEM_DIRECTORIES: [&str; 7] = [
     "/opt",
 ];
 
-/// The normal form of a mount path that the box can have.
+/// The normalised mount path, if it is allowed.
 pub(crate) fn target(field: &str, asked: &str) -> Result<String, Denial> {
     let refuse = |target: &str| Denial::SystemTarget {
         field: field.to_owned(),
         target: target.to_owned(),
     };
-    // Relative paths were refused before; should one come this far, it is refused here as well.
+    // Relative paths have been denied before.
     let target = normalize_text(asked).ok_or_else(|| refuse(asked))?;
     let path = Path::new(&target);
     let is_system = SYSTEM_DIRECTORIES.contains(&target.as_str())
@@ -59,7 +57,7 @@ pub(crate) fn target(field: &str, asked: &str) -> Result<String, Denial> {
     Ok(target)
 }
 
-/// The targets taken so far, the workspace first.
+/// The targets in use, starting with the workspace.
 pub(crate) struct Targets {
     workspace: String,
     taken: Vec<String>,

@@ -1,21 +1,19 @@
-//! Whether a box that was made ahead of time is the box that a request asks for.
-//!
-//! Comes in: two admitted specs. Goes out: yes, when the two make the same box. Never here: what is
-//! nearly the same. A box that is quietly different, or weaker, is nobody's.
+//! Decides whether a prewarmed box can serve a request. It must be exactly the box that the request
+//! would create.
 
 use crate::{AdmittedSpec, Limits};
 
 impl AdmittedSpec {
-    /// Whether its box can be made before anybody asks for it: nothing of the host's is in it.
+    /// Whether the box can be prewarmed: it must not contain host paths.
     pub fn can_be_made_ahead(&self) -> bool {
         self.workspace.is_none() && self.host_path.is_none() && self.extra_mounts.is_empty()
     }
 
-    /// Whether the two make the same box. Every field is named, so that a new one has to be thought
-    /// of here.
+    /// Whether both specs create the same box. Destructures all fields, so that new ones must be
+    /// considered here.
     pub fn is_twin_of(&self, other: &Self) -> bool {
         let Self {
-            // Whose box it is. Nothing in the box depends on it.
+            // Has no effect on the box.
             session: _,
             profile,
             image,
@@ -25,19 +23,18 @@ impl AdmittedSpec {
             read_only_root,
             workspace: _,
             host_path: _,
-            // Without a path there is nothing that has a mode.
+            // Has no effect without a host path.
             host_path_mode: _,
             mount_path,
             extra_mounts: _,
-            // How long the session lives, which the box does not know.
+            // Affects the session, not the box.
             persistent: _,
             user,
             require,
-            host_network_allowed,
             backend,
-            // Who may use the session, which the box does not know.
+            // Affects the session, not the box.
             owner: _,
-            // Who named a value is a matter between requests.
+            // Only relevant when requests are compared.
             asked: _,
         } = self;
         self.can_be_made_ahead()
@@ -51,7 +48,6 @@ impl AdmittedSpec {
             && *mount_path == other.mount_path
             && *user == other.user
             && *require == other.require
-            && *host_network_allowed == other.host_network_allowed
             && *backend == other.backend
     }
 }
@@ -64,7 +60,7 @@ fn same(one: &Limits, other: &Limits) -> bool {
         tmp_mb,
         workspace_quota_mb,
     } = one;
-    // Both went through the same parser, so equal wishes are equal bits.
+    // Both values come from the same parser, so equal values have equal bits.
     cpus.to_bits() == other.cpus.to_bits()
         && *memory_mb == other.memory_mb
         && *pids == other.pids

@@ -1,8 +1,6 @@
-//! What the file system says about the paths of a request and the store about its skills, gathered
-//! before judgement.
+//! Gathers [`Facts`] for policy: opens the host paths and skills of a request.
 //!
-//! Comes in: a request. Goes out: [`Facts`]. Never here: whether a path is allowed. What cannot be
-//! opened is simply absent from the facts, and policy says what that means.
+//! Paths that cannot be opened are absent from the facts; policy decides what that means.
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStringExt as _;
@@ -14,9 +12,8 @@ use boxwood_policy::{Facts, OpenedPath};
 use boxwood_skills::SkillStore;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open, readlink};
 
-/// Opens every host path and every skill that the request names. Requests without any, which are
-/// most, cost nothing; the others leave the event loop, because a path may lie on a slow or dead
-/// mount.
+/// Opens all host paths and skills of the request, off the event loop, because a path may be on a
+/// slow or hanging mount.
 pub async fn gather(request: &SpecRequest, store: &SkillStore) -> Facts {
     if request.host_path.is_none() && request.extra_mounts.is_empty() && request.skills.is_empty() {
         return Facts::default();
@@ -34,7 +31,7 @@ pub async fn gather(request: &SpecRequest, store: &SkillStore) -> Facts {
         let open = |path: &str| open_path(path).filter(|opened| stays_in_store(opened, &root));
         Facts {
             host_path: host_path.as_deref().and_then(open),
-            // Up to the first that cannot be opened: policy reads these in order and refuses there.
+            // Stops at the first that cannot be opened: policy denies the request there.
             extra_mounts: extra.iter().map_while(|path| open(path)).collect(),
             skills: names
                 .iter()
@@ -44,13 +41,12 @@ pub async fn gather(request: &SpecRequest, store: &SkillStore) -> Facts {
         }
     });
     opened.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "opening host paths failed");
+        tracing::error!(%error, "failed to open host paths");
         Facts::default()
     })
 }
 
-/// Follows symlinks: policy judges where the descriptor really is, and the box gets that very
-/// descriptor.
+/// Follows symlinks: policy checks the real path, and the box gets this descriptor.
 fn open_path(given: &str) -> Option<OpenedPath> {
     let path = given.trim();
     if !path.starts_with('/') {
@@ -68,12 +64,12 @@ fn open_path(given: &str) -> Option<OpenedPath> {
         })
     };
     look()
-        .inspect_err(|error| tracing::debug!(path, %error, "a host path cannot be opened"))
+        .inspect_err(|error| tracing::debug!(path, %error, "failed to open a host path"))
         .ok()
 }
 
-/// Whether a path that leads through the skill store follows no link there. A box that may write to a
-/// package can put links into it, and the next box must not be given what they lead to.
+/// Whether a path below the skill store contains no symlink. A box with write access to a package
+/// could create links that point to other files of the host.
 fn stays_in_store(opened: &OpenedPath, root: &Path) -> bool {
     let path = Path::new(opened.given.trim());
     let ancestors: Vec<&Path> = path.ancestors().collect();
@@ -88,21 +84,20 @@ fn stays_in_store(opened: &OpenedPath, root: &Path) -> bool {
             .collect::<PathBuf>()
             == opened.real_path;
         if !stays {
-            tracing::warn!(path = %path.display(), "a link leads out of the skill store; it is not followed");
+            tracing::warn!(path = %path.display(), "refusing a path in the skill store that contains a symlink");
         }
         return stays;
     }
     true
 }
 
-/// The package of a skill, under the skill's name. No link is followed on the way, so that what is
-/// mounted is what the store found.
+/// Opens the package of a skill without following symlinks.
 fn open_skill(store: &SkillStore, name: &str) -> Option<OpenedPath> {
     let directory = store
         .package_dir(name)
         .inspect_err(|error| {
             let error: &dyn std::error::Error = error;
-            tracing::warn!(skill = name, error, "a skill's package cannot be found");
+            tracing::warn!(skill = name, error, "failed to find the package of a skill");
         })
         .ok()??;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -117,9 +112,11 @@ fn open_skill(store: &SkillStore, name: &str) -> Option<OpenedPath> {
         })
     };
     look()
-        .inspect_err(|error| tracing::warn!(skill = name, %error, "a skill cannot be opened"))
+        .inspect_err(
+            |error| tracing::warn!(skill = name, %error, "failed to open the package of a skill"),
+        )
         .ok()
-        // Somebody may have put a link in the way since the store looked.
+        // A symlink may have been created since the store checked.
         .filter(|opened| opened.real_path == directory)
 }
 
@@ -161,7 +158,7 @@ mod tests {
     }
 
     /// What a box does that has a package mounted for writing: it moves the skill into a directory
-    /// of the package and puts a link to somebody's files in that directory's place.
+    /// of the package and replaces that directory by a symlink to other files.
     #[tokio::test]
     async fn a_link_in_a_package_leads_nowhere() {
         let dir = tempfile::tempdir().expect("temporary directory");

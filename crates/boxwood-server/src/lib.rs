@@ -1,7 +1,6 @@
-//! Configuration, wiring, routes and status codes.
+//! The daemon: configuration, listeners, HTTP routes, status codes, signals and shutdown.
 //!
-//! Comes in: settings and connections. Goes out: answers. Never here: isolation, which belongs to
-//! backends, and judgement, which belongs to policy.
+//! Isolation is implemented by the backends, admission by `boxwood-policy`.
 #![forbid(unsafe_code)]
 
 mod agent;
@@ -9,16 +8,14 @@ mod auth;
 pub mod config;
 mod facts;
 mod http;
-mod langbot;
 mod listen;
 mod load;
 mod mcp_hosting;
-mod places;
 mod recovery;
 mod serve;
-mod skill_store;
 mod sockets;
 mod start;
+mod state_dir;
 mod systemd;
 mod takeover;
 mod warm;
@@ -26,20 +23,19 @@ mod wiring;
 
 pub use agent::AgentError;
 pub use auth::{NewToken, TokenError, TokenInfo, Tokens};
+pub use boxwood_langbot::InstanceError as LangBotError;
 pub use config::{Config, ConfigError, Flags};
 pub use facts::gather as gather_facts;
 pub use http::openapi_json;
-pub use langbot::LangBotError;
 pub use load::LoadConfig;
 pub use mcp_hosting::toolchains;
-pub use places::PlaceError;
 pub use recovery::Recovery;
 pub use serve::{
     Ready, ServeError, Stop, rules, serve, serve_stdio, serve_until, serve_until_stdin_closes,
-    skills_root,
+    skill_store, skills_root,
 };
-pub use skill_store::skill_store;
 pub use sockets::SocketError;
 pub use start::{Claim, Start};
+pub use state_dir::StateDirError;
 pub use takeover::TakeoverError;
 pub use wiring::{LaunchError, PoolUse, launch};

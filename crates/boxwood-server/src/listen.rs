@@ -1,6 +1,4 @@
-//! Accepts connections, judges each peer once, and serves it.
-//!
-//! Comes in: listeners. Goes out: requests with their [`Peer`], to the router. Never here: routes.
+//! Accepts connections, determines the trust of each peer, and serves its requests.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -26,33 +24,31 @@ use tower::Service as _;
 
 use crate::auth::{Peer, Trust};
 use crate::http::App;
-use crate::load::{Doors, LoadConfig, Reserve, Seated};
+use crate::load::{ConnectionLimits, CountedStream, LoadConfig, SpareDescriptor};
 use crate::sockets::{Socket, SocketKind, remove_file};
 
-/// Between two tries when the kernel has no descriptors left.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Refusals told at the same time. Whoever comes beyond that finds the connection closed.
-const REFUSALS: usize = 64;
+/// Refusals that are being sent. Further connections are closed without a response.
+const MAX_REFUSALS: usize = 64;
 
-/// For a refused peer to take its answer.
-const FAREWELL: Duration = Duration::from_millis(500);
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Connections between being accepted and their first look at what was sent. Whoever comes beyond that
-/// waits in the kernel: a crowd at the door must not stand in line before those who are inside.
-const GREETED: usize = 4;
+/// Connections that have been accepted but not polled yet. Further ones wait in the kernel's backlog, so
+/// that connection floods barely affect established clients.
+const MAX_PENDING: usize = 4;
 
-/// Given back when the connection has been looked at.
-type Greeting = OwnedSemaphorePermit;
+/// Released after the first poll of the connection.
+type PendingPermit = OwnedSemaphorePermit;
 
-/// More connections than there can be.
-const MOST: u32 = 1 << 24;
+/// More than the possible number of connections.
+const MAX_SERVED: u32 = 1 << 24;
 
-/// For the first request of a connection that was accepted before the daemon was told to stop. Its
-/// client believes that it reached somebody.
+/// Time for the first request of a connection that was accepted before shutdown started: its client
+/// expects a response.
 const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
-/// Served connections and how many there may be.
+/// All served connections and their limits.
 pub(crate) struct Connections {
     shared: Arc<Shared>,
 }
@@ -61,33 +57,33 @@ struct Shared {
     app: Arc<App>,
     router: Router,
     trust: Trust,
-    doors: Doors,
-    reserve: Reserve,
-    /// One permit for each connection that is served, until it ends or becomes a WebSocket.
+    limits: ConnectionLimits,
+    spare_descriptor: SpareDescriptor,
+    /// One permit per served connection, until it ends or is upgraded to a WebSocket.
     served: Arc<Semaphore>,
-    /// One for each refusal that is being told.
+    /// One permit per refusal that is being sent.
     refusals: Semaphore,
-    /// One for each connection that was accepted a moment ago.
-    greeted: Arc<Semaphore>,
+    /// One permit per connection that has not been polled yet.
+    pending: Arc<Semaphore>,
 }
 
 impl Connections {
     pub(crate) fn new(app: Arc<App>, router: Router, trust: Trust, load: &LoadConfig) -> Self {
         Self {
             shared: Arc::new(Shared {
-                doors: Doors::new(&app.http, load, descriptors()),
+                limits: ConnectionLimits::new(&app.http, load, descriptors()),
                 app,
                 router,
                 trust,
-                reserve: Reserve::new(),
-                served: Arc::new(Semaphore::new(MOST as usize)),
-                refusals: Semaphore::new(REFUSALS),
-                greeted: Arc::new(Semaphore::new(GREETED)),
+                spare_descriptor: SpareDescriptor::new(),
+                served: Arc::new(Semaphore::new(MAX_SERVED as usize)),
+                refusals: Semaphore::new(MAX_REFUSALS),
+                pending: Arc::new(Semaphore::new(MAX_PENDING)),
             }),
         }
     }
 
-    /// Accepts for ever.
+    /// Never returns.
     pub(crate) async fn accept(&self, listeners: &[Listener]) {
         let accepting = listeners.iter().map(async |listener| match &listener.kind {
             Kind::Tcp(listener) => self.accept_tcp(listener).await,
@@ -98,19 +94,19 @@ impl Connections {
 
     async fn accept_tcp(&self, listener: &TcpListener) {
         loop {
-            self.greetings_end().await;
-            self.shared.reserve.refill();
+            self.wait_for_pending().await;
+            self.shared.spare_descriptor.refill();
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    self.spawn(|shared, greeting| serve_tcp(shared, stream, greeting));
+                    self.spawn(|shared, pending| serve_tcp(shared, stream, pending));
                 }
-                Err(error) if Reserve::is_for(&error) => {
-                    // Dropped with what it was sent: there is no descriptor to wait with.
-                    let turn_away = || match listener.accept().now_or_never() {
-                        Some(Ok((stream, _))) => stream.try_write(FULL).is_ok(),
+                Err(error) if SpareDescriptor::is_exhausted(&error) => {
+                    // Closed right away: no descriptor is left for waiting until it is read.
+                    let refuse = || match listener.accept().now_or_never() {
+                        Some(Ok((stream, _))) => stream.try_write(TOO_MANY_CONNECTIONS).is_ok(),
                         Some(Err(_)) | None => false,
                     };
-                    self.shared.out_of_descriptors(&error, turn_away).await;
+                    self.shared.out_of_descriptors(&error, refuse).await;
                 }
                 Err(error) => pause(&error).await,
             }
@@ -119,64 +115,63 @@ impl Connections {
 
     async fn accept_unix(&self, listener: &UnixListener) {
         loop {
-            self.greetings_end().await;
-            self.shared.reserve.refill();
+            self.wait_for_pending().await;
+            self.shared.spare_descriptor.refill();
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    self.spawn(|shared, greeting| serve_unix(shared, stream, greeting));
+                    self.spawn(|shared, pending| serve_unix(shared, stream, pending));
                 }
-                Err(error) if Reserve::is_for(&error) => {
-                    let turn_away = || match listener.accept().now_or_never() {
-                        Some(Ok((stream, _))) => stream.try_write(FULL).is_ok(),
+                Err(error) if SpareDescriptor::is_exhausted(&error) => {
+                    let refuse = || match listener.accept().now_or_never() {
+                        Some(Ok((stream, _))) => stream.try_write(TOO_MANY_CONNECTIONS).is_ok(),
                         Some(Err(_)) | None => false,
                     };
-                    self.shared.out_of_descriptors(&error, turn_away).await;
+                    self.shared.out_of_descriptors(&error, refuse).await;
                 }
                 Err(error) => pause(&error).await,
             }
         }
     }
 
-    /// Waits until few enough are being greeted. Holds nothing: listeners that wait for somebody must not
-    /// keep the others from accepting, however many there are.
-    async fn greetings_end(&self) {
-        drop(self.shared.greeted.acquire().await);
+    /// Waits until fewer connections are pending. Holds no permit, so that an idle listener does not keep
+    /// the others from accepting.
+    async fn wait_for_pending(&self) {
+        drop(self.shared.pending.acquire().await);
     }
 
-    /// Counted from this moment on: whoever was accepted is waited for, also before its task first
-    /// runs.
-    fn spawn<F>(&self, serve: impl FnOnce(Arc<Shared>, Option<Greeting>) -> F)
+    /// Takes the permit before the task first runs, so that shutdown waits for every accepted connection.
+    fn spawn<F>(&self, serve: impl FnOnce(Arc<Shared>, Option<PendingPermit>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let Ok(served) = Arc::clone(&self.shared.served).try_acquire_owned() else {
             return;
         };
-        // None where another listener was quicker; one more does not matter.
-        let greeting = Arc::clone(&self.shared.greeted).try_acquire_owned().ok();
-        let serving = serve(Arc::clone(&self.shared), greeting);
+        // `None` if another listener took the last permit. One more connection is harmless.
+        let pending = Arc::clone(&self.shared.pending).try_acquire_owned().ok();
+        let serving = serve(Arc::clone(&self.shared), pending);
         tokio::spawn(async move {
             serving.await;
             drop(served);
         });
     }
 
-    /// Resolves when every connection has ended, or the time is over.
+    /// Resolves when every connection has ended, or after the timeout.
     pub(crate) async fn drained(&self, longest: Duration) {
-        // Holding every permit means that nobody else holds one.
-        let ended = self.shared.served.acquire_many(MOST);
+        // All permits are available once no connection holds one.
+        let ended = self.shared.served.acquire_many(MAX_SERVED);
         if tokio::time::timeout(longest, ended).await.is_err() {
-            tracing::warn!("requests still run after {} s", longest.as_secs());
+            tracing::warn!("requests are still running after {} s", longest.as_secs());
         }
     }
 }
 
 impl Shared {
-    /// Tells some of those who wait that they wait for nothing, and gives the others time to end.
-    async fn out_of_descriptors(&self, error: &io::Error, turn_away: impl Fn() -> bool) {
-        tracing::warn!(%error, "there are no descriptors left for connections");
-        for _ in 0..REFUSALS {
-            if !self.reserve.lend(&turn_away) {
+    /// Refuses some of the waiting connections, then pauses so that others can end.
+    async fn out_of_descriptors(&self, error: &io::Error, refuse: impl Fn() -> bool) {
+        tracing::warn!(%error, "failed to accept connections: no descriptors left");
+        for _ in 0..MAX_REFUSALS {
+            if !self.spare_descriptor.with_released(&refuse) {
                 break;
             }
             self.app.metrics.connection_refused();
@@ -184,22 +179,22 @@ impl Shared {
         tokio::time::sleep(RETRY).await;
     }
 
-    /// A courtesy; whether it arrives changes nothing. What the peer has sent is read first, because
-    /// a socket closed over unread bytes takes the answer down with it.
+    /// Sends a 503 response, best effort. Reads what the peer has sent, because closing a socket with
+    /// unread data discards the response.
     async fn refuse(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin, peer: Peer) {
         self.app.metrics.connection_refused();
-        let Ok(_telling) = self.refusals.try_acquire() else {
+        let Ok(_permit) = self.refusals.try_acquire() else {
             return;
         };
-        tracing::warn!(?peer, "a connection over the limit was refused");
-        let telling = async {
-            stream.write_all(FULL).await?;
+        tracing::warn!(?peer, "connection refused: limit reached");
+        let refusing = async {
+            stream.write_all(TOO_MANY_CONNECTIONS).await?;
             stream.shutdown().await?;
             let mut nowhere = [0; 4096];
             while stream.read(&mut nowhere).await? > 0 {}
             io::Result::Ok(())
         };
-        let _ = tokio::time::timeout(FAREWELL, telling).await;
+        let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refusing).await;
     }
 }
 
@@ -209,43 +204,43 @@ fn descriptors() -> usize {
     usize::try_from(most).unwrap_or(usize::MAX)
 }
 
-/// A peer that hangs up before it is accepted is no news; anything else is.
+/// Ignores peers that disconnect before they are accepted; logs other errors.
 async fn pause(error: &io::Error) {
     if error.kind() != io::ErrorKind::ConnectionAborted {
-        tracing::warn!(%error, "a connection could not be accepted");
+        tracing::warn!(%error, "failed to accept a connection");
         tokio::time::sleep(RETRY).await;
     }
 }
 
-async fn serve_tcp(shared: Arc<Shared>, stream: TcpStream, greeting: Option<Greeting>) {
+async fn serve_tcp(shared: Arc<Shared>, stream: TcpStream, pending: Option<PendingPermit>) {
     let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
         return;
     };
-    // Answers are written whole; waiting to fill a packet would only delay them.
+    // Responses are written whole, so Nagle's algorithm would only delay them.
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY could not be set");
+        tracing::debug!(%error, "failed to set TCP_NODELAY");
     }
     let peer = shared.trust.judge_tcp(peer, local);
-    serve_peer(&shared, stream, peer, greeting).await;
+    serve_peer(&shared, stream, peer, pending).await;
 }
 
-async fn serve_unix(shared: Arc<Shared>, stream: UnixStream, greeting: Option<Greeting>) {
+async fn serve_unix(shared: Arc<Shared>, stream: UnixStream, pending: Option<PendingPermit>) {
     let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
     let peer = shared.trust.judge_unix(uid);
-    serve_peer(&shared, stream, peer, greeting).await;
+    serve_peer(&shared, stream, peer, pending).await;
 }
 
 async fn serve_peer(
     shared: &Shared,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     peer: Peer,
-    greeting: Option<Greeting>,
+    pending: Option<PendingPermit>,
 ) {
-    let Some(entered) = shared.doors.enter(&peer) else {
-        drop(greeting);
+    let Some(permit) = shared.limits.try_acquire(&peer) else {
+        drop(pending);
         return shared.refuse(stream, peer).await;
     };
-    let stream = Seated::new(stream, entered);
+    let stream = CountedStream::new(stream, permit);
     shared.app.metrics.connection_opened();
     let router = shared.router.clone();
     let begun = Arc::new(Notify::new());
@@ -270,38 +265,38 @@ async fn serve_peer(
     let mut connection = std::pin::pin!(connection);
     let mut stopping = shared.app.stopping.clone();
     let served = async {
-        let first_look = poll_fn(|context| Poll::Ready(connection.as_mut().poll(context))).await;
-        drop(greeting);
-        if let Poll::Ready(ended) = first_look {
+        let first_poll = poll_fn(|context| Poll::Ready(connection.as_mut().poll(context))).await;
+        drop(pending);
+        if let Poll::Ready(ended) = first_poll {
             return ended;
         }
-        // In this order: what has arrived is read before anything is closed.
+        // `biased`: received data is read before the connection is closed.
         tokio::select! {
             biased;
             ended = connection.as_mut() => return ended,
             _ = stopping.wait_for(|stopping| *stopping) => {}
         }
-        // Remembered from the first request on, so that there is nothing to wait for after it.
+        // `Notify` keeps the notification, so this returns at once after the first request.
         tokio::select! {
             biased;
             ended = connection.as_mut() => return ended,
             _ = tokio::time::timeout(FIRST_REQUEST, begun.notified()) => {}
         }
-        // Finishes the request it is at, if any, and then closes.
+        // Completes the current request, if any, then closes.
         connection.as_mut().graceful_shutdown();
         connection.await
     };
     if let Err(error) = served.await {
-        tracing::debug!(%error, "a connection broke");
+        tracing::debug!(%error, "connection failed");
     }
     shared.app.metrics.connection_closed();
 }
 
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
+const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
 content-type: application/json\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 78\r\n\r\n\
 {\"error\":{\"code\":\"capacity\",\"message\":\"the daemon has too many connections\"}}\n";
 
-/// A socket that is accepted on. The file of a Unix socket that this daemon made goes with it.
+/// A listening socket. Removes the file of a Unix socket that this daemon created when dropped.
 pub(crate) struct Listener {
     kind: Kind,
     own_file: Option<PathBuf>,
@@ -323,8 +318,8 @@ impl Listener {
         Ok(Self { kind, own_file })
     }
 
-    /// Somebody else accepts on it from now on.
-    pub(crate) fn hand_on(mut self) {
+    /// Keeps the socket file: another daemon accepts on the socket from now on.
+    pub(crate) fn detach(mut self) {
         self.own_file = None;
     }
 }
@@ -342,8 +337,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_refusal_of_a_connection_is_a_whole_answer() {
-        let text = std::str::from_utf8(FULL).expect("text");
+    fn the_connection_refusal_is_a_complete_response() {
+        let text = std::str::from_utf8(TOO_MANY_CONNECTIONS).expect("text");
         let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
         assert!(
             head.contains(&format!("content-length: {}", body.len())),

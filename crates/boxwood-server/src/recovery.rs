@@ -1,8 +1,6 @@
-//! What a daemon finds of the one before it.
+//! Recovers the sessions of the previous daemon.
 //!
-//! Comes in: the state directory and the backends. Goes out: sessions, the old ones among them, and a
-//! report of what became of each. Nothing here has to be written for a daemon to start: a full disk
-//! is when boxes are needed most.
+//! Nothing needs to be written for this, so that the daemon can start on a full disk.
 
 use std::fmt;
 
@@ -12,14 +10,14 @@ use boxwood_session::{Backends, Sessions};
 use crate::config::Config;
 use crate::serve::settings;
 
-/// How many boxes of an earlier daemon there were.
+/// The result of recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Sessions that go on.
+    /// Sessions that continue.
     pub adopted: usize,
-    /// Sessions whose boxes died while no daemon ran.
+    /// Sessions whose boxes exited while no daemon was running.
     pub lost: usize,
-    /// The ledger was missing, damaged or older than what runs, and was written anew.
+    /// The ledger was missing, damaged or outdated, and was rebuilt.
     pub rebuilt: bool,
 }
 
@@ -54,13 +52,13 @@ pub(crate) async fn recover(
         Opened::Damaged { moved_to, why } => tracing::warn!(
             why,
             moved_to = %moved_to.display(),
-            "the ledger could not be read and was set aside; it is rebuilt from what runs"
+            "the ledger is damaged and was moved aside; rebuilding it from running boxes"
         ),
         Opened::InMemory { why } => tracing::warn!(
             error = %why,
             path = %path.display(),
-            "the ledger is kept in memory: what runs goes on, and no new session can be made until \
-             there is room"
+            "the ledger is kept in memory: existing sessions continue, and new ones cannot be created \
+             until there is disk space"
         ),
     }
     let (sessions, found) = Sessions::recover(backends, settings(config), ledger).await;
@@ -69,7 +67,7 @@ pub(crate) async fn recover(
             session = %lost.session,
             incarnation = lost.incarnation,
             why = lost.why,
-            "a session of the daemon before was lost"
+            "a session of the previous daemon was lost"
         );
     }
     let recovery = Recovery {

@@ -1,7 +1,4 @@
-//! The life of the daemon: bind, serve, drain.
-//!
-//! Comes in: a configuration and backends. Goes out: nothing until it is told to stop, then an end
-//! that leaves no box behind. Never here: reading configuration, printing.
+//! Runs the daemon: recover sessions, accept connections, drain, shut down.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,44 +7,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::BackendInfo;
+use boxwood_langbot::{InstanceError, Setup};
 use boxwood_ledger::OpenError;
 use boxwood_policy::{PolicyRules, RulesError};
 use boxwood_session::{Backends, SessionError, Sessions, Settings, ShutdownBoxes};
+use boxwood_skills::SkillStore;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use crate::agent::{AgentError, Home};
 use crate::auth::Trust;
-use crate::config::{Config, ServiceManager};
+use crate::config::{Config, ServiceManager, langbot_environment};
 use crate::http::{App, router};
-use crate::langbot::{self, LangBot, LangBotError};
 use crate::listen::{Connections, Listener};
-use crate::places::{PlaceError, StateLock};
 use crate::recovery::{Recovery, recover};
 use crate::sockets::{Socket, SocketError, remove_file};
 use crate::start::Start;
+use crate::state_dir::{StateDirError, StateLock};
 use crate::systemd::Notify;
-use crate::takeover::{Door, Successor, TakeoverError};
+use crate::takeover::{Successor, TakeoverError, TakeoverListener};
 use crate::warm;
 use crate::wiring::LaunchError;
 
-/// For every WebSocket to be closed once what it was about is gone.
-const GOODBYE: Duration = Duration::from_secs(1);
+const WEBSOCKET_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// For the first look at a backend. A daemon that is ready knows whether one works.
-const FIRST_LOOK: Duration = Duration::from_secs(10);
+/// Readiness is reported after the first probe of the backends, or after this time.
+const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    StateDir(#[from] StateDirError),
     #[error(transparent)]
     Takeover(#[from] TakeoverError),
     #[error(transparent)]
     Socket(#[from] SocketError),
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    #[error("the configuration cannot be used: {0}")]
+    #[error("invalid configuration: {0}")]
     Rules(#[from] RulesError),
     #[error("profiles.{profile}.backend: {source}")]
     ProfileBackend {
@@ -58,22 +55,22 @@ pub enum ServeError {
     Ledger(#[from] OpenError),
     #[error(transparent)]
     Agent(#[from] AgentError),
-    #[error("LangBot's environment cannot be used: {0}")]
-    LangBot(#[from] LangBotError),
-    #[error("a socket cannot be accepted on")]
+    #[error("invalid LangBot environment: {0}")]
+    LangBot(#[from] InstanceError),
+    #[error("failed to accept on a listening socket")]
     Accept { source: io::Error },
-    #[error("there is no socket to serve on")]
+    #[error("no socket to listen on")]
     NoSocket,
-    #[error("signals cannot be received")]
+    #[error("failed to install the signal handlers")]
     Signals { source: io::Error },
 }
 
 impl ServeError {
-    /// What a person can do about it.
+    /// What the operator can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Place(PlaceError::InUse { .. }) => Some(
-                "stop that daemon, follow it with --takeover, or use another --state-dir"
+            Self::StateDir(StateDirError::InUse { .. }) => Some(
+                "stop that daemon, replace it with --takeover, or use another --state-dir"
                     .to_owned(),
             ),
             Self::Takeover(error) => error.hint(),
@@ -85,7 +82,7 @@ impl ServeError {
                 "with `listen = \"none\"` the Unix socket is needed: leave `http.unix_socket` on, and use a --state-dir with a shorter path"
                     .to_owned(),
             ),
-            Self::Place(_)
+            Self::StateDir(_)
             | Self::Rules(_)
             | Self::Ledger(_)
             | Self::LangBot(_)
@@ -95,15 +92,15 @@ impl ServeError {
     }
 }
 
-/// What a daemon that accepts connections can tell.
+/// Reported once the daemon accepts connections.
 #[derive(Debug)]
 pub struct Ready {
     pub address: Option<SocketAddr>,
     /// The Unix socket, unless it has an abstract name.
     pub socket: Option<PathBuf>,
-    /// The backend that boxes get.
+    /// The default backend.
     pub backend: BackendInfo,
-    /// The pid of the daemon that this one followed.
+    /// The pid of the previous daemon, if this one took over from it.
     pub followed: Option<u32>,
     pub recovery: Recovery,
 }
@@ -127,7 +124,7 @@ impl Ready {
         }
     }
 
-    /// For whoever looks after services.
+    /// The status line for the service manager.
     fn status(&self) -> String {
         let mut text = format!("serving on {}", self.url());
         if !self.recovery.is_empty() {
@@ -140,8 +137,8 @@ impl Ready {
 /// Runs the daemon until SIGTERM or SIGINT, or until another one takes over. `on_ready` is called
 /// once connections are accepted.
 ///
-/// The first signal drains: no new connections, running requests may end. A second one cuts that
-/// short. A third one gives up on the boxes, which the next daemon finds.
+/// The first signal drains: no new connections, running requests complete. The second aborts the
+/// drain. The third leaves the boxes to the next daemon.
 pub async fn serve(
     config: Config,
     backends: Backends,
@@ -149,11 +146,11 @@ pub async fn serve(
     on_ready: impl FnOnce(&Ready),
 ) -> Result<(), ServeError> {
     let stop = StopSignals::new().map_err(|source| ServeError::Signals { source })?;
-    run(config, backends, start, on_ready, stop, Parent::Elsewhere).await
+    run(config, backends, start, on_ready, stop, Parent::None).await
 }
 
-/// The same for a LangBot that started the daemon itself: it speaks over standard input and output,
-/// and the daemon ends when it hangs up. Nobody can take over from this one: the conversation is its own.
+/// Like [`serve`], for a LangBot that started the daemon and uses its stdin and stdout. The daemon stops
+/// when stdin closes, and does not support takeover.
 pub async fn serve_stdio(
     config: Config,
     backends: Backends,
@@ -164,8 +161,8 @@ pub async fn serve_stdio(
     run(config, backends, start, on_ready, stop, Parent::OnStdio).await
 }
 
-/// The same for a program that started the daemon for itself: the daemon ends when its standard input
-/// does, however that program ended. Nobody can take over from this one: the pipe is its own.
+/// Like [`serve`], for a parent process that started the daemon for itself. The daemon stops when stdin
+/// closes, and does not support takeover.
 pub async fn serve_until_stdin_closes(
     config: Config,
     backends: Backends,
@@ -176,21 +173,21 @@ pub async fn serve_until_stdin_closes(
     run(config, backends, start, on_ready, stop, Parent::HoldsStdin).await
 }
 
-/// What whoever started the daemon does with its standard input and output.
+/// How the parent process uses the daemon's stdin and stdout.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Parent {
-    Elsewhere,
-    /// Speaks over them.
+    None,
+    /// Carries LangBot's RPC.
     OnStdio,
-    /// Says nothing, and is there for as long as the input is open.
+    /// Stdin only signals that the parent is alive.
     HoldsStdin,
 }
 
-/// A thread of its own reads: a read cannot be taken back, and must not keep the daemon from ending.
+/// Reads on a separate thread: a blocking read cannot be cancelled and must not delay shutdown.
 async fn stdin_closed() {
     let (closed, is_closed) = oneshot::channel::<()>();
     std::thread::spawn(move || {
-        // Whatever goes wrong with it, there is nobody at its other end any more.
+        // An error also means that the parent is gone.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         drop(closed);
     });
@@ -198,7 +195,7 @@ async fn stdin_closed() {
     let _ = is_closed.await;
 }
 
-/// Tells when to stop. Each call of `next` waits for one more request to do so.
+/// A source of stop requests, such as signals. Each call of `next` waits for one more.
 pub trait Stop {
     fn next(&mut self) -> impl Future<Output = ()> + Send;
 }
@@ -226,8 +223,7 @@ impl Stop for StopSignals {
     }
 }
 
-/// The same in a process that has other things to do: alone, and stopped by something else than a
-/// signal.
+/// Like [`serve`], embedded in another process: with its own stop source and without takeover.
 pub async fn serve_until(
     config: Config,
     backends: Backends,
@@ -236,7 +232,7 @@ pub async fn serve_until(
 ) -> Result<(), ServeError> {
     let lock = StateLock::take(&config.state_dir)?;
     let start = Start::with_lock(&config, lock, ServiceManager::default())?;
-    run(config, backends, start, on_ready, stop, Parent::Elsewhere).await
+    run(config, backends, start, on_ready, stop, Parent::None).await
 }
 
 async fn run(
@@ -265,7 +261,7 @@ async fn run(
     if sockets.used.is_empty() {
         return Err(ServeError::NoSocket);
     }
-    // Nobody connects there any more: this configuration does not name them.
+    // Sockets of the previous daemon that this configuration does not use.
     sockets
         .left
         .iter()
@@ -273,20 +269,20 @@ async fn run(
         .for_each(remove_file);
     drop(sockets.left);
 
-    let langbot = LangBot::new(&config)?;
+    let langbot = Setup::new(langbot_settings(&config))?;
     let drain = Duration::from_secs(config.http.drain_sec);
-    let door = match parent {
-        Parent::Elsewhere => open_door(&config, &sockets.used, drain),
+    let takeover = match parent {
+        Parent::None => takeover_listener(&config, &sockets.used, drain),
         Parent::OnStdio | Parent::HoldsStdin => None,
     };
     let listeners = listeners(sockets.used)?;
 
-    // From here on nothing ends this daemon but its end: boxes that it adopted would go with it.
+    // No early return from here on: it would stop the adopted boxes.
     let (stopping, is_stopping) = watch::channel(false);
-    let (leaving, is_leaving) = watch::channel(false);
-    notify.status("looking for boxes of an earlier daemon");
+    let (handing_over, is_handing_over) = watch::channel(false);
+    notify.status("recovering boxes of the previous daemon");
     let (sessions, recovery) = recover(&config, backends).await?;
-    look_for_backends(&sessions).await;
+    probe_backends(&sessions).await;
     sessions.keep_warm(warm::wishes(&rules));
     let app = Arc::new(App::new(
         &config,
@@ -295,9 +291,9 @@ async fn run(
         langbot,
         home,
         is_stopping,
-        is_leaving,
+        is_handing_over,
     ));
-    app.langbot.begin(&app).await;
+    app.langbot.apply_environment().await;
     app.mcp.begin(app.stopping.clone());
     let connections = connections(&config, &app);
     boxwood_sys::memory::release_unused_pages();
@@ -312,36 +308,36 @@ async fn run(
     notify.ready(&ready.status());
     ready.log();
 
-    let parent_left = async {
+    let parent_exited = async {
         match parent {
-            Parent::OnStdio => langbot::stdio::converse(Arc::clone(&app)).await,
+            Parent::OnStdio => boxwood_langbot::serve_stdio(Arc::clone(&app.langbot)).await,
             Parent::HoldsStdin => stdin_closed().await,
-            Parent::Elsewhere => std::future::pending().await,
+            Parent::None => std::future::pending().await,
         }
     };
     let handed_over = async {
-        match &door {
-            Some(door) => door.handed_over().await,
+        match &takeover {
+            Some(takeover) => takeover.handed_over().await,
             None => std::future::pending().await,
         }
     };
     let ending = tokio::select! {
-        () = connections.accept(&listeners) => Ending::Told,
-        () = parent_left => Ending::Told,
-        () = stop.next() => Ending::Told,
-        successor = handed_over => Ending::Followed(successor),
+        () = connections.accept(&listeners) => Ending::Stopped,
+        () = parent_exited => Ending::Stopped,
+        () = stop.next() => Ending::Stopped,
+        successor = handed_over => Ending::TakenOver(successor),
     };
-    ending.tell(&notify);
+    ending.announce(&notify);
     match ending {
-        Ending::Told => drop(listeners),
-        Ending::Followed(_) => listeners.into_iter().for_each(Listener::hand_on),
+        Ending::Stopped => drop(listeners),
+        Ending::TakenOver(_) => listeners.into_iter().for_each(Listener::detach),
     }
-    drop(door);
+    drop(takeover);
     let serving = Serving {
         app,
         connections,
         stopping,
-        leaving,
+        handing_over,
         drain,
     };
     serving.end(ending.boxes(config.shutdown.boxes), stop).await;
@@ -360,19 +356,34 @@ fn connections(config: &Config, app: &Arc<App>) -> Connections {
     )
 }
 
-async fn look_for_backends(sessions: &Sessions) {
+async fn probe_backends(sessions: &Sessions) {
     let looking = sessions.backends().first_look();
-    if tokio::time::timeout(FIRST_LOOK, looking).await.is_err() {
-        tracing::warn!("looking for a backend takes long; serving meanwhile");
+    if tokio::time::timeout(FIRST_PROBE_TIMEOUT, looking)
+        .await
+        .is_err()
+    {
+        tracing::warn!("backend probe is slow; accepting connections meanwhile");
     }
 }
 
-/// A daemon that accepts no more connections.
+fn langbot_settings(config: &Config) -> boxwood_langbot::Settings {
+    let root = config.langbot.root.clone();
+    let max_zip_bytes = usize::try_from(config.skills.limits.max_zip_bytes);
+    boxwood_langbot::Settings {
+        environment: langbot_environment(),
+        root: root.unwrap_or_else(|| std::env::current_dir().unwrap_or_else(|_| "/".into())),
+        may_choose_backend: !config.backend_chosen,
+        may_move_skills: config.skills.root.is_none(),
+        max_zip_bytes: max_zip_bytes.unwrap_or(usize::MAX / 4),
+    }
+}
+
+/// A daemon that has stopped accepting connections.
 struct Serving {
     app: Arc<App>,
     connections: Connections,
     stopping: watch::Sender<bool>,
-    leaving: watch::Sender<bool>,
+    handing_over: watch::Sender<bool>,
     drain: Duration,
 }
 
@@ -388,47 +399,47 @@ impl Serving {
         };
         tokio::select! {
             _ = answered => {}
-            () = stop.next() => tracing::warn!("told to stop again: not waiting for running requests"),
+            () = stop.next() => tracing::warn!("second stop signal: aborting running requests"),
         }
-        // Before any box goes: a server that ends now has not failed.
+        // Before boxes stop, so that MCP servers are not reported as failed.
         tokio::select! {
             () = app.mcp.close() => {}
-            () = stop.next() => tracing::warn!("told to stop again: not waiting for MCP servers"),
+            () = stop.next() => tracing::warn!("another stop signal: not waiting for MCP servers"),
         }
         if boxes != ShutdownBoxes::Stop {
-            // First: a client that is sent away would take its command along.
+            // Before clients are disconnected, which would kill their commands.
             app.sessions.begin_shutdown(boxes);
-            self.leaving.send_replace(true);
-            app.sockets_closed(GOODBYE).await;
+            self.handing_over.send_replace(true);
+            app.sockets_closed(WEBSOCKET_CLOSE_TIMEOUT).await;
         }
         tokio::select! {
             () = app.sessions.shutdown(boxes) => {}
-            () = stop.next() => tracing::warn!("told to stop again: leaving boxes to the next start"),
+            () = stop.next() => tracing::warn!("second stop signal: leaving the remaining boxes to the next daemon"),
         }
-        app.sockets_closed(GOODBYE).await;
+        app.sockets_closed(WEBSOCKET_CLOSE_TIMEOUT).await;
         tracing::info!("stopped");
     }
 }
 
-/// Why a daemon ends.
+/// Why the daemon stops.
 #[derive(Clone, Copy)]
 enum Ending {
-    Told,
-    /// Its sockets are somebody else's now, and so will be its boxes.
-    Followed(Successor),
+    Stopped,
+    /// The successor has the sockets and will adopt the boxes.
+    TakenOver(Successor),
 }
 
 impl Ending {
-    fn tell(self, notify: &Notify) {
+    fn announce(self, notify: &Notify) {
         match self {
-            Self::Told => {
+            Self::Stopped => {
                 tracing::info!("stopping: no new connections, waiting for running requests");
                 notify.stopping("waiting for running requests");
             }
-            Self::Followed(Successor { pid }) => {
+            Self::TakenOver(Successor { pid }) => {
                 tracing::info!(
                     pid,
-                    "another daemon takes over: waiting for running requests"
+                    "another daemon is taking over: waiting for running requests"
                 );
                 if let Some(pid) = pid {
                     notify.followed_by(pid);
@@ -439,18 +450,22 @@ impl Ending {
 
     fn boxes(self, told: ShutdownBoxes) -> ShutdownBoxes {
         match self {
-            Self::Told => told,
-            Self::Followed(_) => ShutdownBoxes::Keep,
+            Self::Stopped => told,
+            Self::TakenOver(_) => ShutdownBoxes::Keep,
         }
     }
 }
 
-/// Without it the daemon serves as well; it cannot be followed then.
-fn open_door(config: &Config, sockets: &[Socket], drain: Duration) -> Option<Door> {
-    match Door::open(&config.state_dir, sockets, drain) {
-        Ok(door) => Some(door),
+/// A failure is not fatal: the daemon then only lacks support for takeover.
+fn takeover_listener(
+    config: &Config,
+    sockets: &[Socket],
+    drain: Duration,
+) -> Option<TakeoverListener> {
+    match TakeoverListener::bind(&config.state_dir, sockets, drain) {
+        Ok(takeover) => Some(takeover),
         Err(error) => {
-            tracing::warn!(%error, "no daemon will be able to take over from this one");
+            tracing::warn!(%error, "failed to listen for takeover requests; --takeover will not work with this daemon");
             None
         }
     }
@@ -463,7 +478,7 @@ fn listeners(sockets: Vec<Socket>) -> Result<Vec<Listener>, ServeError> {
         .map_err(|source| ServeError::Accept { source })
 }
 
-/// A profile whose boxes could never start is a mistake to hear of now.
+/// Rejects profiles that name an unknown backend.
 fn check_profiles(rules: &PolicyRules, backends: &Backends) -> Result<(), ServeError> {
     for profile in rules.profiles.iter() {
         let backend = profile.backend.as_deref().unwrap_or_default();
@@ -485,7 +500,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         capture_bytes: config.session.capture_bytes,
         stop_grace: Duration::from_secs(config.session.stop_grace_sec),
         freeze_after: Duration::from_secs(config.session.freeze_after_sec),
-        // Rules that make no sense were refused before.
+        // Invalid rules have been rejected before.
         freeze_after_by_profile: rules(config)
             .map(|rules| warm::freeze_after(&rules))
             .unwrap_or_default(),
@@ -494,8 +509,8 @@ pub(crate) fn settings(config: &Config) -> Settings {
     }
 }
 
-/// What requests are judged by. The operator's paths are judged by where they really are, as
-/// requests' paths are.
+/// The policy rules. Configured paths are added in resolved form too, because request paths are
+/// compared by their real path.
 pub fn rules(config: &Config) -> Result<PolicyRules, RulesError> {
     let own = [&config.state_dir, &config.run_dir]
         .into_iter()
@@ -524,7 +539,12 @@ pub fn rules(config: &Config) -> Result<PolicyRules, RulesError> {
         .with_skills_dir(skills, skills_real)
 }
 
-/// Where skills are unless LangBot keeps them elsewhere.
+/// The skill store of a configuration. Its directory need not exist yet.
+pub fn skill_store(config: &Config) -> SkillStore {
+    SkillStore::new(skills_root(config), config.skills.limits.clone())
+}
+
+/// The directory of the skill store, unless LangBot has moved it.
 pub fn skills_root(config: &Config) -> PathBuf {
     let root = config.skills.root.clone();
     let agents = || {
@@ -535,7 +555,7 @@ pub fn skills_root(config: &Config) -> PathBuf {
         .unwrap_or_else(|| config.state_dir.join("skills"))
 }
 
-/// Every box and every connection needs descriptors, and the usual soft limit is 1,024.
+/// Each box and connection needs descriptors, and the default soft limit is 1,024.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -544,6 +564,6 @@ fn raise_descriptor_limit() {
         maximum: limit.maximum,
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the limit of open files could not be raised");
+        tracing::warn!(%error, "failed to raise the limit of open files (RLIMIT_NOFILE)");
     }
 }

@@ -1,7 +1,4 @@
-//! The sockets that the daemon listens on, and whose they are.
-//!
-//! Comes in: the configuration, and sockets that somebody else listened on before: a service manager,
-//! or the daemon that this one follows. Goes out: the ones to accept on. Never here: accepting.
+//! The listening sockets: inherited from a service manager or the previous daemon, or bound here.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -14,18 +11,18 @@ use rustix::net::{AddressFamily, SocketType, listen, sockopt};
 
 use crate::config::{ActivatedSocket, Config};
 
-/// Connections that wait to be accepted: while boxes are adopted, and while one daemon follows
-/// another. The kernel cuts it to `net.core.somaxconn`.
+/// Backlog for connections during recovery and takeover. The kernel limits it to
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    #[error("the daemon cannot listen on {address}")]
+    #[error("failed to listen on {address}")]
     Bind {
         address: SocketAddr,
         source: io::Error,
     },
-    #[error("the daemon cannot listen on `{path}`")]
+    #[error("failed to listen on `{path}`")]
     BindUnix { path: String, source: io::Error },
     #[error("the socket `{name}` from {giver} cannot be used: {why}")]
     Wrong {
@@ -39,7 +36,7 @@ impl SocketError {
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
-                Some("another program listens there; use another --listen address")
+                Some("the address is in use by another program; use another --listen address")
             }
             Self::Wrong { giver, .. } if *giver == SERVICE_MANAGER => Some(
                 "give the daemon `ListenStream=` sockets with `Accept=no`, TCP or Unix, and nothing else",
@@ -50,16 +47,16 @@ impl SocketError {
 }
 
 const SERVICE_MANAGER: &str = "the service manager";
-const PREDECESSOR: &str = "the daemon before";
+const PREDECESSOR: &str = "the previous daemon";
 
-/// Who made a socket, and so who removes its file.
+/// Who created a socket, and therefore removes its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Maker {
     Daemon,
     ServiceManager,
 }
 
-/// One listening socket.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) kind: SocketKind,
@@ -69,12 +66,12 @@ pub(crate) struct Socket {
 #[derive(Debug)]
 pub(crate) enum SocketKind {
     Tcp(TcpListener, SocketAddr),
-    /// One without a path has an abstract name.
+    /// Without a path for an abstract name.
     Unix(UnixListener, Option<PathBuf>),
 }
 
 impl Socket {
-    /// One that the service manager made.
+    /// A socket passed by the service manager.
     pub(crate) fn activated(given: ActivatedSocket) -> Result<Self, SocketError> {
         let wrong = |why| SocketError::Wrong {
             name: given.name.clone(),
@@ -88,7 +85,7 @@ impl Socket {
         })
     }
 
-    /// One that the daemon before this one listened on.
+    /// A socket passed by the previous daemon.
     pub(crate) fn handed_over(descriptor: OwnedFd, maker: Maker) -> Result<Self, SocketError> {
         let wrong = |why| SocketError::Wrong {
             name: "handed over".to_owned(),
@@ -154,7 +151,7 @@ impl Socket {
         }
     }
 
-    /// The file that goes when the socket does.
+    /// The socket file to remove when the socket is closed.
     pub(crate) fn own_file(&self) -> Option<&Path> {
         match (&self.kind, self.maker) {
             (SocketKind::Unix(_, Some(path)), Maker::Daemon) => Some(path),
@@ -172,7 +169,7 @@ impl AsFd for Socket {
     }
 }
 
-/// What a descriptor is, or why it is no use.
+/// Checks that a descriptor is a usable listening socket.
 fn kind_of(descriptor: OwnedFd) -> Result<SocketKind, &'static str> {
     const NO_SOCKET: &str = "it is not a socket";
     let kind = sockopt::socket_type(&descriptor).map_err(|_| NO_SOCKET)?;
@@ -180,7 +177,7 @@ fn kind_of(descriptor: OwnedFd) -> Result<SocketKind, &'static str> {
         return Err("it is not a stream socket");
     }
     if !sockopt::socket_acceptconn(&descriptor).map_err(|_| NO_SOCKET)? {
-        return Err("nobody listens on it: it is a single connection, or not ready");
+        return Err("it is not a listening socket");
     }
     let family = sockopt::socket_domain(&descriptor).map_err(|_| NO_SOCKET)?;
     let unusable = |_| "its address cannot be read";
@@ -200,22 +197,22 @@ fn kind_of(descriptor: OwnedFd) -> Result<SocketKind, &'static str> {
     Err("it is neither TCP nor Unix")
 }
 
-/// What to accept on, and what an earlier daemon listened on that is not wanted any more.
+/// The sockets to accept on, and those of the previous daemon that are no longer configured.
 #[derive(Debug, Default)]
 pub(crate) struct Chosen {
     pub(crate) used: Vec<Socket>,
     pub(crate) left: Vec<Socket>,
 }
 
-/// Sockets of a service manager are used as they are: its unit says where, not the configuration. Of a
-/// predecessor's own, those are used that the configuration asks for. The rest is bound.
+/// Uses all sockets of the service manager, and those of the previous daemon that match the
+/// configuration. Binds the missing ones.
 pub(crate) fn choose(config: &Config, offered: Vec<Socket>) -> Result<Chosen, SocketError> {
     let mut chosen = Chosen::default();
     let (activated, own): (Vec<_>, Vec<_>) = offered
         .into_iter()
         .partition(|socket| socket.maker == Maker::ServiceManager);
     for socket in activated {
-        // A service manager may give again what it gave the daemon before.
+        // The service manager may pass the same socket again after a takeover.
         if !chosen.used.iter().any(|used| used.is_same_as(&socket)) {
             chosen.used.push(socket);
         }
@@ -249,7 +246,7 @@ pub(crate) fn choose(config: &Config, offered: Vec<Socket>) -> Result<Chosen, So
     Ok(chosen)
 }
 
-/// Port 0 is any port, and so also the one that is there.
+/// Port 0 matches any port.
 fn meets(wanted: SocketAddr, there: SocketAddr) -> bool {
     wanted == there || (wanted.port() == 0 && wanted.ip() == there.ip())
 }
@@ -257,14 +254,14 @@ fn meets(wanted: SocketAddr, there: SocketAddr) -> bool {
 fn try_unix(path: &Path) -> Result<Option<Socket>, SocketError> {
     match Socket::bind_unix(path) {
         Ok(socket) => Ok(Some(socket)),
-        // The kernel takes 107 bytes. A deep state directory is no reason not to serve.
+        // Unix socket paths are limited to 107 bytes. The daemon can serve without it.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            tracing::warn!(path = %path.display(), "the path is too long for a Unix socket; serving without it");
+            tracing::warn!(path = %path.display(), "the path is too long for a Unix socket; continuing without it");
             Ok(None)
         }
-        // Nor is a disk without room: what is served over TCP goes on.
+        // The same on a full disk: TCP still works.
         Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-            tracing::warn!(path = %path.display(), "there is no room for a Unix socket; serving without it");
+            tracing::warn!(path = %path.display(), "no disk space for a Unix socket; continuing without it");
             Ok(None)
         }
         Err(source) => Err(SocketError::BindUnix {
@@ -274,35 +271,34 @@ fn try_unix(path: &Path) -> Result<Option<Socket>, SocketError> {
     }
 }
 
-/// Replaces a socket that a dead daemon left, and refuses to take a living one's place.
+/// Replaces a leftover socket file, but not the socket of a running daemon.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    // Too long for any socket; found out first, so that nothing is removed for nothing.
+    // Check the length first, before anything is removed.
     std::os::unix::net::SocketAddr::from_pathname(path)?;
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         if !metadata.file_type().is_socket() {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
-                "something that is not a socket is in its place",
+                "a file that is not a socket exists at this path",
             ));
         }
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             return Err(io::Error::new(
                 io::ErrorKind::AddrInUse,
-                "another daemon listens on it",
+                "another daemon is listening on it",
             ));
         }
         std::fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
-    // The directory is private already; this is for operators who open it up.
+    // The directory is private by default; this protects the socket if it is not.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }
 
-/// When a socket goes, so does its file.
 pub(crate) fn remove_file(path: &Path) {
     if let Err(error) = std::fs::remove_file(path) {
-        tracing::debug!(%error, path = %path.display(), "the socket could not be removed");
+        tracing::debug!(%error, path = %path.display(), "failed to remove the socket file");
     }
 }
 

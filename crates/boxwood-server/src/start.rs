@@ -1,21 +1,20 @@
-//! How a daemon begins: alone, or after another.
+//! Acquires the state lock and the listening sockets, alone or by taking over from a running daemon.
 //!
-//! Comes in: a configuration, and what a service manager gave. Goes out: the lock on the state
-//! directory and the sockets to serve on. All of it happens before there is a runtime, because the
-//! process that makes boxes is forked before there is one, and only the holder of the lock makes any.
+//! Runs before the Tokio runtime exists: the process that creates boxes must be forked from a
+//! single-threaded process, and only the holder of the lock may create boxes.
 
 use std::sync::Arc;
 
 use crate::agent::Home;
 use crate::config::{Config, ServiceManager};
-use crate::places::{PlaceError, StateLock, private_dir};
 use crate::serve::{ServeError, rules};
 use crate::sockets::{Chosen, Socket, choose};
+use crate::state_dir::{StateDirError, StateLock, private_dir};
 use crate::systemd::Notify;
-use crate::takeover::{self, Asked};
+use crate::takeover::{self, Takeover};
 use crate::wiring;
 
-/// What a daemon needs before it makes its first box.
+/// What a daemon needs before it creates its first box.
 pub struct Start {
     pub(crate) lock: Arc<StateLock>,
     pub(crate) sockets: Chosen,
@@ -23,40 +22,39 @@ pub struct Start {
     followed: Option<u32>,
 }
 
-/// Nobody else is this daemon while one of these lives. Whoever makes boxes keeps one for longer than
-/// anything that knows of boxes.
+/// Keeps the state directory locked. The backend holds one until its last box is closed.
 pub struct Claim {
     _lock: Arc<StateLock>,
 }
 
 impl Start {
-    /// On a state directory that nobody uses.
+    /// Fails if another daemon uses the state directory.
     pub fn alone(config: &Config, manager: ServiceManager) -> Result<Self, ServeError> {
         let lock = StateLock::take(&config.state_dir)?;
         Self::with_lock(config, lock, manager)
     }
 
-    /// In the place of the daemon that uses the state directory. Alone where there is none.
+    /// Takes over from the daemon that uses the state directory; starts alone if there is none.
     pub fn following(config: &Config, manager: ServiceManager) -> Result<Self, ServeError> {
-        // What would end this daemon later must not end the other one now.
+        // Check everything that could make this daemon fail before the running one is stopped.
         Home::prepare(config, &rules(config)?)?;
         wiring::check(config)?;
-        let mut offer = match takeover::ask(&config.state_dir)? {
-            Asked::Nobody(lock) => {
+        let mut offer = match takeover::request(&config.state_dir)? {
+            Takeover::NotRunning(lock) => {
                 tracing::info!(
                     state_dir = %config.state_dir.display(),
-                    "there is no daemon to take over from; starting as always"
+                    "no running daemon to take over from; starting normally"
                 );
                 return Self::with_lock(config, lock, manager);
             }
-            Asked::Offered(offer) => offer,
+            Takeover::Offered(offer) => offer,
         };
         let notify = Notify::new(manager.notify_socket.as_deref());
         let mut offered = activated(manager)?;
         offered.append(&mut offer.sockets);
         make_run_dir(config)?;
         let sockets = choose(config, offered)?;
-        notify.status("waiting for the daemon before");
+        notify.status("waiting for the previous daemon to exit");
         tracing::info!(pid = offer.pid, "taking over from a running daemon");
         let lock = offer.accept()?;
         Ok(Self {
@@ -82,7 +80,7 @@ impl Start {
         })
     }
 
-    /// The pid of the daemon that this one followed.
+    /// The pid of the previous daemon, if this one took over from it.
     pub fn followed(&self) -> Option<u32> {
         self.followed
     }
@@ -94,8 +92,8 @@ impl Start {
     }
 }
 
-fn make_run_dir(config: &Config) -> Result<(), PlaceError> {
-    private_dir(&config.run_dir).map_err(|source| PlaceError::Create {
+fn make_run_dir(config: &Config) -> Result<(), StateDirError> {
+    private_dir(&config.run_dir).map_err(|source| StateDirError::Create {
         path: config.run_dir.clone(),
         source,
     })

@@ -1,7 +1,4 @@
-//! Tells a service manager how the daemon is.
-//!
-//! Comes in: moments of the daemon's life. Goes out: `sd_notify` datagrams. Nobody listening is no
-//! reason for anything: what cannot be sent is logged and forgotten.
+//! Reports the daemon's state to the service manager with `sd_notify`. Failures are only logged.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -13,7 +10,7 @@ pub(crate) struct Notify {
 }
 
 impl Notify {
-    /// `address` as in `NOTIFY_SOCKET`: a path, or `@` and an abstract name.
+    /// `address` is the value of `NOTIFY_SOCKET`: a path, or `@` and an abstract name.
     pub(crate) fn new(address: Option<&str>) -> Self {
         let Some(address) = address else {
             return Self::default();
@@ -23,7 +20,7 @@ impl Notify {
                 manager: Some(manager),
             },
             Err(error) => {
-                tracing::warn!(%error, address, "the service manager cannot be told anything");
+                tracing::warn!(%error, address, "failed to connect to the notification socket of the service manager");
                 Self::default()
             }
         }
@@ -31,7 +28,7 @@ impl Notify {
 
     pub(crate) fn ready(&self, status: &str) {
         let pid = std::process::id();
-        // After a takeover this process is not the one that the service manager started.
+        // After a takeover, this process is not the one that the service manager started.
         self.tell(&format!("READY=1\nMAINPID={pid}\nSTATUS={}", line(status)));
     }
 
@@ -43,7 +40,8 @@ impl Notify {
         self.tell(&format!("STOPPING=1\nSTATUS={}", line(status)));
     }
 
-    /// From the daemon that is followed: the manager believes the one that it knows.
+    /// Sent by the previous daemon, because the manager accepts it only from the known main
+    /// process.
     pub(crate) fn followed_by(&self, pid: u32) {
         self.tell(&format!("MAINPID={pid}\nSTATUS=handing over to pid {pid}"));
     }
@@ -53,12 +51,12 @@ impl Notify {
             return;
         };
         if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
-            tracing::debug!(%error, "the service manager was not told");
+            tracing::debug!(%error, "failed to notify the service manager");
         }
     }
 }
 
-/// A line break would begin another assignment.
+/// A newline would start another assignment.
 fn line(text: &str) -> String {
     text.replace('\n', " ")
 }
@@ -75,7 +73,7 @@ fn connect(address: &str) -> io::Result<(UnixDatagram, SocketAddr)> {
         }
     };
     let socket = UnixDatagram::unbound()?;
-    // A manager that does not read must not hold up the daemon.
+    // Non-blocking, so that a hanging manager does not block the daemon.
     socket.set_nonblocking(true)?;
     Ok((socket, address))
 }
@@ -107,7 +105,7 @@ mod tests {
         notify.stopping("soon");
         assert_eq!(hear(&manager), "STOPPING=1\nSTATUS=soon");
         drop(manager);
-        notify.status("nobody hears this");
+        notify.status("no receiver");
     }
 
     #[test]

@@ -1,29 +1,30 @@
-//! Which boxes are worth making before anybody asks: those of profiles that say so.
-//!
-//! Comes in: the operator's rules. Goes out: one wish per such profile, judged like any request.
-//! Never here: how many there are at a moment.
+//! Determines which boxes to prewarm: those of profiles with `warm`, admitted like any request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use boxwood_api::{SessionId, SpecRequest};
 use boxwood_policy::{Facts, Origin, PolicyRules, Profile, admit};
-use boxwood_session::WarmWish;
+use boxwood_session::WarmPoolSpec;
 
-/// What a caller gets who names the profile and nothing else.
-pub(crate) fn wishes(rules: &PolicyRules) -> Vec<WarmWish> {
+/// The specs that callers get who name only the profile.
+pub(crate) fn wishes(rules: &PolicyRules) -> Vec<WarmPoolSpec> {
     let warm = rules.profiles.iter().filter(|profile| profile.warm > 0);
     warm.filter_map(|profile| {
         wish(profile, rules)
             .inspect_err(|why| {
-                tracing::warn!(profile = profile.name, why, "no boxes are made ahead");
+                tracing::warn!(
+                    profile = profile.name,
+                    why,
+                    "boxes of this profile are not prewarmed"
+                );
             })
             .ok()
     })
     .collect()
 }
 
-fn wish(profile: &Profile, rules: &PolicyRules) -> Result<WarmWish, String> {
+fn wish(profile: &Profile, rules: &PolicyRules) -> Result<WarmPoolSpec, String> {
     let session = SessionId::new(&format!("warm-{}", profile.name));
     let request = SpecRequest {
         session_id: Some(session.map_err(|error| error.to_string())?),
@@ -31,13 +32,13 @@ fn wish(profile: &Profile, rules: &PolicyRules) -> Result<WarmWish, String> {
         ..SpecRequest::default()
     };
     let admitted = admit(&request, Origin::Operator, &Facts::default(), rules);
-    Ok(WarmWish {
+    Ok(WarmPoolSpec {
         spec: admitted.map_err(|denial| denial.to_string())?.spec,
         most: profile.warm,
     })
 }
 
-/// How soon the boxes of single profiles are frozen, where the profile says so.
+/// Freeze delays of profiles that set one.
 pub(crate) fn freeze_after(rules: &PolicyRules) -> BTreeMap<String, Duration> {
     let own = |profile: &Profile| {
         let seconds = profile.freeze_after_sec?;

@@ -1,7 +1,4 @@
-//! Which backends this daemon has, and which of them a configuration means.
-//!
-//! Comes in: a configuration. Goes out: every backend there is, in the order in which they are
-//! preferred. Never here: whether one works; that shows when somebody wants to know.
+//! Creates the backends, in order of preference. Their availability is probed later.
 
 use std::sync::Arc;
 
@@ -31,8 +28,6 @@ pub enum LaunchError {
     UnknownToAgents(SessionError),
     #[error("network.{key}: {message}")]
     Network { key: &'static str, message: String },
-    #[error("network.allow_host: native boxes always have a network of their own")]
-    HostNetwork,
     #[error(transparent)]
     Start(#[from] StartError),
 }
@@ -41,7 +36,7 @@ impl LaunchError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Unknown(error) | Self::UnknownToAgents(error) => error.code(),
-            Self::Network { .. } | Self::HostNetwork => ErrorCode::ValidationError,
+            Self::Network { .. } => ErrorCode::ValidationError,
             Self::Start(error) => error.code(),
         }
     }
@@ -50,20 +45,19 @@ impl LaunchError {
         match self {
             Self::Unknown(error) | Self::UnknownToAgents(error) => error.hint(),
             Self::Network { .. } => None,
-            Self::HostNetwork => Some("remove the key, or set it to false".to_owned()),
             Self::Start(error) => error.hint().map(str::to_owned),
         }
     }
 }
 
-/// Whether boxes are made ahead of time: a daemon does, a single command need not.
+/// Whether boxes are prewarmed. The daemon does, a single command does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolUse {
     Ahead,
     OnDemand,
 }
 
-/// Puts the backends together. Call it before the process has threads.
+/// Creates the backends. Must be called before the process has threads.
 pub fn launch(config: &Config, pool: PoolUse) -> Result<Backends, LaunchError> {
     let choice = Choice::new(&config.backend);
     let backends = Backends::new(candidates(config, pool, &choice)?, choice);
@@ -74,9 +68,8 @@ pub fn launch(config: &Config, pool: PoolUse) -> Result<Backends, LaunchError> {
     Ok(backends)
 }
 
-/// What [`launch`] and profiles can be told wrong, without launching anything.
+/// Validates the settings of [`launch`] and the profiles' backends without launching anything.
 pub(crate) fn check(config: &Config) -> Result<(), LaunchError> {
-    check_host_network(config, &Choice::new(&config.backend))?;
     network(config)?;
     let names = [NATIVE, DOCKER, PODMAN, NSJAIL, E2B];
     let absent = |name: &str| Candidate::absent(name, "it was not launched", "");
@@ -90,7 +83,7 @@ pub(crate) fn check(config: &Config) -> Result<(), LaunchError> {
     check_agent(config, &backends)
 }
 
-/// Another daemon knows its own backends.
+/// The backends of another daemon are not known here.
 fn check_agent(config: &Config, backends: &Backends) -> Result<(), LaunchError> {
     match agent::own_backend(&config.agent) {
         Some(name) if config.agent.endpoint.is_none() => {
@@ -100,15 +93,20 @@ fn check_agent(config: &Config, backends: &Backends) -> Result<(), LaunchError> 
     }
 }
 
-/// Preferred ones first. Putting one together runs nothing of it: those that nobody asks for cost
-/// nothing. What all of them share here has a helper that is forked now.
+/// In order of preference. Creating a backend is cheap and runs nothing, except for the helper
+/// process that all local backends share, which is forked here.
 fn candidates(
     config: &Config,
     pool: PoolUse,
     choice: &Choice,
 ) -> Result<Vec<Candidate>, LaunchError> {
-    check_host_network(config, choice)?;
-    let is_preferred = is_native_preferred(choice);
+    if config.policy.network.allow_host {
+        tracing::warn!(
+            "network.allow_host has no effect and will be removed: boxes always have a network of \
+             their own"
+        );
+    }
+    let is_native_preferred = !matches!(choice, Choice::Named(name) if name != NATIVE);
     let host = LocalHost::launch(&Settings {
         kind: match pool {
             PoolUse::Ahead => Kind::Daemon,
@@ -120,7 +118,7 @@ fn candidates(
         grace: config.recovery.grace(),
     })?;
     let pool_size = match pool {
-        PoolUse::Ahead if is_preferred => config.native.pool_size,
+        PoolUse::Ahead if is_native_preferred => config.native.pool_size,
         PoolUse::Ahead | PoolUse::OnDemand => 0,
     };
     let container = |settings| ContainerBackend::new(Arc::clone(&host), settings);
@@ -134,22 +132,11 @@ fn candidates(
         Candidate::living(Arc::new(NsjailBackend::new(Arc::clone(&host), nsjail))),
         Candidate::absent(
             E2B,
-            "this build of Boxwood does not reach E2B",
+            "this build of Boxwood has no E2B backend",
             "use a backend on this machine: `boxwood doctor` shows them",
         )
         .elsewhere(),
     ])
-}
-
-fn is_native_preferred(choice: &Choice) -> bool {
-    !matches!(choice, Choice::Named(name) if name != NATIVE)
-}
-
-fn check_host_network(config: &Config, choice: &Choice) -> Result<(), LaunchError> {
-    if config.policy.network.allow_host && is_native_preferred(choice) {
-        return Err(LaunchError::HostNetwork);
-    }
-    Ok(())
 }
 
 fn docker(config: &DockerConfig) -> ContainerSettings {

@@ -1,6 +1,6 @@
-//! Everything that can go wrong with a session, each with its stable code.
+//! Errors of sessions, each with its stable code.
 //!
-//! Cloneable, because callers that meet in one creation share its error.
+//! Cloneable, because callers that wait for the same creation share its error.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use boxwood_ledger::LedgerError;
 
 use crate::admission::Busy;
 
-/// Why a session is gone whose box ended by itself.
+/// Reason of a session whose box died.
 pub(crate) const DIED: &str = "its box has died";
 
 #[derive(Clone, Debug, thiserror::Error)]
@@ -25,24 +25,26 @@ pub enum SessionError {
     Conflict {
         session: SessionId,
         field: &'static str,
-        /// What the living session has.
+        /// The value of the existing session.
         value: String,
     },
-    /// Not for this caller.
+    /// The caller has no access.
     #[error("session {session} belongs to a hosted MCP server")]
     Hosted { session: SessionId },
-    /// Not for hosting.
-    #[error("session {session} was made by somebody else, so no MCP server is hosted in it")]
+    /// Hosting has no access.
+    #[error(
+        "session {session} was created by another caller, so no MCP server can be hosted in it"
+    )]
     NotHosted { session: SessionId },
     #[error("session {session} was deleted while it was being started")]
     DeletedWhileStarting { session: SessionId },
-    /// The session is not there any more, or the one that is there is another.
+    /// The session has ended, or has another incarnation.
     #[error("session {session} is gone: {why}")]
     Gone { session: SessionId, why: String },
-    /// A box that is not written down could be lost, so it is not started.
-    #[error("there is no room left in the state directory `{}` to write the session down", .directory.display())]
+    /// A box that is not recorded could be lost, so it is not started.
+    #[error("the state directory `{}` has no space left to record the session", .directory.display())]
     StateFull { directory: PathBuf },
-    #[error("session {session} could not be written down")]
+    #[error("failed to record session {session} in the ledger")]
     Unrecorded {
         session: SessionId,
         source: Arc<LedgerError>,
@@ -51,28 +53,28 @@ pub enum SessionError {
     TooManySessions { limit: usize },
     #[error("there are already {limit} managed processes, which is the most this daemon runs")]
     TooManyProcesses { limit: usize },
-    /// A bound on what goes on at once was met; nothing was done.
+    /// A load limit was reached. The request had no effect.
     #[error(transparent)]
     Busy(Busy),
     #[error("the daemon is shutting down")]
     ShuttingDown,
     #[error("{what}")]
     Invalid { what: String },
-    /// The session lives on: files can be removed from it.
+    /// The session stays: files can be deleted in it.
     #[error(
         "workspace quota exceeded {phase}: used={used} bytes limit={limit} bytes host_path={host_path} \
          session_id={session}"
     )]
     OverQuota {
         session: SessionId,
-        /// When it was found.
+        /// When it was measured.
         phase: &'static str,
         used: u64,
         limit: u64,
         host_path: String,
     },
-    /// What cannot be measured cannot be bounded.
-    #[error("the workspace cannot be measured: {why}: host_path={host_path} session_id={session}")]
+    /// A workspace that cannot be measured cannot be limited.
+    #[error("failed to measure the workspace: {why}: host_path={host_path} session_id={session}")]
     Unmeasured {
         session: SessionId,
         host_path: String,
@@ -80,7 +82,7 @@ pub enum SessionError {
     },
     #[error("{source}")]
     Start { source: Arc<StartError> },
-    /// No backend that could run the box works.
+    /// No backend that could run the box is available.
     #[error("{why}")]
     Unavailable { why: String, hint: String },
     #[error("there is no backend `{name}`; there are {}", .known.join(", "))]
@@ -95,7 +97,7 @@ pub enum SessionError {
         session: SessionId,
         source: Arc<SpawnError>,
     },
-    /// The session lives on without it.
+    /// The session stays without the mount.
     #[error("session {session}: {}", with_cause(.source))]
     Mount {
         session: SessionId,
@@ -127,17 +129,17 @@ pub enum SessionError {
     },
     #[error("session {session} has no command {exec_id}")]
     ExecNotFound { session: SessionId, exec_id: u64 },
-    /// Output is kept for a while only.
+    /// Output is kept for a limited time.
     #[error("output from byte {asked} on is no longer kept; the oldest byte kept is {oldest}")]
     ReplayGone { asked: u64, oldest: u64 },
     #[error("the command has ended and takes no more input")]
     InputClosed,
-    /// A bug of ours or of a backend, caught before it could hang a caller.
+    /// A bug, reported before it could block a caller.
     #[error("an internal step failed: {step}")]
     Internal { step: &'static str },
 }
 
-/// The kernel's own word belongs to the message: it is what the caller can do something about.
+/// Includes the error of the kernel, which the caller may be able to fix.
 fn with_cause(error: &(impl std::error::Error + ?Sized)) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
@@ -147,7 +149,7 @@ fn with_cause(error: &(impl std::error::Error + ?Sized)) -> String {
 
 const STOP_SOME: &str = "stop background processes of the session, or raise pids_limit";
 
-/// Callers that run a single process never said its id, so it is not read back to them.
+/// Callers with a single process have not named it, so its id is left out.
 fn with_id(process: &ProcessId) -> String {
     if *process == ProcessId::default() {
         String::new()
@@ -198,7 +200,7 @@ impl SessionError {
         }
     }
 
-    /// What the caller can do next, where there is something.
+    /// What the caller can do next, if anything.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Start { source } => return source.hint().map(str::to_owned),
@@ -244,7 +246,7 @@ impl SessionError {
         Some(hint.to_owned())
     }
 
-    /// What its box writes to the host could not be watched.
+    /// Writable directories of the session cannot be polled.
     pub(crate) fn unwatched(session: &SessionId, error: &std::io::Error) -> Self {
         Self::Unmeasured {
             session: session.clone(),
@@ -270,7 +272,7 @@ impl SessionError {
         }
     }
 
-    /// Of the box itself, not of a program in it.
+    /// An error of the box itself, not of a program in it.
     pub(crate) fn control_of(session: &SessionId, source: ControlError) -> Self {
         match source {
             ControlError::Gone => Self::died(session),

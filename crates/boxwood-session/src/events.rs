@@ -1,4 +1,4 @@
-//! Tells whoever watches what happened.
+//! Sends events to watchers.
 
 use boxwood_api::{Event, EventKind, SessionId};
 use boxwood_backend::Progress;
@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
-use crate::reach::Reach;
 use crate::session::Session;
+use crate::session::access::Access;
 
-/// A watcher that falls this far behind misses events and is told so by the channel; nobody waits
-/// for it.
+/// A watcher that falls behind this far misses events and gets an error from the channel. Senders do
+/// not wait.
 const KEPT_EVENTS: usize = 1024;
 
 #[derive(Clone)]
@@ -19,18 +19,18 @@ pub(crate) struct Events(broadcast::Sender<News>);
 #[derive(Clone)]
 struct News {
     event: Event,
-    /// Of what goes on inside a hosted server's box.
+    /// Whether events from inside the boxes of hosted servers are included.
     is_hostings: bool,
 }
 
-/// Events as they happen, as far as whoever watches may know of them.
-pub struct Watching {
+/// Events that the watcher may see.
+pub struct EventStream {
     news: broadcast::Receiver<News>,
-    reach: Reach,
+    access: Access,
 }
 
-impl Watching {
-    /// May be dropped while it waits; nothing is lost by that.
+impl EventStream {
+    /// Cancel-safe.
     pub async fn recv(&mut self) -> Result<Event, RecvError> {
         loop {
             let news = self.news.recv().await?;
@@ -50,7 +50,7 @@ impl Watching {
     }
 
     fn told(&self, news: News) -> Option<Event> {
-        let is_told = !news.is_hostings || self.reach.includes(true);
+        let is_told = !news.is_hostings || self.access.includes(true);
         is_told.then_some(news.event)
     }
 }
@@ -60,25 +60,25 @@ impl Events {
         Self(broadcast::Sender::new(KEPT_EVENTS))
     }
 
-    pub(crate) fn subscribe(&self, reach: Reach) -> Watching {
-        Watching {
+    pub(crate) fn subscribe(&self, access: Access) -> EventStream {
+        EventStream {
             news: self.0.subscribe(),
-            reach,
+            access,
         }
     }
 
-    /// For a backend that has to fetch an image before it can start this session's box.
+    /// For a backend that pulls an image before it starts the box of this session.
     pub(crate) fn progress_of(&self, session: &SessionId) -> Progress {
         let (events, session) = (self.clone(), session.clone());
         Progress::to(move |news| events.emit(&session, || EventKind::ImagePull(news)))
     }
 
-    /// Of the session as a whole. Costs nothing while nobody watches.
+    /// An event of the session itself. Costs nothing without watchers.
     pub(crate) fn emit(&self, session: &SessionId, kind: impl FnOnce() -> EventKind) {
         self.send(session, false, kind);
     }
 
-    /// Of what goes on in it: commands and processes.
+    /// An event from inside the box: commands and processes.
     pub(crate) fn emit_inside(&self, session: &Session, kind: impl FnOnce() -> EventKind) {
         self.send(&session.id, session.spec.is_hosted(), kind);
     }
@@ -87,7 +87,7 @@ impl Events {
         if self.0.receiver_count() == 0 {
             return;
         }
-        // An error means that the last watcher left just now.
+        // Fails if the last watcher has just unsubscribed.
         let _ = self.0.send(News {
             event: Event {
                 at: Timestamp::now(),

@@ -1,67 +1,36 @@
-//! Which sessions exist, and what each may do next.
+//! Sessions, their boxes, and the programs in them.
 //!
-//! Comes in: what policy has admitted. Goes out: sessions, command results, live streams, managed
-//! processes, events. Never here: isolation technologies by name, judgement, HTTP, configuration.
+//! Takes what policy has admitted and creates sessions, captured and streamed execs, managed processes
+//! and events. Does not know isolation technologies, policy, HTTP or configuration files.
 #![forbid(unsafe_code)]
 
-mod activity;
 mod admission;
-mod adopted;
-mod adoption;
 mod backends;
-mod capture;
-mod captured;
-mod closing;
-mod compat;
-mod drain;
 mod error;
 mod events;
 mod exec;
-mod execs;
-mod facts;
-mod file_tools;
-mod files;
-mod following;
-mod freeze;
-mod input;
-mod joining;
-mod journal;
-mod leash;
-mod live;
 mod managed;
-mod mounts;
-mod notes;
-mod pace;
-mod parting;
-mod processes;
+mod program;
 mod quota;
-mod reach;
-mod reaper;
-mod reason;
-mod record;
-mod registry;
-mod replay;
+mod recovery;
 mod session;
 mod sessions;
 mod settings;
-mod slot;
-mod spawning;
-mod starting;
-mod warm;
+mod warm_pool;
 
 pub use admission::{Budget, Busy, Held, Load, LoadLimits};
-pub use adoption::{Lost, Recovery};
 pub use backends::{Backends, Candidate, Choice};
 pub use error::SessionError;
-pub use events::Watching;
-pub use live::{Acker, LiveControl, LiveEvent, LiveExec, LiveInput, Resume};
+pub use events::EventStream;
+pub use exec::streamed::{ExecEvent, Resume, StreamedExec};
 pub use managed::{Attachable, Attachment, LogChunk, LogStream, ProcessLogs, Replace};
+pub use program::{ReplayLimits, Since};
 pub use quota::Writer;
-pub use reach::Reach;
-pub use replay::{ReplayLimits, Since};
+pub use recovery::{Lost, Recovery};
+pub use session::access::Access;
 pub use sessions::{Sessions, Workload};
 pub use settings::{Settings, ShutdownBoxes};
-pub use warm::WarmWish;
+pub use warm_pool::WarmPoolSpec;
 
-/// What callers of this crate need from the layer below it.
+/// Types of `boxwood-backend` that callers of this crate need.
 pub use boxwood_backend::{FileAnswer, FileCall, Input, OpenFor, Stdio, TerminalSize};

@@ -1,4 +1,4 @@
-//! The door to everything in this crate.
+//! The public interface of this crate.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,35 +11,34 @@ use boxwood_backend::{FileAnswer, FileCall, Stdio};
 use boxwood_ledger::Ledger;
 use boxwood_policy::{Admission, AdmittedSpec};
 
-use crate::admission::{Budget, Load, Turn};
-use crate::adoption::Recovery;
+use crate::admission::{Budget, Load, StartPermit};
 use crate::backends::Backends;
-use crate::events::Watching;
-use crate::exec;
-use crate::freeze;
-use crate::live::{self, LiveExec, Resume};
-use crate::managed::{Attachable, ProcessLogs, Replace};
-use crate::processes;
+use crate::events::EventStream;
+use crate::exec::captured;
+use crate::exec::streamed::{self, Resume, StreamedExec};
+use crate::managed::{self, Attachable, ProcessLogs, Replace};
 use crate::quota::{self, Writer};
-use crate::reach::Reach;
-use crate::reaper;
-use crate::registry::Registry;
+use crate::recovery::Recovery;
+use crate::session::access::Access;
+use crate::session::freeze;
+use crate::session::reaper;
+use crate::session::registry::Registry;
 use crate::session::{Ending, ExecRecord, Handle, Session};
-use crate::warm::{self, WarmWish};
+use crate::warm_pool::{self, WarmPoolSpec};
 use crate::{SessionError, Settings, ShutdownBoxes};
 
 const UNKILLABLE: &str = "a command in it could not be killed";
 
-/// Every session of one daemon. Clones are the same sessions.
+/// All sessions of one daemon. Clones share them.
 #[derive(Clone)]
 pub struct Sessions {
     pub(crate) registry: Arc<Registry>,
-    /// The one that is meant by a session's name, where only a certain one will do.
+    /// The incarnation that callers of this value refer to, if they named one.
     pub(crate) incarnation: Option<u64>,
-    reach: Reach,
+    access: Access,
 }
 
-/// Sessions and their managed processes, counted at one moment.
+/// Numbers of sessions and managed processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
     pub sessions: usize,
@@ -47,20 +46,20 @@ pub struct Workload {
     pub closing: usize,
     pub running_processes: usize,
     pub ended_processes: usize,
-    /// Sessions whose boxes stand still.
+    /// Sessions whose boxes are frozen.
     pub frozen: usize,
-    /// Boxes that wait for a session.
+    /// Prewarmed boxes.
     pub warm: usize,
 }
 
 impl Sessions {
-    /// Of a daemon whose boxes end with it. Needs a Tokio runtime: the reaper starts here.
+    /// For a daemon whose boxes end with it. Needs a Tokio runtime, because it starts the reaper.
     pub fn new(backends: Backends, settings: Settings) -> Self {
         Self::open(Registry::new(backends, settings, Ledger::in_memory()).into())
     }
 
-    /// Of a daemon that goes on where an earlier one on the same ledger left off: its sessions are
-    /// taken over, and whatever else it left is removed.
+    /// For a daemon that continues with the ledger of an earlier one. Adopts its sessions and removes
+    /// its other leftovers.
     pub async fn recover(
         backends: Backends,
         settings: Settings,
@@ -78,27 +77,26 @@ impl Sessions {
         Self {
             registry,
             incarnation: None,
-            reach: Reach::default(),
+            access: Access::default(),
         }
     }
 
-    /// The same sessions for a caller to whom a session's name means one incarnation of it, and no
-    /// other that came after. None is made for such a caller, and one that is gone is an error that
-    /// says how it ended.
+    /// The same sessions for a caller that refers to one incarnation. No session is created for it. If
+    /// the incarnation is gone, the error contains how it ended.
     #[must_use]
     pub fn expecting(&self, incarnation: Option<u64>) -> Self {
         Self {
             registry: Arc::clone(&self.registry),
             incarnation,
-            reach: self.reach,
+            access: self.access,
         }
     }
 
-    /// The same sessions for a caller of another kind.
+    /// The same sessions for a caller with other access rights.
     #[must_use]
-    pub fn reaching(&self, reach: Reach) -> Self {
+    pub fn with_access(&self, access: Access) -> Self {
         Self {
-            reach,
+            access,
             ..self.clone()
         }
     }
@@ -107,22 +105,21 @@ impl Sessions {
         Handle {
             id,
             incarnation: self.incarnation,
-            reach: self.reach,
+            access: self.access,
         }
     }
 
-    /// From now on boxes of these kinds are made ahead, as many as requests seem to need.
-    pub fn keep_warm(&self, wishes: Vec<WarmWish>) {
-        let some = !wishes.is_empty();
-        self.registry.warm.want(wishes);
+    /// Keeps boxes of these kinds prewarmed, as many as recent requests needed.
+    pub fn keep_warm(&self, specs: Vec<WarmPoolSpec>) {
+        let some = !specs.is_empty();
+        self.registry.warm.want(specs);
         if some && self.registry.warm.needs_keeper() {
-            tokio::spawn(warm::keep(Arc::downgrade(&self.registry)));
+            tokio::spawn(warm_pool::keep(Arc::downgrade(&self.registry)));
         }
     }
 
-    /// Lets go of the boxes that were made ahead on this backend. To be called around a change of
-    /// its images.
-    pub async fn forget_warm(&self, backend: &str) {
+    /// Removes the prewarmed boxes of this backend. To be called around a change of its images.
+    pub async fn remove_prewarmed(&self, backend: &str) {
         self.registry.warm.forget(backend).await;
     }
 
@@ -133,13 +130,13 @@ impl Sessions {
     pub async fn get_or_create(&self, spec: AdmittedSpec) -> Result<SessionInfo, SessionError> {
         let lease = self
             .registry
-            .get_or_create(&Arc::new(spec), self.incarnation, self.reach)
+            .get_or_create(&Arc::new(spec), self.incarnation, self.access)
             .await?;
         Ok(lease.session.info())
     }
 
-    /// Runs one command with `/bin/sh -c` and waits for it, making the session when it is missing.
-    /// Dropping the future kills the command's tree.
+    /// Runs one command with `/bin/sh -c` and waits for it. Creates the session if it is missing.
+    /// Dropping the future kills the command and its children.
     pub async fn exec(&self, admission: Admission) -> Result<ExecResult, SessionError> {
         let Admission { spec, exec } = admission;
         if exec.cmd().trim().is_empty() {
@@ -148,16 +145,16 @@ impl Sessions {
         let spec = Arc::new(spec);
         let mut retried = false;
         loop {
-            let (record, _turn) = self.begin_exec(&spec).await?;
+            let (record, _permit) = self.begin_exec(&spec).await?;
             let session = Arc::clone(record.session());
-            match exec::run(record, &exec, &self.registry.room()).await {
+            match captured::run(record, &exec, &self.registry.room()).await {
                 Ok(done) => {
                     if done.unkillable {
                         self.close_unkillable(&session);
                     }
                     return Ok(done.result);
                 }
-                // The box died before the command began, so nothing was done twice.
+                // The box died before the command was started, so the command can be retried.
                 Err(SessionError::Gone { .. }) if !retried => {
                     retried = true;
                     self.close_dead(&session);
@@ -167,7 +164,7 @@ impl Sessions {
         }
     }
 
-    /// Like [`Sessions::exec`], in a session that is there already. None is made.
+    /// Like [`Sessions::exec`] in an existing session.
     pub async fn exec_existing(&self, admission: Admission) -> Result<ExecResult, SessionError> {
         let Admission { spec, exec } = admission;
         if exec.cmd().trim().is_empty() {
@@ -175,28 +172,28 @@ impl Sessions {
         }
         let lease = self.registry.existing(self.handle(spec.session())).await?;
         let session = Arc::clone(&lease.session);
-        let _turn = self.registry.gate.turn(session.incarnation).await?;
+        let _permit = self.registry.gate.start_permit(session.incarnation).await?;
         quota::before(&session).await?;
         let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
         let record = ExecRecord::begin(exec_id, lease);
-        let done = exec::run(record, &exec, &self.registry.room()).await?;
+        let done = captured::run(record, &exec, &self.registry.room()).await?;
         if done.unkillable {
             self.close_unkillable(&session);
         }
         Ok(done.result)
     }
 
-    /// Like [`Sessions::exec`], with input and output while it runs.
+    /// Like [`Sessions::exec`] with streamed input and output.
     pub async fn stream(
         &self,
         admission: Admission,
         stdio: Stdio,
         resume: Resume,
-    ) -> Result<LiveExec, SessionError> {
+    ) -> Result<StreamedExec, SessionError> {
         if admission.exec.cmd().trim().is_empty() {
             return Err(empty_command());
         }
-        let argv = exec::shell(&admission.exec);
+        let argv = captured::shell(&admission.exec);
         self.stream_program(admission, argv, stdio, resume).await
     }
 
@@ -207,8 +204,8 @@ impl Sessions {
         argv: Vec<String>,
         stdio: Stdio,
         resume: Resume,
-    ) -> Result<LiveExec, SessionError> {
-        processes::check_argv(&argv)?;
+    ) -> Result<StreamedExec, SessionError> {
+        managed::check_argv(&argv)?;
         self.stream_program(admission, argv, stdio, resume).await
     }
 
@@ -218,22 +215,22 @@ impl Sessions {
         argv: Vec<String>,
         stdio: Stdio,
         resume: Resume,
-    ) -> Result<LiveExec, SessionError> {
+    ) -> Result<StreamedExec, SessionError> {
         let Admission { spec, exec } = admission;
         let spec = Arc::new(spec);
         let mut retried = false;
         loop {
-            // The turn is for the start; what lasts has a seat.
-            let (mut record, _turn) = self.begin_exec(&spec).await?;
+            // The start permit is released when the command has started.
+            let (mut record, _permit) = self.begin_exec(&spec).await?;
             let session = Arc::clone(record.session());
-            record.sit(self.registry.gate.live(session.incarnation)?);
+            record.hold_permit(self.registry.gate.streamed(session.incarnation)?);
             let backend = &session.backend;
             if matches!(stdio, Stdio::Terminal(_)) && !backend.capabilities().pty {
                 return Err(SessionError::Invalid {
                     what: format!("the {} backend has no terminals", backend.name()),
                 });
             }
-            let wish = live::Wish {
+            let wanted = streamed::StreamRequest {
                 argv: argv.clone(),
                 stdio,
                 resume,
@@ -243,7 +240,7 @@ impl Sessions {
                 let (sessions, session) = (self.clone(), Arc::clone(&session));
                 move || sessions.close_unkillable(&session)
             };
-            match live::start(record, &exec, wish, unkillable).await {
+            match streamed::start(record, &exec, wanted, unkillable).await {
                 Err(SessionError::Gone { .. }) if !retried => {
                     retried = true;
                     self.close_dead(&session);
@@ -256,15 +253,19 @@ impl Sessions {
     async fn begin_exec(
         &self,
         spec: &Arc<AdmittedSpec>,
-    ) -> Result<(ExecRecord, Turn), SessionError> {
+    ) -> Result<(ExecRecord, StartPermit), SessionError> {
         let lease = self
             .registry
-            .get_or_create(spec, self.incarnation, self.reach)
+            .get_or_create(spec, self.incarnation, self.access)
             .await?;
-        let turn = self.registry.gate.turn(lease.session.incarnation).await?;
+        let permit = self
+            .registry
+            .gate
+            .start_permit(lease.session.incarnation)
+            .await?;
         quota::before(&lease.session).await?;
         let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
-        Ok((ExecRecord::begin(exec_id, lease), turn))
+        Ok((ExecRecord::begin(exec_id, lease), permit))
     }
 
     fn close_unkillable(&self, session: &Arc<Session>) {
@@ -277,22 +278,22 @@ impl Sessions {
             .close_if(session, Ending::Died, "its box died", |_| true);
     }
 
-    /// Living sessions, by id. That there are some for hosted servers is no secret; hosting sees only those.
+    /// Sessions by id. Hosting sees only those of hosted servers.
     pub fn list(&self) -> Vec<SessionInfo> {
         let mut sessions = self.registry.ready();
-        if self.reach == Reach::Hosting {
+        if self.access == Access::Hosting {
             sessions.retain(|session| session.spec.is_hosted());
         }
         sessions.sort_by(|one, other| one.id.cmp(&other.id));
         sessions.iter().map(|session| session.info()).collect()
     }
 
-    /// Of living sessions and of those being started that the caller gets at, in no order.
+    /// Ids of running and starting sessions that the caller has access to, in no order.
     pub fn ids(&self) -> Vec<SessionId> {
-        self.registry.ids(self.reach)
+        self.registry.ids(self.access)
     }
 
-    /// How many managed processes run in the sessions that are meant.
+    /// The number of running managed processes in the sessions that `is_meant` selects.
     pub fn running_processes(&self, is_meant: impl Fn(&SessionId) -> bool) -> u64 {
         let sessions = self.registry.ready();
         let meant = sessions.iter().filter(|session| is_meant(&session.id));
@@ -300,13 +301,13 @@ impl Sessions {
         running as u64
     }
 
-    /// Of a session of a hosted server, others than hosting learn what it is and not what goes on in it.
+    /// For sessions of hosted servers, callers other than hosting get the session without its programs.
     pub fn detail(&self, id: &SessionId) -> Result<SessionDetail, SessionError> {
         match self.registry.peek(self.handle(id)) {
             Ok(session) => Ok(session.detail()),
             Err(SessionError::Hosted { .. }) => {
                 let handle = Handle {
-                    reach: Reach::All,
+                    access: Access::All,
                     ..self.handle(id)
                 };
                 Ok(self.registry.peek(handle)?.outline())
@@ -315,8 +316,7 @@ impl Sessions {
         }
     }
 
-    /// Returns when nothing of the session is left. A session that is being started goes as soon
-    /// as it is there.
+    /// Returns when the session is removed. A session that is being started is removed after its start.
     pub async fn delete(&self, id: &SessionId, why: &str) -> Result<(), SessionError> {
         self.registry.delete(self.handle(id), why).await
     }
@@ -327,7 +327,7 @@ impl Sessions {
         spec: ProcessSpec,
         replace: Replace,
     ) -> Result<ProcessInfo, SessionError> {
-        processes::start(&self.registry, self.handle(id), spec, replace).await
+        managed::start(&self.registry, self.handle(id), spec, replace).await
     }
 
     pub fn process(
@@ -335,23 +335,23 @@ impl Sessions {
         id: &SessionId,
         process: &ProcessId,
     ) -> Result<ProcessInfo, SessionError> {
-        Ok(processes::get(&self.registry, self.handle(id), process)?.info())
+        Ok(managed::find(&self.registry, self.handle(id), process)?.info())
     }
 
-    /// By process id.
+    /// Sorted by process id.
     pub fn processes(&self, id: &SessionId) -> Result<Vec<ProcessInfo>, SessionError> {
         let session = self.registry.peek(self.handle(id))?;
         Ok(session.processes.infos().into_values().collect())
     }
 
-    /// Closes stdin, asks the process's tree to end, and kills it when the grace is over. The
-    /// process is forgotten; what comes back is how it ended.
+    /// Closes stdin, sends SIGTERM to the process and its children, and kills them after the grace
+    /// period. The process is forgotten. Returns how it ended.
     pub async fn stop_process(
         &self,
         id: &SessionId,
         process: &ProcessId,
     ) -> Result<ProcessInfo, SessionError> {
-        processes::stop(&self.registry, self.handle(id), process).await
+        managed::stop(&self.registry, self.handle(id), process).await
     }
 
     pub async fn signal_process(
@@ -360,24 +360,24 @@ impl Sessions {
         process: &ProcessId,
         signal: i32,
     ) -> Result<(), SessionError> {
-        // A program that stands still hears nothing.
+        // A frozen program does not handle signals.
         let _lease = self.registry.existing(self.handle(id)).await?;
-        processes::get(&self.registry, self.handle(id), process)?
+        managed::find(&self.registry, self.handle(id), process)?
             .signal(signal)
             .await
     }
 
-    /// The process exists and runs, or has output that nobody has taken yet.
+    /// Fails unless the process is running or has unread output.
     pub fn check_attachable(
         &self,
         id: &SessionId,
         process: &ProcessId,
     ) -> Result<Attachable, SessionError> {
-        Attachable::new(processes::get(&self.registry, self.handle(id), process)?)
+        Attachable::new(managed::find(&self.registry, self.handle(id), process)?)
     }
 
     pub fn logs(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessLogs, SessionError> {
-        Ok(processes::get(&self.registry, self.handle(id), process)?.logs())
+        Ok(managed::find(&self.registry, self.handle(id), process)?.logs())
     }
 
     pub async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer, SessionError> {
@@ -391,7 +391,11 @@ impl Sessions {
         call: FileCall,
     ) -> Result<FileAnswer, SessionError> {
         let lease = self.registry.existing(self.handle(id)).await?;
-        let _turn = self.registry.gate.turn(lease.session.incarnation).await?;
+        let _permit = self
+            .registry
+            .gate
+            .start_permit(lease.session.incarnation)
+            .await?;
         if call.adds_to().is_some() {
             quota::before_write(&lease.session, writer).await?;
         }
@@ -400,26 +404,25 @@ impl Sessions {
         done.map_err(|error| session.file_failed(error))
     }
 
-    /// Whether the session's workspace may still grow. For whoever writes to a file of it for a while:
-    /// the file was judged when it was opened.
+    /// Fails if the workspace is over its quota. For writers that keep a file open, because the quota
+    /// was checked when it was opened.
     pub async fn check_room(&self, id: &SessionId) -> Result<(), SessionError> {
         let lease = self.registry.existing(self.handle(id)).await?;
         quota::before_write(&lease.session, Writer::Client).await
     }
 
-    /// Tells watchers what happened around a session elsewhere in the daemon.
+    /// Emits an event of another part of the daemon.
     pub fn announce(&self, session: &SessionId, kind: EventKind) {
         self.registry.events.emit(session, || kind);
     }
 
-    /// From now on. Of a session of a hosted server, others than hosting learn that it is there and not
-    /// what goes on in it.
-    pub fn events(&self) -> Watching {
-        self.registry.events.subscribe(self.reach)
+    /// Events from now on. Callers other than hosting do not get events from inside the boxes of hosted
+    /// servers.
+    pub fn events(&self) -> EventStream {
+        self.registry.events.subscribe(self.access)
     }
 
-    /// Never waits: whether a backend works is known from the last look, and a new look is begun
-    /// when that was long ago.
+    /// Never waits: uses the last probes of the backends and starts new ones if they are old.
     pub fn status(&self) -> Status {
         let registry = &self.registry;
         let sessions = registry.ready();
@@ -429,7 +432,7 @@ impl Sessions {
             .sum();
         let frozen = sessions
             .iter()
-            .filter(|session| session.activity.frost.is_frozen())
+            .filter(|session| session.activity.freeze_state.is_frozen())
             .count();
         Status {
             backend: registry.backends.info(),
@@ -441,7 +444,7 @@ impl Sessions {
         }
     }
 
-    /// What there is to look after, in numbers.
+    /// Current numbers of sessions and processes.
     pub fn workload(&self) -> Workload {
         let (starting, closing) = self.registry.in_motion();
         let mut workload = Workload {
@@ -454,32 +457,31 @@ impl Sessions {
             let processes = session.processes.all();
             let running = processes.iter().filter(|it| it.is_running()).count();
             workload.sessions += 1;
-            workload.frozen += usize::from(session.activity.frost.is_frozen());
+            workload.frozen += usize::from(session.activity.freeze_state.is_frozen());
             workload.running_processes += running;
             workload.ended_processes += processes.len() - running;
         }
         workload
     }
 
-    /// What is going on at this moment, in numbers.
+    /// Current load.
     pub fn load(&self) -> Load {
         self.registry.gate.load()
     }
 
-    /// What everything that is in memory on a caller's behalf counts against.
+    /// The budget for bytes in memory.
     pub fn budget(&self) -> &Budget {
         &self.registry.gate.budget
     }
 
-    /// The part of a shutdown that takes no time: nothing new starts, and boxes that are to outlive this
-    /// daemon are let go of. Whoever still follows a command in one of them may be sent away after
-    /// this, and the command goes on.
+    /// The part of a shutdown that takes no time: refuses new sessions and detaches boxes that outlive
+    /// this daemon. Clients of their commands may be disconnected afterwards; the commands run on.
     pub fn begin_shutdown(&self, boxes: ShutdownBoxes) {
         self.registry.begin_shutdown(boxes);
     }
 
-    /// Removes every session whose box is not to outlive this daemon, all at the same time, lets go of
-    /// the others, then of the backends. Nothing new starts.
+    /// Removes all sessions whose boxes do not outlive this daemon, in parallel, detaches the others,
+    /// and shuts the backends down.
     pub async fn shutdown(&self, boxes: ShutdownBoxes) {
         self.registry.shutdown(boxes).await;
     }

@@ -1,17 +1,17 @@
-//! How many, how long, how much: the numbers an operator may change.
+//! Settings of sessions that an operator can change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{LoadLimits, ReplayLimits};
 
-/// What becomes of the boxes when the daemon ends in good order.
+/// What happens to boxes when the daemon is stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShutdownBoxes {
     #[default]
     Stop,
-    /// They run on, and the next daemon takes them over. Boxes that cannot outlive a daemon are stopped.
+    /// They run on, and the next daemon adopts them. Boxes that cannot outlive a daemon are stopped.
     Keep,
     /// Only those of persistent sessions run on.
     StopEphemeral,
@@ -19,23 +19,25 @@ pub enum ShutdownBoxes {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long a session may be idle before it is removed. Zero: for ever.
+    /// How long a session may be idle before it is removed. Zero: unlimited.
     pub session_ttl: Duration,
     pub max_sessions: usize,
     /// Running managed processes, over all sessions.
     pub max_processes: usize,
-    /// Bytes of one stream of one command that are kept, half of them from its beginning and half
-    /// from its end.
+    /// Bytes of one captured stream that are kept, half of them from its beginning and half from its
+    /// end.
     pub capture_bytes: usize,
-    /// Between the polite end of a managed process and the other one.
+    /// Time between SIGTERM and SIGKILL when a managed process is stopped.
     pub stop_grace: Duration,
     /// How long a session may be idle before its box is frozen. Zero: never.
     pub freeze_after: Duration,
-    /// The same for the sessions of single profiles.
+    /// The same for sessions of single profiles.
     pub freeze_after_by_profile: BTreeMap<String, Duration>,
-    /// How much may go on at once.
+    /// Interval of measurements of a workspace with a quota while a command runs.
+    pub quota_poll_interval: Duration,
+    /// Load limits.
     pub load: LoadLimits,
-    /// How much output can be had again.
+    /// How much output is kept after it was delivered.
     pub replay: ReplayLimits,
 }
 
@@ -49,6 +51,7 @@ impl Default for Settings {
             stop_grace: Duration::from_secs(5),
             freeze_after: Duration::ZERO,
             freeze_after_by_profile: BTreeMap::new(),
+            quota_poll_interval: Duration::from_millis(250),
             load: LoadLimits::default(),
             replay: ReplayLimits::default(),
         }
@@ -62,7 +65,7 @@ impl Settings {
         Some(own.unwrap_or(self.freeze_after)).filter(|after| !after.is_zero())
     }
 
-    /// `None` when no box is ever frozen.
+    /// `None` if no box is ever frozen.
     pub(crate) fn shortest_freeze_after(&self) -> Option<Duration> {
         let all = self.freeze_after_by_profile.values().copied();
         all.chain([self.freeze_after])

@@ -1,8 +1,7 @@
-//! An uploaded archive, looked at before anything of it touches the disk.
+//! Validates an uploaded archive before anything is written to disk.
 //!
-//! Comes in: bytes from a stranger. Goes out: a list of members whose paths are relative, plain
-//! and distinct, whose kinds are file and directory, and whose contents stay within the limits
-//! when they are *really* inflated. Never here: the disk.
+//! The result lists members with relative, distinct paths. All are files or directories. Their contents are inflated
+//! to check the limits, because declared sizes cannot be trusted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Cursor, Read};
@@ -14,7 +13,7 @@ use zip::{CompressionMethod, ZipArchive};
 use crate::discovery::ENTRY_FILES;
 use crate::{Limits, Oversize, SkillError, package_path};
 
-/// Begins every entry of a zip's directory.
+/// Signature of an entry in the central directory.
 const DIRECTORY_ENTRY: &[u8] = b"PK\x01\x02";
 const NAME_IS_UTF8: u16 = 0x800;
 const FILE_TYPE: u32 = 0o170_000;
@@ -24,9 +23,9 @@ const REGULAR: u32 = 0o100_000;
 #[derive(Debug)]
 pub(crate) struct Archive<'a> {
     zip: ZipArchive<Cursor<&'a [u8]>>,
-    /// By path; directories that are only implied are here too.
+    /// Sorted by path. Includes parent directories without an entry of their own.
     members: BTreeMap<String, Member>,
-    /// The entry files' contents.
+    /// Contents of the entry files.
     entries: HashMap<String, Vec<u8>>,
 }
 
@@ -41,7 +40,7 @@ pub(crate) enum Member {
 }
 
 impl<'a> Archive<'a> {
-    /// Checks every name and inflates every file once, into nothing.
+    /// Checks every name and inflates every file once, discarding the output.
     pub(crate) fn open(bytes: &'a [u8], limits: &Limits) -> Result<Self, SkillError> {
         if bytes.is_empty() {
             return Err(SkillError::UploadEmpty);
@@ -52,7 +51,7 @@ impl<'a> Archive<'a> {
                 limits.max_zip_bytes,
             ));
         }
-        // Before the reader makes a record for each of them.
+        // Checked before the reader allocates a record for each entry.
         let entries = memchr::memmem::find_iter(bytes, DIRECTORY_ENTRY);
         if entries.take(limits.max_entries.saturating_add(1)).count() > limits.max_entries {
             return Err(SkillError::too_large(Oversize::Entries, limits.max_entries));
@@ -77,7 +76,7 @@ impl<'a> Archive<'a> {
         self.entries.get(path).map(Vec::as_slice)
     }
 
-    /// Inflates one file; what comes out is never longer than what was counted before.
+    /// Inflates one file. The output is never longer than the size counted before.
     pub(crate) fn copy(
         &mut self,
         index: usize,
@@ -107,7 +106,7 @@ impl<'a> Archive<'a> {
                 .zip
                 .by_index_data(index)
                 .map_err(|_| SkillError::UploadNotZip)?;
-            // Without the mark, a name is in the code page of old unless it happens to be UTF-8.
+            // Without the UTF-8 flag, a name is in code page 437 unless it is valid UTF-8.
             let marked = entry.flags().as_u16() & NAME_IS_UTF8 != 0;
             let lies = marked && std::str::from_utf8(entry.name_raw()).is_err();
             let name = entry.name().ok().filter(|_| !lies);
@@ -118,7 +117,7 @@ impl<'a> Archive<'a> {
                 member: printable(&name),
             };
             let is_directory = name.ends_with('/');
-            // Whoever made the archive, a mode in it is believed when it names a kind we refuse.
+            // A mode that names a refused kind counts, whichever system the archive claims to come from.
             match (entry.external_attributes() >> 16) & FILE_TYPE {
                 0 => {}
                 DIRECTORY if is_directory => {}
@@ -140,7 +139,7 @@ impl<'a> Archive<'a> {
             }
             let path = safe_path(&name).ok_or_else(unsafe_member)?;
             if path.is_empty() {
-                // `./`: the archive's own root.
+                // `./`: the root of the archive.
                 continue;
             }
             package_path::check_size(&path, limits)?;
@@ -159,7 +158,7 @@ impl<'a> Archive<'a> {
                 ));
             }
             let member = if is_directory {
-                // Contents under a directory's name are a way to hide something.
+                // A directory entry with contents could hide data.
                 if size > 0 || entry.compressed_size() > 16 {
                     return Err(unsafe_member());
                 }
@@ -176,7 +175,7 @@ impl<'a> Archive<'a> {
         Ok(())
     }
 
-    /// Adds a member with the directories above it.
+    /// Adds a member and its parent directories.
     fn insert(
         &mut self,
         seen: &mut Folded,
@@ -185,7 +184,7 @@ impl<'a> Archive<'a> {
         limits: &Limits,
     ) -> Result<(), SkillError> {
         for (slash, _) in path.match_indices('/') {
-            // Folding is slow, and thousands of members may share their directories.
+            // Case folding is slow, and thousands of members may share their directories.
             if self.members.get(&path[..slash]) == Some(&Member::Directory) {
                 continue;
             }
@@ -201,8 +200,8 @@ impl<'a> Archive<'a> {
         Ok(())
     }
 
-    /// Two entries that share bytes, or a name that stands twice, make an archive mean different
-    /// things to different readers, and small archives huge.
+    /// Entries that share bytes allow zip bombs, and duplicate names mean different things to different
+    /// readers.
     fn check_layout(&mut self) -> Result<(), SkillError> {
         if self.zip.has_duplicate_names() {
             return Err(SkillError::DuplicateMember {
@@ -216,7 +215,7 @@ impl<'a> Archive<'a> {
         }
     }
 
-    /// What is declared may be a lie, so everything is inflated and counted.
+    /// Declared sizes can be wrong, so every file is inflated and counted.
     fn check_contents(&mut self, zip_bytes: u64, limits: &Limits) -> Result<(), SkillError> {
         let files: Vec<(String, usize, u64)> = self
             .members
@@ -249,20 +248,20 @@ impl<'a> Archive<'a> {
     }
 }
 
-/// While nothing is written, a failed copy is the archive's fault.
+/// Nothing is written here, so a failed copy means an invalid archive.
 fn unreadable(_: SkillError) -> SkillError {
     SkillError::UploadNotZip
 }
 
-/// Paths that some file system would take for one another.
+/// Paths that a case-insensitive or normalizing file system treats as equal.
 #[derive(Default)]
 struct Folded {
-    /// The path as it was first seen, and whether it is a directory.
+    /// The path as first seen, and whether it is a directory.
     seen: HashMap<String, (String, bool)>,
 }
 
 impl Folded {
-    /// A directory may be named again, exactly; nothing else may.
+    /// Only a directory may occur again, with exactly the same path.
     fn add(&mut self, path: &str, is_directory: bool) -> Result<(), SkillError> {
         let folded: String = path.nfkc().flat_map(char::to_lowercase).nfc().collect();
         match self.seen.get(&folded) {
@@ -278,7 +277,7 @@ impl Folded {
     }
 }
 
-/// The path without `.` and empty parts, or `None` when it could mean anything but a place below.
+/// The path without `.` and empty parts. `None` if it could point outside the package.
 fn safe_path(name: &str) -> Option<String> {
     let bytes = name.as_bytes();
     let drive = bytes.len() >= 2 && bytes[0].is_ascii_alphabetic() && bytes[1] == b':';
@@ -304,7 +303,7 @@ fn safe_path(name: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// A stranger's name, fit for a message.
+/// An untrusted name for a message: shortened, with control characters replaced.
 fn printable(name: &str) -> String {
     const SHOWN: usize = 200;
     let mut shown: String = name

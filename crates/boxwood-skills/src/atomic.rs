@@ -1,4 +1,4 @@
-//! A file is either the old one or the new one.
+//! Replaces files atomically.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,12 +7,12 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Mode, Stat};
 
 use crate::beneath;
-use crate::staging::random_word;
+use crate::staging::random_suffix;
 
 pub(crate) const PREFIX: &str = ".boxwood-write-";
 
-/// Writes beside the target, flushes, and renames over it. An old file's owner and its right to
-/// be executed are kept.
+/// Writes a temporary file, flushes it and renames it over the target. Keeps the owner and the executable bit of an
+/// existing file.
 pub(crate) fn write(dir: BorrowedFd<'_>, name: &Path, content: &[u8]) -> io::Result<()> {
     let old = match beneath::stat_entry(dir, name) {
         Ok(stat) if beneath::is_regular(&stat) => Some(stat),
@@ -20,7 +20,7 @@ pub(crate) fn write(dir: BorrowedFd<'_>, name: &Path, content: &[u8]) -> io::Res
         Err(error) if beneath::is_missing(&error) => None,
         Err(error) => return Err(error),
     };
-    let temporary = format!("{PREFIX}{}", random_word()?);
+    let temporary = format!("{PREFIX}{}", random_suffix()?);
     let temporary = Path::new(&temporary);
     let result = fill(dir, temporary, content, old.as_ref())
         .and_then(|()| Ok(rustix::fs::renameat(dir, temporary, dir, name)?));
@@ -28,7 +28,7 @@ pub(crate) fn write(dir: BorrowedFd<'_>, name: &Path, content: &[u8]) -> io::Res
         let _ = rustix::fs::unlinkat(dir, temporary, AtFlags::empty());
         return result;
     }
-    // The rename is in the directory; until that is on disk, a power cut brings the old one back.
+    // Flush the directory too. Otherwise a power failure can undo the rename.
     Ok(rustix::fs::fsync(dir)?)
 }
 
@@ -41,7 +41,7 @@ fn fill(dir: BorrowedFd<'_>, name: &Path, content: &[u8], old: Option<&Stat>) ->
         if (ours.st_uid, ours.st_gid) != (old.st_uid, old.st_gid) {
             let uid = rustix::fs::Uid::from_raw(old.st_uid);
             let gid = rustix::fs::Gid::from_raw(old.st_gid);
-            // Only root can give files away; for everybody else the file becomes ours.
+            // Only root can change the owner. For other users the file belongs to the daemon.
             let _ = rustix::fs::fchown(file.as_fd(), Some(uid), Some(gid));
         }
     }
@@ -49,13 +49,13 @@ fn fill(dir: BorrowedFd<'_>, name: &Path, content: &[u8], old: Option<&Stat>) ->
     Ok(rustix::fs::fsync(&file)?)
 }
 
-/// The only two modes a file of a package ever gets from us.
+/// Sets one of the two modes that files of a package have.
 pub(crate) fn set_mode(file: BorrowedFd<'_>, executable: bool) -> io::Result<()> {
     let mode = if executable { 0o755 } else { 0o644 };
     Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
 }
 
-/// Makes a directory that may be there already.
+/// Creates a directory. An existing one is not an error.
 pub(crate) fn make_dir(at: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
     match rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),

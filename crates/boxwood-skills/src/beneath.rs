@@ -1,30 +1,29 @@
-//! Going down from an open directory, and never out of it.
+//! Opens files below an open directory without ever leaving it.
 //!
-//! A box may have a package mounted for writing while the daemon works in it, so a path that was
-//! looked at is worth nothing a moment later. Here every step is one `openat2` call on a
-//! directory that is already open: the kernel itself refuses to leave it.
-//!
-//! Comes in: an open directory and a relative path. Goes out: open files and directories. Never
-//! here: paths that are looked up from the top, links that lead out, opens that can block.
+//! A box may have a package mounted for writing while the daemon uses it, so a checked path can change at any time.
+//! Every access is one `openat2` call relative to an open directory, and the kernel enforces that it stays below.
+//! No open blocks.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-/// What to do about symbolic links on the way.
+use crate::{Limits, Oversize, SkillError};
+
+/// How to treat symbolic links in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// Refuse them all.
+    /// Refuse all links.
     Never,
-    /// Follow those that stay inside.
+    /// Follow links that stay below the directory.
     Inside,
 }
 
-/// A rename elsewhere on the machine makes `openat2` give up with `EAGAIN` when it meets `..`.
+/// `openat2` returns `EAGAIN` for paths with `..` when a rename happens anywhere on the system.
 const ATTEMPTS: usize = 64;
 
 const READ: OFlags = OFlags::RDONLY
@@ -32,9 +31,9 @@ const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
 
-/// Opens the directory everything else goes down from. Links in the operator's own path are
-/// the operator's business, and were resolved when the path was named; one that stands in it now
-/// was put there since, perhaps by a box that has a directory above the store.
+/// Opens the directory that all other paths are relative to. Links in the configured path were resolved when it was
+/// configured. A link found in it now was created later, possibly by a box with a mounted parent directory, and
+/// is refused.
 pub(crate) fn open_top(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS;
@@ -51,13 +50,13 @@ pub(crate) fn open_dir(at: BorrowedFd<'_>, path: &Path, links: Links) -> io::Res
     open(at, path, READ | OFlags::DIRECTORY, Mode::empty(), links)
 }
 
-/// Opens for reading whatever is there. A FIFO opens without waiting for a writer; the caller
-/// looks at the kind before it reads.
+/// Opens any kind of file for reading. A FIFO opens without waiting for a writer; the caller checks the kind before
+/// it reads.
 pub(crate) fn open_file(at: BorrowedFd<'_>, path: &Path, links: Links) -> io::Result<OwnedFd> {
     open(at, path, READ, Mode::empty(), links)
 }
 
-/// A handle that names a place without opening what is there.
+/// Opens a path with `O_PATH`.
 pub(crate) fn open_place(at: BorrowedFd<'_>, path: &Path, links: Links) -> io::Result<OwnedFd> {
     open(
         at,
@@ -68,7 +67,7 @@ pub(crate) fn open_place(at: BorrowedFd<'_>, path: &Path, links: Links) -> io::R
     )
 }
 
-/// Creates a file that must not exist yet.
+/// Creates a file. Fails if it exists.
 pub(crate) fn create_file(at: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = open(at, path, flags, Mode::from_raw_mode(0o600), Links::Never)?;
@@ -100,7 +99,7 @@ fn open(
     Err(Errno::AGAIN.into())
 }
 
-/// The entry itself, link or not. `name` is a single component.
+/// Metadata of the entry itself; links are not followed. `name` is a single component.
 pub(crate) fn stat_entry(at: BorrowedFd<'_>, name: &Path) -> io::Result<Stat> {
     Ok(rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?)
 }
@@ -125,7 +124,7 @@ pub(crate) fn size(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// Reads an open file up to a limit; `None` when there is more.
+/// Reads an open file. Returns `None` if it is longer than `limit`.
 pub(crate) fn read_bounded(file: impl AsFd, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let file = File::from(file.as_fd().try_clone_to_owned()?);
     let mut content = Vec::new();
@@ -134,7 +133,7 @@ pub(crate) fn read_bounded(file: impl AsFd, limit: u64) -> io::Result<Option<Vec
     Ok((content.len() as u64 <= limit).then_some(content))
 }
 
-/// The names in a directory, except `.` and `..`, in no order; at most `limit` of them.
+/// At most `limit` names of a directory, without `.` and `..`, unsorted.
 pub(crate) fn names(dir: BorrowedFd<'_>, limit: usize) -> io::Result<Names> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::read_from(dir)? {
@@ -162,7 +161,58 @@ pub(crate) struct Names {
     pub(crate) complete: bool,
 }
 
-/// `EXDEV` is the kernel's word for "that leads out", `ELOOP` for a link where none may be.
+/// An entry found by [`walk`].
+pub(crate) struct Found<'a> {
+    /// The directory that contains it.
+    pub(crate) dir: BorrowedFd<'a>,
+    pub(crate) name: &'a Path,
+    /// Relative to the top of the walk.
+    pub(crate) path: PathBuf,
+    pub(crate) stat: Stat,
+}
+
+/// Visits all entries below a directory, each directory before its contents and sorted by name. `visit` returns false
+/// to skip the contents of a directory. Entries that disappear meanwhile are skipped.
+pub(crate) fn walk(
+    top: BorrowedFd<'_>,
+    operation: &'static str,
+    limits: &Limits,
+    mut visit: impl FnMut(&Found<'_>) -> Result<bool, SkillError>,
+) -> Result<(), SkillError> {
+    let mut queue = vec![PathBuf::new()];
+    let mut left = limits.max_entries;
+    while let Some(path) = queue.pop() {
+        let failed = |error| SkillError::io(operation, &path, error);
+        let dir = match open_dir(top, &path, Links::Never) {
+            Err(error) if is_missing(&error) || leads_out(&error) => continue,
+            dir => dir.map_err(failed)?,
+        };
+        let mut listed = names(dir.as_fd(), left).map_err(failed)?;
+        if !listed.complete {
+            return Err(SkillError::too_large(Oversize::Entries, limits.max_entries));
+        }
+        left -= listed.names.len();
+        listed.names.sort();
+        for name in &listed.names {
+            let name = Path::new(name);
+            let Ok(stat) = stat_entry(dir.as_fd(), name) else {
+                continue;
+            };
+            let found = Found {
+                dir: dir.as_fd(),
+                name,
+                path: path.join(name),
+                stat,
+            };
+            if visit(&found)? && is_directory(&stat) {
+                queue.push(found.path);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `openat2` returns `EXDEV` for a path that leaves the directory and `ELOOP` for a refused link.
 pub(crate) fn leads_out(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::XDEV | Errno::LOOP))
 }

@@ -1,4 +1,4 @@
-//! Skills appear, change and go.
+//! Creates, updates and deletes skills.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Component, Path, PathBuf};
@@ -66,7 +66,7 @@ impl SkillStore {
         if place(staging.dir(), target, &root, target)? {
             return Ok(target.to_owned());
         }
-        // A directory without an entry file is filled; anything else is somebody's.
+        // A directory without an entry file is filled. Anything else is not overwritten.
         let taken = || SkillError::DirectoryExists {
             path: root.path.join(name),
         };
@@ -79,7 +79,7 @@ impl SkillStore {
         Ok(target.to_owned())
     }
 
-    /// Takes over a directory that is in the store already.
+    /// Registers a directory that is already in the store.
     fn adopt(
         &self,
         name: &str,
@@ -99,7 +99,7 @@ impl SkillStore {
         self.rename_entry(dir.as_fd(), source, name, new)
     }
 
-    /// Copies a directory from elsewhere on the host.
+    /// Imports a directory of the host by copying it.
     fn import(
         &self,
         name: &str,
@@ -110,7 +110,7 @@ impl SkillStore {
         let target = Path::new(name);
         let root = self.make_root()?;
         let managed = root.path.join(name);
-        // A directory that holds the store would be copied into itself.
+        // A directory that contains the store would be copied into itself.
         if root.path.starts_with(&from.path) {
             return Err(SkillError::ImportNotAllowed { path: from.path });
         }
@@ -168,7 +168,7 @@ impl SkillStore {
             }
         }
         let package = open_package(&root, &located)?;
-        // Read again rather than from the index: a box may have written meanwhile.
+        // Not from the index: a box may have changed the file.
         let entry = entry_of(package.dir.as_fd(), &skill.package_root)?;
         let loaded = loading::load(
             package.dir.as_fd(),
@@ -201,8 +201,8 @@ impl SkillStore {
             })
     }
 
-    /// Removes a skill with the directory of the store it came in, unless other skills live
-    /// there too; then only its own directory goes.
+    /// Removes a skill together with its top-level directory in the store. If that directory contains other skills,
+    /// only the directory of the skill is removed.
     pub fn delete(&self, name: &str) -> Result<(), SkillError> {
         let _change = self.change();
         let missing = || SkillError::NotFound {
@@ -231,7 +231,7 @@ impl SkillStore {
         };
         let parent = beneath::open_dir(root.dir.as_fd(), parent, Links::Never).map_err(failed)?;
         let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
-        staging.take_away(parent.as_fd(), last).map_err(failed)?;
+        staging.discard(parent.as_fd(), last).map_err(failed)?;
         rustix::fs::fsync(&parent).map_err(|error| failed(error.into()))
     }
 }
@@ -244,7 +244,7 @@ fn entry_of(dir: BorrowedFd<'_>, path: &Path) -> Result<&'static str, SkillError
     })
 }
 
-/// Moves a finished directory into the store. `false` when the place is taken.
+/// Moves a complete directory into the store. Returns false if the target exists.
 pub(crate) fn place(
     staging: BorrowedFd<'_>,
     name: &Path,
@@ -261,7 +261,7 @@ pub(crate) fn place(
     Ok(true)
 }
 
-/// What a request says wins unless it is blank; then the imported package's own words.
+/// A value in the request overrides that of the imported package unless it is blank.
 fn new_text(name: &str, new: &NewSkill, imported: Option<&Loaded>) -> Result<String, SkillError> {
     let none = Document::parse("")?;
     let document = imported.map_or(&none, |imported| &imported.document);
@@ -269,7 +269,7 @@ fn new_text(name: &str, new: &NewSkill, imported: Option<&Loaded>) -> Result<Str
         Some(value) if imported.is_none() || !strip(value).is_empty() => Some(value.to_owned()),
         _ => None,
     };
-    // A package that had no display name of its own was shown under its old name, and stays so.
+    // A package without a display name was shown under its old name, which stays its display name.
     let display_name = given(&new.display_name).or_else(|| {
         let shown = imported.map(|imported| imported.skill.display_name.clone())?;
         let own = document.text("display_name").ok().flatten().is_some();
@@ -286,7 +286,7 @@ fn new_text(name: &str, new: &NewSkill, imported: Option<&Loaded>) -> Result<Str
     front_matter::rewrite(document, &fields, &body)
 }
 
-/// A `SKILL.md` that could not be read again would make its skill disappear.
+/// An unreadable `SKILL.md` would remove the skill from the listing.
 pub(crate) fn check_text(text: &str, limits: &Limits) -> Result<(), SkillError> {
     if text.len() as u64 > limits.max_skill_md_bytes {
         return Err(SkillError::too_large(

@@ -1,17 +1,15 @@
-//! Taking a directory from somewhere else into the store.
+//! Copies an imported directory into the store.
 //!
-//! Comes in: an open source directory, which somebody may be changing. Goes out: a copy of its
-//! files, directories and inner links, with the two modes packages have. Never here: links that
-//! lead out, FIFOs, devices, sockets: those are left behind and named.
+//! The source may change during the copy. Files, directories and links that stay inside are copied, with the two
+//! modes that packages use. Links that lead outside, FIFOs, devices and sockets are skipped with a warning.
 
-use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 
 use rustix::fs::FileType;
 
-use crate::beneath::{self, Links};
+use crate::beneath::{self, Found, Links};
 use crate::{Limits, Oversize, SkillError, Warning, atomic};
 
 pub(crate) fn copy_tree(
@@ -19,129 +17,72 @@ pub(crate) fn copy_tree(
     target: BorrowedFd<'_>,
     limits: &Limits,
 ) -> Result<Vec<Warning>, SkillError> {
-    let mut copy = Copy {
-        source,
-        target,
-        limits,
-        bytes: 0,
-        entries: 0,
-        warnings: Vec::new(),
-    };
-    let mut queue = vec![PathBuf::new()];
-    while let Some(path) = queue.pop() {
-        copy.directory(&path, &mut queue)?;
-    }
-    Ok(copy.warnings)
-}
-
-struct Copy<'a> {
-    source: BorrowedFd<'a>,
-    target: BorrowedFd<'a>,
-    limits: &'a Limits,
-    bytes: u64,
-    entries: usize,
-    warnings: Vec<Warning>,
-}
-
-impl Copy<'_> {
-    fn directory(&mut self, path: &Path, queue: &mut Vec<PathBuf>) -> Result<(), SkillError> {
-        let failed = |error: io::Error| SkillError::io("copy", path, error);
-        let from = beneath::open_dir(self.source, path, Links::Never).map_err(failed)?;
-        let to = beneath::open_dir(self.target, path, Links::Never).map_err(failed)?;
-        let left = self.limits.max_entries.saturating_sub(self.entries);
-        let listed = beneath::names(from.as_fd(), left).map_err(failed)?;
-        if !listed.complete {
-            return Err(SkillError::too_large(
-                Oversize::Entries,
-                self.limits.max_entries,
-            ));
-        }
-        self.entries += listed.names.len();
-        for name in &listed.names {
-            self.entry(&from, &to, path, name, queue)?;
-        }
-        Ok(())
-    }
-
-    fn entry(
-        &mut self,
-        from: &OwnedFd,
-        to: &OwnedFd,
-        parent: &Path,
-        name: &OsStr,
-        queue: &mut Vec<PathBuf>,
-    ) -> Result<(), SkillError> {
-        let path = parent.join(name);
-        let failed = |error: io::Error| SkillError::io("copy", &path, error);
-        let shown = path.to_string_lossy().into_owned();
-        crate::package_path::check_size(&shown, self.limits)?;
-        let name = Path::new(name);
-        let stat = beneath::stat_entry(from.as_fd(), name).map_err(failed)?;
-        match FileType::from_raw_mode(stat.st_mode) {
+    let mut bytes = 0;
+    let mut warnings = Vec::new();
+    beneath::walk(source, "copy", limits, |found| {
+        let failed = |error: io::Error| SkillError::io("copy", &found.path, error);
+        let path = found.path.to_string_lossy().into_owned();
+        crate::package_path::check_size(&path, limits)?;
+        let parent = found.path.parent().unwrap_or(Path::new(""));
+        let to = beneath::open_dir(target, parent, Links::Never).map_err(failed)?;
+        let taken = match FileType::from_raw_mode(found.stat.st_mode) {
             FileType::Directory => {
-                atomic::make_dir(to.as_fd(), name).map_err(failed)?;
-                queue.push(path);
+                atomic::make_dir(to.as_fd(), found.name).map_err(failed)?;
+                true
             }
-            FileType::RegularFile => {
-                self.file(from.as_fd(), to.as_fd(), name, &path)?;
-            }
+            FileType::RegularFile => copy_file(found, to.as_fd(), limits, &mut bytes)?,
             FileType::Symlink => {
-                let target = rustix::fs::readlinkat(from, name, Vec::new())
+                let link = rustix::fs::readlinkat(found.dir, found.name, Vec::new())
                     .map_err(|error| failed(error.into()))?;
-                let depth = parent.components().count();
-                if stays_inside(target.to_bytes(), depth) {
-                    rustix::fs::symlinkat(target.as_c_str(), to, name)
+                let inside = stays_inside(link.to_bytes(), parent.components().count());
+                if inside {
+                    rustix::fs::symlinkat(link.as_c_str(), &to, found.name)
                         .map_err(|error| failed(error.into()))?;
-                } else {
-                    self.warnings.push(Warning::NotTaken { path: shown });
                 }
+                inside
             }
-            _ => self.warnings.push(Warning::NotTaken { path: shown }),
-        }
-        Ok(())
-    }
-
-    fn file(
-        &mut self,
-        from: BorrowedFd<'_>,
-        to: BorrowedFd<'_>,
-        name: &Path,
-        path: &Path,
-    ) -> Result<(), SkillError> {
-        let failed = |error: io::Error| SkillError::io("copy", path, error);
-        let source = beneath::open_file(from, name, Links::Never).map_err(failed)?;
-        let stat = rustix::fs::fstat(&source).map_err(|error| failed(error.into()))?;
-        if !beneath::is_regular(&stat) {
-            self.warnings.push(Warning::NotTaken {
-                path: path.to_string_lossy().into_owned(),
-            });
-            return Ok(());
-        }
-        let left = self.limits.max_unpacked_bytes.saturating_sub(self.bytes);
-        let allowed = left.min(self.limits.max_file_bytes);
-        let too_large = || {
-            if left < self.limits.max_file_bytes {
-                SkillError::too_large(Oversize::UnpackedBytes, self.limits.max_unpacked_bytes)
-            } else {
-                SkillError::too_large(Oversize::FileBytes, self.limits.max_file_bytes)
-            }
+            _ => false,
         };
-        if beneath::size(&stat) > allowed {
-            return Err(too_large());
+        if !taken {
+            warnings.push(Warning::NotTaken { path });
         }
-        let mut reader = io::Read::take(std::fs::File::from(source), allowed.saturating_add(1));
-        let mut writer = beneath::create_file(to, name).map_err(failed)?;
-        let copied = io::copy(&mut reader, &mut writer).map_err(failed)?;
-        if copied > allowed {
-            return Err(too_large());
-        }
-        self.bytes += copied;
-        atomic::set_mode(writer.as_fd(), beneath::is_executable(&stat)).map_err(failed)
-    }
+        Ok(true)
+    })?;
+    Ok(warnings)
 }
 
-/// Whether a link in a directory `depth` levels down stays in the package whatever other inner
-/// links it passes: steps up only at its beginning, where they count from a real directory.
+/// Returns false if the entry is no longer a regular file.
+fn copy_file(
+    found: &Found<'_>,
+    to: BorrowedFd<'_>,
+    limits: &Limits,
+    bytes: &mut u64,
+) -> Result<bool, SkillError> {
+    let failed = |error: io::Error| SkillError::io("copy", &found.path, error);
+    let source = beneath::open_file(found.dir, found.name, Links::Never).map_err(failed)?;
+    let stat = rustix::fs::fstat(&source).map_err(|error| failed(error.into()))?;
+    if !beneath::is_regular(&stat) {
+        return Ok(false);
+    }
+    let left = limits.max_unpacked_bytes.saturating_sub(*bytes);
+    let allowed = left.min(limits.max_file_bytes);
+    let mut reader = io::Read::take(std::fs::File::from(source), allowed.saturating_add(1));
+    let mut writer = beneath::create_file(to, found.name).map_err(failed)?;
+    let copied = io::copy(&mut reader, &mut writer).map_err(failed)?;
+    if copied > allowed {
+        return Err(if left < limits.max_file_bytes {
+            SkillError::too_large(Oversize::UnpackedBytes, limits.max_unpacked_bytes)
+        } else {
+            SkillError::too_large(Oversize::FileBytes, limits.max_file_bytes)
+        });
+    }
+    *bytes += copied;
+    atomic::set_mode(writer.as_fd(), beneath::is_executable(&stat)).map_err(failed)?;
+    Ok(true)
+}
+
+/// Returns true if a link in a directory at `depth` stays inside the package. `..` is allowed only at the beginning of
+/// the target, where it is relative to a real directory and not to another link.
 pub(crate) fn stays_inside(target: &[u8], depth: usize) -> bool {
     if target.is_empty() || target.starts_with(b"/") {
         return false;

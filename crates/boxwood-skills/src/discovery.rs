@@ -1,7 +1,6 @@
-//! Where skills are.
+//! Finds skills in directories.
 //!
-//! Comes in: an open directory. Goes out: whether it is a skill, or which directories to look
-//! into next. Never here: links to directories (they could lead anywhere), the contents of files.
+//! Links to directories are not followed, because they could lead outside. File contents are not read.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -14,11 +13,11 @@ use rustix::fs::FileType;
 use crate::beneath::{self, Links};
 use crate::staging;
 
-/// The first one found is read.
+/// In order of precedence.
 pub(crate) const ENTRY_FILES: [&str; 2] = ["SKILL.md", "skill.md"];
-/// How far below its root the store looks.
+/// Search depth below the root of the store.
 pub(crate) const STORE_DEPTH: usize = 6;
-/// How far below a given directory, or into an archive, one looks.
+/// Search depth below an imported directory or in an archive.
 pub(crate) const SCAN_DEPTH: usize = 2;
 
 #[derive(Clone, Debug)]
@@ -35,7 +34,7 @@ pub(crate) enum Seen {
 #[derive(Clone, Debug)]
 pub(crate) struct Examined {
     pub(crate) seen: Seen,
-    /// Something has the name of an entry file and cannot be one.
+    /// An entry has the name of an entry file but is not a regular file.
     pub(crate) unusable_entry: Option<&'static str>,
 }
 
@@ -51,7 +50,7 @@ pub(crate) fn examine(dir: BorrowedFd<'_>, max_children: usize) -> io::Result<Ex
     })
 }
 
-/// The entry file, and a name that is taken by something that cannot be one.
+/// The entry file, and an entry with that name that is not a regular file.
 pub(crate) fn find_entry(
     dir: BorrowedFd<'_>,
 ) -> io::Result<(Option<&'static str>, Option<&'static str>)> {
@@ -62,7 +61,7 @@ pub(crate) fn find_entry(
             Ok(stat) if beneath::is_link(&stat) && leads_to_file(dir, name) => {
                 return Ok((Some(name), unusable));
             }
-            // A directory may be called as it likes.
+            // Directories with this name are ignored.
             Ok(stat) if beneath::is_directory(&stat) => {}
             Ok(_) => unusable = unusable.or(Some(name)),
             Err(error) if beneath::is_missing(&error) => {}
@@ -114,7 +113,7 @@ pub(crate) struct Found {
     pub(crate) entry: &'static str,
 }
 
-/// Level by level, each level by name; what cannot be read is passed over.
+/// Breadth first, each level sorted by name. Unreadable directories are skipped.
 pub(crate) fn search(
     top: BorrowedFd<'_>,
     max_depth: usize,

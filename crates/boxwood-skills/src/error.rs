@@ -1,7 +1,7 @@
-//! What can go wrong in the store.
+//! Errors of the store.
 //!
-//! The texts that LangBot's users already see are kept to the letter, capitals included; the
-//! others follow the house.
+//! Texts that LangBot users already see are kept unchanged, including capitals. The others follow the style of
+//! this project.
 
 use std::io;
 use std::path::PathBuf;
@@ -111,7 +111,7 @@ pub enum SkillError {
     },
 }
 
-/// What was too much.
+/// Which limit was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oversize {
     ZipBytes,

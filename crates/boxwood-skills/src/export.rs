@@ -1,8 +1,8 @@
-//! A skill as an archive that any store of skills can take.
+//! Exports a skill as a zip archive.
 
 use std::io::{Cursor, Write};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
@@ -12,9 +12,9 @@ use crate::store::{Package, SkillStore};
 use crate::{Limits, Oversize, SkillError, atomic, loading, naming, staging};
 
 impl SkillStore {
-    /// Files and directories under one directory named after the skill. A link to a file inside
-    /// the package becomes that file; other links and special files stay behind. The same
-    /// package always makes the same bytes.
+    /// All files are below one directory named after the skill. A link to a file inside the package becomes that file;
+    /// other links and special files are omitted. The same package always gives the same
+    /// bytes.
     pub fn export_zip(&self, name: &str) -> Result<Vec<u8>, SkillError> {
         let package = self.package(name)?;
         let mut export = Export {
@@ -25,13 +25,20 @@ impl SkillStore {
                 |_| loading::directory_name(&package.skill.package_root),
                 str::to_owned,
             ),
-            entries: 0,
             bytes: 0,
         };
-        let mut queue = vec![PathBuf::new()];
-        while let Some(path) = queue.pop() {
-            export.directory(&path, &mut queue)?;
-        }
+        beneath::walk(package.dir.as_fd(), "pack", self.limits(), |found| {
+            let name = found.name.as_os_str().as_encoded_bytes();
+            if name.starts_with(atomic::PREFIX.as_bytes()) || staging::is_staging_name(name) {
+                return Ok(false);
+            }
+            if beneath::is_directory(&found.stat) {
+                export.add_directory(&found.path)?;
+            } else if beneath::is_regular(&found.stat) || beneath::is_link(&found.stat) {
+                export.add_file(&found.path)?;
+            }
+            Ok(true)
+        })?;
         let done = export
             .zip
             .finish()
@@ -45,52 +52,11 @@ struct Export<'a> {
     limits: &'a Limits,
     zip: ZipWriter<Cursor<Vec<u8>>>,
     top: String,
-    entries: usize,
     bytes: u64,
 }
 
 impl Export<'_> {
-    fn directory(&mut self, path: &Path, queue: &mut Vec<PathBuf>) -> Result<(), SkillError> {
-        let failed = |error| SkillError::io("pack", path, error);
-        let root = self.package.dir.as_fd();
-        let dir = match beneath::open_dir(root, path, Links::Never) {
-            Ok(dir) => dir,
-            // Gone, or no longer a directory, since its parent was read.
-            Err(error) if beneath::is_missing(&error) || beneath::leads_out(&error) => {
-                return Ok(());
-            }
-            Err(error) => return Err(failed(error)),
-        };
-        let left = self.limits.max_entries.saturating_sub(self.entries);
-        let mut listed = beneath::names(dir.as_fd(), left).map_err(failed)?;
-        if !listed.complete {
-            return Err(SkillError::too_large(
-                Oversize::Entries,
-                self.limits.max_entries,
-            ));
-        }
-        self.entries += listed.names.len();
-        listed.names.sort();
-        for name in &listed.names {
-            let bytes = name.as_encoded_bytes();
-            if bytes.starts_with(atomic::PREFIX.as_bytes()) || staging::is_staging_name(bytes) {
-                continue;
-            }
-            let inner = path.join(name);
-            let Ok(stat) = beneath::stat_entry(dir.as_fd(), Path::new(name)) else {
-                continue;
-            };
-            if beneath::is_directory(&stat) {
-                self.add_directory(&inner)?;
-                queue.push(inner);
-            } else if beneath::is_regular(&stat) || beneath::is_link(&stat) {
-                self.add_file(&inner)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The path in the archive; names that are not text have none.
+    /// The path in the archive. `None` for names that are not UTF-8.
     fn member(&self, path: &Path) -> Option<String> {
         Some(format!("{}/{}", self.top, path.to_str()?))
     }

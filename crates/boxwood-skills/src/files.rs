@@ -1,7 +1,7 @@
-//! The files of a package.
+//! File operations in a package.
 //!
-//! Every call opens the package's directory once and goes down from there; a box that has the
-//! package mounted for writing can change what is found, never where it is found.
+//! Every call opens the directory of the package once and resolves paths below it. A box that has the package mounted
+//! for writing can change the contents, but cannot redirect a path outside.
 
 use std::collections::BinaryHeap;
 use std::ffi::OsString;
@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl SkillStore {
-    /// One level, by name. At least one entry is told where there is one, as the platform has it.
+    /// One level, sorted by name. Returns at least one entry if there is one, as LangBot Box does.
     pub fn list_files(
         &self,
         name: &str,
@@ -44,7 +44,7 @@ impl SkillStore {
             .map_err(|error| SkillError::io("list", path.as_path(), error))?;
         let mut entries = Vec::with_capacity(names.len());
         for name in names {
-            // Gone since it was listed: then it is not there.
+            // Removed since it was listed.
             if let Some(item) = item(&package, dir.as_fd(), &path, &name) {
                 entries.push(item);
             }
@@ -86,7 +86,7 @@ impl SkillStore {
         })
     }
 
-    /// Replaces a file at once, or makes it with the directories above it.
+    /// Replaces a file atomically, or creates it and its parent directories.
     pub fn write(&self, name: &str, path: &str, content: &[u8]) -> Result<WrittenFile, SkillError> {
         let _change = self.change();
         let package = self.package(name)?;
@@ -96,7 +96,7 @@ impl SkillStore {
             return Err(SkillError::too_large(Oversize::FileBytes, limit));
         }
         if path.as_str() == package.skill.entry_file || path.as_str() == ENTRY_FILES[0] {
-            // With an entry file that cannot be read the skill would be gone.
+            // An unreadable entry file would remove the skill from the listing.
             changes::check_text(loading::text(path.as_str(), content)?, self.limits())?;
         }
         let (parent, last) = path.split().ok_or(SkillError::PathEscapes)?;
@@ -111,7 +111,7 @@ impl SkillStore {
         })
     }
 
-    /// Removes a file, a link or a whole directory. The entry file stays.
+    /// Removes a file, a link or a directory tree. The entry file cannot be removed.
     pub fn delete_file(&self, name: &str, path: &str) -> Result<(), SkillError> {
         let _change = self.change();
         let package = self.package(name)?;
@@ -126,7 +126,7 @@ impl SkillStore {
         if beneath::is_directory(&stat) {
             let root = self.make_root()?;
             let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
-            staging.take_away(dir.as_fd(), last).map_err(failed)?;
+            staging.discard(dir.as_fd(), last).map_err(failed)?;
         } else {
             rustix::fs::unlinkat(&dir, last, AtFlags::empty())
                 .map_err(|error| failed(error.into()))?;
@@ -134,7 +134,7 @@ impl SkillStore {
         rustix::fs::fsync(&dir).map_err(|error| failed(error.into()))
     }
 
-    /// Moves a file or a directory inside its package, onto a place that is free.
+    /// Moves a file or a directory inside its package. The target must not exist.
     pub fn move_file(&self, name: &str, from: &str, to: &str) -> Result<(), SkillError> {
         let _change = self.change();
         let package = self.package(name)?;
@@ -158,7 +158,7 @@ impl SkillStore {
                     path: to.as_str().to_owned(),
                 });
             }
-            // A directory cannot go into itself.
+            // A directory cannot be moved into itself.
             Err(Errno::INVAL) => {
                 return Err(SkillError::PathNotUsable {
                     path: to.as_str().to_owned(),
@@ -172,7 +172,7 @@ impl SkillStore {
     }
 }
 
-/// What the kernel said, in the words of the store.
+/// Maps an I/O error to an error of the store.
 fn refusal(
     error: io::Error,
     operation: &'static str,
@@ -194,7 +194,7 @@ fn open_regular(package: &Package, path: &PackagePath) -> Result<(OwnedFd, Stat)
     };
     let file = match beneath::open_file(package.dir.as_fd(), path.as_path(), Links::Inside) {
         Ok(file) => file,
-        // The kernel's word for a socket, and for a device nobody serves.
+        // `ENXIO`: a socket, or a device without a driver.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => return Err(missing()),
         Err(error) => return Err(refusal(error, "read", path, missing)),
     };
@@ -207,7 +207,7 @@ fn open_regular(package: &Package, path: &PackagePath) -> Result<(OwnedFd, Stat)
     }
 }
 
-/// The first names in order, without holding more of a huge directory than is wanted.
+/// The first names in order. Memory use does not depend on the size of the directory.
 fn first_names(
     dir: BorrowedFd<'_>,
     include_hidden: bool,
@@ -243,7 +243,7 @@ fn item(
     } else {
         base.as_path().join(name)
     };
-    // A link that stays inside is shown as what it leads to, any other as the link it is.
+    // A link that stays inside is shown as its target, any other as a link.
     let target = is_symlink
         .then(|| beneath::open_place(package.dir.as_fd(), &relative, Links::Inside).ok())
         .flatten()
@@ -260,7 +260,7 @@ fn item(
     })
 }
 
-/// A path that may be removed or moved: neither the package itself nor one of these.
+/// Checks a path to remove or move: not the package itself and not a protected file.
 fn changeable<'a>(
     path: &'a PackagePath,
     needed: &[&str],
@@ -288,7 +288,7 @@ fn make_parents(
         Err(error) if beneath::is_missing(&error) => {}
         done => return done.map_err(failed),
     }
-    // Always from the package's root: an inner link on the way may step up and down again.
+    // Resolved from the root of the package, because an inner link may contain `..`.
     let mut here = PathBuf::new();
     let mut dir = beneath::open_dir(root, &here, Links::Never).map_err(failed)?;
     for part in parent {
@@ -305,7 +305,7 @@ fn make_parents(
     Ok(dir)
 }
 
-/// Where a write really goes: behind a link that stays inside, else to the name itself.
+/// The target of a write: behind a link that stays inside, otherwise the name itself.
 fn through_link(
     package: &Package,
     dir: OwnedFd,
@@ -330,7 +330,7 @@ fn through_link(
     let root = package.dir.as_fd();
     let place = match beneath::open_place(root, path.as_path(), Links::Inside) {
         Ok(place) => place,
-        // It leads nowhere: the file takes its place.
+        // A dangling link is replaced by the file.
         Err(error) if beneath::is_missing(&error) => return Ok(here),
         Err(_) => return Err(SkillError::PathEscapes),
     };
@@ -338,8 +338,8 @@ fn through_link(
     if !beneath::is_regular(&stat) {
         return Err(not_regular());
     }
-    // The kernel knows the place by a path; that path is only a hint, and is followed from the
-    // package's root again.
+    // `/proc` gives the path of the descriptor. It may be outdated, so it is resolved again below the
+    // root of the package.
     let real = kernel_path(&place).zip(kernel_path(&package.dir));
     let relative = real.and_then(|(file, top)| file.strip_prefix(top).ok().map(Path::to_owned));
     let relative = relative.ok_or(SkillError::PathEscapes)?;

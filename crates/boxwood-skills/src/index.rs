@@ -1,9 +1,8 @@
-//! What the store knows about its directory, and how it notices that this is no longer true.
+//! Caches the skills of the store and detects changes.
 //!
-//! Comes in: the open root. Goes out: the skills as they are *now*. Each call looks at the times
-//! of every directory and entry file it knows (one `stat` each) and reads again only what
-//! changed, whoever changed it. A change in the same instant as the reading would go unseen by
-//! times alone, so nothing younger than [`SETTLED`] is believed.
+//! Each call compares the timestamps of every known directory and entry file (one `stat` each) and reads again only
+//! what changed. Timestamps do not show a change within their resolution, so entries younger than [`SETTLED`] are
+//! always read again.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -19,17 +18,17 @@ use crate::discovery::{self, STORE_DEPTH, Seen};
 use crate::store::below;
 use crate::{Limits, Problem, Skill, Warning, loading};
 
-/// Longer than the coarsest clock of any file system we may stand on (FAT counts in 2 seconds).
+/// Longer than the coarsest timestamp resolution of any file system (2 seconds on FAT).
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// What the skills in one directory of the first level may say together, as a multiple of what one
-/// may. All of it is kept in memory, and a thousand links to one file are no trouble to make.
+/// Text limit of all skills below one top-level directory, as a multiple of the limit for one skill. The text is kept
+/// in memory, and a thousand links to one file are easy to create.
 const TEXTS_PER_DIRECTORY: u64 = 16;
 
-/// What a skill that says little counts for: there is more to it than its words.
+/// Minimum that each skill counts, for its other fields.
 const LEAST_TEXT: u64 = 32 << 10;
 
-/// One package, with the place to open it at.
+/// One package and its path.
 #[derive(Clone, Debug)]
 pub(crate) struct Located {
     pub(crate) skill: Arc<Skill>,
@@ -45,8 +44,8 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Where two packages claim a name, the one whose directory has it is meant: otherwise any
-    /// box with one writable skill could stand in for every other skill.
+    /// If two packages have the same name, the one whose directory has that name wins. Otherwise a
+    /// box with one writable skill could replace any other skill.
     pub(crate) fn find(&self, name: &str) -> Option<&Located> {
         let mut named = self.skills.iter().filter(|item| item.skill.name == name);
         let first = named.clone().next()?;
@@ -78,7 +77,7 @@ struct Entry {
     result: Result<Arc<Skill>, String>,
 }
 
-/// What changes when a file or a directory does. Times of change cannot be set back by anybody.
+/// Metadata that changes with a file or a directory. The ctime cannot be set by programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -86,7 +85,7 @@ struct Stamp {
     size: i64,
     modified: (i64, u64),
     changed: (i64, u64),
-    /// Whether the times were old enough, when they were read, to notice any later change.
+    /// The timestamps were old enough when they were read to detect any later change.
     settled: bool,
 }
 
@@ -109,7 +108,7 @@ impl Stamp {
         }
     }
 
-    /// Whether what was read under this stamp still holds.
+    /// Returns true if what was read under this stamp is still current.
     fn holds(&self, stat: &Stat, now: SystemTime) -> bool {
         self.settled && *self == Self::new(stat, now)
     }
@@ -120,7 +119,7 @@ impl Index {
         self.directories.clear();
     }
 
-    /// Brings the index up to date and tells what the store holds.
+    /// Updates the index and returns the contents of the store.
     pub(crate) fn contents(
         &mut self,
         root: BorrowedFd<'_>,
@@ -129,7 +128,7 @@ impl Index {
     ) -> io::Result<Contents> {
         let mut known = std::mem::take(&mut self.directories);
         let mut contents = Contents::default();
-        // Depth, and what was spent below each directory of the first level: one package full of
+        // Depth, and the cost below each top-level directory: one package with many
         // directories must not hide the others.
         let mut queue = VecDeque::from([(PathBuf::new(), 0, 0)]);
         let mut spent = vec![Spent::default()];
@@ -143,7 +142,7 @@ impl Index {
                 continue;
             }
             if depth > 0 && account_spent.text > most_text {
-                if !std::mem::replace(&mut account_spent.is_told, true) {
+                if !std::mem::replace(&mut account_spent.is_reported, true) {
                     contents.problems.push(Problem {
                         path: below(root_path, &path),
                         reason: "is left out, as what follows it is: there are too many skills beside it"
@@ -209,7 +208,7 @@ impl Index {
             }
             self.directories.insert(path, directory);
         }
-        // Stable: what is equally old stays in the order of discovery.
+        // Stable sort: equal times keep the order of discovery.
         contents
             .skills
             .sort_by_key(|item| std::cmp::Reverse(item.skill.updated_at));
@@ -218,13 +217,13 @@ impl Index {
     }
 }
 
-/// What looking below one directory of the first level has cost.
+/// Cost of the search below one top-level directory.
 #[derive(Default)]
 struct Spent {
     directories: usize,
     text: u64,
-    /// Whether somebody was told that there is more.
-    is_told: bool,
+    /// The limit was already reported.
+    is_reported: bool,
 }
 
 fn weight(skill: &Skill) -> u64 {
@@ -245,14 +244,14 @@ fn refresh(
     old: Option<Directory>,
     limits: &Limits,
 ) -> io::Result<Directory> {
-    // Taken before anything is read, so that a change during the reading counts as young.
+    // Taken before reading, so that a change during the read makes the entry young.
     let now = SystemTime::now();
     let dir = beneath::open_dir(root, path, Links::Never)?;
     let stat = rustix::fs::fstat(&dir)?;
     let mut directory = match old {
         Some(old) if old.stamp.holds(&stat, now) => old,
         old => {
-            // At the first level every directory counts: each may be somebody's skill.
+            // Every top-level directory is searched: each may be a skill.
             let max_children = if path.as_os_str().is_empty() {
                 usize::MAX
             } else {
@@ -268,7 +267,7 @@ fn refresh(
         }
     };
     if let Seen::Skill { entry: name } = directory.seen {
-        // A link's own times say nothing about the file behind it: those are read every time.
+        // The timestamps of a link do not change with its target, so the target is always read.
         let stat = beneath::stat_entry(dir.as_fd(), Path::new(name))?;
         let holds = directory.entry.as_ref().is_some_and(|entry| {
             beneath::is_regular(&stat)

@@ -1,4 +1,4 @@
-//! Skills out of an archive.
+//! Installs skills from an archive.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl SkillStore {
-    /// Tells which skills an archive holds and where each would go. Touches nothing.
+    /// Lists the skills of an archive and their target directories. Writes nothing.
     pub fn preview_zip(
         &self,
         bytes: &[u8],
@@ -28,7 +28,7 @@ impl SkillStore {
         Ok(plans.into_iter().map(|plan| plan.planned).collect())
     }
 
-    /// Installs the chosen skills, all or none.
+    /// Installs the selected skills, all or none.
     pub fn install_zip(
         &self,
         bytes: &[u8],
@@ -48,7 +48,7 @@ impl SkillStore {
             let dir = beneath::open_dir(staging.dir(), name, Links::Never).map_err(failed)?;
             unpack(&mut archive, &plan.inside, dir.as_fd())?;
         }
-        // Once for all files: after the renames they must not be found empty.
+        // One flush for all files, so that they are not empty after a power failure.
         rustix::fs::syncfs(staging.dir()).map_err(|error| failed(error.into()))?;
 
         let _change = self.change();
@@ -94,7 +94,7 @@ impl SkillStore {
                 SkillError::too_large(Oversize::SkillMdBytes, self.limits().max_skill_md_bytes)
             })?;
             let document = Document::parse(loading::text(entry, text)?)?;
-            // The directory it is in now names it; at the top of an archive, the one it will be in.
+            // A skill is named after its directory; at the root of an archive, after its target directory.
             let directory = match inside.rsplit('/').next() {
                 Some(last) if !last.is_empty() => last,
                 _ => &target,
@@ -116,16 +116,16 @@ impl SkillStore {
     }
 }
 
-/// One skill on its way in.
+/// One skill to install.
 struct Plan {
     /// Its directory in the archive; empty for the archive's root.
     inside: String,
-    /// The directory of the store it will get.
+    /// Its target directory in the store.
     target: String,
     planned: PlannedSkill,
 }
 
-/// Directories that stand in the store already, and go back if the rest cannot follow.
+/// Directories already moved into the store. Removed again if a later step fails.
 struct Placed<'a> {
     root: &'a Root,
     staging: &'a Staging,
@@ -135,7 +135,7 @@ struct Placed<'a> {
 impl Drop for Placed<'_> {
     fn drop(&mut self) {
         for target in &self.targets {
-            let _ = self.staging.take_away(self.root.dir.as_fd(), target);
+            let _ = self.staging.discard(self.root.dir.as_fd(), target);
         }
     }
 }
@@ -166,7 +166,7 @@ fn check_targets(root: &Root, chosen: &[Plan]) -> Result<(), SkillError> {
     Ok(())
 }
 
-/// The archive's root, or the only directory in it, and from there the one that was asked for.
+/// The root of the archive or its only directory, and from there the requested directory.
 fn starting_directory(archive: &Archive<'_>, asked: &str) -> Result<String, SkillError> {
     let mut at_top = archive
         .members()
@@ -202,7 +202,7 @@ fn join(parent: &str, name: &str) -> String {
     }
 }
 
-/// Directories with an entry file, level by level; a skill is not searched for others.
+/// Directories with an entry file, breadth first. Skills are not searched for nested skills.
 fn search(archive: &Archive<'_>, top: &str) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let mut queue = VecDeque::from([(top.to_owned(), 0)]);
@@ -236,7 +236,7 @@ fn children<'a>(
     })
 }
 
-/// Everything under a directory, parents before their children.
+/// All members below a directory, parents first.
 fn below<'a>(
     archive: &'a Archive<'_>,
     parent: &'a str,
@@ -269,7 +269,7 @@ fn choose(plans: Vec<Plan>, selection: &ZipSelection) -> Result<Vec<Plan>, Skill
         .enumerate()
         .map(|(place, plan)| (plan.planned.source_path.as_str(), place))
         .collect();
-    // A caller may ask for the same a million times.
+    // A request may repeat a name many times.
     let mut seen = vec![false; plans.len()];
     let mut wanted: Vec<usize> = Vec::new();
     let mut want = |path: String| match places.get(path.as_str()) {
@@ -307,7 +307,7 @@ fn choose(plans: Vec<Plan>, selection: &ZipSelection) -> Result<Vec<Plan>, Skill
     Ok(taken.collect())
 }
 
-/// Writes the members below a directory of the archive into a directory that is ours alone.
+/// Writes the members below a directory of the archive into a private directory.
 fn unpack(
     archive: &mut Archive<'_>,
     inside: &str,

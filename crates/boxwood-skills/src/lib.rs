@@ -1,8 +1,7 @@
-//! Skill packages: intake, listing, files.
+//! The skill store: installs, lists and changes skill packages and their files.
 //!
-//! Comes in: names, relative paths, archives, directories to import. Goes out: skills, file
-//! contents, package directories to mount. Never here: who may ask, JSON, async, anything
-//! outside the store's root (except reading a directory that is being imported).
+//! Synchronous; callers use `spawn_blocking`. Authorization and JSON are handled by the callers. Only imports read
+//! outside the root of the store.
 #![forbid(unsafe_code)]
 
 mod archive;
@@ -22,7 +21,6 @@ mod loading;
 mod naming;
 mod package_path;
 mod python_text;
-mod removal;
 mod rules;
 mod skill;
 mod staging;
@@ -37,6 +35,6 @@ pub use skill::{
     BinaryFile, FileItem, FileListing, NewSkill, PlannedSkill, Problem, Skill, SkillPatch,
     TextFile, WrittenFile, ZipRequest, ZipSelection,
 };
-pub use store::SkillStore;
+pub use store::{SkillStore, real_path};
 pub use times::python_isoformat;
 pub use warning::Warning;

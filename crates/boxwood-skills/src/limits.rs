@@ -1,41 +1,38 @@
-//! How much one skill may be.
-//!
-//! Comes in: the operator's `[skills]` table. Goes out: numbers that every door of the store
-//! checks. Never here: judgement about who may ask.
+//! Size limits of skills.
 
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// The operator's bounds on the store. Every one of them is checked where the bytes enter.
+/// The `[skills]` table of the configuration. Every limit is checked where the data enters.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// The archive as it was sent.
+    /// Size of an uploaded archive.
     pub max_zip_bytes: u64,
-    /// Everything an archive, an import or an export holds once unpacked.
+    /// Total unpacked size of an archive, an import or an export.
     pub max_unpacked_bytes: u64,
     /// Files and directories in one package.
     pub max_entries: usize,
-    /// How many times larger than the archive its contents may be. Small archives are let off:
-    /// the first [`Limits::RATIO_FLOOR_BYTES`] never count as a bomb.
+    /// Maximum ratio of unpacked to packed size. The first [`Limits::RATIO_FLOOR_BYTES`] are
+    /// exempt.
     pub max_ratio: u64,
     pub max_file_bytes: u64,
-    /// Directories between a package's root and a file.
+    /// Directory depth below the root of a package.
     pub max_path_depth: usize,
-    /// Bytes of a path below a package's root.
+    /// Length of a path below the root of a package, in bytes.
     pub max_path_bytes: usize,
     pub max_skill_md_bytes: u64,
-    /// Entries in one answer of a file listing, whatever was asked for.
+    /// Maximum entries in one file listing, whatever the request says.
     pub max_listed_entries: usize,
-    /// Directories looked at below one directory of the store while skills are searched.
+    /// Maximum directories searched below one top-level directory of the store.
     pub max_searched_directories: usize,
-    /// Where `scan` and `create` may take packages from. Absent: anywhere the daemon can read.
+    /// Directories that `scan` and `create` may import from. Absent: any that the daemon can read.
     pub import_roots: Option<Vec<PathBuf>>,
 }
 
 impl Limits {
-    /// Text compresses well; below this size nobody's disk is in danger.
+    /// Text compresses well, and this size is harmless.
     pub const RATIO_FLOOR_BYTES: u64 = 4 << 20;
 }
 

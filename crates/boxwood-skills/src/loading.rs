@@ -1,4 +1,4 @@
-//! From a package to a [`Skill`].
+//! Loads a [`Skill`] from a package.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -11,11 +11,11 @@ use crate::discovery::ENTRY_FILES;
 use crate::front_matter::Document;
 use crate::{Limits, Oversize, Skill, SkillError, Warning, rules, times};
 
-/// A skill, and the text it was read from.
+/// A skill and the text of its entry file.
 pub(crate) struct Loaded {
     pub(crate) skill: Skill,
     pub(crate) document: Document,
-    /// Of the file that was read; links are followed.
+    /// Metadata of the file itself; links are followed.
     pub(crate) stat: Stat,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn load(
     })
 }
 
-/// What a `SKILL.md` says, with the present as its times.
+/// Parses a `SKILL.md`. The current time is used for its timestamps.
 pub(crate) fn describe(
     document: &Document,
     entry: &'static str,

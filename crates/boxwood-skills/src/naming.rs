@@ -12,7 +12,7 @@ pub(crate) fn checked_name(name: &str) -> Result<&str, SkillError> {
     if !is_word(name) || name.chars().all(is_joiner) {
         return Err(SkillError::NameCharacters);
     }
-    // Sixty-four characters of four bytes are one more than a file system takes.
+    // 64 characters of four bytes exceed the name limit of file systems by one byte.
     if name.chars().count() > 64 || name.len() > MAX_COMPONENT_BYTES {
         return Err(SkillError::NameTooLong);
     }
@@ -27,7 +27,7 @@ fn is_word(text: &str) -> bool {
     text.chars().all(|c| c.is_alphanumeric() || is_joiner(c))
 }
 
-/// The part of a file name that its package's directory is called after.
+/// The part of a file name that the directory of the package is named after.
 pub(crate) fn target_stem(filename: &str) -> String {
     let base = strip(filename);
     let base = base.rsplit('/').next().unwrap_or(base);
@@ -53,7 +53,7 @@ pub(crate) fn target_stem(filename: &str) -> String {
 }
 
 /// `<stem>[-<leaf>][-<suffix>]`. The suffix comes from the request and the leaf from the
-/// archive; neither may add a step to the path.
+/// archive; neither may add a path component.
 pub(crate) fn target_name(
     stem: &str,
     source_path: &str,
@@ -79,7 +79,7 @@ pub(crate) fn target_name(
     Ok(name)
 }
 
-/// A path in an archive as a request names it.
+/// Normalizes a path in an archive as given in a request.
 pub(crate) fn source_path(asked: &str) -> String {
     strip(asked).replace('\\', "/").trim_matches('/').to_owned()
 }

@@ -1,14 +1,13 @@
 //! Paths inside a package, as clients write them.
 //!
-//! Comes in: text. Goes out: a [`PackagePath`], which cannot point outside. Never here: the disk
-//! (links are the kernel's business, see `beneath`).
+//! A [`PackagePath`] cannot point outside by its text. Symbolic links are handled by `beneath`.
 
 use std::path::{Path, PathBuf};
 
 use crate::python_text::strip;
 use crate::{Limits, Oversize, SkillError};
 
-/// Longest name a Linux file system takes.
+/// Maximum length of a file name on Linux.
 pub(crate) const MAX_COMPONENT_BYTES: usize = 255;
 
 /// A normalised relative path: no `..`, no empty parts. The package's root is `.`.
@@ -34,7 +33,7 @@ impl PackagePath {
             });
         }
         let text = normalised(asked);
-        // The seed refuses every name that begins with two dots, `..data` included.
+        // LangBot Box refuses every name that begins with two dots, including `..data`.
         if text.starts_with("..") {
             return Err(SkillError::PathEscapes);
         }
@@ -95,7 +94,7 @@ pub(crate) fn check_size(text: &str, limits: &Limits) -> Result<(), SkillError> 
     Ok(())
 }
 
-/// What Python's `os.path.normpath` makes of a relative path.
+/// Equivalent of `os.path.normpath` in Python for a relative path.
 pub(crate) fn normalised(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

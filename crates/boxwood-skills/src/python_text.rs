@@ -1,4 +1,4 @@
-//! Text handled as the seed's clients have come to expect: Python's idea of blanks and lines.
+//! Blanks and line ends as Python defines them, for compatibility with LangBot Box.
 
 use std::borrow::Cow;
 
@@ -39,7 +39,7 @@ pub(crate) fn lines_with_ends(text: &str) -> Vec<&str> {
     lines
 }
 
-/// What Python's text mode does to line ends while reading.
+/// Universal newlines: what Python does to line ends when it reads text.
 pub(crate) fn universal_newlines(text: &str) -> Cow<'_, str> {
     if text.contains('\r') {
         Cow::Owned(text.replace("\r\n", "\n").replace('\r', "\n"))

@@ -1,12 +1,11 @@
-//! The Agent Skills rules, as far as a file can show them.
+//! Checks a `SKILL.md` against the Agent Skills rules.
 //!
-//! Comes in: a read `SKILL.md` and the name of its directory. Goes out: warnings. Never here:
-//! refusals; the platform accepts looser skills than the rules do.
+//! Violations are only warnings, because LangBot Box accepts skills that break the rules.
 
 use unicode_normalization::UnicodeNormalization as _;
 
 use crate::Warning;
-use crate::front_matter::Document;
+use crate::front_matter::{Document, Value};
 
 const KNOWN: [&str; 7] = [
     "name",
@@ -15,7 +14,7 @@ const KNOWN: [&str; 7] = [
     "compatibility",
     "metadata",
     "allowed-tools",
-    // LangBot's own.
+    // Extensions of LangBot.
     "display_name",
 ];
 const BODY_LINES: usize = 500;
@@ -37,8 +36,8 @@ pub(crate) fn check(document: &Document, directory: &str) -> Vec<Warning> {
             }
         }
     }
-    if let Some(compatibility) = document.shown("compatibility") {
-        let length = compatibility.text.chars().count();
+    if let Some(text) = document.get("compatibility").and_then(Value::as_text) {
+        let length = text.chars().count();
         if !(1..=500).contains(&length) {
             warnings.push(Warning::CompatibilityLength { length });
         }
@@ -47,13 +46,14 @@ pub(crate) fn check(document: &Document, directory: &str) -> Vec<Warning> {
         warnings.push(Warning::MetadataShape);
     }
     if document
-        .shown("allowed-tools")
-        .is_some_and(|tools| !tools.is_string)
+        .get("allowed-tools")
+        .is_some_and(|tools| !tools.is_string())
     {
         warnings.push(Warning::AllowedToolsShape);
     }
     for key in document.keys() {
-        if !KNOWN.contains(&key.as_str()) {
+        if !KNOWN.contains(&key) {
+            let key = key.to_owned();
             warnings.push(Warning::UnknownField { key });
         }
     }

@@ -1,6 +1,4 @@
-//! What the store speaks of: skills, their files, and what one may ask for.
-//!
-//! Comes in: nothing. Goes out: plain data. Never here: JSON (the dialects make it), I/O.
+//! Data types of the store: skills, files and requests.
 
 use std::path::PathBuf;
 
@@ -8,61 +6,61 @@ use jiff::Timestamp;
 
 use crate::Warning;
 
-/// One package with its `SKILL.md` read.
+/// A package with its parsed `SKILL.md`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Skill {
     pub name: String,
     pub display_name: String,
     pub description: String,
-    /// The body of `SKILL.md`, line ends as `\n`.
+    /// The body of `SKILL.md`, with `\n` line ends.
     pub instructions: String,
-    /// Absolute, without links.
+    /// Absolute, with links resolved.
     pub package_root: PathBuf,
     /// `SKILL.md` or `skill.md`.
     pub entry_file: String,
-    /// The entry file's last change of any kind (ctime), which is what the platform shows.
+    /// The ctime of the entry file, which LangBot Box reports.
     pub created_at: Timestamp,
-    /// The entry file's last change of content (mtime).
+    /// The mtime of the entry file.
     pub updated_at: Timestamp,
     pub warnings: Vec<Warning>,
 }
 
-/// A directory of the store that looks like a skill and could not be read as one.
+/// A directory of the store with an entry file that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub path: PathBuf,
     pub reason: String,
 }
 
-/// What `create` is asked for. `None` and blank both mean "take it from the imported package".
+/// Parameters of `create`. `None` and blank both mean "use the value of the imported package".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewSkill {
     pub name: String,
     pub display_name: Option<String>,
     pub description: Option<String>,
     pub instructions: Option<String>,
-    /// A directory to import; below the store's root it is taken over in place.
+    /// A directory to import. Inside the store it is registered in place.
     pub package_root: Option<PathBuf>,
 }
 
-/// What `update` is asked for. `None` leaves a field as it is, a blank one removes it.
+/// Parameters of `update`. `None` keeps a field, blank removes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SkillPatch {
-    /// May only repeat the present name.
+    /// Must equal the current name if set.
     pub name: Option<String>,
     pub display_name: Option<String>,
     pub description: Option<String>,
     pub instructions: Option<String>,
-    /// May only repeat the present directory.
+    /// Must equal the current directory if set.
     pub package_root: Option<PathBuf>,
 }
 
-/// How an uploaded archive is to be read.
+/// How to read an uploaded archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZipRequest {
-    /// The name the archive had; the target directory is named after it.
+    /// File name of the archive. The target directory is named after it.
     pub filename: String,
-    /// A directory in the archive to start from; empty for all of it.
+    /// Directory in the archive to start from. Empty for the whole archive.
     pub source_subdir: String,
     /// Appended to the target directory's name.
     pub target_suffix: String,
@@ -78,15 +76,15 @@ impl Default for ZipRequest {
     }
 }
 
-/// Which skills of an archive to install.
+/// Selects the skills of an archive to install.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZipSelection {
     pub source_paths: Vec<String>,
-    /// The older way to name a single one; counts when it is not blank.
+    /// Older form for a single skill. Ignored if blank.
     pub source_path: String,
 }
 
-/// A skill found in an archive. Its `package_root` is where it *would* be installed.
+/// A skill in an archive. Its `package_root` is where it would be installed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedSkill {
     pub skill: Skill,
@@ -101,7 +99,7 @@ pub struct FileListing {
     /// `.` for the package's root.
     pub base_path: String,
     pub entries: Vec<FileItem>,
-    /// As many entries as were asked for, so there may be more.
+    /// The listing reached its limit, so there may be more entries.
     pub truncated: bool,
 }
 
@@ -120,9 +118,9 @@ pub struct FileItem {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextFile {
     pub skill: String,
-    /// Normalised, relative to the package's root.
+    /// Normalized, relative to the root of the package.
     pub path: String,
-    /// Line ends as `\n`, whatever the file has: the platform's editor works on these.
+    /// With `\n` line ends, which the editor of LangBot expects.
     pub content: String,
 }
 
@@ -130,7 +128,7 @@ pub struct TextFile {
 pub struct BinaryFile {
     pub skill: String,
     pub path: String,
-    /// The bytes as they are on disk.
+    /// The bytes on disk.
     pub content: Vec<u8>,
     pub executable: bool,
 }

@@ -1,32 +1,31 @@
-//! A private directory in the store where things are made before they appear, and unmade after
-//! they have gone.
+//! A private directory of the store in which packages are built before they are renamed into place, and into which
+//! they are moved to be removed.
 //!
-//! It lies in the store's root, so that a rename into place is one step on one file system, and
-//! its name is one that listings pass over. A lock on the open directory says that somebody is
-//! using it; what a crash left behind has no lock and is removed by the next one who comes.
+//! It is in the store's root, so that a rename stays on one file system. Listings skip its name. A staging directory
+//! in use is locked; leftovers of a crash are not locked, and the next [`Staging::begin`] removes them.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use boxwood_sys::tree;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 
 use crate::beneath::{self, Links};
-use crate::removal;
 
 pub(crate) const PREFIX: &str = ".boxwood-staging-";
 
-/// A directory younger than this may belong to somebody who has not locked it yet.
+/// A younger directory may have been created by a process that has not locked it yet.
 const STALE_AFTER: Duration = Duration::from_mins(1);
 
-/// For the removal of what is in it: the whole store waits.
-const REMOVED_WITHIN: Duration = Duration::from_secs(10);
-/// The same for what another left behind, of which nobody expects that it is gone now.
-const LEFTOVER_WITHIN: Duration = Duration::from_secs(1);
+/// Time limit for removing the contents: the store is locked meanwhile.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for each leftover, whose removal is not urgent.
+const REMOVE_LEFTOVER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Removed with everything in it when dropped.
+/// Removed with its contents when dropped.
 #[derive(Debug)]
 pub(crate) struct Staging {
     root: OwnedFd,
@@ -38,7 +37,7 @@ impl Staging {
     pub(crate) fn begin(root: BorrowedFd<'_>) -> io::Result<Self> {
         remove_stale(root);
         let root = root.try_clone_to_owned()?;
-        let name = format!("{PREFIX}{}", random_word()?);
+        let name = format!("{PREFIX}{}", random_suffix()?);
         rustix::fs::mkdirat(&root, &name, Mode::from_raw_mode(0o700))?;
         let dir = beneath::open_dir(root.as_fd(), Path::new(&name), Links::Never)?;
         rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive)?;
@@ -49,17 +48,17 @@ impl Staging {
         self.dir.as_fd()
     }
 
-    /// Takes an entry of some directory away; it is gone with the staging directory.
-    pub(crate) fn take_away(&self, from: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
-        let target = format!("gone-{}", random_word()?);
+    /// Moves an entry of another directory here, to be removed with the staging directory.
+    pub(crate) fn discard(&self, from: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
+        let target = format!("gone-{}", random_suffix()?);
         Ok(rustix::fs::renameat(from, name, &self.dir, target)?)
     }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What cannot be removed now is tried again by the next `begin`.
-        if removal::empty(self.dir.as_fd(), REMOVED_WITHIN).is_ok() {
+        // The next `begin` tries again to remove what remains.
+        if remove_contents(&self.dir, REMOVE_TIMEOUT).is_ok() {
             let _ = rustix::fs::unlinkat(&self.root, &self.name, AtFlags::REMOVEDIR);
         }
     }
@@ -83,11 +82,15 @@ fn remove_stale(root: BorrowedFd<'_>) {
             continue;
         };
         if rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
-            && removal::empty(dir.as_fd(), LEFTOVER_WITHIN).is_ok()
+            && remove_contents(&dir, REMOVE_LEFTOVER_TIMEOUT).is_ok()
         {
             let _ = rustix::fs::unlinkat(root, name, AtFlags::REMOVEDIR);
         }
     }
+}
+
+fn remove_contents(directory: &OwnedFd, timeout: Duration) -> io::Result<()> {
+    tree::remove_contents(directory.try_clone()?, Some(Instant::now() + timeout))
 }
 
 fn is_old(root: BorrowedFd<'_>, name: &OsString) -> bool {
@@ -101,8 +104,8 @@ fn is_old(root: BorrowedFd<'_>, name: &OsString) -> bool {
     now.saturating_sub(changed) > STALE_AFTER
 }
 
-/// Sixteen hexadecimal digits that nobody can guess.
-pub(crate) fn random_word() -> io::Result<String> {
+/// Sixteen unpredictable hexadecimal digits.
+pub(crate) fn random_suffix() -> io::Result<String> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(format!("{:016x}", u64::from_le_bytes(bytes)))

@@ -1,7 +1,4 @@
-//! The store as its callers see it.
-//!
-//! Comes in: names, paths, bytes. Goes out: skills and files. Never here: async (callers use
-//! `spawn_blocking`), JSON, who may ask.
+//! The public interface of the store.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
@@ -23,18 +20,18 @@ struct Inner {
     root: RwLock<PathBuf>,
     limits: Limits,
     index: Mutex<Index>,
-    /// Held while the store changes, so that checking and doing are one step. Unpacking happens
+    /// Held during changes, so that a check and the following change are atomic. Archives are unpacked
     /// before it is taken.
     changing: Mutex<()>,
 }
 
-/// The store's directory, open.
+/// The open root directory of the store.
 pub(crate) struct Root {
     pub(crate) dir: OwnedFd,
     pub(crate) path: PathBuf,
 }
 
-/// A skill's directory, open.
+/// The open directory of a skill.
 pub(crate) struct Package {
     pub(crate) dir: OwnedFd,
     pub(crate) skill: Arc<Skill>,
@@ -57,7 +54,7 @@ impl SkillStore {
         }
     }
 
-    /// Absolute, without links as far as it exists.
+    /// Absolute, with links resolved as far as the path exists.
     pub fn root(&self) -> PathBuf {
         self.inner
             .root
@@ -70,7 +67,7 @@ impl SkillStore {
         &self.inner.limits
     }
 
-    /// LangBot says at each start where its skills are.
+    /// LangBot sets the skill directory at each start.
     pub fn set_root(&self, root: impl AsRef<Path>) {
         let root = real_path(root.as_ref());
         let mut current = self
@@ -93,7 +90,7 @@ impl SkillStore {
             .collect())
     }
 
-    /// What `list` had to leave out.
+    /// Problems found by `list`.
     pub fn problems(&self) -> Result<Vec<Problem>, SkillError> {
         Ok(self.contents()?.problems)
     }
@@ -103,7 +100,7 @@ impl SkillStore {
         Ok(contents.find(name).map(|item| Skill::clone(&item.skill)))
     }
 
-    /// Where a skill's files are, for mounting.
+    /// The directory of a skill, for mounting.
     pub fn package_dir(&self, name: &str) -> Result<Option<PathBuf>, SkillError> {
         let contents = self.contents()?;
         Ok(contents
@@ -111,7 +108,7 @@ impl SkillStore {
             .map(|item| item.skill.package_root.clone()))
     }
 
-    /// Reads the one skill in a directory of the host or just below it.
+    /// Reads the single skill in a directory of the host or one level below.
     pub fn scan(&self, path: &Path) -> Result<Skill, SkillError> {
         let top = self.open_outside(path)?;
         let limits = self.limits();
@@ -138,7 +135,7 @@ impl SkillStore {
         }
     }
 
-    /// Reads a package anywhere on disk and tells what the Agent Skills rules say about it.
+    /// Reads a package anywhere on disk and checks it against the Agent Skills rules.
     pub fn validate(&self, dir: &Path) -> Result<Vec<Warning>, SkillError> {
         let top = open_existing(dir)?;
         validation::validate(top.dir.as_fd(), &top.path, self.limits())
@@ -157,7 +154,7 @@ impl SkillStore {
             .map_err(|error| SkillError::io("list", &root.path, error))
     }
 
-    /// Opens a skill's directory, or says that there is no such skill.
+    /// Opens the directory of a skill. Fails if there is no such skill.
     pub(crate) fn package(&self, name: &str) -> Result<Package, SkillError> {
         let missing = || SkillError::NotFound {
             name: name.to_owned(),
@@ -168,7 +165,7 @@ impl SkillStore {
         open_package(&root, located)
     }
 
-    /// `None` while nobody has made it.
+    /// `None` if the root does not exist.
     pub(crate) fn open_root(&self) -> Result<Option<Root>, SkillError> {
         let path = self.root();
         match beneath::open_top(&path) {
@@ -186,7 +183,7 @@ impl SkillStore {
         Ok(Root { dir, path })
     }
 
-    /// Opens a directory of the host that a skill is to be read from.
+    /// Opens a directory of the host to import from.
     pub(crate) fn open_outside(&self, path: &Path) -> Result<Root, SkillError> {
         let top = open_existing(path)?;
         let allowed = match &self.limits().import_roots {
@@ -243,7 +240,7 @@ fn open_existing(path: &Path) -> Result<Root, SkillError> {
     }
 }
 
-/// `join`, without the slash that joining nothing would add.
+/// Like `join`, without a trailing slash for an empty path.
 pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
     if path.as_os_str().is_empty() {
         root.to_owned()
@@ -252,8 +249,8 @@ pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
     }
 }
 
-/// Python's `realpath`: links resolved as far as the path exists, the rest taken as written.
-pub(crate) fn real_path(path: &Path) -> PathBuf {
+/// Equivalent of `realpath` in Python: resolves the symlinks of the existing part of a path, and `..` in the rest.
+pub fn real_path(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut existing = path.as_path();
     loop {

@@ -1,13 +1,13 @@
-//! Times as the seed's clients know them.
+//! Formats timestamps as LangBot Box does.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// What Python's `datetime.fromtimestamp(float, utc).isoformat()` writes: microseconds when they
-/// are not zero, and `+00:00`.
+/// Equivalent of `datetime.fromtimestamp(float, utc).isoformat()`: microseconds if they are not zero, and
+/// `+00:00`.
 ///
-/// The seed goes through a double, which holds fewer digits than the file system; its rounding
-/// is repeated here so that the same file shows the same time under both.
+/// LangBot Box converts through a double, which has fewer digits than the file system. The same rounding is
+/// applied here, so that both show the same time for a file.
 pub fn python_isoformat(time: Timestamp) -> String {
     let mut second = time.as_second();
     #[expect(
@@ -43,7 +43,7 @@ pub fn python_isoformat(time: Timestamp) -> String {
     }
 }
 
-/// A file system may hold a time that no calendar shows; it becomes the nearest one that does.
+/// Clamps a time that is outside of the calendar range.
 pub(crate) fn from_stat(seconds: i64, nanoseconds: u64) -> Timestamp {
     let nanoseconds = i32::try_from(nanoseconds).unwrap_or(0);
     Timestamp::new(seconds, nanoseconds).unwrap_or(if seconds < 0 {

@@ -1,13 +1,13 @@
-//! Departures from the Agent Skills rules: told, never refused.
+//! Violations of the Agent Skills rules, reported as warnings.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Something that another tool, or another reader, may stumble over.
+/// A problem that other tools or readers may have with a package.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
     FrontMatterMissing,
-    /// A byte order mark in front of `---` hides the front matter.
+    /// A byte order mark before `---` hides the front matter.
     ByteOrderMark,
     NameMissing,
     NameLength {
@@ -35,20 +35,20 @@ pub enum Warning {
     BodyLength {
         lines: usize,
     },
-    /// `SKILL.md` is read, `skill.md` is not.
+    /// `SKILL.md` is used, `skill.md` is ignored.
     TwoEntryFiles,
     /// Another package has the same name.
     NameShared {
         other: PathBuf,
     },
-    /// A link or a special file that was left out of a copy, or that no box may follow.
+    /// A link or a special file that was not copied, or that boxes cannot use.
     NotTaken {
         path: String,
     },
 }
 
 impl Warning {
-    /// A stable word for programs.
+    /// A stable identifier for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::FrontMatterMissing => "front_matter_missing",

@@ -1,7 +1,4 @@
-//! Making processes: `clone3` as a fork and as a vfork.
-//!
-//! Comes in: namespace flags, a cgroup to be born into. Goes out: pids and pidfds. Never here: what
-//! the new process does with its life.
+//! Creates processes with `clone3`, as a fork and as a vfork.
 
 use std::ffi::c_void;
 use std::io;
@@ -46,8 +43,8 @@ pub enum Forked {
 /// Forks into new namespaces.
 ///
 /// # Safety
-/// The caller has one thread. In a process with several, the child would hold a copy of locks whose
-/// owners do not exist there.
+/// The caller must have one thread. Otherwise the child would hold copies of locks whose owners do not exist
+/// there.
 pub unsafe fn fork(flags: u64) -> io::Result<Forked> {
     let mut pidfd: RawFd = -1;
     let args = CloneArgs {
@@ -63,7 +60,7 @@ pub unsafe fn fork(flags: u64) -> io::Result<Forked> {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Forked::Child),
         pid => {
-            // SAFETY: the kernel stored a new descriptor that nobody else owns.
+            // SAFETY: the kernel stored a new descriptor that has no other owner.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
             Ok(Forked::Parent {
                 pid: i32::try_from(pid).unwrap_or(i32::MAX),
@@ -73,7 +70,7 @@ pub unsafe fn fork(flags: u64) -> io::Result<Forked> {
     }
 }
 
-/// A stack for children of [`vfork`], made once and reused.
+/// A reusable stack for children of [`vfork`].
 pub struct ChildStack {
     memory: Box<[u128]>,
 }
@@ -93,13 +90,13 @@ impl Default for ChildStack {
     }
 }
 
-/// Starts `child(arg)` in a new process that shares our memory while we wait for its `execve` or
-/// `_exit`. Born directly in `cgroup` where one is given: moving it afterwards would cost an RCU
-/// grace period (about 8 ms on an idle host). Every signal handler is reset to its default.
+/// Starts `child(arg)` in a new process that shares our memory; returns after its `execve` or `_exit`. If
+/// `cgroup` is given, the process is created in it: moving it afterwards would cost an RCU grace period
+/// (about 8 ms on an idle host). All signal handlers are reset to their defaults.
 ///
 /// # Safety
-/// `child` makes only async-signal-safe calls, does not allocate, does not return, and `arg` points
-/// to what it expects for as long as this call lasts. The caller has one thread.
+/// `child` must make only async-signal-safe calls, must not allocate and must not return. `arg` must be valid
+/// for it until this call returns. The caller must have one thread.
 pub unsafe fn vfork(
     stack: &mut ChildStack,
     cgroup: Option<BorrowedFd<'_>>,
@@ -121,8 +118,8 @@ pub unsafe fn vfork(
     // CLONE_VFORK keeps us suspended while the child uses them.
     let mut rc = unsafe { vfork_raw(&raw const args, child, arg) };
     if rc == -i64::from(libc::ENOSYS) && cgroup.is_none() {
-        // Kernels that are not Linux may know only its predecessor, which resets no handler: there is
-        // none to reset in a program that installs none.
+        // Kernels that emulate Linux may only support `clone`, which does not reset handlers. Init installs
+        // none.
         let top = stack.memory.as_mut_ptr_range().end;
         // SAFETY: as above.
         rc = unsafe { vfork_by_clone(top.cast(), child, arg) };
@@ -136,8 +133,8 @@ pub unsafe fn vfork(
     }
 }
 
-/// The child starts on an empty stack, so it cannot return through a Rust frame: it calls `child`
-/// straight away, and only the parent falls through.
+/// The child starts on an empty stack and cannot return through a Rust frame, so it calls `child`
+/// immediately. Only the parent continues.
 #[cfg(target_arch = "x86_64")]
 unsafe fn vfork_raw(
     args: *const CloneArgs,
@@ -197,7 +194,7 @@ unsafe fn vfork_raw(
     rc
 }
 
-/// The same by `clone`.
+/// The same with `clone`.
 #[cfg(target_arch = "x86_64")]
 unsafe fn vfork_by_clone(
     stack_top: *mut c_void,
@@ -261,7 +258,7 @@ unsafe fn vfork_by_clone(
     rc
 }
 
-/// A fork without new namespaces, for helpers that need memory of their own.
+/// A fork without new namespaces, for helpers that need their own memory.
 ///
 /// # Safety
 /// As for [`fork`].
@@ -274,7 +271,7 @@ pub unsafe fn plain_fork() -> io::Result<Option<i32>> {
     }
 }
 
-/// Ends this process at once: no destructors, no buffers flushed.
+/// Exits immediately, without destructors or flushing buffers.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` takes an integer and does not return.
     unsafe { libc::_exit(code) }
@@ -292,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vforked_child_shares_memory_and_its_status_is_seen() {
+    fn a_vforked_child_shares_memory_and_can_be_waited_for() {
         let mut stack = ChildStack::new();
         let mut cell = 41_i32;
         // SAFETY: `child` only writes one integer and exits. The test harness has threads, but the
@@ -306,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_call_does_the_same() {
+    fn clone_works_like_clone3() {
         let mut stack = ChildStack::new();
         let top = stack.memory.as_mut_ptr_range().end;
         let mut cell = 41_i32;

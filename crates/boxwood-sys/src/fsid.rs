@@ -1,8 +1,8 @@
-//! The uid and gid that the file system sees, for one thread.
+//! File system uid and gid of the calling thread.
 
 use std::io;
 
-/// Sets both; the calls do not report failure, so they are asked again.
+/// Sets both. The calls do not report errors, so the result is checked with a second call.
 pub fn set(uid: u32, gid: u32) -> io::Result<()> {
     let invalid = u32::MAX;
     // SAFETY: integers only. An invalid id changes nothing and returns the current one.

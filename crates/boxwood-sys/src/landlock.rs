@@ -1,6 +1,6 @@
-//! Asks the kernel whether it has Landlock.
+//! Detects Landlock.
 
-/// The highest ABI version this kernel offers; `None` when it has none or it is switched off.
+/// The highest ABI version of this kernel; `None` if Landlock is missing or disabled.
 pub fn abi_version() -> Option<i64> {
     const VERSION: libc::c_uint = 1;
     // SAFETY: with the version flag the kernel reads no memory.

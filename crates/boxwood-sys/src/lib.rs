@@ -1,7 +1,6 @@
-//! Thin, checked kernel calls: the one crate with `unsafe`.
+//! Thin wrappers around kernel calls; the only crate with `unsafe`.
 //!
-//! Comes in: plain values and borrowed descriptors. Goes out: `io::Result`. Never here: policy, or a
-//! failed safety call that is not returned to the caller.
+//! Functions take plain values and borrowed descriptors and return every failure to the caller.
 
 pub mod clone;
 pub mod fsid;
@@ -13,7 +12,7 @@ pub mod netlink;
 pub mod nftables;
 pub mod peer;
 pub mod procfs;
-pub mod scheduling;
 pub mod seccomp;
 pub mod signals;
 pub mod sock_diag;
+pub mod tree;

@@ -1,7 +1,7 @@
-//! Returns memory to the kernel that only the start of a process needed.
+//! Returns memory to the kernel that is needed only during startup.
 
-/// Gives back what only the start of the daemon needed: heap pages that hold nothing any more, and
-/// pages of the program itself, which come back from the page cache when they are next used.
+/// Releases free heap pages, and pages of the program itself, which are read again from the page cache when
+/// they are used.
 pub fn release_unused_pages() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes an integer, and touches only memory that is free.
@@ -9,15 +9,15 @@ pub fn release_unused_pages() {
         libc::malloc_trim(0);
     }
     for (start, length) in own_program() {
-        // SAFETY: the range is a private mapping of a file that is never written to, so that its
-        // pages read the same afterwards; only a debugger writes there. Failing changes nothing.
+        // SAFETY: the range is a private mapping of a file that is never written to, so its pages read the
+        // same afterwards; only a debugger writes there. An error changes nothing.
         unsafe {
             libc::madvise(start as *mut libc::c_void, length, libc::MADV_DONTNEED);
         }
     }
 }
 
-/// Where the program's code and constants are mapped.
+/// The address ranges of the program's code and constants.
 fn own_program() -> Vec<(usize, usize)> {
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -27,8 +27,8 @@ fn own_program() -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Start and length, where the line of `/proc/self/maps` is a part of `program` that nothing writes to:
-/// its code, or the constants at its beginning. Constants further behind were written to by the loader.
+/// Start and length if the line of `/proc/self/maps` is a part of `program` that is never written to: its
+/// code, or the constants at its beginning. Constants after the code were relocated by the loader.
 fn unwritten(program: &str, line: &str) -> Option<(usize, usize)> {
     let mut fields = line.split_whitespace();
     let (range, access, offset) = (fields.next()?, fields.next()?, fields.next()?);
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_parts_that_nothing_writes_to_are_found() {
+    fn only_read_only_parts_are_found() {
         let program = "/opt/my tools/boxwood";
         let found = |access: &str, offset: &str, of: &str| {
             let line = format!("55d0-5700 {access} {offset} fe:00 101    {program}");
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_runs_on_without_its_pages() {
+    fn the_program_keeps_running_after_its_pages_are_released() {
         assert!(!own_program().is_empty(), "a program has code");
         release_unused_pages();
         let numbers: Vec<String> = (0..1000).map(|number| format!("{number}")).collect();

@@ -1,4 +1,4 @@
-//! Attributes of mounts that `rustix` has no call for.
+//! Mount attributes that `rustix` does not support.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -14,7 +14,7 @@ pub enum Depth {
     Recursive,
 }
 
-/// Sets attributes on the mount that `mount` (an `O_PATH` or detached-mount descriptor) names.
+/// Sets attributes of a mount, given by an `O_PATH` or detached-mount descriptor.
 pub fn set_attributes(mount: BorrowedFd<'_>, set: u64, depth: Depth) -> io::Result<()> {
     let what = Change {
         set,
@@ -23,7 +23,7 @@ pub fn set_attributes(mount: BorrowedFd<'_>, set: u64, depth: Depth) -> io::Resu
     change(mount, what, None, depth)
 }
 
-/// Takes attributes away again.
+/// Clears attributes.
 pub fn clear_attributes(mount: BorrowedFd<'_>, clear: u64, depth: Depth) -> io::Result<()> {
     let what = Change {
         clear,
@@ -32,9 +32,8 @@ pub fn clear_attributes(mount: BorrowedFd<'_>, clear: u64, depth: Depth) -> io::
     change(mount, what, None, depth)
 }
 
-/// Translates owners on a detached mount by the maps of `user_namespace`, and makes it private: a
-/// clone of a shared mount is its peer, and what is mounted below one appears below the other, in
-/// both directions.
+/// Maps the owners of a detached mount with the maps of `user_namespace`, and makes the mount private. A
+/// clone of a shared mount is its peer: what is mounted below one would appear below the other.
 pub fn set_idmap(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
     let what = Change {
         set: libc::MOUNT_ATTR_IDMAP,

@@ -1,9 +1,8 @@
-//! Speaks netlink: a socket, a message under construction, a request and its answer.
+//! Netlink sockets, requests and replies.
 //!
-//! Comes in: messages built here by [`route`](self) and by `crate::nftables`. Goes out: an
-//! acknowledgement, the messages of a dump, or a [`NetlinkError`] with the kernel's own words. Never
-//! here: what a network of boxes looks like, retries, async. One socket per request: they are cheap,
-//! and nothing of a failed request can be mistaken for the answer to the next.
+//! Messages are built by [`route`](self) and by `crate::nftables`. A request returns an acknowledgement,
+//! the messages of a dump, or a [`NetlinkError`]. Every request uses its own socket, so that a late reply
+//! to a failed request is not mistaken for the reply to the next one.
 
 mod message;
 mod route;
@@ -25,14 +24,14 @@ pub use route::{
 };
 pub use subnet::{Subnet, SubnetError};
 
-/// An answer always comes at once; this only keeps a kernel bug from hanging a box's start.
+/// Replies are immediate; this only keeps a kernel bug from blocking the start of a box.
 const ANSWER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const HEADER: usize = 16;
 
-/// What the kernel said no to, and its explanation where it gave one.
+/// The operation that the kernel refused, with its explanation if there is one.
 #[derive(Debug)]
 pub struct NetlinkError {
     operation: &'static str,
@@ -72,7 +71,7 @@ impl From<NetlinkError> for io::Error {
     }
 }
 
-/// Which part of the kernel is spoken to.
+/// The netlink protocol family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Route,
@@ -85,7 +84,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// `operation` is what an error will say was being done.
+    /// `operation` is used in error messages.
     pub(crate) fn open(family: Family, operation: &'static str) -> Result<Self, NetlinkError> {
         let protocol = match family {
             Family::Route => None,
@@ -105,7 +104,7 @@ impl Socket {
         for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
             enable(&fd, option).map_err(fail)?;
         }
-        // Without this the kernel ignores the filters of a dump request and sends everything.
+        // Without this the kernel ignores the filter of a dump request and sends everything.
         enable(&fd, libc::NETLINK_GET_STRICT_CHK).map_err(fail)?;
         Ok(Self { fd, operation })
     }
@@ -116,8 +115,8 @@ impl Socket {
         self.await_acknowledgements(1)
     }
 
-    /// Asks a question and hands every message of the answer to `each`. The message must ask for
-    /// a dump or for an acknowledgement: either one marks the end.
+    /// Sends a request and passes every message of the reply to `each`. The request must be for a dump or
+    /// with an acknowledgement, because these mark the end.
     pub(crate) fn ask(
         &self,
         message: Message,
@@ -151,7 +150,7 @@ impl Socket {
         }
     }
 
-    /// Waits until `expected` messages were acknowledged, or one was refused.
+    /// Waits until `expected` messages are acknowledged or one is refused.
     pub(crate) fn await_acknowledgements(&self, expected: usize) -> Result<(), NetlinkError> {
         let mut seen = 0;
         while seen < expected {
@@ -170,7 +169,7 @@ impl Socket {
 
     fn receive(&self) -> Result<Vec<u8>, NetlinkError> {
         let fail = |errno| NetlinkError::new(self.operation, errno);
-        // Dumps come in pieces of at most 32 KiB, single messages are far smaller.
+        // Parts of a dump have at most 32 KiB; single messages are much smaller.
         let mut buffer = vec![0; 64 * 1024];
         loop {
             match net::recv(&self.fd, &mut buffer, RecvFlags::TRUNC) {
@@ -187,7 +186,7 @@ impl Socket {
         }
     }
 
-    /// `None` is an acknowledgement: an error message whose code is zero.
+    /// `None` for an acknowledgement: an error message with code zero.
     fn parse_error(&self, body: &[u8]) -> Option<NetlinkError> {
         let code = body
             .first_chunk::<4>()
@@ -195,7 +194,7 @@ impl Socket {
         if code == 0 {
             return None;
         }
-        // The header of our own message stands between the code and the attributes.
+        // The header of the request is between the code and the attributes.
         let explanation = body
             .get(4 + HEADER..)
             .and_then(|rest| Attributes::new(rest).first(ERROR_TEXT))

@@ -1,8 +1,7 @@
-//! Speaks to `nf_tables`: one table of our own, put in place and taken away as a whole.
+//! Installs and removes `nf_tables` tables.
 //!
-//! Comes in: chains and rules. Goes out: all of them in force, or none (the kernel applies a batch as
-//! one transaction). Never here: which packets a box may send; that is [`guard_inside`] for the
-//! inside of a box and the native backend for the outside.
+//! The kernel applies a batch of chains and rules as one transaction. Which packets are accepted is decided
+//! by [`guard_inside`] for the inside of a box, and by `boxwood-local` for the host.
 
 mod chains;
 mod inside;
@@ -45,11 +44,11 @@ const RULE_HANDLE: u16 = 3;
 const RULE_EXPRESSIONS: u16 = 4;
 const RULE_USERDATA: u16 = 7;
 
-/// IPv4 and IPv6 together.
+/// `NFPROTO_INET`: IPv4 and IPv6.
 const INET: u8 = 1;
 const IPV4: u8 = 2;
 
-/// Where in a packet's way a chain stands.
+/// The hook at which a chain is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     Prerouting = 0,
@@ -65,7 +64,7 @@ pub enum ChainKind {
     Nat,
 }
 
-/// Changes that come into force together.
+/// Changes that are applied together.
 #[derive(Debug)]
 pub struct Batch {
     table: String,
@@ -73,14 +72,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Starts an `inet` table from nothing. A table of that name that is already there is replaced
-    /// in the same transaction, so there is no moment without rules.
+    /// Starts an `inet` table from scratch. An existing table of that name is replaced in the same
+    /// transaction, so there is no moment without rules.
     pub fn replacing(table: &str) -> Self {
         let mut batch = Self {
             table: table.to_owned(),
             messages: Vec::new(),
         };
-        // Deleting what does not exist would fail the batch; creating what exists does not.
+        // Deleting a missing table would fail the batch; creating an existing one does not.
         batch.push(batch.table_message(NEW_TABLE, CREATE));
         batch.push(batch.table_message(DELETE_TABLE, 0));
         batch.push(batch.table_message(NEW_TABLE, CREATE));
@@ -105,7 +104,7 @@ impl Batch {
         self.push(message);
     }
 
-    /// A chain that is entered by a jump only.
+    /// A chain that is entered only by a jump.
     pub fn chain(&mut self, name: &str) {
         let message = message(NEW_CHAIN, CREATE | ACKNOWLEDGE, INET)
             .text(CHAIN_TABLE, &self.table)
@@ -134,7 +133,7 @@ impl Batch {
     }
 }
 
-/// Deletes our table with everything in it. One that does not exist is an error with `ENOENT`.
+/// Deletes the table with its content. Fails with `ENOENT` if it does not exist.
 pub fn delete_table(table: &str) -> Result<(), NetlinkError> {
     let delete = message(DELETE_TABLE, ACKNOWLEDGE, INET).text(TABLE_NAME, table);
     commit("remove the packet filter", vec![delete])

@@ -1,18 +1,16 @@
-//! Who is at the other end of a Unix socket.
+//! Credentials of the peer of a Unix socket.
 //!
-//! Pid 0 is an answer here: a process without a number in this process namespace. (`rustix` has no
-//! value for it.)
+//! Pid 0 is a valid result: the peer is outside of this PID namespace. `rustix` cannot represent it.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The pid of whoever connected, or of whoever called `listen`, as this process namespace counts; 0
-/// when it has no number here.
+/// Pid of the process that connected or called `listen`, in this PID namespace; 0 if it is not in it.
 pub fn pid(socket: BorrowedFd<'_>) -> io::Result<i32> {
     credentials(socket).map(|credentials| credentials.pid)
 }
 
-/// The effective user of the same process at that time.
+/// Effective uid of that process at that time.
 pub fn uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
     credentials(socket).map(|credentials| credentials.uid)
 }
@@ -27,7 +25,7 @@ fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     Ok(credentials)
 }
 
-/// The same as a pidfd, which no later process can be mistaken for. Kernels before 6.5 do not tell.
+/// A pidfd of that process, which is safe from pid reuse. Needs Linux 6.5.
 pub fn pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const SO_PEERPIDFD: i32 = 77;
     let mut fd: i32 = -1;
@@ -35,7 +33,7 @@ pub fn pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::ErrorKind::NotFound.into());
     }
-    // SAFETY: the kernel made it for this call, and nobody else has it.
+    // SAFETY: the kernel created the descriptor for this call; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -69,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_knows_who_made_it() {
+    fn peer_credentials_are_those_of_the_creator() {
         let (one, _other) = UnixStream::pair().expect("pair");
         let me = i32::try_from(std::process::id()).expect("pid");
         assert_eq!(pid(one.as_fd()).expect("pid"), me);

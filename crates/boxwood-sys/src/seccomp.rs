@@ -1,7 +1,6 @@
-//! Seccomp filters: a small assembler for the deny-list, its installation, and notifications.
+//! Seccomp filters: assembles a deny-list, installs it and handles notifications.
 //!
-//! Comes in: rules. Goes out: an installed filter and, where asked for, the descriptor on which the
-//! kernel asks about refused calls. Never here: which calls boxes may use (`boxwood-init` knows).
+//! Which calls are denied is decided by `boxwood-init`.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -20,19 +19,19 @@ const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
 
-/// Calls with this bit use the x32 convention: other numbers for the same calls.
+/// Set in calls of the x32 ABI, which has other numbers for the same calls.
 const X32_BIT: u32 = 0x4000_0000;
 
-/// What happens to a call that a rule catches.
+/// What happens to a call that matches a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The call fails with this errno.
     Errno(i32),
-    /// The supervisor is asked, so that the refusal has a name; without one it is `EPERM`.
+    /// The supervisor is notified, so that it can report the name of the call; without one it is `EPERM`.
     Named,
 }
 
-/// One condition on the low 32 bits of an argument, or on the high ones.
+/// A condition on the low or high 32 bits of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     Equals {
@@ -47,7 +46,7 @@ pub enum When {
         arg: u8,
         mask: u32,
     },
-    /// For pointers, whose low half alone may be zero.
+    /// For pointers, whose low half may be zero.
     AnyHighBit {
         arg: u8,
     },
@@ -56,7 +55,7 @@ pub enum When {
 #[derive(Clone, Debug)]
 pub struct Rule {
     pub syscall: i64,
-    /// All of them must hold; none means always.
+    /// All conditions must hold; an empty list matches always.
     pub when: Vec<When>,
     pub refusal: Refusal,
 }
@@ -84,11 +83,10 @@ pub struct Program {
     code: Vec<libc::sock_filter>,
 }
 
-/// Assembles a filter that allows everything except what a rule catches. Calls of another
-/// architecture (`int 0x80`, x32) do not exist at all: they fail with `ENOSYS`.
+/// Assembles a filter that allows everything except calls that match a rule. Calls of another architecture
+/// (`int 0x80`, x32) fail with `ENOSYS`.
 ///
-/// Each rule reloads what it looks at, and always jumps within itself, so that no jump can be too
-/// long for its 8 bits.
+/// Each rule reloads its operands and jumps only within itself, so that no jump exceeds 8 bits.
 pub fn assemble(rules: &[Rule], named: Refusal) -> Program {
     let errno = |errno: i32| libc::SECCOMP_RET_ERRNO | (u32::try_from(errno).unwrap_or(1) & 0xffff);
     let verdict = |refusal: Refusal| match refusal {
@@ -140,7 +138,7 @@ pub fn assemble(rules: &[Rule], named: Refusal) -> Program {
 impl Program {
     fn as_fprog(&self) -> io::Result<libc::sock_fprog> {
         let len = u16::try_from(self.code.len())
-            .map_err(|_| io::Error::other("the filter is longer than the kernel takes"))?;
+            .map_err(|_| io::Error::other("the seccomp filter is longer than the kernel allows"))?;
         Ok(libc::sock_fprog {
             len,
             filter: self.code.as_ptr().cast_mut(),
@@ -152,10 +150,10 @@ impl Program {
         self.install_with(0).map(drop)
     }
 
-    /// Installs the filter and returns the descriptor on which named refusals are asked about.
+    /// Installs the filter and returns the descriptor on which refused calls are reported.
     pub fn install_with_listener(&self) -> io::Result<OwnedFd> {
         let fd = self.install_with(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
-        // SAFETY: with NEW_LISTENER the kernel returns a new descriptor that nobody else owns.
+        // SAFETY: with NEW_LISTENER the kernel returns a new descriptor that has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
@@ -178,18 +176,18 @@ impl Program {
     }
 }
 
-/// Whether a filter is in force for this thread, as the kernel tells.
+/// Returns true if a filter is in force for this thread.
 pub fn is_filtered() -> bool {
     // SAFETY: integers only.
     let mode = unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) };
     u32::try_from(mode).is_ok_and(|mode| mode == libc::SECCOMP_MODE_FILTER)
 }
 
-/// A refused call that waits for an answer.
+/// A refused call that waits for a reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Notification {
     id: u64,
-    /// In the listener's pid namespace.
+    /// Pid in the listener's PID namespace.
     pub pid: i32,
     pub syscall: i64,
 }
@@ -197,7 +195,7 @@ pub struct Notification {
 const IOCTL_RECV: libc::c_ulong = 0xc050_2100;
 const IOCTL_SEND: libc::c_ulong = 0xc018_2101;
 
-/// Takes the next notification. `Ok(None)` when the asking process died meanwhile.
+/// Receives the next notification. `Ok(None)` if the calling process died meanwhile.
 pub fn receive(listener: BorrowedFd<'_>) -> io::Result<Option<Notification>> {
     let mut request = libc::seccomp_notif {
         id: 0,
@@ -210,7 +208,7 @@ pub fn receive(listener: BorrowedFd<'_>) -> io::Result<Option<Notification>> {
             args: [0; 6],
         },
     };
-    // SAFETY: `request` is zeroed as the kernel demands, and large enough for it.
+    // SAFETY: `request` is zeroed as the kernel requires, and large enough.
     let rc = unsafe { libc::ioctl(listener.as_raw_fd(), IOCTL_RECV as _, &raw mut request) };
     if rc == 0 {
         return Ok(Some(Notification {
@@ -225,7 +223,7 @@ pub fn receive(listener: BorrowedFd<'_>) -> io::Result<Option<Notification>> {
     }
 }
 
-/// Lets the call fail with `errno`. A process that died meanwhile needs no answer.
+/// Makes the call fail with `errno`. Does nothing if the process died meanwhile.
 pub fn refuse(listener: BorrowedFd<'_>, asked: &Notification, errno: i32) -> io::Result<()> {
     let response = libc::seccomp_notif_resp {
         id: asked.id,

@@ -1,4 +1,4 @@
-//! Hearing of children through a descriptor.
+//! Signal handling of init: a descriptor for `SIGCHLD`, default and ignored signals.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,8 +8,8 @@ use std::ptr;
 /// Blocks `SIGCHLD` for this thread and returns a descriptor that is readable when one is pending.
 pub fn child_signals() -> io::Result<OwnedFd> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigemptyset` initialises the set, the other calls read it; a new descriptor that
-    // nobody else owns comes back.
+    // SAFETY: `sigemptyset` initialises the set, the other calls read it; the returned descriptor is new and
+    // has no other owner.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
@@ -25,17 +25,16 @@ pub fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Gives every signal its default again, whatever this process inherited or its runtime set. An
-/// ignored signal would stay ignored in every program started from here.
+/// Resets all signals to their default actions. An ignored signal would stay ignored in every child program.
 pub fn reset_all() -> io::Result<()> {
-    // As the kernel lays it out: handler, flags, restorer, mask. All zero is the default action.
+    // The kernel's layout: handler, flags, restorer, mask. All zero is the default action.
     let default = [0_u64; 4];
     for signal in 1..=64 {
         if signal == libc::SIGKILL || signal == libc::SIGSTOP {
             continue;
         }
-        // SAFETY: the pointer is to a zeroed kernel_sigaction that outlives the call. The C library
-        // refuses to touch the signals it keeps for itself, hence the raw call.
+        // SAFETY: the pointer is to a zeroed kernel_sigaction that outlives the call. A raw call, because the
+        // C library refuses to change the signals that it reserves for itself.
         let rc = unsafe {
             libc::syscall(
                 libc::SYS_rt_sigaction,
@@ -52,7 +51,7 @@ pub fn reset_all() -> io::Result<()> {
     Ok(())
 }
 
-/// From now on this signal does nothing here, nor in any program started from here.
+/// Ignores this signal here and in all child programs.
 pub fn ignore(signal: i32) -> io::Result<()> {
     // SAFETY: SIG_IGN is a valid disposition; no handler is involved.
     if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
@@ -61,7 +60,7 @@ pub fn ignore(signal: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Forgets the pending signals: many children may share one.
+/// Reads all pending signals. One may stand for several children.
 pub fn drain(signals: BorrowedFd<'_>) {
     let mut buffer = [0_u8; 128 * 4];
     loop {

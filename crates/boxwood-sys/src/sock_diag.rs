@@ -1,7 +1,4 @@
-//! Whose socket is at the other end of a loopback connection.
-//!
-//! Comes in: the two addresses of an accepted TCP connection. Goes out: the uid that opened the
-//! peer's socket. Never here: whom to trust.
+//! Finds the uid of the process at the other end of a loopback TCP connection.
 
 use std::fs;
 use std::io;
@@ -26,20 +23,20 @@ const ANSWER_UID: usize = ANSWER_ID + SOCKET_ID + 12;
 const ANSWER_INODE: usize = ANSWER_UID + 4;
 const ANSWER: usize = ANSWER_INODE + 4;
 
-/// The uid that opened the socket bound to `peer` and connected to `local`, as this network
-/// namespace knows it; `None` when there is no such socket, or when nobody holds it any more.
+/// The uid that opened the socket bound to `peer` and connected to `local`, in this network namespace.
+/// `None` if there is no such socket, or if its owner has closed it.
 ///
-/// A socket that its owner has closed is still there while TCP says goodbye, and kernels report uid
-/// 0 for it. Such a socket has inode 0, so only sockets with an inode have an owner.
+/// A closed socket still exists while TCP shuts the connection down, and kernels report uid 0 for it. It
+/// has inode 0, so only sockets with an inode have an owner.
 pub fn tcp_peer_uid(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
-    // A dual-stack listener shows IPv4 peers in mapped form, while their sockets are found by their
-    // IPv4 addresses, whichever family they were opened with.
+    // A dual-stack listener reports IPv4 peers as mapped addresses, but their sockets are found by their IPv4
+    // addresses, whatever family they have.
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     let local = SocketAddr::new(local.ip().to_canonical(), local.port());
     match ask_netlink(peer, local) {
         Ok(answer) => Ok(answer),
-        // Kernels without `tcp_diag` say `ENOENT`, as for a socket that does not exist; some
-        // container runtimes do not offer the protocol at all.
+        // Kernels without `tcp_diag` return `ENOENT`, as for a missing socket. Some container runtimes do not
+        // support the protocol at all.
         Err(error)
             if matches!(
                 error.raw_os_error(),
@@ -68,8 +65,8 @@ fn ask_netlink(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
     // An unconnected netlink socket sends to the kernel.
     send(&socket, &request(peer, local)?, SendFlags::empty())?;
     let mut buffer = [0_u8; 8192];
-    // The kernel answers during `send`; not to wait here means that a kernel which does not can
-    // never hold up the daemon.
+    // The kernel replies during `send`. Not waiting here means that a kernel that does not reply cannot block
+    // the daemon.
     let (_, length) = recv(&socket, &mut buffer[..], RecvFlags::DONTWAIT)?;
     let answer = buffer
         .get(..length)
@@ -141,8 +138,8 @@ fn owner_in(answer: &[u8], peer: SocketAddr, local: SocketAddr) -> io::Result<Op
     if kind != SOCK_DIAG_BY_FAMILY || body.len() < ANSWER {
         return Err(malformed("not a socket"));
     }
-    // Ports and addresses, but not the cookie and the interface, which were asked for as "any".
-    // A listening socket also answers when no connection matches, and it is not the peer.
+    // Compares ports and addresses, but not cookie and interface, which were requested as "any". A listening
+    // socket is also returned if no connection matches, and it is not the peer.
     let asked = socket_id(peer, local)?;
     let ports_and_addresses = 36;
     if body.get(ANSWER_ID..ANSWER_ID + ports_and_addresses) != asked.get(..ports_and_addresses)
@@ -154,7 +151,7 @@ fn owner_in(answer: &[u8], peer: SocketAddr, local: SocketAddr) -> io::Result<Op
     Ok((inode != 0).then_some(word(body, ANSWER_UID)?))
 }
 
-/// An IPv6 socket that speaks IPv4 answers with mapped addresses.
+/// An IPv6 socket with an IPv4 connection reports mapped addresses.
 fn answers_for_mapped(body: &[u8], peer: SocketAddr, local: SocketAddr) -> bool {
     let (IpAddr::V4(peer_ip), IpAddr::V4(local_ip)) = (peer.ip(), local.ip()) else {
         return false;
@@ -181,7 +178,7 @@ fn malformed(what: &str) -> io::Error {
     )
 }
 
-/// The slow way: the tables that `netstat` reads, which carry the same columns.
+/// Fallback: the tables that `netstat` reads, which have the same columns.
 fn ask_procfs(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
     for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
         let text = match fs::read_to_string(table) {
@@ -209,7 +206,7 @@ fn owner_in_table(text: &str, peer: SocketAddr, local: SocketAddr) -> Option<u32
     })
 }
 
-/// `0100007F:1522`: each 32-bit word of the address in host order, the port as a number.
+/// `0100007F:1522`: each 32-bit word of the address in host order, and the port.
 fn table_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -249,7 +246,7 @@ mod tests {
             Some(me)
         );
         drop(client);
-        // Closed by its owner, still known to TCP: nobody's.
+        // Closed by its owner, still in TCP's tables: no owner.
         assert_eq!(tcp_peer_uid(peer, local).expect("netlink"), None);
     }
 
@@ -277,8 +274,8 @@ mod tests {
     fn a_connection_that_does_not_exist_has_no_owner() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let local = listener.local_addr().expect("address");
-        let nobody = "127.0.0.1:1".parse().expect("address");
-        assert_eq!(tcp_peer_uid(nobody, local).expect("netlink"), None);
+        let unused = "127.0.0.1:1".parse().expect("address");
+        assert_eq!(tcp_peer_uid(unused, local).expect("netlink"), None);
     }
 
     #[test]

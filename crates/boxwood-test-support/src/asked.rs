@@ -1,7 +1,4 @@
-//! Requests for tests, judged by the real policy.
-//!
-//! Comes in: a session's name and what a test wants of it. Goes out: an [`Admission`], through the
-//! same door as in the daemon. Never here: a way around policy.
+//! Requests for tests, admitted by the real policy.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -43,8 +40,8 @@ pub fn admission_under(
     judged(rules, Origin::Operator, &[], session, cmd, change)
 }
 
-/// The same for whoever asks. `skills` are directories; each skill is called as its directory is,
-/// and asked for.
+/// Like [`admission`], with an origin. `skills` are directories; each skill has the name of its directory and is
+/// requested.
 pub fn admission_for(
     origin: Origin,
     skills: &[&Path],

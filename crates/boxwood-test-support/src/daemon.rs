@@ -1,7 +1,6 @@
 //! A real daemon for a test: in this process with any backend, or as a child process.
 //!
-//! Comes in: a backend, or the path of the `boxwood` program. Goes out: an address that answers.
-//! Clean-up sits in `Drop`, so a failing test leaves nothing behind.
+//! Cleanup is in `Drop`, so a failing test leaves nothing behind.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -148,7 +147,7 @@ pub fn fresh_config(state_dir: &Path) -> Config {
     let flags = Flags {
         listen: Some("127.0.0.1:0".to_owned()),
         state_dir: Some(state_dir.to_owned()),
-        // Not the file of whoever runs the tests.
+        // Not the configuration of the user who runs the tests.
         config: Some(PathBuf::from("/dev/null")),
         ..Flags::default()
     };

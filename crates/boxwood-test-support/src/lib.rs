@@ -1,7 +1,4 @@
-//! What tests of several crates share.
-//!
-//! Comes in: nothing of the product's own state. Goes out: a backend without privileges, requests
-//! that policy admitted. Never here: anything that ships.
+//! Support for tests of several crates: a backend without privileges, admitted requests, a daemon harness.
 #![forbid(unsafe_code)]
 
 mod asked;
@@ -15,4 +12,4 @@ pub use small_disk::SmallDisk;
 #[cfg(feature = "daemon")]
 pub mod daemon;
 #[cfg(feature = "daemon")]
-pub mod seed_suite;
+pub mod langbot_box_suite;

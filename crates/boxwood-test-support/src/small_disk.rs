@@ -1,6 +1,6 @@
 //! A file system that is soon full.
 //!
-//! As root a test mounts it; as anybody else the test runs once more, as root of a user namespace.
+//! As root the test mounts it; otherwise the test runs again as root of a user namespace.
 
 use std::fs;
 use std::io::Write as _;

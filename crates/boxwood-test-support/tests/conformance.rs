@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use boxwood_api::Mechanism;
-use boxwood_backend::suite::{Absence, Bench, Host, Privilege, conformance, run_case};
+use boxwood_suites::{Fixture, Host, MissingMechanism, Privilege, conformance, run_case};
 use boxwood_test_support::FakeBackend;
 
 /// Behaviour without walls.
@@ -114,12 +114,12 @@ const NEEDS_WALLS: [(&str, &str); 23] = [
 ];
 
 fn host() -> Host {
-    let absent = Mechanism::ALL.map(|mechanism| Absence {
+    let absent = Mechanism::ALL.map(|mechanism| MissingMechanism {
         mechanism,
         why: "the fake backend has no isolation",
     });
     Host {
-        absent: absent.to_vec(),
+        missing_mechanisms: absent.to_vec(),
         ..Host::new(Privilege::Rootless { subuids: false })
     }
 }
@@ -134,8 +134,8 @@ async fn what_needs_no_wall_holds() {
             continue;
         }
         ran += 1;
-        let bench = Bench::new(Arc::clone(&FakeBackend::new()) as _, host()).expect("a bench");
-        if let Err(error) = run_case(case, bench).await {
+        let fixture = Fixture::new(Arc::clone(&FakeBackend::new()) as _, host()).expect("a bench");
+        if let Err(error) = run_case(case, fixture).await {
             failures.push(format!("{}: {error:#}", case.name));
         }
     }

@@ -5,13 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::{MountMode, SpecRequest};
-use boxwood_backend::{Backend as _, Process, Progress, Sandbox, SpawnRequest, Stdio, Witness};
+use boxwood_backend::{
+    Backend as _, Process, Progress, Sandbox, SpawnRequest, StartRecorder, Stdio,
+};
 use boxwood_test_support::{FakeBackend, admission};
 use tokio::io::AsyncReadExt as _;
 
 async fn started(change: impl FnOnce(&mut SpecRequest)) -> Arc<dyn Sandbox> {
     let admitted = admission("s", "true", change).expect("policy allows it");
-    let (backend, progress, witness) = (FakeBackend::new(), Progress::silent(), Witness::none());
+    let (backend, progress, witness) = (
+        FakeBackend::new(),
+        Progress::silent(),
+        StartRecorder::none(),
+    );
     let starting = backend.start(&admitted.spec, &progress, &witness);
     starting.await.expect("the box starts")
 }
@@ -51,13 +57,13 @@ async fn a_freeze_that_nobody_waits_for_does_not_overtake_the_thaw() {
     sandbox.thaw().await.expect("thawed");
     assert!(!is_stopped(pid));
     for wait in (0..40).map(Duration::from_millis) {
-        let given_up = tokio::time::timeout(wait / 4, sandbox.hold()).await;
+        let given_up = tokio::time::timeout(wait / 4, sandbox.freeze()).await;
         drop(given_up);
         sandbox.thaw().await.expect("thawed");
         assert!(!is_stopped(pid), "after {wait:?}");
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(!is_stopped(pid), "somebody came late");
+    assert!(!is_stopped(pid), "a process was stopped late");
     sandbox.stop().await.expect("stopped");
 }
 

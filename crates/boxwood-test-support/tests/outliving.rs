@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use boxwood_backend::{
     AdoptError, Adopted, Backend, ExitStatus, Keep, Process, Progress, Sandbox, SpawnRequest,
-    Stdio, Witness,
+    StartRecorder, Stdio,
 };
 use boxwood_test_support::{FakeBackend, FakeHost, Fault, Point, admission};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 async fn started(backend: &FakeBackend) -> Arc<dyn Sandbox> {
     let admitted = admission("s", "true", |_| {}).expect("policy allows it");
-    let (progress, witness) = (Progress::silent(), Witness::none());
+    let (progress, witness) = (Progress::silent(), StartRecorder::none());
     let starting = backend.start(&admitted.spec, &progress, &witness);
     starting.await.expect("the box starts")
 }
@@ -45,7 +45,7 @@ async fn adopted(host: &Arc<FakeHost>) -> (Arc<FakeBackend>, Adopted) {
         panic!("one box was left, not {left:?}");
     };
     let adopted = backend.adopt(handle).await.expect("it is taken over");
-    backend.settle().await;
+    backend.finish_adoption().await;
     (backend, adopted)
 }
 
@@ -128,7 +128,7 @@ async fn a_box_that_was_let_go_of_lives_on() {
     let sandbox = started(&backend).await;
     sandbox.remember(b"record").await.expect("remembered");
     let process = sandbox.spawn(request("echo", Some(kept("one")))).await;
-    sandbox.let_go();
+    sandbox.detach();
     drop((process, sandbox));
     assert_eq!(host.boxes()[0].programs(), 1);
     let (_backend, adopted) = adopted(&host).await;
@@ -140,7 +140,7 @@ async fn a_box_without_a_record_is_never_adopted_and_goes() {
     let host = FakeHost::new();
     let told = Arc::new(Mutex::new(Vec::new()));
     let writes = Arc::clone(&told);
-    let witness = Witness::new(move |handle| {
+    let witness = StartRecorder::new(move |handle| {
         writes.lock().expect("not poisoned").push(handle);
         Box::pin(async { Ok(()) })
     });
@@ -157,7 +157,7 @@ async fn a_box_without_a_record_is_never_adopted_and_goes() {
     assert_eq!(left, *told.lock().expect("not poisoned"));
     let refused = backend.adopt(&left[0]).await;
     assert!(matches!(refused, Err(AdoptError::Unfinished)));
-    backend.settle().await;
+    backend.finish_adoption().await;
     assert!(host.boxes().is_empty());
 }
 
@@ -168,7 +168,7 @@ async fn a_start_that_fails_leaves_nothing() {
     let admitted = admission("s", "true", |_| {}).expect("policy allows it");
     for point in [Point::BeforeWitness, Point::AfterWitness, Point::Made] {
         host.fault(point, Fault::Fails);
-        let (progress, witness) = (Progress::silent(), Witness::none());
+        let (progress, witness) = (Progress::silent(), StartRecorder::none());
         let starting = backend.start(&admitted.spec, &progress, &witness);
         assert!(starting.await.is_err(), "{point:?}");
         assert!(host.boxes().is_empty(), "{point:?}");

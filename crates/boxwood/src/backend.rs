@@ -1,7 +1,6 @@
-//! Puts the backends together that run boxes on this machine.
+//! Creates the backends that run boxes on this machine.
 //!
-//! Comes in: the configuration. Goes out: backends. That happens before there is a runtime: a helper
-//! process is forked from a program that has no other threads yet.
+//! This happens before the runtime starts: a helper process is forked while the process has a single thread.
 
 use boxwood_server::{Config, PoolUse};
 use boxwood_session::Backends;

@@ -17,7 +17,7 @@ Examples:
 Finding the daemon:
   Client verbs use --url or BOXWOOD_URL; else the socket in the run directory when a daemon listens
   there; else http://127.0.0.1:5410. The daemon's own user and root need no token on the same
-  machine; everybody else sets BOXWOOD_TOKEN.
+  machine; other users set BOXWOOD_TOKEN.
 
 Exit codes:
   0    success

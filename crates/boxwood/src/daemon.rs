@@ -1,7 +1,4 @@
-//! Finds the daemon that a client verb speaks to.
-//!
-//! Comes in: `--url`, `BOXWOOD_URL`, `BOXWOOD_TOKEN`, `BOXWOOD_OPERATOR`, and which sockets are there. Goes out: a
-//! [`Client`]. Never here: what is said to it.
+//! Finds the daemon that a client verb connects to, from `--url`, the environment and the sockets that exist.
 
 use std::path::{Path, PathBuf};
 
@@ -60,8 +57,7 @@ pub(crate) fn this_program() -> Outcome<String> {
         .map_err(|error| Failure::local("this program's own path is not known", error))
 }
 
-/// The first socket somebody listens on, the person's own daemon before the machine's; else the
-/// usual port.
+/// The first socket with a listener, the user's daemon before the system's; otherwise the default port.
 fn usual_endpoint() -> Endpoint {
     run_dirs()
         .into_iter()

@@ -1,6 +1,4 @@
-//! How a verb ends when it does not end well.
-//!
-//! Comes in: errors of the layers below. Goes out: `error:`, its causes, `hint:`, and an exit code.
+//! The error of a verb: printed as `error:`, its causes and `hint:`, with an exit code.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -88,7 +86,7 @@ impl Failure {
         self.exit
     }
 
-    /// Whoever read our output has gone; there is nobody left to tell.
+    /// Returns true if the reader of stdout is gone, so that there is nothing to report.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         // A connection to the daemon that broke is a failure like any other.
         if self.error.is::<ClientError>() {
@@ -210,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_lacks_a_token_reads_where_this_command_takes_it_from() {
+    fn a_missing_token_is_reported_with_the_variable_to_set() {
         let refused = ClientError::Refused {
             status: 401,
             code: ErrorCode::Unauthorized,

@@ -1,7 +1,4 @@
-//! Signals that a person sends to us and means for the command.
-//!
-//! Goes out: the number to forward. The third one is a KILL, whatever it was: by then a command that
-//! ignores INT or TERM is not going to listen.
+//! Signals to forward to the command. The third one is always sent as KILL, because the command has ignored the others.
 
 use std::io;
 

@@ -1,7 +1,6 @@
-//! A command that runs, here or with a daemon, as a conversation needs it.
+//! A running command, in a daemon or in this process.
 //!
-//! Two halves, because the command may write while it does not read: [`Control`] towards it,
-//! [`Events`] from it.
+//! Input and output are separate halves, because a command may write while it does not read.
 
 use boxwood_api::{ExecExit, Signal, TtySize};
 use boxwood_client as client;
@@ -11,15 +10,15 @@ use crate::failure::Outcome;
 use crate::terminal::Size;
 
 pub(crate) enum Control {
-    There(client::LiveSender),
+    Remote(client::LiveSender),
     #[cfg(target_os = "linux")]
-    Here(boxwood_session::LiveControl),
+    Local(std::sync::Arc<boxwood_session::StreamedExec>),
 }
 
 pub(crate) enum Events {
-    There(client::LiveReceiver),
+    Remote(client::LiveReceiver),
     #[cfg(target_os = "linux")]
-    Here(tokio::sync::mpsc::Receiver<boxwood_session::LiveEvent>),
+    Local(std::sync::Arc<boxwood_session::StreamedExec>),
 }
 
 pub(crate) enum Event {
@@ -32,51 +31,51 @@ pub(crate) enum Event {
 impl Control {
     pub(crate) async fn stdin(&mut self, bytes: Bytes) -> Outcome<()> {
         match self {
-            Self::There(sender) => Ok(sender.stdin(bytes).await?),
+            Self::Remote(sender) => Ok(sender.stdin(bytes).await?),
             #[cfg(target_os = "linux")]
-            Self::Here(control) => Ok(control.write_stdin(&bytes).await?),
+            Self::Local(control) => Ok(control.write_stdin(&bytes).await?),
         }
     }
 
     pub(crate) async fn close_stdin(&mut self) -> Outcome<()> {
         match self {
-            Self::There(sender) => sender.close_stdin().await?,
+            Self::Remote(sender) => sender.close_stdin().await?,
             #[cfg(target_os = "linux")]
-            Self::Here(control) => control.close_stdin(),
+            Self::Local(control) => control.close_stdin(),
         }
         Ok(())
     }
 
     pub(crate) async fn signal(&mut self, number: i32) -> Outcome<()> {
         match self {
-            Self::There(sender) => {
+            Self::Remote(sender) => {
                 if let Some(signal) = Signal::from_number(number) {
                     sender.signal(signal).await?;
                 }
             }
             #[cfg(target_os = "linux")]
-            Self::Here(control) => control.signal(number).await?,
+            Self::Local(control) => control.signal(number).await?,
         }
         Ok(())
     }
 
     pub(crate) async fn resize(&mut self, size: Size) -> Outcome<()> {
         match self {
-            Self::There(sender) => sender.resize(size.into()).await?,
+            Self::Remote(sender) => sender.resize(size.into()).await?,
             #[cfg(target_os = "linux")]
-            Self::Here(control) => control.resize(size.into())?,
+            Self::Local(control) => control.resize(size.into())?,
         }
         Ok(())
     }
 }
 
 impl Control {
-    /// Ends a command that nobody will hear of again. A command of ours ends with its events.
+    /// Kills a command whose output is not read any more. A local command ends when its events are dropped.
     pub(crate) async fn stop(&mut self) {
         match self {
-            Self::There(sender) => sender.stop().await,
+            Self::Remote(sender) => sender.stop().await,
             #[cfg(target_os = "linux")]
-            Self::Here(_) => {}
+            Self::Local(_) => {}
         }
     }
 }
@@ -84,40 +83,28 @@ impl Control {
 impl Events {
     pub(crate) async fn next(&mut self) -> Outcome<Event> {
         match self {
-            Self::There(receiver) => Ok(match receiver.next().await? {
+            Self::Remote(receiver) => Ok(match receiver.next().await? {
                 client::LiveEvent::Stdout(bytes) => Event::Stdout(bytes),
                 client::LiveEvent::Stderr(bytes) => Event::Stderr(bytes),
                 client::LiveEvent::Exit(exit) => Event::Exit(exit),
             }),
             #[cfg(target_os = "linux")]
-            Self::Here(events) => here(events.recv().await),
+            Self::Local(events) => local_event(events.next().await),
         }
     }
 }
 
 #[cfg(target_os = "linux")]
-fn here(event: Option<boxwood_session::LiveEvent>) -> Outcome<Event> {
-    use boxwood_session::LiveEvent;
+fn local_event(event: Option<boxwood_session::ExecEvent>) -> Outcome<Event> {
+    use boxwood_session::ExecEvent;
 
     match event {
-        Some(LiveEvent::Stdout(bytes)) => Ok(Event::Stdout(bytes)),
-        Some(LiveEvent::Stderr(bytes)) => Ok(Event::Stderr(bytes)),
-        Some(LiveEvent::Exited {
-            exit_code,
-            status,
-            reason,
-            duration_ms,
-            notices,
-        }) => Ok(Event::Exit(ExecExit {
-            exit_code,
-            status,
-            reason,
-            duration_ms,
-            notices,
-        })),
+        Some(ExecEvent::Stdout(bytes)) => Ok(Event::Stdout(bytes)),
+        Some(ExecEvent::Stderr(bytes)) => Ok(Event::Stderr(bytes)),
+        Some(ExecEvent::Exited(exit)) => Ok(Event::Exit(exit)),
         None => Err(crate::failure::Failure::new(
             boxwood_api::ErrorCode::InternalError,
-            anyhow::anyhow!("the command ended without a word"),
+            anyhow::anyhow!("the command ended without an exit status"),
         )),
     }
 }

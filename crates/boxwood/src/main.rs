@@ -1,26 +1,24 @@
-//! The command `boxwood`: what people type, and everything it prints.
-//!
-//! Comes in: arguments. Goes out: the daemon, a command in a box, or a daemon's answer as a table or
-//! as JSON; an exit code. Never here: isolation, judgement, HTTP.
+//! The `boxwood` command: arguments, output and exit codes.
 #![forbid(unsafe_code)]
 
 #[cfg(target_os = "linux")]
 mod backend;
 mod cli;
-mod conversation;
 mod copy;
 mod daemon;
 mod failure;
 mod flags;
-#[cfg(target_os = "linux")]
-mod here;
+mod interactive;
 mod interrupts;
-mod keyboard;
 mod live;
+#[cfg(target_os = "linux")]
+mod local_errors;
 mod output;
 mod printable;
 mod reason;
 mod runtime;
+mod status_line;
+mod stdin;
 mod table;
 mod terminal;
 mod verbs;

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::failure::Outcome;
-use crate::printable::printable_json;
+use crate::printable::{printable, printable_json};
 use crate::table::Table;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -67,6 +67,14 @@ impl Output {
         match self.format {
             OutputFormat::Json => Self::json(value),
             OutputFormat::Table => self.table(&table()),
+        }
+    }
+
+    /// The name of an object, or the object as JSON.
+    pub(crate) fn name_or(self, value: &impl Serialize, name: &str) -> Outcome<()> {
+        match self.format {
+            OutputFormat::Json => Self::json(value),
+            OutputFormat::Table => Self::line(&printable(name)),
         }
     }
 

@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use unicode_width::UnicodeWidthChar as _;
+
 /// Text for one place on one line: everything that does not simply take up room is escaped.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
@@ -43,6 +45,29 @@ pub(crate) fn printable_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
+/// The beginning of a text that fits into this many terminal columns.
+pub(crate) fn first_columns(text: &str, columns: usize) -> &str {
+    let mut used = 0;
+    for (start, char) in text.char_indices() {
+        used += char.width().unwrap_or(0);
+        if used > columns {
+            return &text[..start];
+        }
+    }
+    text
+}
+
+/// The same, with an ellipsis in the last column if the text was cut.
+pub(crate) fn ellipsized(text: &str, columns: usize) -> Cow<'_, str> {
+    if first_columns(text, columns).len() == text.len() {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!(
+        "{}…",
+        first_columns(text, columns.saturating_sub(1))
+    ))
+}
+
 fn is_unsafe(char: char) -> bool {
     char.is_control()
         || matches!(char,
@@ -67,6 +92,22 @@ mod tests {
         assert_eq!(printable("a\u{1b}[31m\nb"), "a\\u{1b}[31m\\nb");
         assert_eq!(printable("x\u{202e}gpj"), "x\\u{202e}gpj");
         assert_eq!(printable("\u{9b}2J"), "\\u{9b}2J");
+    }
+
+    #[test]
+    fn text_is_cut_by_columns() {
+        assert_eq!(first_columns("abc", 2), "ab");
+        assert_eq!(first_columns("abc", 3), "abc");
+        assert_eq!(first_columns("字字字", 5), "字字");
+        assert_eq!(first_columns("e\u{301}x", 1), "e\u{301}");
+    }
+
+    #[test]
+    fn cut_text_ends_with_an_ellipsis_and_keeps_its_width() {
+        assert_eq!(ellipsized("short", 5), "short");
+        assert_eq!(ellipsized("longer", 5), "long…");
+        assert_eq!(ellipsized("字字字", 5), "字字…");
+        assert_eq!(ellipsized("字字字", 4), "字…");
     }
 
     #[test]

@@ -1,7 +1,4 @@
-//! Rows and columns on a terminal.
-//!
-//! Comes in: cells, as they are. Goes out: aligned lines in which nothing but our own colours can
-//! drive the terminal.
+//! Aligned tables. Cells are escaped, so that only the colours added here reach the terminal.
 
 use unicode_width::UnicodeWidthStr;
 

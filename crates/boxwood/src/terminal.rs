@@ -1,7 +1,4 @@
-//! The person's own terminal.
-//!
-//! Comes in: nothing. Goes out: its size, its resizes, and a guard that holds it in raw mode. The
-//! guard gives the terminal back however its scope ends; nothing here calls `exit` past it.
+//! The terminal of the user: its size, its resizes, and a guard for raw mode that restores the settings when dropped.
 
 #[cfg(unix)]
 pub(crate) use unix::{RawMode, Resizes, size};

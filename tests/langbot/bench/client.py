@@ -1,10 +1,5 @@
 """Times LangBot's published Box client against several runtimes, taking turns.
 
-Comes in: the runtimes (`--side NAME=HOST:PORT`), the rows to measure and how often. Goes out: one
-JSON object on stdout, `{side: {row: {"times": {"whole": [...], "client": [...]}} or {"error": "..."}}}`,
-in seconds: what a caller waits, and how much of it this process was computing. Never here: starting a
-runtime, or judging a number.
-
 The sides take turns within one loop, in an order that is shuffled anew each round, so that a busy
 neighbour, and whatever one side still tidies up after its turn, hits all of them alike.
 """
@@ -193,7 +188,7 @@ class AtOnceRow:
         return [f'bench-many-{number}' for number in range(SESSIONS_AT_ONCE)]
 
     async def prepare(self, side: Side) -> None:
-        # One after the other: the seed's runtime starts them under one lock, and the client gives
+        # One after the other: LangBot Box starts them under one lock, and the client gives
         # up on a create after 15 seconds.
         for session in self.sessions():
             await side.warm_session(session)

@@ -1,9 +1,4 @@
-"""A language model that says what it was told to say.
-
-Comes in: a script (which tools to call, in which order) and LangBot's requests. Goes out: answers
-as the OpenAI chat API gives them, streamed or whole, and a record of what the model saw. Never
-here: what the tools should have answered.
-"""
+"""A language model that says what it was told to say."""
 
 from __future__ import annotations
 
@@ -79,7 +74,7 @@ class FakeModel:
         if body.get('model') != MODEL:
             raise ScriptViolated(f'the request is for model {body.get("model")!r}')
         if self._script is None or self._script.finished:
-            raise ScriptViolated('nobody expected a request now')
+            raise ScriptViolated('unexpected request')
 
     def _next(self, body: dict[str, Any]) -> tuple[tuple[str, ToolCall] | None, str]:
         """The next tool call with its id, or None and the closing text."""

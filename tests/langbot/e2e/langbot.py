@@ -1,8 +1,4 @@
-"""LangBot seen from its own doors: the admin API and the web chat.
-
-Comes in: what a person would click or type. Goes out: what LangBot answered, or an error with its
-words. Never here: expectations about the answers.
-"""
+"""LangBot seen from its own doors: the admin API and the web chat."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A stdio MCP server as a person adds one to LangBot.
-
-Comes in: the stage and a name. Goes out: the server, connected, with what LangBot shows about it.
-Never here: what its tools should answer.
-"""
+"""A stdio MCP server as a person adds one to LangBot."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import pathlib
 import shutil
 from typing import Any
 
-from stage import Stage, until
+from environment import Environment, until
 
 SOURCE = pathlib.Path(__file__).parent / 'mcp_server'
 TOOLS = ['add_numbers', 'long_line', 'where_am_i']
@@ -20,56 +16,56 @@ PACKAGE = ('iniconfig', '2.1.0')
 CONNECT_SEC = 180.0
 
 
-async def add_server(stage: Stage, name: str) -> dict[str, Any]:
+async def add_server(environment: Environment, name: str) -> dict[str, Any]:
     """Adds the server as it stands in the source tree."""
-    return await _add(stage, name, _copy(stage, name))
+    return await _add(environment, name, _copy(environment, name))
 
 
-async def add_server_with_requirements(stage: Stage, name: str) -> dict[str, Any]:
+async def add_server_with_requirements(environment: Environment, name: str) -> dict[str, Any]:
     """The same server, which cannot start before pip has installed a package."""
-    directory = _copy(stage, name)
+    directory = _copy(environment, name)
     package, version = PACKAGE
     (directory / 'requirements.txt').write_text(f'{package}=={version}\n')
     server = directory / 'server.py'
     text = server.read_text().replace('import json\n', f'import {package}\nimport json\n', 1)
     # Tools of two servers need two names.
     server.write_text(text.replace("'add_numbers'", "'add_with_package'"))
-    return await _add(stage, name, directory)
+    return await _add(environment, name, directory)
 
 
-async def save_again(stage: Stage, name: str) -> dict[str, Any]:
-    server = (await stage.langbot.get(f'/mcp/servers/{name}'))['server']
+async def save_again(environment: Environment, name: str) -> dict[str, Any]:
+    server = (await environment.langbot.get(f'/mcp/servers/{name}'))['server']
     saved = {key: server[key] for key in ('name', 'mode', 'enable', 'extra_args')}
-    await stage.langbot.put(f'/mcp/servers/{name}', saved)
-    return await connected(stage, name)
+    await environment.langbot.put(f'/mcp/servers/{name}', saved)
+    return await connected(environment, name)
 
 
-async def connected(stage: Stage, name: str) -> dict[str, Any]:
+async def connected(environment: Environment, name: str) -> dict[str, Any]:
     """Waits for the server, and presses "test" when LangBot has given up, as a person would."""
 
     async def look() -> dict[str, Any] | None:
-        info = (await stage.langbot.get(f'/mcp/servers/{name}'))['server']['runtime_info']
+        info = (await environment.langbot.get(f'/mcp/servers/{name}'))['server']['runtime_info']
         if info is None or info['status'] == 'connecting':
             return None
         if info['status'] == 'connected':
             return info if info['tools'] else None
         if info.get('error_phase') == 'box_unavailable':
-            await stage.langbot.post(f'/mcp/servers/{name}/test', {})
+            await environment.langbot.post(f'/mcp/servers/{name}/test', {})
             return None
         raise AssertionError(f'the server failed: {info}')
 
     return await until('the MCP server is connected', look, patience_sec=CONNECT_SEC, pause_sec=1)
 
 
-def _copy(stage: Stage, name: str) -> pathlib.Path:
+def _copy(environment: Environment, name: str) -> pathlib.Path:
     # Below a root that LangBot allows by default; it copies the directory into the workspace.
-    directory = stage.home / 'data/box/mcp-sources' / name
+    directory = environment.home / 'data/box/mcp-sources' / name
     shutil.copytree(SOURCE, directory, ignore=shutil.ignore_patterns('__pycache__'))
     return directory
 
 
-async def _add(stage: Stage, name: str, directory: pathlib.Path) -> dict[str, Any]:
-    await stage.langbot.post(
+async def _add(environment: Environment, name: str, directory: pathlib.Path) -> dict[str, Any]:
+    await environment.langbot.post(
         '/mcp/servers',
         {
             'name': name,
@@ -82,4 +78,4 @@ async def _add(stage: Stage, name: str, directory: pathlib.Path) -> dict[str, An
             },
         },
     )
-    return await connected(stage, name)
+    return await connected(environment, name)

@@ -1,8 +1,4 @@
-"""Programs under test, started and ended.
-
-Comes in: a command line, an environment, a file for its output. Goes out: a running program that
-ends with this one, whatever way this one ends. Never here: what is asked of the program.
-"""
+"""Programs under test, started and ended."""
 
 from __future__ import annotations
 
@@ -102,7 +98,7 @@ class Program:
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on right now."""
+    """A TCP port on loopback without a listener."""
     with socket.socket() as probe:
         probe.bind(('127.0.0.1', 0))
         return int(probe.getsockname()[1])

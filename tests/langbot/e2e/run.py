@@ -1,9 +1,6 @@
 """Boots a real LangBot against a box runtime and uses it as people do.
 
-Comes in: the programs, and a directory for logs. Goes out: one line per step,
-and an exit status; the logs' ends when a step failed. Never here: the steps.
-
-`cargo xtask e2e-langbot` calls this. With `--seed-python` the seed's own runtime takes Boxwood's
+`cargo xtask e2e-langbot` calls this. With `--langbot-box-python` LangBot Box takes Boxwood's
 place, which tells whether a failure is Boxwood's or the step's.
 """
 
@@ -24,15 +21,15 @@ from collections.abc import Awaitable, Callable
 import steps_chat
 import steps_mcp
 import steps_skills
-import steps_today
+import steps_v0_7
 from programs import ProgramFailed, processes_that_know
-from stage import NotHere, Places, Stage
+from environment import NotHere, Places, Environment
 
-Step = Callable[[Stage], Awaitable[None]]
-# By era of the protocol that LangBot speaks to its runtime.
+Step = Callable[[Environment], Awaitable[None]]
+# By wire format between LangBot and its runtime.
 STEPS: dict[str, list[Step]] = {
-    'june': [*steps_chat.STEPS, *steps_skills.STEPS, *steps_mcp.STEPS],
-    'today': steps_today.STEPS,
+    'v0_4': [*steps_chat.STEPS, *steps_skills.STEPS, *steps_mcp.STEPS],
+    'v0_7': steps_v0_7.STEPS,
 }
 LOG_TAIL_LINES = 80
 
@@ -41,16 +38,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     runtime = parser.add_mutually_exclusive_group(required=True)
     runtime.add_argument('--boxwood', type=pathlib.Path, help='the `boxwood` program')
-    runtime.add_argument('--seed-python', type=pathlib.Path, help='a Python with the seed runtime')
+    runtime.add_argument('--langbot-box-python', type=pathlib.Path, help='a Python with LangBot Box')
     parser.add_argument('--langbot-python', type=pathlib.Path, default=pathlib.Path(sys.executable))
     parser.add_argument('--keep', action='store_true', help='leave the directory of this run')
     parser.add_argument('--logs', type=pathlib.Path, required=True)
     parser.add_argument(
         '--skip', action='append', default=[], metavar='STEP', help='for a look at a later one'
     )
-    parser.add_argument('--era', choices=STEPS, default='june')
+    parser.add_argument('--wire-format', choices=STEPS, default='v0_4')
     arguments = vars(parser.parse_args())
-    steps = STEPS[arguments.pop('era')]
+    steps = STEPS[arguments.pop('wire_format')]
     skipped = arguments.pop('skip')
     steps = [step for step in steps if step.__name__ not in skipped]
     keep = arguments.pop('keep')
@@ -58,10 +55,10 @@ def main() -> int:
     logs.mkdir(parents=True, exist_ok=True)
     for old in logs.glob('*.log'):
         old.unlink()
-    # An ordinary end, for the daemons and the directory too, when somebody stops this from outside.
+    # On SIGTERM, stop the daemons and remove the directory as at a normal exit.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = pathlib.Path(tempfile.mkdtemp(prefix='boxwood-e2e-'))
-    # Boxes have users of their own, who must be able to pass here.
+    # Boxes run as other users, which must be able to traverse this directory.
     work.chmod(0o755)
     try:
         return 0 if asyncio.run(run(Places(work=work, **arguments), steps)) else 1
@@ -73,14 +70,14 @@ def main() -> int:
 
 
 async def run(places: Places, steps: list[Step]) -> bool:
-    stage = Stage(places)
+    environment = Environment(places)
     passed = 0
     started = time.monotonic()
     try:
         for step in [boot, *steps]:
             step_started = time.monotonic()
             try:
-                await step(stage)
+                await step(environment)
             except NotHere as why:
                 print(f'not here: {step.__name__}: {why}', flush=True)
                 continue
@@ -92,7 +89,7 @@ async def run(places: Places, steps: list[Step]) -> bool:
                 return False
             passed += 1
             print(f'ok     {step.__name__:<38} {time.monotonic() - step_started:6.1f} s', flush=True)
-        status = await tidy_up(stage)
+        status = await tidy_up(environment)
         if status is not None:
             print(f'FAILED nothing_is_left_behind: {status}', flush=True)
             show_logs(places.logs)
@@ -101,28 +98,28 @@ async def run(places: Places, steps: list[Step]) -> bool:
         print(f'{passed + 1} steps passed in {time.monotonic() - started:.0f} s', flush=True)
         return True
     finally:
-        await stage.tear_down()
+        await environment.tear_down()
 
 
-async def boot(stage: Stage) -> None:
+async def boot(environment: Environment) -> None:
     """A fresh data directory, the runtime, LangBot and a first user."""
-    await stage.set_up()
+    await environment.set_up()
 
 
-async def tidy_up(stage: Stage) -> str | None:
+async def tidy_up(environment: Environment) -> str | None:
     """Ends both programs; what is wrong afterwards."""
-    if hasattr(stage, 'chat'):
-        await stage.chat.close()
-    stage.langbot_program.stop(patience_sec=10)
-    status = stage.runtime.stop()
-    if stage.on_boxwood and status != 0:
+    if hasattr(environment, 'chat'):
+        await environment.chat.close()
+    environment.langbot_program.stop(patience_sec=10)
+    status = environment.runtime.stop()
+    if environment.on_boxwood and status != 0:
         return f'the daemon ended with status {status}'
-    left = processes_that_know(stage.places.work, but_not=[os.getpid(), os.getppid()])
-    if left and stage.on_boxwood:
+    left = processes_that_know(environment.places.work, but_not=[os.getpid(), os.getppid()])
+    if left and environment.on_boxwood:
         return 'processes: ' + '; '.join(left)
     mounts = pathlib.Path('/proc/self/mountinfo').read_text()
-    if stage.places.work.name in mounts:
-        return f'mounts below {stage.places.work}'
+    if environment.places.work.name in mounts:
+        return f'mounts below {environment.places.work}'
     return None
 
 

@@ -1,36 +1,32 @@
-"""Status, `exec` and the file tools, as a person in the web chat has them.
-
-Comes in: the stage. Goes out: nothing, or an assertion that failed. Never here: how a turn is
-played.
-"""
+"""Status, `exec` and the file tools, as a person in the web chat has them."""
 
 from __future__ import annotations
 
 from fake_model import ToolCall
-from stage import Stage
+from environment import Environment
 
 NATIVE_TOOLS = {'exec', 'read', 'write', 'edit', 'glob', 'grep'}
 
 
-async def the_status_is_green(stage: Stage) -> None:
-    status = await stage.langbot.get('/box/status')
+async def the_status_is_green(environment: Environment) -> None:
+    status = await environment.langbot.get('/box/status')
     assert status['available'] is True, status
     assert status['enabled'] is True, status
     assert status['backend']['available'] is True, status
-    if stage.on_boxwood:
+    if environment.on_boxwood:
         assert status['backend']['name'] == 'native', status
     assert status['active_sessions'] == 0, status
     assert status['session_ttl_sec'] == 300, status
     assert not status.get('connector_error'), status
-    assert await stage.langbot.get('/box/sessions') == []
-    assert await stage.langbot.get('/box/errors') == []
+    assert await environment.langbot.get('/box/sessions') == []
+    assert await environment.langbot.get('/box/errors') == []
 
 
-async def exec_from_a_chat(stage: Stage) -> None:
-    await stage.open_the_chat()
+async def exec_from_a_chat(environment: Environment) -> None:
+    await environment.open_the_chat()
     command = "echo hello-from-box; python3 -c 'print(6*7)'"
     for stream in (True, False):
-        turn = await stage.chat.ask(ToolCall('exec', {'command': command}), stream=stream)
+        turn = await environment.chat.ask(ToolCall('exec', {'command': command}), stream=stream)
         assert set(turn.offered_tools) >= NATIVE_TOOLS, turn.offered_tools
         seen = turn.only()
         assert seen['ok'] is True, seen
@@ -39,41 +35,41 @@ async def exec_from_a_chat(stage: Stage) -> None:
         assert seen['stdout'] == 'hello-from-box\n42', seen
         assert seen['stderr'] == '', seen
         assert 'hello-from-box' in turn.reply, turn.reply
-        if stage.on_boxwood:
+        if environment.on_boxwood:
             assert seen['backend'] == 'native', seen
 
-    (session,) = await stage.langbot.get('/box/sessions')
+    (session,) = await environment.langbot.get('/box/sessions')
     assert session['session_id'] == seen['session_id'], session
     assert session['session_id'].startswith('person_websocket_'), session
-    assert session['host_path'] == str(stage.workspace), session
+    assert session['host_path'] == str(environment.workspace), session
     assert session['mount_path'] == '/workspace', session
     assert session['network'] == 'off', session
 
 
-async def failures_reach_the_model(stage: Stage) -> None:
-    failed = await stage.exec('echo out; echo err >&2; exit 3')
+async def failures_reach_the_model(environment: Environment) -> None:
+    failed = await environment.exec('echo out; echo err >&2; exit 3')
     assert (failed['ok'], failed['exit_code']) == (False, 3), failed
     assert (failed['stdout'], failed['stderr']) == ('out', 'err'), failed
 
-    with_env = await stage.exec('echo "$COLOUR in $PWD"', env={'COLOUR': 'green'}, workdir='/workspace')
+    with_env = await environment.exec('echo "$COLOUR in $PWD"', env={'COLOUR': 'green'}, workdir='/workspace')
     assert with_env['stdout'] == 'green in /workspace', with_env
 
-    late = await stage.exec('echo before; sleep 60', timeout_sec=1)
+    late = await environment.exec('echo before; sleep 60', timeout_sec=1)
     assert (late['ok'], late['status'], late['exit_code']) == (False, 'timed_out', None), late
 
     # A box has no network in the default profile.
-    offline = await stage.exec('cat /proc/net/route | wc -l')
+    offline = await environment.exec('cat /proc/net/route | wc -l')
     assert offline['stdout'] == '1', offline
 
-    long = await stage.exec('seq 1 100000')
+    long = await environment.exec('seq 1 100000')
     assert long['stdout_truncated'] is True, long
     assert len(long['stdout']) <= 4000, len(long['stdout'])
     assert long['stdout'].startswith('1\n2\n') and long['stdout'].endswith('100000'), long
 
 
-async def file_tools_from_a_chat(stage: Stage) -> None:
+async def file_tools_from_a_chat(environment: Environment) -> None:
     poem = '/workspace/notes/poem.txt'
-    turn = await stage.chat.ask(
+    turn = await environment.chat.ask(
         ToolCall('write', {'path': poem, 'content': 'first line\nsecond line\nthird line\n'}),
         ToolCall('read', {'path': poem}),
         ToolCall('edit', {'path': poem, 'old_string': 'second', 'new_string': '2nd'}),
@@ -99,7 +95,7 @@ async def file_tools_from_a_chat(stage: Stage) -> None:
     assert absent['ok'] is False, absent
 
     # And the other way round: made by a command, then changed by a tool.
-    turn = await stage.chat.ask(
+    turn = await environment.chat.ask(
         ToolCall('exec', {'command': 'mkdir -p made && echo by the box > made/file && ls -la made'}),
         ToolCall('edit', {'path': '/workspace/made/file', 'old_string': 'by', 'new_string': 'in'}),
         ToolCall('exec', {'command': 'cat made/file; echo again >> made/file; wc -l < made/file'}),
@@ -109,9 +105,9 @@ async def file_tools_from_a_chat(stage: Stage) -> None:
     assert edited == {'ok': True, 'path': '/workspace/made/file'}, edited
     assert shown['stdout'].split('\n') == ['in the box', '2'], shown
     # Files of the box belong to the workspace's owner on the host.
-    owner = (stage.workspace / 'made/file').stat().st_uid
-    if stage.on_boxwood:
-        assert owner == stage.workspace.stat().st_uid, owner
+    owner = (environment.workspace / 'made/file').stat().st_uid
+    if environment.on_boxwood:
+        assert owner == environment.workspace.stat().st_uid, owner
 
 
 STEPS = [

@@ -1,8 +1,4 @@
-"""Skills: made and uploaded through the admin API, used by the agent in its box.
-
-Comes in: the stage. Goes out: nothing, or an assertion that failed. Never here: the skill store's
-own tests; what is shown here is that LangBot's pages and the agent work with it.
-"""
+"""Skills: made and uploaded through the admin API, used by the agent in its box."""
 
 from __future__ import annotations
 
@@ -11,11 +7,11 @@ import zipfile
 
 from fake_model import ToolCall
 from langbot import LangBotRefused
-from stage import Stage
+from environment import Environment
 
 
-async def skills_by_api(stage: Stage) -> None:
-    api = stage.langbot
+async def skills_by_api(environment: Environment) -> None:
+    api = environment.langbot
     assert (await api.get('/skills'))['skills'] == []
     created = await api.post(
         '/skills',
@@ -58,8 +54,8 @@ async def skills_by_api(stage: Stage) -> None:
     await refused(400, 'within the skill package root', outside)
 
 
-async def skills_by_zip(stage: Stage) -> None:
-    api = stage.langbot
+async def skills_by_zip(environment: Environment) -> None:
+    api = environment.langbot
     archive = zipped(
         {
             'pack/alpha/SKILL.md': front_matter('alpha', 'The first letter'),
@@ -86,16 +82,16 @@ async def skills_by_zip(stage: Stage) -> None:
     slip = zipped({'SKILL.md': front_matter('slip', 'Slips out'), '../slipped.txt': 'out'})
     await refused(400, 'unsafe path', api.upload('/skills/install/upload', 'slip.zip', slip))
     await refused(400, 'valid .zip', api.upload('/skills/install/upload', 'no.zip', b'not a zip'))
-    assert not list(stage.home.rglob('slipped.txt')), 'something was written outside'
+    assert not list(environment.home.rglob('slipped.txt')), 'something was written outside'
     names = {skill['name'] for skill in (await api.get('/skills'))['skills']}
     assert names == {'weather-report', 'beta'}, names
 
 
-async def skills_in_a_living_session(stage: Stage) -> None:
+async def skills_in_a_living_session(environment: Environment) -> None:
     """The session began before any skill existed, and has to see them all the same."""
-    (before,) = await stage.langbot.get('/box/sessions')
+    (before,) = await environment.langbot.get('/box/sessions')
     mount = '/workspace/.skills/weather-report'
-    turn = await stage.chat.ask(
+    turn = await environment.chat.ask(
         ToolCall('activate', {'skill_name': 'weather-report'}),
         ToolCall('exec', {'command': 'sh scripts/report.sh', 'workdir': mount}),
         # The package is writable from the box, and the store sees what was written.
@@ -114,32 +110,32 @@ async def skills_in_a_living_session(stage: Stage) -> None:
     assert shown['stdout'] == 'past the box', shown
     assert 'weather-report' in index_of_skills(turn.messages), turn.messages[:2]
 
-    turn = await stage.chat.ask(
+    turn = await environment.chat.ask(
         ToolCall('activate', {'skill_name': 'beta'}),
         ToolCall('exec', {'command': 'cat data.txt', 'workdir': '/workspace/.skills/beta'}),
     )
     assert turn.objects()[1]['stdout'] == 'beta data', turn.results
 
     # One more while the session lives, then seen at once.
-    await stage.langbot.post('/skills', {'name': 'latecomer', 'instructions': 'Be late.'})
-    await stage.langbot.put('/skills/latecomer/files/hello.txt', {'content': 'late but here'})
-    turn = await stage.chat.ask(
+    await environment.langbot.post('/skills', {'name': 'latecomer', 'instructions': 'Be late.'})
+    await environment.langbot.put('/skills/latecomer/files/hello.txt', {'content': 'late but here'})
+    turn = await environment.chat.ask(
         ToolCall('activate', {'skill_name': 'latecomer'}),
         ToolCall('exec', {'command': 'cat /workspace/.skills/latecomer/hello.txt'}),
     )
     assert turn.objects()[1]['stdout'] == 'late but here', turn.results
-    (after,) = await stage.langbot.get('/box/sessions')
-    if stage.on_boxwood:
+    (after,) = await environment.langbot.get('/box/sessions')
+    if environment.on_boxwood:
         assert after['created_at'] == before['created_at'], 'the session was made anew'
 
-    not_activated = await stage.chat.ask(
+    not_activated = await environment.chat.ask(
         ToolCall('exec', {'command': 'cat /workspace/.skills/latecomer/hello.txt'})
     )
     assert not_activated.results[0].startswith('err: '), not_activated.results
 
 
-async def skills_in_a_new_session(stage: Stage) -> None:
-    chat = await stage.langbot.open_chat()
+async def skills_in_a_new_session(environment: Environment) -> None:
+    chat = await environment.langbot.open_chat()
     try:
         turn = await chat.ask(
             ToolCall('activate', {'skill_name': 'beta'}),
@@ -153,8 +149,8 @@ async def skills_in_a_new_session(stage: Stage) -> None:
     assert listed['stdout'].split() == ['beta', 'latecomer', 'weather-report'], listed
 
 
-async def a_skill_made_by_the_agent(stage: Stage) -> None:
-    turn = await stage.chat.ask(
+async def a_skill_made_by_the_agent(environment: Environment) -> None:
+    turn = await environment.chat.ask(
         ToolCall('exec', {'command': 'mkdir -p draft/bin && echo "echo made" > draft/bin/made.sh'}),
         ToolCall(
             'write',
@@ -169,11 +165,11 @@ async def a_skill_made_by_the_agent(stage: Stage) -> None:
     assert registered['skill_name'] == 'home-made', registered
     assert ran['stdout'] == 'made', ran
 
-    await stage.langbot.call('DELETE', '/skills/home-made')
-    names = {skill['name'] for skill in (await stage.langbot.get('/skills'))['skills']}
+    await environment.langbot.call('DELETE', '/skills/home-made')
+    names = {skill['name'] for skill in (await environment.langbot.get('/skills'))['skills']}
     assert names == {'weather-report', 'beta', 'latecomer'}, names
     # The agent goes on without it.
-    seen = await stage.exec('echo still here')
+    seen = await environment.exec('echo still here')
     assert seen['stdout'] == 'still here', seen
 
 

@@ -1,7 +1,4 @@
-"""A real `boxwood serve` for a suite.
-
-Comes in: an empty directory. Goes out: a daemon that answers, and its end. Never here: a client.
-"""
+"""A real `boxwood serve` for a suite."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from pathlib import Path
 
 from . import processes
 
-#: What may run below an idle daemon: the spawner, and boxes that nobody uses yet.
+#: Processes of an idle daemon: the spawner, and prewarmed boxes.
 IDLE = {'boxwood-spawn', 'boxwood-init'}
 
 _READY = 'listening on http://'
@@ -29,7 +26,7 @@ def program() -> str:
 
 
 def arguments(state_dir: Path, port: int) -> list[str]:
-    """Of `boxwood`, for a daemon that reads nobody's configuration."""
+    """Arguments of `boxwood` for a daemon without a configuration file."""
     return [
         'serve',
         '--listen',

@@ -1,8 +1,4 @@
-"""Which processes belong to a daemon, and whether they are gone.
-
-Comes in: a pid. Goes out: its descendants, or an assertion that names the ones left. Never here:
-how the daemon was started.
-"""
+"""Which processes belong to a daemon, and whether they are gone."""
 
 from __future__ import annotations
 

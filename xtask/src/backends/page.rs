@@ -8,7 +8,7 @@ use super::{BEGIN, Column, END};
 
 type Columns = [(&'static Column, Value)];
 
-/// The page with everything between the marks made anew.
+/// The page with a new generated part.
 pub(super) fn with_tables(page: &str, columns: &Columns) -> Result<String> {
     let marks = "docs/backends.md has lost the marks around its generated part";
     let (before, rest) = page.split_once(BEGIN).context(marks)?;

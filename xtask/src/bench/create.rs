@@ -1,7 +1,7 @@
 //! Cold: create a box, run one command, delete it.
 //!
 //! In: a daemon, and which rows. Out: those rows: ours against `bwrap`, `runc` and `crun`, which all take
-//! turns in one measurement. Never here: back-to-back creates. Some costs (moving a pid between cgroups
+//! turns in one measurement. Creates are not made back to back: some costs (moving a pid between cgroups
 //! waits for a grace period) vanish in a tight loop and are there for every real user, so each create
 //! stands alone.
 

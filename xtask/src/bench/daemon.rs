@@ -1,7 +1,4 @@
 //! A real daemon, as packages have it, for the length of a measurement.
-//!
-//! Comes in: nothing. Goes out: a running `boxwood serve` with its own state, gone on drop. Never
-//! here: what is asked of it.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -153,7 +150,7 @@ pub(super) fn terminate(child: &mut Child, patience: Duration) {
 
 pub(super) fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // Ended already: then there is nobody to tell, and whoever waits finds out.
+        // It may have ended already; the caller that waits notices.
         let _ = kill_process(pid, signal);
     }
 }
@@ -170,7 +167,7 @@ pub(super) fn wait_or_kill(child: &mut Child, patience: Duration) {
     let _ = child.wait();
 }
 
-/// An address on loopback that nobody listens on right now.
+/// A free address on loopback.
 pub(super) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }

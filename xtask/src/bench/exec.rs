@@ -1,6 +1,4 @@
 //! Warm exec: one command in a box that is already there.
-//!
-//! Comes in: a daemon. Goes out: the rows against plain fork+exec. Never here: starting boxes as part of a timing.
 
 use std::time::Duration;
 

@@ -1,8 +1,4 @@
 //! The smallest HTTP client that can keep a connection alive.
-//!
-//! Comes in: method, path, body. Goes out: status and body. Never here: anything that costs time,
-//! because what we time is the daemon. One request is one `write`; an answer is read until all that its
-//! head announces is there.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -58,7 +54,7 @@ impl Connection {
         Ok(answer.body)
     }
 
-    /// Sends a request whose answer nobody may ever read.
+    /// Sends a request whose response may never be read.
     pub(super) fn send(&mut self, method: &str, path: &str, body: &str) -> Result<()> {
         self.send_with(method, path, "", body)
     }

@@ -1,7 +1,4 @@
 //! What boxes and the daemon cost while nothing happens.
-//!
-//! Comes in: a daemon binary. Goes out: the rows about memory and about many boxes. Never here:
-//! speed, except how long a thousand boxes took.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::baseline;
 use super::daemon::Daemon;
+use super::langbot_box::SeedRuntime;
 use super::procfs::{self, Memory};
-use super::seed::SeedRuntime;
 use super::table::{Measured, Row};
 use crate::engines::IMAGE;
 
@@ -50,12 +47,12 @@ pub(super) fn thousand_boxes(binary: &Path) -> Row {
     }
 }
 
-pub(super) fn daemon_against_seed(binary: &Path) -> Row {
+pub(super) fn daemon_against_langbot_box(binary: &Path) -> Row {
     let mut note = String::new();
     let result = daemons(binary, &mut note).unwrap_or_else(|error| Measured::unknown(&error));
     Row {
         what: "daemon idle RSS",
-        against: "the seed's Python runtime",
+        against: "LangBot Box's Python runtime",
         at_most: Some(0.2),
         result,
         note,
@@ -124,7 +121,7 @@ fn many(binary: &Path) -> Result<String> {
 }
 
 fn daemons(binary: &Path, note: &mut String) -> Result<Measured> {
-    // Every backend is there to be asked for; those that nobody asks for must cost nothing.
+    // All backends are configured; unused ones must cost nothing.
     let daemon = Daemon::start_on(binary, "native", |command| {
         command
             .env("BOXWOOD_DOCKER__IMAGE", IMAGE)
@@ -144,9 +141,9 @@ fn daemons(binary: &Path, note: &mut String) -> Result<Measured> {
         together.pss_kib
     );
     drop(daemon);
-    let seed = SeedRuntime::start().context("the seed's runtime could not be started")?;
+    let langbot_box = SeedRuntime::start().context("LangBot Box's runtime could not be started")?;
     std::thread::sleep(SETTLE);
-    let theirs = procfs::memory(seed.pid())?;
+    let theirs = procfs::memory(langbot_box.pid())?;
     Ok(Measured::kibibytes(kib(own.rss_kib), kib(theirs.rss_kib)))
 }
 

@@ -1,10 +1,7 @@
 //! `cargo xtask bench`: what we promise, measured.
 //!
-//! Comes in: how much effort. Goes out: a table of ratios, each against something real in the same
-//! run on the same machine. Never here: absolute promises; a millisecond means nothing elsewhere.
-//!
 //! Ours and theirs take turns within one loop, so that a busy neighbour slows both. What cannot be
-//! measured stands in the table with the reason.
+//! measured is in the table with the reason.
 
 mod backends;
 mod baseline;
@@ -15,6 +12,7 @@ mod hosting;
 mod http;
 mod idle;
 mod langbot;
+mod langbot_box;
 mod load;
 mod pipe;
 mod procfs;
@@ -22,7 +20,6 @@ mod python_client;
 mod relay;
 mod sample;
 mod search;
-mod seed;
 mod table;
 mod turns;
 mod warm;
@@ -186,7 +183,7 @@ fn measure(binary: &Path, effort: Effort, only: &[String]) -> Result<Vec<Row>> {
             "idle" => vec![idle::box_against_bwrap(binary)],
             "frozen" => vec![warm::frozen_against_awake(binary)],
             "many" => vec![idle::thousand_boxes(binary)],
-            _ => vec![idle::daemon_against_seed(binary)],
+            _ => vec![idle::daemon_against_langbot_box(binary)],
         }));
     }
     Ok(rows)

@@ -1,7 +1,7 @@
 //! A program at the other end of two pipes, asked line by line.
 //!
 //! In: a command, which may say where its errors go. Out: one line for each line sent. The process
-//! ends on drop. Never here: what the lines mean.
+//! ends on drop.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -1,6 +1,4 @@
 //! Memory of processes, as the kernel counts it.
-//!
-//! Comes in: process ids. Goes out: kibibytes. Never here: whose processes they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +10,7 @@ use anyhow::{Context, Result};
 pub(super) struct Memory {
     pub(super) rss_kib: u64,
     pub(super) pss_kib: u64,
-    /// Pages that nobody else maps: what would be free if the process went.
+    /// Pages that no other process maps: what would be free if the process ended.
     pub(super) private_kib: u64,
 }
 

@@ -1,7 +1,7 @@
 //! An HTTP client that is not ours: Python's `http.client`, one connection, one request at a time.
 //!
 //! In: a daemon and the path of a session. Out: the time of each request, measured by the client
-//! itself. Never here: other requests than those of `client.py`.
+//! itself.
 
 use std::process::Command;
 use std::time::Duration;

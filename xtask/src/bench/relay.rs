@@ -1,7 +1,7 @@
 //! One line through `cat` and back: what a stdio MCP server feels.
 //!
 //! In: a daemon, and which rows. Out: those rows: ours against another relay and against a raw pipe, which
-//! all take turns in one measurement. Never here: throughput.
+//! all take turns in one measurement.
 
 use std::process::Command;
 use std::time::Duration;

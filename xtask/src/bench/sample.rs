@@ -1,6 +1,4 @@
 //! Times, and what to say about many of them.
-//!
-//! Comes in: durations. Goes out: median and 95th percentile. Never here: what was timed.
 
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 //!
 //! In: a daemon, and which rows. Out: those rows. One is against a Python script; it takes LangBot's own
 //! steps, one by one, but for its limit of 5,000 files: both sides search them all. The other is against
-//! `rg`. Never here: a box that helps one side, or a step that LangBot does not take.
+//! `rg`.
 
 use std::time::{Duration, Instant};
 
@@ -167,7 +167,7 @@ fn with_python(connection: &mut Connection, effort: Effort) -> Result<(Measured,
             let wish = json!({"path": "/workspace/tree", "pattern": "*.py"});
             tool(connection, "glob", &wish)
         })?;
-        // Whoever finds less is not faster.
+        // Finding less is not faster.
         for (grep, glob) in [(&theirs_grep, &theirs_glob), (&ours_grep, &ours_glob)] {
             ensure!(grep["total"] == NEEDLES, "grep found {}", grep["total"]);
             ensure!(glob["total"] == FILES, "glob found {}", glob["total"]);

@@ -1,6 +1,4 @@
 //! The table that `bench` prints.
-//!
-//! Comes in: measured rows. Goes out: text, Markdown or JSON of them. Never here: measuring.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -167,7 +165,7 @@ pub(super) struct Report {
     /// MCP servers behind the gateway.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) hosting: Vec<Row>,
-    /// What LangBot's own client measured, told apart because its times hold the client's.
+    /// What LangBot's own client measured, separate because its times include the client.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) langbot: Vec<Row>,
 }

@@ -1,9 +1,6 @@
 //! Several sides that take turns.
 //!
-//! Comes in: for each side what it does, or why it cannot. Goes out: how long each took, and ratios
-//! between any two. Never here: what the sides are.
-//!
-//! The order is shuffled anew for each turn, so that a busy neighbour, and whatever one side still
+//! The order is shuffled for each turn, so that other load, and whatever one side still
 //! tidies up after its turn, hits all of them alike.
 
 use std::time::Duration;
@@ -62,7 +59,7 @@ impl<'a, Side: Copy + PartialEq> Turns<'a, Side> {
         }
     }
 
-    /// Lets go of whatever the sides worked with.
+    /// Drops the resources of the sides.
     pub(super) fn finish(self) -> Times<Side> {
         let results = self
             .parties
@@ -95,7 +92,7 @@ impl<Side: Copy + PartialEq> Times<Side> {
     }
 }
 
-/// The same orders in every run. (Marsaglia's xorshift; nobody's secret depends on it.)
+/// The same orders in every run. (Marsaglia's xorshift; no secret depends on it.)
 struct Shuffle(u32);
 
 impl Shuffle {

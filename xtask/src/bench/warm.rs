@@ -1,8 +1,4 @@
-//! Boxes that wait for a session, and sessions that stand still.
-//!
-//! Comes in: a daemon binary. Goes out: the row for a create from the warm pool, and the one for what a
-//! frozen box costs. Never here: creates that come faster than boxes can be made; those are what the
-//! row without a pool is about.
+//! Prewarmed boxes and frozen sessions.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -43,7 +39,7 @@ fn creates(binary: &Path, effort: Effort, phases: &mut Phases) -> Result<Measure
         Ok(())
     })?;
     let mut connection = daemon.connect()?;
-    // The first ones tell the pool that somebody asks.
+    // The first requests fill the pool.
     for number in 0..4 {
         cycle(
             &mut connection,

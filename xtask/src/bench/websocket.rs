@@ -1,7 +1,4 @@
 //! Text frames, one at a time: enough WebSocket for a line out and a line back.
-//!
-//! Comes in: an upgraded connection. Goes out: lines. Never here: fragments or compression, which
-//! the relay does not send for a short line.
 
 use std::io::{Read, Write};
 

@@ -1,7 +1,4 @@
 //! `cargo xtask e2e-langbot`: a real LangBot on Boxwood, slower than the tiers of `test`.
-//!
-//! Comes in: which LangBot, and whose runtime. Goes out: success when every step passed; logs of
-//! both programs under `target/langbot/`. Never here: the steps; `tests/langbot/e2e/run.py` has them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,11 +13,11 @@ pub(crate) struct Args {
     /// Only this LangBot (may be given more than once)
     #[arg(long, value_name = "VERSION", value_parser = LANGBOTS.map(|langbot| langbot.version))]
     langbot: Vec<String>,
-    /// The seed's own runtime in Boxwood's place: tells whether a failure is ours or the step's
+    /// Use LangBot Box instead of Boxwood, to tell a failure of Boxwood from one of the test
     #[arg(long)]
-    seed: bool,
+    langbot_box: bool,
     /// A `boxwood` that is built already
-    #[arg(long, value_name = "PROGRAM", conflicts_with = "seed")]
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "langbot_box")]
     boxwood: Option<PathBuf>,
     /// Leave LangBot's data directory and the daemon's state for a look
     #[arg(long)]
@@ -31,23 +28,23 @@ pub(crate) struct Args {
 #[derive(Clone, Copy)]
 struct LangBot {
     version: &'static str,
-    /// The driver's word for the protocol it speaks.
-    era: &'static str,
+    /// The wire format between LangBot and its runtime.
+    wire_format: &'static str,
 }
 
 const LANGBOTS: [LangBot; 2] = [
     LangBot {
         version: "4.10.1",
-        era: "june",
+        wire_format: "v0_4",
     },
     LangBot {
         version: "4.11.2",
-        era: "today",
+        wire_format: "v0_7",
     },
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let boxwood = match (&args.boxwood, args.seed) {
+    let boxwood = match (&args.boxwood, args.langbot_box) {
         (Some(program), _) => Some(std::path::absolute(program)?),
         (None, true) => None,
         (None, false) => Some(build_boxwood()?),
@@ -62,9 +59,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// One LangBot from a fresh data directory; the seed's runtime where there is no Boxwood.
+/// One LangBot from a fresh data directory; with LangBot Box if there is no Boxwood.
 fn try_one(langbot: LangBot, boxwood: Option<&Path>, keep: bool) -> Result<()> {
-    let LangBot { version, era } = langbot;
+    let LangBot {
+        version,
+        wire_format,
+    } = langbot;
     let driver = workspace_root().join("tests/langbot/e2e");
     let place = target_dir().join("langbot");
     let python = venv::ensure(
@@ -77,14 +77,14 @@ fn try_one(langbot: LangBot, boxwood: Option<&Path>, keep: bool) -> Result<()> {
     let mut command = Command::new(&python);
     command
         .arg(driver.join("run.py"))
-        .args(["--era", era])
+        .args(["--wire-format", wire_format])
         .arg("--logs")
         .arg(&logs)
         // What Python compiles would lie about in the source tree.
         .env("PYTHONDONTWRITEBYTECODE", "1");
     match boxwood {
         Some(program) => command.arg("--boxwood").arg(program),
-        None => command.arg("--seed-python").arg(&python),
+        None => command.arg("--langbot-box-python").arg(&python),
     };
     if keep {
         command.arg("--keep");

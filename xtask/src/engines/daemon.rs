@@ -1,7 +1,4 @@
 //! A daemon of ours, from its start to its end.
-//!
-//! Comes in: a command that stays in the foreground, and how to ask whether it is ready. Goes out: a
-//! running program that is asked to stop on drop, and then made to. Never here: what it serves.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -80,12 +77,12 @@ impl Drop for Daemon {
 
 pub(super) fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // Ended already: then there is nobody to tell, and whoever waits finds out.
+        // It may have ended already; the caller that waits notices.
         let _ = kill_process(pid, signal);
     }
 }
 
-/// A command that is told when the process which started it is gone, however that ended.
+/// A command that gets a signal when its parent exits.
 pub(super) fn tied_to_us(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM"]).arg(program);

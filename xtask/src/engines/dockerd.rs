@@ -1,7 +1,4 @@
 //! A Docker daemon of our own.
-//!
-//! Comes in: a place. Goes out: a `dockerd` with its own socket, storage and configuration, gone on
-//! drop. Never here: the machine's own Docker, if it has one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -36,7 +33,7 @@ impl Dockerd {
     pub(crate) fn spawn(place: &Place) -> Result<Self> {
         let directory = place.directory("docker")?;
         write_script(&directory.join("runsc"), RUNSC)?;
-        // Boxes have no network, so a bridge would serve nobody, and the machine's rules stay as
+        // Boxes have no network, so a bridge would be unused, and the machine's rules stay as
         // they are.
         let configuration = json!({
             "bridge": "none",
@@ -105,7 +102,7 @@ impl Dockerd {
     pub(super) fn push(&self, image: &str, to: &str) -> Result<()> {
         output(self.command().args(["tag", image, to]))?;
         output(self.command().args(["push", "--quiet", to]))?;
-        // The name alone: whoever pulls it finds that it is not there.
+        // Only the name: a pull fails.
         output(self.command().args(["rmi", to]))?;
         Ok(())
     }
@@ -169,7 +166,7 @@ fn host(directory: &Path) -> String {
     format!("unix://{}", directory.join("d/docker.sock").display())
 }
 
-/// A program that anybody may start.
+/// A program that all users may start.
 pub(super) fn write_script(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("`{}` could not be written", path.display()))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;

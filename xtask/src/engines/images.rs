@@ -1,7 +1,4 @@
 //! The files of the test images, made once and kept below `target`.
-//!
-//! Comes in: nothing. Goes out: two archives, one of a small Debian with Python and one of busybox.
-//! Never here: engines; each imports the archives for itself.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::run::{check, output, target_dir};
 
-/// Changes when what is made changes; an archive of another recipe is made anew.
+/// Incremented when the contents change, so that archives are built again.
 const RECIPE: &str = "1: debootstrap minbase bookworm python3 python3-pip ca-certificates\n";
 const SUITE: &str = "bookworm";
 const INCLUDE: &str = "--include=python3,python3-pip,ca-certificates";

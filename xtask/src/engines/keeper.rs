@@ -1,9 +1,6 @@
 //! Owns the engines in a process of its own.
 //!
-//! Comes in: which engines. Goes out: their variables, as one line of JSON; then nothing until
-//! standard input ends, and with it the engines. Never here: what runs beside them.
-//!
-//! A process of its own, in a process group of its own, because whoever uses the engines may end in
+//! A process of its own, in a process group of its own, because the user of the engines may end in
 //! any way: return, panic, Ctrl-C, SIGKILL. In every case the pipe closes, and the keeper tidies up.
 
 use std::fs;
@@ -86,7 +83,7 @@ pub(super) fn keep(engines: &[Engine]) -> Result<()> {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{}", serde_json::to_string(&started)?)?;
     stdout.flush()?;
-    // Nobody writes: this returns when the other end is closed.
+    // Nothing is written: this returns when the other end is closed.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     drop(running);
     Ok(())
@@ -239,7 +236,7 @@ fn joined<T>(result: std::thread::Result<Result<T>>) -> Result<T> {
     }
 }
 
-/// Into the run's own directory, which everybody can reach, at no cost where that is possible.
+/// Into the directory of the run, which all users can access; as a hard link if possible.
 fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
     if fs::hard_link(from, to).is_ok() {
         return Ok(());

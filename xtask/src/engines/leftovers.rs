@@ -1,7 +1,4 @@
 //! Removes what engines leave behind, whatever state they were in when they ended.
-//!
-//! Comes in: the directory they lived in and the name of their cgroup. Goes out: no process, mount
-//! or group that belongs to either. Never here: anything that does not name one of the two.
 
 use std::fs;
 use std::io;
@@ -53,14 +50,14 @@ fn processes(directory: &Path, cgroup: &str) -> Result<Vec<u32>> {
     Ok(found)
 }
 
-/// A process that ended meanwhile belongs to nobody.
+/// A process that ended meanwhile does not count.
 fn belongs(pid: u32, directory: &str, cgroup: &str) -> bool {
     let read = |file: &str| {
         fs::read(format!("/proc/{pid}/{file}"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     };
-    // A zombie has been killed already; its parent has not looked yet.
+    // A zombie is dead already; its parent has not reaped it yet.
     if read("stat")
         .rsplit_once(") ")
         .is_some_and(|(_, rest)| rest.starts_with('Z'))
@@ -108,7 +105,7 @@ fn mount_points_below(mountinfo: &str, directory: &Path) -> Vec<PathBuf> {
 }
 
 /// Docker's containerd keeps a socket for each container in one place for the whole machine, and one
-/// that was killed leaves it there. Nobody listens on such a one.
+/// that was killed leaves it there. Such a socket has no listener.
 pub(super) fn remove_dead_sockets() {
     for entry in fs::read_dir(SHIM_SOCKETS).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -129,7 +126,7 @@ pub(super) fn remove_cgroup(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// For a group that others may use too: with anybody in it, it stays.
+/// For a shared group: it is kept while it has processes.
 pub(super) fn remove_empty_cgroup(name: &str) {
     for group in in_every_hierarchy(name).unwrap_or_default() {
         let _ = fs::remove_dir(group);

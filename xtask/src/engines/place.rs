@@ -1,8 +1,4 @@
 //! Where one run of engines lives.
-//!
-//! Comes in: nothing. Goes out: an empty directory with a short path and the name of a cgroup, both
-//! of this run alone. On drop everything that lived there is gone. Never here: stopping an engine
-//! politely; that is done before.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -21,7 +17,7 @@ const PODMAN_GROUPS: [&str; 2] = ["libpod_parent/conmon", "libpod_parent"];
 pub(crate) struct Place {
     path: PathBuf,
     name: String,
-    /// Held as long as we live: whoever finds the directory without it knows that we died.
+    /// Held until this process ends. A directory without the lock is a leftover.
     _lock: File,
 }
 
@@ -30,7 +26,7 @@ impl Place {
         remove_abandoned()?;
         let name = format!("{PREFIX}{}", std::process::id());
         let path = Path::new(PARENT).join(&name);
-        // Under another name until it is locked, so that nobody takes it for abandoned.
+        // Under another name until it is locked, so that it is not taken for a leftover.
         let making = Path::new(PARENT).join(format!(".{name}"));
         fs::create_dir(&making)
             .with_context(|| format!("`{}` could not be created", making.display()))?;
@@ -112,7 +108,7 @@ fn others() -> Result<Vec<PathBuf>> {
     for entry in fs::read_dir(PARENT)? {
         let entry = entry?;
         let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        // Anybody may make a directory there; only what root made is removed by root.
+        // All users may create directories there; root removes only its own.
         if ours
             && let Ok(about) = fs::symlink_metadata(entry.path())
             && about.is_dir()

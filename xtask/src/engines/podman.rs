@@ -1,7 +1,4 @@
 //! A Podman with configuration and storage of its own, for root or for an ordinary user.
-//!
-//! Comes in: a place, and who it is for. Goes out: the variables that make `podman` work there, and
-//! no container left on drop. Never here: the machine's own Podman; not even its locks are shared.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -65,7 +62,7 @@ impl Podman {
         let path = |name: &str| self.directory.join(name).display().to_string();
         let open_files = at_most(Resource::Nofile, MOST_OPEN_FILES);
         let processes = at_most(Resource::Nproc, MOST_PROCESSES);
-        // `runc` of root keeps what it knows in one place for the whole machine, unless told where.
+        // Without this, `runc` of root shares its state with the whole machine.
         let runtime = self.directory.join("runc");
         write_script(
             &runtime,
@@ -97,7 +94,7 @@ impl Podman {
         )?;
         // Every Podman mounts its storage over itself when it begins and unmounts it when it ends. Of
         // two at a time one can so hide a layer that the other is mapping, and then no Podman gets
-        // anything done until somebody unmounts by hand.
+        // anything done until it is unmounted by hand.
         fs::write(
             configuration.join("storage.conf"),
             format!(

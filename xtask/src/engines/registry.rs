@@ -1,7 +1,4 @@
 //! A registry of our own, to pull from.
-//!
-//! Comes in: a place. Goes out: a registry on a free port of the loopback, gone on drop. Never here:
-//! what is in it.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,8 +1,4 @@
 //! The suites on real engines.
-//!
-//! Comes in: which engine. Goes out: the result of its suites on an engine that was started for them
-//! and is gone afterwards. Never here: how an engine is started, or how a suite finds it; the variables
-//! say that.
 
 use std::sync::Mutex;
 use std::thread::JoinHandle;
@@ -70,7 +66,7 @@ pub(super) fn run(engine: Engine) -> Result<Outcome> {
     if !is_root() {
         return Ok(Outcome::NotHere(NOT_ROOT.into()));
     }
-    // Done already, unless somebody runs this tier alone.
+    // Done already, unless this tier runs alone.
     engines::prepare(&[engine])?;
     // No engine waits for a compiler.
     suites::build()?;

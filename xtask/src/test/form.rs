@@ -18,7 +18,7 @@ pub(super) fn is_long() -> bool {
     LONG.load(Ordering::Relaxed)
 }
 
-/// Tells the tests that `command` runs which form is wanted.
+/// Passes the selected form to the tests of `command`.
 pub(super) fn pass_on(command: &mut Command) -> &mut Command {
     if is_long() {
         command.env(LONG_VARIABLE, "1");

@@ -19,11 +19,11 @@ struct Suite {
 
 const SUITES: &[Suite] = &[
     Suite {
-        folder: "june",
+        folder: "v0_4",
         client: "0.4.2",
     },
     Suite {
-        folder: "today",
+        folder: "v0_7",
         client: "0.7.18",
     },
 ];

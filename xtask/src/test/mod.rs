@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Leave these tiers out (may be given more than once)
     #[arg(long, value_name = "TIER")]
     skip: Vec<String>,
-    /// Go on after a failed tier; the exit status still tells
+    /// Continue after a failed tier; the exit status still reports it
     #[arg(long)]
     keep_going: bool,
     /// Run the long forms as well: more cycles, kills and frames
@@ -340,7 +340,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Whether a machine runs this, and nobody is there to run a test again.
+/// Returns true in CI.
 fn is_ci() -> bool {
     std::env::var_os("CI").is_some()
 }

@@ -1,7 +1,4 @@
 //! What the tests use that a plain machine may lack.
-//!
-//! Comes in: nothing. Goes out: the machine with it installed, or an error with the command to type.
-//! Never here: anything that only `cargo xtask bench` uses.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,8 +11,8 @@ use crate::venv;
 
 pub(crate) struct Package {
     pub(crate) name: &'static str,
-    /// A file that is there when the package is. A whole path: a program of the same name that
-    /// somebody keeps elsewhere is of no use inside a box.
+    /// A file that is there when the package is. A complete path: a program of the same name that is
+    /// installed elsewhere cannot be used inside a box.
     pub(crate) proof: &'static str,
 }
 
@@ -93,7 +90,7 @@ const TOOLS: &[Tool] = &[
 
 pub(super) fn install() -> Result<()> {
     install_packages(PACKAGES)?;
-    // Whoever is not root cannot start them, and need not have them.
+    // Without root they cannot be started and need not be installed.
     if is_root() {
         engines::install_packages()?;
     }

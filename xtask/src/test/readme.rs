@@ -1,7 +1,4 @@
-//! Keeps the README honest: its first command is run as it stands there.
-//!
-//! Comes in: `README.md`. Goes out: success when the command printed what the README says, as root
-//! and as an ordinary user. Never here: a second copy of the command.
+//! Runs the first command of the README unchanged.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::rootless::User;
 use crate::run::{as_from_a_shell, is_root, output, target_dir, workspace_root};
 
-/// How the README's first command begins: what stands before the words meant for `boxwood`.
+/// The beginning of the first command, before the arguments of `boxwood`.
 const CARGO_RUN: &str = "cargo run --release -- ";
 
 static BUILD: Mutex<Option<Child>> = Mutex::new(None);
@@ -32,7 +29,7 @@ pub(super) fn build_in_background() {
     }
 }
 
-/// Nobody needs it any more.
+/// It is no longer needed.
 pub(super) fn end_build() {
     if let Some(mut build) = taken() {
         let _ = build.kill();

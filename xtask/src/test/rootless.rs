@@ -1,8 +1,5 @@
 //! Runs already built tests as an ordinary user.
 //!
-//! Comes in: nextest filters, and variables for the tests. Goes out: the result of running them as `boxwood-test`. Never here:
-//! building; the user has no toolchain and cannot read ours.
-//!
 //! The tests travel as a nextest archive, so that they run under the same rules (one process each,
 //! the same time limits and groups) as they do for root.
 
@@ -138,7 +135,7 @@ impl User {
         Ok(user)
     }
 
-    /// An empty directory of the user's own, outside anybody's home.
+    /// An empty directory of the user, outside of home directories.
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = PathBuf::from(format!("/var/tmp/{USER}-{name}-{}", std::process::id()));
         fs::create_dir(&path)
@@ -185,7 +182,7 @@ impl User {
     }
 }
 
-/// Debian's udev lets everybody open the tunnel device; a machine without udev keeps it for root, and
+/// Debian's udev lets all users open the tunnel device; a machine without udev keeps it for root, and
 /// `pasta` could not give a rootless box its network.
 fn open_tunnel_device() -> Result<()> {
     let device = Path::new("/dev/net/tun");

@@ -1,7 +1,5 @@
 //! Which tests belong to which tier, as nextest filter expressions.
 //!
-//! Comes in: nothing. Goes out: one nextest run per tier. Never here: how a tier is reported.
-//!
 //! Every run names the whole workspace with all features, so that all tiers share one build; only
 //! the filter differs. A filter that matches nothing is an error (nextest's own rule), so a renamed
 //! suite cannot vanish unseen.
@@ -23,12 +21,12 @@ pub(super) const BOXES: &str = "package(boxwood-backend-native) & kind(test)";
 
 /// The same for an ordinary user, and MCP servers in such boxes.
 pub(super) const ROOTLESS: &str = "(package(boxwood-backend-native) & kind(test)) \
-     | (package(boxwood) & binary(it) & test(/^hosted_mcp::/))";
+     | (package(boxwood) & binary(it) & test(/^mcp::hosted::/))";
 /// The programs with those tests in them.
 pub(super) const ROOTLESS_PROGRAMS: &str =
     "(package(boxwood-backend-native) & kind(test)) | (package(boxwood) & binary(it))";
 
-/// Tests that start boxes in an engine, told by variables in which.
+/// Tests that start boxes in an engine, which variables select.
 pub(super) const CONTAINER: &str = "package(boxwood-backend-container) & kind(test)";
 pub(super) const NSJAIL: &str = "package(boxwood-backend-nsjail) & kind(test)";
 
@@ -42,7 +40,7 @@ pub(super) const STORM: &str = "package(boxwood) & binary(storm)";
 pub(super) const STORM_ROOTLESS: &str =
     "package(boxwood) & binary(storm) & not test(/^(full_disk|clock)::/)";
 
-/// The same on engines, told by variables where they are.
+/// The same with engines, which variables select.
 const ON_ENGINES: &str = "package(boxwood) & binary(engine)";
 
 /// Everything about one engine: its backend's suites, and the daemon's on it. Modules are named after
@@ -63,7 +61,7 @@ pub(super) fn unit_filter() -> String {
     )
 }
 
-/// Tells a conformance suite where to put what it saw.
+/// Directory for the results of a conformance suite.
 pub(super) const MATRIX: &str = "BOXWOOD_TEST_MATRIX";
 
 pub(super) fn run(filter: &str) -> Result<()> {

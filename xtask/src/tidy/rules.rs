@@ -1,39 +1,36 @@
-//! The rules themselves: pure, so that each has a test.
-//!
-//! Comes in: a path and its text. Goes out: findings. Never here: I/O.
+//! The rules. They take a path and its text and do no I/O, so that each can be tested.
 
-/// Past this a file has a seam that somebody should find.
+/// Longer files give a warning.
 const LONG_FILE_LINES: usize = 500;
-/// Past this the build stops.
+/// Longer files are an error.
 const TOO_LONG_FILE_LINES: usize = 600;
 
 /// The only crates that may hold `unsafe`.
 const UNSAFE_CRATES: [&str; 2] = ["crates/boxwood-sys/", "crates/boxwood-init/"];
 
-/// Who may read the environment: the daemon's configuration, the command, the program inside the
-/// box, and code that is not part of the product.
+/// Allowed to read environment variables: the daemon's configuration, the command, the program inside
+/// the box, and code that is not part of the product.
 const ENVIRONMENT_READERS: [&str; 7] = [
     "crates/boxwood-server/src/config",
     "crates/boxwood/src/",
     "crates/boxwood-init/src/",
-    // The search path, for an engine's own program.
+    // `PATH`, to find nsjail.
     "crates/boxwood-backend-nsjail/src/program.rs",
-    "crates/boxwood-backend/src/suite/",
+    "crates/boxwood-suites/",
     "crates/boxwood-test-support/",
     "xtask/",
 ];
 
-/// Who may start programs on the host: backends, for their own tools, the command, for the person's
-/// own editor, and code that is not part of the product. Whatever a caller asked for is started in a
-/// box.
+/// Allowed to start programs on the host: backends (their tools), the command (the user's editor), and
+/// code that is not part of the product. Programs of a caller run in a box.
 const PROGRAM_STARTERS: [&str; 8] = [
     "crates/boxwood/src/verbs/skill/edit.rs",
-    // A daemon of an agent's own.
+    // A private daemon of an agent.
     "crates/boxwood-agent/src/connector/child.rs",
     "crates/boxwood-backend-",
     "crates/boxwood-init/src/",
     "crates/boxwood-local/src/",
-    "crates/boxwood-backend/src/suite/",
+    "crates/boxwood-suites/",
     "crates/boxwood-test-support/",
     "xtask/",
 ];
@@ -43,6 +40,30 @@ pub(super) enum Severity {
     Warning,
     Error,
 }
+
+/// Manifest, beginnings of dependency names, and the rule.
+const FORBIDDEN_DEPENDENCIES: [(&str, &[&str], &str); 4] = [
+    (
+        "crates/boxwood-api/Cargo.toml",
+        &["tokio", "boxwood-"],
+        "`boxwood-api` has no async code and depends on no other crate of the workspace",
+    ),
+    (
+        "crates/boxwood-policy/Cargo.toml",
+        &["tokio"],
+        "`boxwood-policy` has no async code",
+    ),
+    (
+        "crates/boxwood-session/Cargo.toml",
+        &["boxwood-backend-", "boxwood-local", "boxwood-init"],
+        "`boxwood-session` depends on no backend",
+    ),
+    (
+        "crates/boxwood-mcp/Cargo.toml",
+        &["boxwood-session", "boxwood-backend", "boxwood-server"],
+        "`boxwood-mcp` uses boxes through its trait `Runtime`",
+    ),
+];
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Finding {
@@ -69,12 +90,31 @@ pub(super) fn check(path: &str, text: &str, findings: &mut Vec<Finding>) {
             report(
                 Severity::Error,
                 index + 1,
-                format!("`{word}` says something about one machine, not about the project"),
+                format!("`{word}` is specific to one machine"),
             );
         }
     }
     if has_extension(path, "rs") {
         check_rust(path, text, &mut report);
+    } else if path.ends_with("/Cargo.toml") {
+        check_dependencies(path, text, &mut report);
+    }
+}
+
+/// Checks the dependencies of the product. Those of tests come after `[dev-dependencies]`.
+fn check_dependencies(path: &str, text: &str, report: &mut impl FnMut(Severity, usize, String)) {
+    for (manifest, forbidden, why) in FORBIDDEN_DEPENDENCIES {
+        if path != manifest {
+            continue;
+        }
+        for (index, line) in text.lines().enumerate() {
+            if line.starts_with("[dev-dependencies]") {
+                break;
+            }
+            if forbidden.iter().any(|name| line.starts_with(name)) {
+                report(Severity::Error, index + 1, why.into());
+            }
+        }
     }
 }
 
@@ -84,42 +124,38 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(Severity, usize, S
         report(
             Severity::Error,
             lines,
-            format!("{lines} lines; past {TOO_LONG_FILE_LINES} a file is split"),
+            format!("{lines} lines; split files of more than {TOO_LONG_FILE_LINES}"),
         );
     } else if lines > LONG_FILE_LINES {
         report(
             Severity::Warning,
             lines,
-            format!("{lines} lines; past {LONG_FILE_LINES} we look for the seam"),
+            format!("{lines} lines; consider splitting files of more than {LONG_FILE_LINES}"),
         );
     }
 
     let in_test_tree = path.contains("/tests/") || path.ends_with("/tests.rs");
     if !in_test_tree && !opens_with_module_docs(text) {
-        report(
-            Severity::Error,
-            1,
-            "no module documentation: say what comes in, what goes out, what is never here".into(),
-        );
+        report(Severity::Error, 1, "no module documentation".into());
     }
     if in_test_tree {
         return;
     }
 
     let may_be_unsafe = UNSAFE_CRATES.iter().any(|place| path.starts_with(place));
-    // `forbid` cannot be undone further down, so with this line the compiler does the rest.
+    // `forbid` cannot be overridden in a module, so the compiler checks the rest of the crate.
     if !may_be_unsafe && is_crate_root(path) && !text.contains("#![forbid(unsafe_code)]") {
         report(
             Severity::Error,
             1,
-            "a crate root opens with `#![forbid(unsafe_code)]`".into(),
+            "the crate root lacks `#![forbid(unsafe_code)]`".into(),
         );
     }
 
     if path.ends_with("/build.rs") {
         return;
     }
-    let doors = [
+    let restricted = [
         (
             ENVIRONMENT_READERS.as_slice(),
             ["env::var(", "env::var_os("].as_slice(),
@@ -131,13 +167,13 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(Severity, usize, S
             "programs are started by a backend, in a box",
         ),
     ];
-    for (allowed, calls, why) in doors {
+    for (allowed, calls, why) in restricted {
         if allowed.iter().any(|place| path.starts_with(place)) {
             continue;
         }
         for (index, line) in text.lines().enumerate() {
             let code = code_of(line);
-            // Everything from here on is the file's own tests.
+            // Unit tests are the last item of a file.
             if code.trim_start().starts_with("#[cfg(test)]") {
                 break;
             }
@@ -158,8 +194,8 @@ fn opens_with_module_docs(text: &str) -> bool {
         .is_some_and(|line| line.starts_with("//!"))
 }
 
-/// The line without its comment. A `//` inside a string cuts too early, which only makes a rule
-/// miss something in the rest of such a line.
+/// The line without its comment. A `//` inside a string cuts too early; a rule may then miss the rest of
+/// that line.
 fn code_of(line: &str) -> &str {
     line.split("//").next().unwrap_or(line)
 }
@@ -169,7 +205,7 @@ fn has_extension(path: &str, extension: &str) -> bool {
         .is_some_and(|(_, end)| end == extension)
 }
 
-/// Spelled in pieces, so that this file does not find itself.
+/// Written in pieces, so that this file is not a finding.
 fn forbidden_word(line: &str) -> Option<&'static str> {
     const WORDS: [&str; 6] = [
         concat!("/wo", "rk/main"),
@@ -246,6 +282,19 @@ mod tests {
             errors("crates/boxwood-backend-native/src/y.rs", text),
             [""; 0]
         );
+    }
+
+    #[test]
+    fn a_forbidden_dependency_is_found() {
+        let manifest = "[dependencies]\nboxwood-local.workspace = true\n";
+        let path = "crates/boxwood-session/Cargo.toml";
+        assert_eq!(errors(path, manifest).len(), 1);
+        assert_eq!(
+            errors("crates/boxwood-server/Cargo.toml", manifest),
+            [""; 0]
+        );
+        let of_tests = "[dev-dependencies]\nboxwood-local.workspace = true\n";
+        assert_eq!(errors(path, of_tests), [""; 0]);
     }
 
     #[test]

@@ -1,9 +1,7 @@
-//! A daemon of our own.
+//! A daemon that runs as a child process.
 //!
-//! Comes in: where the program is and what its daemon shall allow. Goes out: a process that listens on
-//! a Unix socket in a directory of its own and nowhere else. Its standard input is a pipe that only
-//! this process holds: however this process ends, the daemon notices and takes its boxes with it. When
-//! the daemon is killed, the next one on the same directory finds its boxes and goes on with them.
+//! It listens only on a Unix socket in its own directory. Its stdin is a pipe from this process: when this process ends, the
+//! daemon stops and removes its boxes. If the daemon is killed, the next one in the same directory adopts its boxes.
 
 use std::fs;
 use std::io;
@@ -22,8 +20,8 @@ use super::link::{Outage, look};
 /// Between two looks at a daemon that starts.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What boxes wait for the next daemon. Far longer than the longest wait between two tries, and short
-/// enough for boxes that nobody comes back to.
+/// How long boxes wait for the next daemon: much longer than the longest delay between two attempts, and short enough
+/// for boxes that are not needed any more.
 const RECOVERY_GRACE_SEC: &str = "300";
 
 /// The log begins anew above this size.
@@ -119,7 +117,7 @@ impl Child {
         }
     }
 
-    /// One that does not answer is in nobody's service. The next one finds its boxes.
+    /// Kills a child that does not respond. The next child adopts its boxes.
     pub(super) async fn give_up(&mut self) -> Outage {
         if let Some(mut running) = self.running.take() {
             kill(&mut running).await;
@@ -166,7 +164,7 @@ impl Child {
             end_process(process, farewell).await;
         }
         if let Home::Private(directory) = self.home {
-            // Many files, perhaps, and nobody waits for anything else of this thread.
+            // The directory may hold many files.
             let removed = tokio::task::spawn_blocking(move || directory.close()).await;
             if let Ok(Err(error)) = removed {
                 tracing::warn!(%error, "the box runtime's directory could not be removed");

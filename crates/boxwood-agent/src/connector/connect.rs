@@ -6,7 +6,7 @@ use std::sync::Arc;
 use boxwood_client::{ClientError, Token};
 
 use super::child::ChildSettings;
-use super::endpoint::Place;
+use super::endpoint::RuntimeLocation;
 use super::{Availability, Connector};
 use crate::agent::Agent;
 use crate::config::AgentSettings;
@@ -14,10 +14,10 @@ use crate::default_workspace::WorkspaceError;
 
 /// What is known of the place this program runs in. The configuration says the rest.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub struct ConnectOptions {
     /// This program runs in a container beside one with the runtime.
     pub in_docker: bool,
-    /// Somebody else starts a runtime on this machine, at the usual port.
+    /// A runtime on this machine is started separately and listens on the default port.
     pub standalone: bool,
     /// For a runtime that wants one.
     pub token: Option<Token>,
@@ -29,7 +29,7 @@ pub struct Surroundings {
     pub state_dir: Option<PathBuf>,
 }
 
-impl Default for Surroundings {
+impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             in_docker: false,
@@ -42,7 +42,7 @@ impl Default for Surroundings {
     }
 }
 
-impl Surroundings {
+impl ConnectOptions {
     /// As an environment has it: `DOCKER_ENV=true`, whether there is a `/.dockerenv`, and
     /// `BOXWOOD_TOKEN`.
     pub fn of(
@@ -101,7 +101,7 @@ impl ConnectedAgent {
 /// every tool refuses with the reason. Settings that say off start nothing.
 ///
 /// ```no_run
-/// use boxwood_agent::{AgentSettings, NoProgress, Surroundings, connect};
+/// use boxwood_agent::{AgentSettings, NoProgress, ConnectOptions, connect};
 /// use boxwood_api::{AgentQuery, ToolCall};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -111,8 +111,8 @@ impl ConnectedAgent {
 ///     ..AgentSettings::default()
 /// };
 /// let in_docker = std::path::Path::new("/.dockerenv").exists();
-/// let surroundings = Surroundings::of(|name| std::env::var(name).ok(), in_docker)?;
-/// let connected = connect(&settings, surroundings).await?;
+/// let options = ConnectOptions::of(|name| std::env::var(name).ok(), in_docker)?;
+/// let connected = connect(&settings, options).await?;
 /// let call = ToolCall {
 ///     arguments: serde_json::from_str(r#"{"command": "echo $((6 * 7))"}"#)?,
 ///     query: AgentQuery {
@@ -129,7 +129,7 @@ impl ConnectedAgent {
 /// ```
 pub async fn connect(
     settings: &AgentSettings,
-    surroundings: Surroundings,
+    options: ConnectOptions,
 ) -> Result<ConnectedAgent, ConnectError> {
     if !settings.enabled {
         return Ok(ConnectedAgent {
@@ -138,19 +138,19 @@ pub async fn connect(
         });
     }
     let endpoint = settings.endpoint.as_deref();
-    let place = Place::choose(endpoint, surroundings.in_docker, surroundings.standalone)?;
-    let shares = place.shares_filesystem(surroundings.shares_filesystem);
+    let place = RuntimeLocation::choose(endpoint, options.in_docker, options.standalone)?;
+    let shares = place.shares_filesystem(options.shares_filesystem);
     if shares {
         settings.prepare_default_workspace()?;
     }
     let child = ChildSettings {
-        state_dir: surroundings.state_dir,
+        state_dir: options.state_dir,
         backend: named_backend(&settings.backend),
         skills_root: settings.skills_root.clone(),
         allowed_mount_roots: settings.allowed_mount_roots.clone(),
-        ..ChildSettings::new(surroundings.program)
+        ..ChildSettings::new(options.program)
     };
-    let connector = Connector::open(place, surroundings.token, child, shares);
+    let connector = Connector::open(place, options.token, child, shares);
     if let Availability::Unavailable(outage) = connector.settled().await {
         tracing::warn!(reason = outage.reason, fix = outage.fix, "no box runtime");
     }
@@ -171,34 +171,26 @@ fn named_backend(backend: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn surroundings(pairs: &[(&str, &str)], marker: bool) -> Surroundings {
+    fn options(pairs: &[(&str, &str)], marker: bool) -> ConnectOptions {
         let find = |name: &str| {
             let pair = pairs.iter().find(|(known, _)| *known == name);
             pair.map(|(_, value)| (*value).to_owned())
         };
-        Surroundings::of(find, marker).unwrap()
+        ConnectOptions::of(find, marker).unwrap()
     }
 
     #[test]
     fn a_container_is_known_by_its_variable_or_its_file() {
-        assert!(!surroundings(&[], false).in_docker);
-        assert!(surroundings(&[], true).in_docker);
-        assert!(surroundings(&[("DOCKER_ENV", "true")], false).in_docker);
-        assert!(!surroundings(&[("DOCKER_ENV", "false")], false).in_docker);
+        assert!(!options(&[], false).in_docker);
+        assert!(options(&[], true).in_docker);
+        assert!(options(&[("DOCKER_ENV", "true")], false).in_docker);
+        assert!(!options(&[("DOCKER_ENV", "false")], false).in_docker);
     }
 
     #[test]
     fn a_token_is_read_and_an_empty_one_is_none() {
-        assert!(
-            surroundings(&[("BOXWOOD_TOKEN", " ")], false)
-                .token
-                .is_none()
-        );
-        assert!(
-            surroundings(&[("BOXWOOD_TOKEN", "t")], false)
-                .token
-                .is_some()
-        );
+        assert!(options(&[("BOXWOOD_TOKEN", " ")], false).token.is_none());
+        assert!(options(&[("BOXWOOD_TOKEN", "t")], false).token.is_some());
     }
 
     #[tokio::test]
@@ -208,7 +200,7 @@ mod tests {
             endpoint: Some("not an address at all\n".to_owned()),
             ..AgentSettings::default()
         };
-        let connected = connect(&settings, Surroundings::default()).await.unwrap();
+        let connected = connect(&settings, ConnectOptions::default()).await.unwrap();
         assert!(connected.connector().is_none());
         assert!(connected.agent().boxes().is_none());
         connected.dispose().await;
@@ -220,7 +212,7 @@ mod tests {
             endpoint: Some("ftp://x".to_owned()),
             ..AgentSettings::default()
         };
-        let error = connect(&settings, Surroundings::default()).await;
+        let error = connect(&settings, ConnectOptions::default()).await;
         let error = error.err().unwrap().to_string();
         assert!(
             error.starts_with("box.runtime.endpoint: `ftp://x`"),

@@ -1,7 +1,4 @@
-//! Where the runtime is: a child of ours, or an address.
-//!
-//! Comes in: what the configuration says, and where this program runs. Goes out: a [`Place`]. Pure: it
-//! reads no environment and opens nothing.
+//! Selects the runtime from the configuration: a child process or an endpoint. Pure: no I/O.
 
 use boxwood_client::{ClientError, Endpoint, Secure};
 
@@ -10,15 +7,15 @@ const COMPOSE_HOST: &str = "langbot_box";
 
 /// Where the runtime is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RuntimeLocation {
     /// A daemon of our own, started and ended by us.
     Child,
     Elsewhere(Endpoint),
 }
 
-impl Place {
+impl RuntimeLocation {
     /// `endpoint` is the configured address. `in_docker` says that this program runs in a container,
-    /// where it has no boxes of its own; `standalone` that somebody else starts the runtime.
+    /// where it has no boxes of its own; `standalone` that the runtime is started separately.
     pub fn choose(
         endpoint: Option<&str>,
         in_docker: bool,
@@ -99,9 +96,9 @@ mod tests {
 
     #[track_caller]
     fn place(endpoint: Option<&str>, in_docker: bool, standalone: bool) -> String {
-        match Place::choose(endpoint, in_docker, standalone) {
-            Ok(Place::Child) => "child".to_owned(),
-            Ok(Place::Elsewhere(endpoint)) => endpoint.to_string(),
+        match RuntimeLocation::choose(endpoint, in_docker, standalone) {
+            Ok(RuntimeLocation::Child) => "child".to_owned(),
+            Ok(RuntimeLocation::Elsewhere(endpoint)) => endpoint.to_string(),
             Err(error) => format!("error: {error}"),
         }
     }
@@ -175,7 +172,7 @@ mod tests {
     #[test]
     fn files_are_shared_with_a_child_and_over_a_unix_socket() {
         let shares = |text: Option<&str>, told| {
-            let place = Place::choose(text, false, false).unwrap();
+            let place = RuntimeLocation::choose(text, false, false).unwrap();
             place.shares_filesystem(told)
         };
         assert!(shares(None, None));

@@ -1,8 +1,4 @@
-//! What is known of the connection.
-//!
-//! Comes in: what became of tries and looks. Goes out: whether the runtime is there, and if not, why
-//! and what to do. Moves are total: every state has an answer to everything that happens, and nothing
-//! comes after the end.
+//! The state of the connection. Every state handles every event, and the final state does not change.
 
 use std::time::Duration;
 
@@ -71,7 +67,7 @@ pub(crate) struct Link {
 
 #[derive(Clone, Debug)]
 pub(crate) enum State {
-    /// Nobody has answered yet, and nothing has failed.
+    /// No attempt has succeeded or failed yet.
     Connecting,
     Up {
         client: Box<Client>,
@@ -136,21 +132,21 @@ impl Link {
 }
 
 /// Why a look came to nothing.
-pub(super) enum Blind {
+pub(super) enum ProbeError {
     Failed(ClientError),
     Late,
 }
 
 /// Asks the runtime how it is. One that has too much to do is there.
-pub(super) async fn look(client: &Client, within: Duration) -> Result<Option<Status>, Blind> {
+pub(super) async fn look(client: &Client, within: Duration) -> Result<Option<Status>, ProbeError> {
     match tokio::time::timeout(within, client.status()).await {
         Ok(Ok(status)) => Ok(Some(status)),
         Ok(Err(ClientError::Refused {
             code: boxwood_api::ErrorCode::Capacity,
             ..
         })) => Ok(None),
-        Ok(Err(error)) => Err(Blind::Failed(error)),
-        Err(_) => Err(Blind::Late),
+        Ok(Err(error)) => Err(ProbeError::Failed(error)),
+        Err(_) => Err(ProbeError::Late),
     }
 }
 

@@ -1,15 +1,13 @@
-//! The connection to a runtime that is not in this process.
+//! The connection to a runtime in another process.
 //!
-//! Comes in: where the runtime is. Goes out: a client of it while it is there, and otherwise the reason
-//! and the fix. Looks at the runtime every 20 s, and at once when a call failed; a lost one is looked
-//! for after 3 s, then 6 s and so on up to a minute, for as long as the connector lives. A runtime that
-//! is a child of ours is started again in the same rhythm. Never here: what is said to the runtime.
+//! The runtime is probed every 20 s and after a failed call. A lost runtime is reconnected, or a child restarted, after 3 s, then
+//! 6 s and so on up to a minute.
 
 mod child;
 mod connect;
 mod endpoint;
-mod keeper;
 mod link;
+mod monitor;
 mod runtime;
 mod schedule;
 
@@ -21,21 +19,21 @@ use boxwood_client::{Endpoint, Token};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use child::ChildSettings;
-pub use connect::{ConnectError, ConnectedAgent, Surroundings, connect};
-pub use endpoint::{Place, runtime_endpoint};
+pub use connect::{ConnectError, ConnectOptions, ConnectedAgent, connect};
+pub use endpoint::{RuntimeLocation, runtime_endpoint};
 pub use link::Outage;
 pub use schedule::Timing;
 
 pub(crate) use link::{Link, State, with_causes};
 
 use child::Child;
-use keeper::{Keeper, Order};
+use monitor::{Monitor, MonitorRequest};
 use runtime::Runtime;
 
 use crate::Remote;
 
 /// Calls that noticed something wait in line here; beyond that they find out by themselves.
-const ORDERS: usize = 64;
+const REQUESTS: usize = 64;
 
 /// Whether the runtime is there.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,52 +53,56 @@ pub enum Availability {
 pub struct Connector(Arc<Inner>);
 
 struct Inner {
-    board: watch::Receiver<Link>,
-    orders: mpsc::Sender<Order>,
-    /// How many calls are under way.
+    link_state: watch::Receiver<Link>,
+    requests: mpsc::Sender<MonitorRequest>,
+    /// Number of running calls.
     calls: watch::Sender<usize>,
-    /// No call may begin any more.
+    /// Set by `dispose`: new calls fail.
     closing: AtomicBool,
     shares_filesystem: bool,
     timing: Timing,
 }
 
 impl Connector {
-    /// Starts to connect to a runtime that somebody else runs. Needs a Tokio runtime.
+    /// Starts to connect to a runtime that this process did not start. Needs a Tokio runtime.
     pub fn remote(endpoint: Endpoint, token: Option<Token>) -> Self {
-        let shares = Place::Elsewhere(endpoint.clone()).shares_filesystem(None);
+        let shares = RuntimeLocation::Elsewhere(endpoint.clone()).shares_filesystem(None);
         let runtime = Runtime::Elsewhere { endpoint, token };
-        Self::keep(runtime, shares, Timing::default())
+        Self::start(runtime, shares, Timing::default())
     }
 
-    /// Starts a runtime of our own. Needs a Tokio runtime.
+    /// Starts a runtime as a child process. Needs a Tokio runtime.
     pub fn child(settings: ChildSettings) -> Self {
         let runtime = Runtime::Child(Box::new(Child::new(settings)));
-        Self::keep(runtime, true, Timing::default())
+        Self::start(runtime, true, Timing::default())
     }
 
-    /// Either, by what [`Place::choose`] came to.
-    fn open(place: Place, token: Option<Token>, child: ChildSettings, shares: bool) -> Self {
+    fn open(
+        place: RuntimeLocation,
+        token: Option<Token>,
+        child: ChildSettings,
+        shares: bool,
+    ) -> Self {
         let runtime = match place {
-            Place::Child => Runtime::Child(Box::new(Child::new(child))),
-            Place::Elsewhere(endpoint) => Runtime::Elsewhere { endpoint, token },
+            RuntimeLocation::Child => Runtime::Child(Box::new(Child::new(child))),
+            RuntimeLocation::Elsewhere(endpoint) => Runtime::Elsewhere { endpoint, token },
         };
-        Self::keep(runtime, shares, Timing::default())
+        Self::start(runtime, shares, Timing::default())
     }
 
-    fn keep(runtime: Runtime, shares_filesystem: bool, timing: Timing) -> Self {
-        let (board, seen) = watch::channel(Link::new());
-        let (orders, ordered) = mpsc::channel(ORDERS);
-        let keeper = Keeper {
+    fn start(runtime: Runtime, shares_filesystem: bool, timing: Timing) -> Self {
+        let (link_state, seen) = watch::channel(Link::new());
+        let (requests, received) = mpsc::channel(REQUESTS);
+        let monitor = Monitor {
             runtime,
-            board,
-            orders: ordered,
+            link_state,
+            requests: received,
             timing,
         };
-        tokio::spawn(keeper.keep());
+        tokio::spawn(monitor.run());
         Self(Arc::new(Inner {
-            board: seen,
-            orders,
+            link_state: seen,
+            requests,
             calls: watch::Sender::new(0),
             closing: AtomicBool::new(false),
             shares_filesystem,
@@ -110,7 +112,7 @@ impl Connector {
 
     /// The boxes of the runtime.
     pub fn boxes(&self) -> Remote {
-        Remote::over(self.clone())
+        Remote::new(self.clone())
     }
 
     pub fn shares_filesystem(&self) -> bool {
@@ -118,7 +120,7 @@ impl Connector {
     }
 
     pub fn availability(&self) -> Availability {
-        match &self.0.board.borrow().state {
+        match &self.0.link_state.borrow().state {
             State::Connecting => Availability::Connecting,
             State::Up { status, .. } => Availability::Available(status.clone()),
             State::Down(outage) => Availability::Unavailable(outage.clone()),
@@ -126,42 +128,49 @@ impl Connector {
         }
     }
 
-    /// Waits until the first try has come to something, good or bad.
+    /// Waits until the first attempt has succeeded or failed.
     pub async fn settled(&self) -> Availability {
         let settled = |link: &Link| !matches!(link.state, State::Connecting);
-        // The keeper says how it ends before it goes.
-        let _ = self.0.board.clone().wait_for(settled).await;
+        // The monitor publishes its last state before it ends.
+        let _ = self.0.link_state.clone().wait_for(settled).await;
         self.availability()
     }
 
-    /// How often the runtime was connected to. What was read from it before may be out of date when
-    /// this has changed.
+    /// Number of connections so far. Data read earlier may be out of date when it has changed.
     pub fn generation(&self) -> u64 {
-        self.0.board.borrow().generation
+        self.0.link_state.borrow().generation
     }
 
-    /// Waits until [`Connector::generation`] is another than `known`, or for ever when the connection
-    /// was given up.
+    /// Waits until [`Connector::generation`] differs from `known`. Never returns after `dispose`.
     pub async fn renewed(&self, known: u64) -> u64 {
         let renewed = |link: &Link| link.generation != known;
-        let mut board = self.0.board.clone();
-        let generation = board.wait_for(renewed).await.map(|link| link.generation);
+        let mut link_state = self.0.link_state.clone();
+        let generation = link_state
+            .wait_for(renewed)
+            .await
+            .map(|link| link.generation);
         match generation {
             Ok(generation) => generation,
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Gives the connection up: lets running calls end for a while, then lets go of the runtime. A child
-    /// is told to stop, and then made to; afterwards there is nothing left of it or its boxes.
+    /// Waits for running calls, then disconnects. A child process is stopped, and killed if it does not stop; its boxes are
+    /// removed.
     pub async fn dispose(&self) {
         self.0.closing.store(true, Ordering::Release);
         let idle = |calls: &usize| *calls == 0;
         let mut calls = self.0.calls.subscribe();
-        // Whoever is still at it then is cut off.
+        // Calls that take longer are cancelled.
         let _ = tokio::time::timeout(self.0.timing.drain, calls.wait_for(idle)).await;
         let (done, is_done) = oneshot::channel();
-        if self.0.orders.send(Order::Dispose(done)).await.is_ok() {
+        if self
+            .0
+            .requests
+            .send(MonitorRequest::Dispose(done))
+            .await
+            .is_ok()
+        {
             let _ = is_done.await;
         }
     }
@@ -170,15 +179,21 @@ impl Connector {
         self.0.closing.load(Ordering::Acquire)
     }
 
-    pub(crate) fn board(&self) -> watch::Receiver<Link> {
-        self.0.board.clone()
+    pub(crate) fn link_state(&self) -> watch::Receiver<Link> {
+        self.0.link_state.clone()
     }
 
-    /// Asks for a look at the runtime now, and waits until it is known whether it is there.
-    pub(crate) async fn suspect(&self) {
+    /// Probes the runtime now, and waits until its state is known.
+    pub(crate) async fn probe(&self) {
         let (asker, answer) = oneshot::channel();
-        if self.0.orders.send(Order::Look(asker)).await.is_ok() {
-            // Dropped without a word when it is not there, which the board tells.
+        if self
+            .0
+            .requests
+            .send(MonitorRequest::Probe(asker))
+            .await
+            .is_ok()
+        {
+            // Dropped if the runtime is not available, which the link state shows.
             let _ = answer.await;
         }
     }

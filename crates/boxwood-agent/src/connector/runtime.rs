@@ -7,11 +7,11 @@ use boxwood_api::Status;
 use boxwood_client::{Client, Endpoint, Token};
 
 use super::child::Child;
-use super::link::{Blind, Outage, look};
+use super::link::{Outage, ProbeError, look};
 use super::schedule::Timing;
 
 pub(super) enum Runtime {
-    /// Somebody else's: it is only spoken to.
+    /// A runtime that this process did not start.
     Elsewhere {
         endpoint: Endpoint,
         token: Option<Token>,
@@ -31,8 +31,10 @@ impl Runtime {
                 let client = Client::new(endpoint.clone(), token.clone());
                 match look(&client, timing.connect).await {
                     Ok(status) => Ok((client, status)),
-                    Err(Blind::Failed(error)) => Err(Outage::failed(&error, &start_it(endpoint))),
-                    Err(Blind::Late) => Err(timed_out(endpoint)),
+                    Err(ProbeError::Failed(error)) => {
+                        Err(Outage::failed(&error, &start_it(endpoint)))
+                    }
+                    Err(ProbeError::Late) => Err(timed_out(endpoint)),
                 }
             }
             Self::Child(child) => child.reach(timing.answer).await,
@@ -47,7 +49,7 @@ impl Runtime {
         }
     }
 
-    /// Waits for the end of a child; somebody else's runtime says nothing of the kind.
+    /// Waits for a child to exit. Never returns for a runtime that this process did not start.
     pub(super) async fn ended(&mut self) -> String {
         match self {
             Self::Elsewhere { .. } => std::future::pending().await,
@@ -55,7 +57,7 @@ impl Runtime {
         }
     }
 
-    /// What somebody can do when it is gone.
+    /// How to fix an unavailable runtime.
     pub(super) fn fix(&self) -> String {
         match self {
             Self::Elsewhere { endpoint, .. } => start_it(endpoint),

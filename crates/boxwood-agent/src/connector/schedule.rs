@@ -73,7 +73,7 @@ impl Schedule {
         self.next = self.first;
     }
 
-    /// Between 0 and 1, by Marsaglia's xorshift; nobody's secret depends on it.
+    /// Between 0 and 1, by Marsaglia's xorshift; not used for secrets.
     fn fraction(&mut self) -> f64 {
         self.chance ^= self.chance << 13;
         self.chance ^= self.chance >> 7;

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::Remote;
-use super::ask::Repeat;
-use super::command::Followed;
+use super::command::RemoteExec;
+use super::request::Repeat;
 use crate::boxes::{Answer, Begun, Boxes, BoxesError, Content};
 
 /// A file of a skill's package that is read whole.
@@ -28,7 +28,7 @@ impl Remote {
     /// What the daemon says of its own agent.
     pub(crate) async fn agent_status(&self) -> Answer<AgentStatus> {
         let within = self.deadlines.question;
-        self.ask(within, Repeat::Always, |client| async move {
+        self.request(within, Repeat::Always, |client| async move {
             client.agent_status().await
         })
         .await
@@ -37,26 +37,26 @@ impl Remote {
 
 impl Boxes for Remote {
     fn shares_filesystem(&self) -> bool {
-        self.reach.shares_filesystem()
+        self.connector.shares_filesystem()
     }
 
     fn status(&self) -> BoxFuture<'_, Answer<Status>> {
         let within = self.deadlines.question;
-        Box::pin(self.ask(within, Repeat::Always, |client| async move {
+        Box::pin(self.request(within, Repeat::Always, |client| async move {
             client.status().await
         }))
     }
 
     fn backends(&self) -> BoxFuture<'_, Answer<Vec<BackendReport>>> {
         let within = self.deadlines.question;
-        Box::pin(self.ask(within, Repeat::Always, |client| async move {
+        Box::pin(self.request(within, Repeat::Always, |client| async move {
             client.backends().await
         }))
     }
 
     fn sessions(&self) -> BoxFuture<'_, Answer<Vec<SessionInfo>>> {
         let within = self.deadlines.question;
-        Box::pin(self.ask(within, Repeat::Always, |client| async move {
+        Box::pin(self.request(within, Repeat::Always, |client| async move {
             client.sessions().await
         }))
     }
@@ -66,7 +66,7 @@ impl Boxes for Remote {
             let id = session_of(&spec)?;
             let (id, spec) = (&id, &spec);
             // The same session again is the same answer.
-            self.ask(self.deadlines.start, Repeat::Always, |client| async move {
+            self.request(self.deadlines.start, Repeat::Always, |client| async move {
                 client.create_session(id, spec).await
             })
             .await
@@ -76,7 +76,7 @@ impl Boxes for Remote {
     fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Answer<()>> {
         let repeat = Repeat::Unsent("the session is deleted");
         Box::pin(
-            self.ask(self.deadlines.files, repeat, move |client| async move {
+            self.request(self.deadlines.files, repeat, move |client| async move {
                 client.delete_session(id).await.map(drop)
             }),
         )
@@ -93,7 +93,7 @@ impl Boxes for Remote {
     ) -> BoxFuture<'a, Answer<TextSlice>> {
         Box::pin(async move {
             let wish = &wish;
-            self.ask(self.deadlines.files, Repeat::Always, |client| async move {
+            self.request(self.deadlines.files, Repeat::Always, |client| async move {
                 client.read_text(id, wish).await
             })
             .await
@@ -108,9 +108,11 @@ impl Boxes for Remote {
         most: u64,
     ) -> BoxFuture<'a, Answer<Bytes>> {
         let within = self.deadlines.files;
-        Box::pin(self.ask(within, Repeat::Always, move |client| async move {
-            client.read_file_part(id, path, from, most).await
-        }))
+        Box::pin(
+            self.request(within, Repeat::Always, move |client| async move {
+                client.read_file_part(id, path, from, most).await
+            }),
+        )
     }
 
     fn write_text<'a>(
@@ -121,7 +123,7 @@ impl Boxes for Remote {
         Box::pin(async move {
             let wish = &wish;
             // A whole file: written twice it is the same, except that it is not new any more.
-            self.ask(self.deadlines.files, Repeat::Always, |client| async move {
+            self.request(self.deadlines.files, Repeat::Always, |client| async move {
                 client.write_text(id, wish).await
             })
             .await
@@ -137,7 +139,7 @@ impl Boxes for Remote {
         Box::pin(async move {
             let above = path.rsplit_once('/').map_or("", |(above, _)| above);
             if !above.is_empty() {
-                self.ask(self.deadlines.files, Repeat::Always, |client| async move {
+                self.request(self.deadlines.files, Repeat::Always, |client| async move {
                     client.make_directory(id, above).await
                 })
                 .await?;
@@ -145,7 +147,7 @@ impl Boxes for Remote {
             // It can be read once.
             let content = &Mutex::new(Some(content));
             let repeat = Repeat::Unsent("the whole file was written");
-            self.ask(self.deadlines.files, repeat, |client| async move {
+            self.request(self.deadlines.files, repeat, |client| async move {
                 let content = content.lock().ok().and_then(|mut content| content.take());
                 let content = content.ok_or_else(spent)?;
                 client
@@ -159,9 +161,11 @@ impl Boxes for Remote {
 
     fn remove<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<()>> {
         let within = self.deadlines.files;
-        Box::pin(self.ask(within, Repeat::Always, move |client| async move {
-            there_or_not(client.remove_file(id, path).await).map(drop)
-        }))
+        Box::pin(
+            self.request(within, Repeat::Always, move |client| async move {
+                there_or_not(client.remove_file(id, path).await).map(drop)
+            }),
+        )
     }
 
     fn edit_text<'a>(
@@ -172,7 +176,7 @@ impl Boxes for Remote {
         Box::pin(async move {
             let wish = &wish;
             let repeat = Repeat::Unsent("the file was edited");
-            self.ask(self.deadlines.files, repeat, |client| async move {
+            self.request(self.deadlines.files, repeat, |client| async move {
                 client.edit_text(id, wish).await
             })
             .await
@@ -186,7 +190,7 @@ impl Boxes for Remote {
     ) -> BoxFuture<'a, Answer<GlobMatches>> {
         Box::pin(async move {
             let wish = &wish;
-            self.ask(self.deadlines.files, Repeat::Always, |client| async move {
+            self.request(self.deadlines.files, Repeat::Always, |client| async move {
                 client.glob(id, wish).await
             })
             .await
@@ -200,7 +204,7 @@ impl Boxes for Remote {
     ) -> BoxFuture<'a, Answer<GrepMatches>> {
         Box::pin(async move {
             let wish = &wish;
-            self.ask(self.deadlines.files, Repeat::Always, |client| async move {
+            self.request(self.deadlines.files, Repeat::Always, |client| async move {
                 client.grep(id, wish).await
             })
             .await
@@ -209,23 +213,27 @@ impl Boxes for Remote {
 
     fn list<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<FileList>> {
         let within = self.deadlines.files;
-        Box::pin(self.ask(within, Repeat::Always, move |client| async move {
-            client.list_files(id, path).await
-        }))
+        Box::pin(
+            self.request(within, Repeat::Always, move |client| async move {
+                client.list_files(id, path).await
+            }),
+        )
     }
 
     fn skills(&self) -> BoxFuture<'_, Answer<Vec<SkillInfo>>> {
         let within = self.deadlines.files;
-        Box::pin(self.ask(within, Repeat::Always, |client| async move {
+        Box::pin(self.request(within, Repeat::Always, |client| async move {
             client.skills().await.map(|list| list.skills)
         }))
     }
 
     fn skill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Answer<Option<SkillDetail>>> {
         let within = self.deadlines.files;
-        Box::pin(self.ask(within, Repeat::Always, move |client| async move {
-            there_or_not(client.skill(name).await)
-        }))
+        Box::pin(
+            self.request(within, Repeat::Always, move |client| async move {
+                there_or_not(client.skill(name).await)
+            }),
+        )
     }
 
     fn write_skill_file<'a>(
@@ -236,7 +244,7 @@ impl Boxes for Remote {
     ) -> BoxFuture<'a, Answer<()>> {
         Box::pin(async move {
             let content = &content;
-            self.ask(self.deadlines.files, Repeat::Always, |client| async move {
+            self.request(self.deadlines.files, Repeat::Always, |client| async move {
                 client
                     .write_skill_file(name, path, content.clone(), None)
                     .await
@@ -248,10 +256,12 @@ impl Boxes for Remote {
 
     fn read_skill_file<'a>(&'a self, name: &'a str, path: &'a str) -> BoxFuture<'a, Answer<Bytes>> {
         let within = self.deadlines.files;
-        Box::pin(self.ask(within, Repeat::Always, move |client| async move {
-            let download = client.read_skill_file(name, path).await?;
-            Ok(download.whole(MAX_SKILL_FILE_BYTES).await?.into())
-        }))
+        Box::pin(
+            self.request(within, Repeat::Always, move |client| async move {
+                let download = client.read_skill_file(name, path).await?;
+                Ok(download.whole(MAX_SKILL_FILE_BYTES).await?.into())
+            }),
+        )
     }
 
     fn register_skill<'a>(
@@ -269,7 +279,7 @@ impl Boxes for Remote {
                 instructions: wish.instructions,
             };
             let repeat = Repeat::Unsent("the skill was registered");
-            self.ask(self.deadlines.files, repeat, |client| async move {
+            self.request(self.deadlines.files, repeat, |client| async move {
                 client.register_skill(id, wish).await
             })
             .await
@@ -287,9 +297,9 @@ impl Remote {
             ..LiveRequest::default()
         };
         let repeat = Repeat::Unsent("the command was started");
-        let started = self.ask_on(self.deadlines.start, repeat, |client| {
+        let started = self.request_on(self.deadlines.start, repeat, |client| {
             let (id, request) = (id.clone(), request.clone());
-            // By itself: whoever gives up meanwhile leaves a command that has begun and must end.
+            // In a task: if the caller is cancelled, a command that has started must still be ended.
             let starting = tokio::spawn(async move { client.live_exec(&id, request).await });
             async move {
                 let ended = |error: tokio::task::JoinError| ClientError::Lost {
@@ -305,8 +315,8 @@ impl Remote {
         let timeout = live.timeout_sec.or(asked);
         let timeout = timeout.map_or(self.deadlines.command, Duration::from_secs);
         let within = timeout.saturating_add(self.deadlines.slack);
-        let command = Followed::new(&self.reach, live, generation, within);
-        let detail = self.ask(self.deadlines.question, Repeat::Always, |client| {
+        let command = RemoteExec::new(&self.connector, live, generation, within);
+        let detail = self.request(self.deadlines.question, Repeat::Always, |client| {
             let id = &id;
             async move { there_or_not(client.session(id).await) }
         });

@@ -9,34 +9,34 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::failure;
-use super::line::Reach;
 use crate::boxes::{Answer, BoxesError, Command, Running};
+use crate::connector::Connector;
 use crate::connector::UnderWay;
 
 /// For a connection that may be dead to let go of the command.
 const DETACH: Duration = Duration::from_secs(2);
 
-/// For the runtime to be told that nobody wants the command any more.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Timeout for telling the runtime to end the command.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Between two tries to go on with the command over a connection that is there.
-const BREATH: Duration = Duration::from_millis(250);
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// For a runtime to come back, so that a command nobody wants any more can be ended there.
-const LAST_WISH: Duration = Duration::from_mins(1);
+/// How long to wait for a lost runtime to return, to end the command there.
+const RECONNECT_TIMEOUT: Duration = Duration::from_mins(1);
 
-pub(super) struct Followed {
-    reach: Reach,
+pub(super) struct RemoteExec {
+    connector: Connector,
     session_id: SessionId,
     exec_id: u64,
     /// `None` when it was dropped.
     sender: Option<LiveSender>,
     receiver: LiveReceiver,
-    /// How much of each stream was handed on.
+    /// Bytes of each stream that were forwarded.
     read: [u64; 2],
-    /// The connection it is followed on.
+    /// The connection in use.
     generation: u64,
-    /// That connection was let go of because there is a newer one.
+    /// That connection was closed because there is a newer one.
     left: bool,
     deadline: Instant,
     within: Duration,
@@ -44,10 +44,15 @@ pub(super) struct Followed {
     call: Option<UnderWay>,
 }
 
-impl Followed {
-    pub(super) fn new(reach: &Reach, live: LiveExec, generation: u64, within: Duration) -> Self {
+impl RemoteExec {
+    pub(super) fn new(
+        connector: &Connector,
+        live: LiveExec,
+        generation: u64,
+        within: Duration,
+    ) -> Self {
         Self {
-            reach: reach.clone(),
+            connector: connector.clone(),
             session_id: live.session_id,
             exec_id: live.exec_id,
             sender: Some(live.sender),
@@ -58,7 +63,7 @@ impl Followed {
             deadline: Instant::now() + within,
             within,
             ended: false,
-            call: reach.begin_call(),
+            call: Some(connector.begin_call()),
         }
     }
 
@@ -68,7 +73,7 @@ impl Followed {
                 if self.left {
                     std::future::pending::<()>().await;
                 }
-                self.reach.renewed(self.generation).await;
+                self.connector.reconnected(self.generation).await;
             };
             let event = tokio::select! {
                 biased;
@@ -83,9 +88,9 @@ impl Followed {
                 }
             };
             match event {
-                Ok(Ok(event)) => return Ok(self.hand_on(event)),
-                Ok(Err(error)) if error.is_of_connection() && self.reach.is_kept() => {
-                    self.come_back(error).await?;
+                Ok(Ok(event)) => return Ok(self.forward(event)),
+                Ok(Err(error)) if error.is_connection_error() => {
+                    self.resume(error).await?;
                 }
                 Ok(Err(error)) => return Err(failure::of(error)),
                 Err(_) => return Err(failure::late(self.within)),
@@ -93,7 +98,7 @@ impl Followed {
         }
     }
 
-    fn hand_on(&mut self, event: LiveEvent) -> Running {
+    fn forward(&mut self, event: LiveEvent) -> Running {
         match event {
             LiveEvent::Stdout(bytes) => Running::Stdout(counted(&mut self.read[0], bytes)),
             LiveEvent::Stderr(bytes) => Running::Stderr(counted(&mut self.read[1], bytes)),
@@ -105,26 +110,27 @@ impl Followed {
     }
 
     /// Goes on where it was, over the next connection.
-    async fn come_back(&mut self, mut lost: ClientError) -> Result<(), BoxesError> {
+    async fn resume(&mut self, mut lost: ClientError) -> Result<(), BoxesError> {
         loop {
-            let line = self.reach.next_line(self.deadline).await?;
+            let connection = self.connector.next_connection(self.deadline).await?;
             let [stdout, stderr] = self.read.map(Since::Offset);
-            let resumed = line
-                .client
-                .resume_exec(&self.session_id, self.exec_id, stdout, stderr);
+            let resumed =
+                connection
+                    .client
+                    .resume_exec(&self.session_id, self.exec_id, stdout, stderr);
             match timeout_at(self.deadline, resumed).await {
                 Ok(Ok(live)) => {
                     self.sender = Some(live.sender);
                     self.receiver = live.receiver;
-                    self.generation = line.generation;
+                    self.generation = connection.generation;
                     self.left = false;
                     return Ok(());
                 }
-                Ok(Err(error)) if error.is_of_connection() => lost = error,
+                Ok(Err(error)) if error.is_connection_error() => lost = error,
                 Ok(Err(error)) => return Err(failure::of(error)),
                 Err(_) => return Err(failure::of(lost)),
             }
-            if timeout_at(self.deadline, sleep(BREATH)).await.is_err() {
+            if timeout_at(self.deadline, sleep(RETRY_DELAY)).await.is_err() {
                 return Err(failure::of(lost));
             }
         }
@@ -136,15 +142,15 @@ fn counted(read: &mut u64, bytes: Bytes) -> Bytes {
     bytes
 }
 
-impl Command for Followed {
+impl Command for RemoteExec {
     fn next(&mut self) -> BoxFuture<'_, Answer<Running>> {
         Box::pin(self.follow())
     }
 }
 
-/// Nobody wants it any more, so it ends. The call is under way until the runtime was told. That a
-/// connection is lost may be known to nobody yet, so it is told once more, as a request that is answered.
-impl Drop for Followed {
+/// Ends the command. The call counts as running until the runtime was told. The connection may be lost without notice, so
+/// the command is also ended by a request that gets a response.
+impl Drop for RemoteExec {
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
@@ -152,24 +158,27 @@ impl Drop for Followed {
         let Some(mut sender) = self.sender.take().filter(|_| !self.ended) else {
             return;
         };
-        let (reach, call) = (self.reach.clone(), self.call.take());
+        let (connector, call) = (self.connector.clone(), self.call.take());
         let (id, exec_id) = (self.session_id.clone(), self.exec_id);
         runtime.spawn(async move {
-            let _ = timeout(FAREWELL, sender.stop()).await;
+            let _ = timeout(STOP_TIMEOUT, sender.stop()).await;
             drop(call);
-            let _ = timeout(LAST_WISH, end_it(&reach, &id, exec_id)).await;
+            let _ = timeout(RECONNECT_TIMEOUT, stop_command(&connector, &id, exec_id)).await;
         });
     }
 }
 
-async fn end_it(reach: &Reach, id: &SessionId, exec_id: u64) {
+async fn stop_command(connector: &Connector, id: &SessionId, exec_id: u64) {
     loop {
-        let Ok(line) = reach.next_line(Instant::now() + LAST_WISH).await else {
+        let Ok(connection) = connector
+            .next_connection(Instant::now() + RECONNECT_TIMEOUT)
+            .await
+        else {
             return;
         };
-        match line.client.kill_exec(id, exec_id).await {
-            Err(error) if error.is_of_connection() => sleep(BREATH).await,
-            // It is dead, or there is no such command any more.
+        match connection.client.kill_exec(id, exec_id).await {
+            Err(error) if error.is_connection_error() => sleep(RETRY_DELAY).await,
+            // It has ended, or does not exist any more.
             Ok(()) | Err(_) => return,
         }
     }

@@ -1,22 +1,17 @@
 //! Boxes of a daemon that is reached over its API.
 //!
-//! Comes in: what the tools want of boxes. Goes out: requests, and their answers in the tools' words.
-//! A call to a runtime that is not there is refused at once. One during which the connection breaks
-//! waits for the next connection, but never longer than its own deadline; what may be asked twice is
-//! asked again, and a command is gone on with where it was. Never here: judgement, and what a tool is.
+//! A call fails at once if the daemon is not available. If the connection is lost during a call, the call waits for the next
+//! connection until its deadline: idempotent requests are repeated, and a running command is resumed.
 
-mod ask;
 mod boxes;
 mod command;
+mod connection;
 mod failure;
-mod line;
+mod request;
 
 use std::time::Duration;
 
-use boxwood_client::Client;
-
 use crate::connector::Connector;
-use line::Reach;
 
 /// How long calls may take, whatever happens to the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +22,7 @@ pub struct Deadlines {
     pub files: Duration,
     /// For a box to be made; its image may have to be fetched.
     pub start: Duration,
-    /// For a command of which nobody says how long it may run.
+    /// For a command without a timeout of its own.
     pub command: Duration,
     /// For the news of a command's end to arrive after its own timeout.
     pub slack: Duration,
@@ -48,23 +43,14 @@ impl Default for Deadlines {
 /// The boxes of a daemon elsewhere. Cheap to clone.
 #[derive(Clone)]
 pub struct Remote {
-    reach: Reach,
+    connector: Connector,
     deadlines: Deadlines,
 }
 
 impl Remote {
-    /// Over a client that is always used, whether its daemon is there or not.
-    pub fn connect(client: Client) -> Self {
+    pub(crate) fn new(connector: Connector) -> Self {
         Self {
-            reach: Reach::Always(Box::new(client)),
-            deadlines: Deadlines::default(),
-        }
-    }
-
-    /// Over a connection that is kept.
-    pub fn over(connector: Connector) -> Self {
-        Self {
-            reach: Reach::Kept(connector),
+            connector,
             deadlines: Deadlines::default(),
         }
     }

@@ -3,14 +3,14 @@
 use boxwood_api::SkillDetail;
 use serde_json::{Map, Value};
 
+use super::context::CallContext;
 use super::object;
-use super::scene::Scene;
 use crate::arguments::ActivateArgs;
 use crate::error::ToolError;
 use crate::paths::SKILLS;
 
 pub(super) async fn run(
-    scene: &Scene<'_>,
+    context: &CallContext<'_>,
     args: ActivateArgs,
 ) -> Result<Map<String, Value>, ToolError> {
     let name = args.skill_name.trim();
@@ -19,19 +19,19 @@ pub(super) async fn run(
     }
     // A skill that the pipeline does not show is not there: whether it exists is not for the model
     // to find out.
-    if !scene.skills.visible.contains(name) {
-        return Err(unknown(scene, name));
+    if !context.skills.visible.contains(name) {
+        return Err(unknown(context, name));
     }
-    let found = match scene.boxes.skill(name).await {
+    let found = match context.boxes.skill(name).await {
         Ok(found) => found,
-        Err(error) => return Err(scene.agent.refusal(error).await),
+        Err(error) => return Err(context.agent.refusal(error).await),
     };
-    let skill = found.ok_or_else(|| unknown(scene, name))?;
-    scene
+    let skill = found.ok_or_else(|| unknown(context, name))?;
+    context
         .agent
         .inner
         .activations
-        .add(&scene.session, scene.query, name);
+        .add(&context.session, context.query, name);
     let mount = format!("{SKILLS}/{name}");
     Ok(object([
         ("ok", true.into()),
@@ -42,8 +42,8 @@ pub(super) async fn run(
     ]))
 }
 
-fn unknown(scene: &Scene<'_>, name: &str) -> ToolError {
-    let names: Vec<&str> = scene.skills.visible.iter().map(String::as_str).collect();
+fn unknown(context: &CallContext<'_>, name: &str) -> ToolError {
+    let names: Vec<&str> = context.skills.visible.iter().map(String::as_str).collect();
     let names = if names.is_empty() {
         "none".to_owned()
     } else {

@@ -6,33 +6,33 @@ use boxwood_api::{ExecExit, SessionId, SpecRequest};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
+use super::context::CallContext;
 use super::outcome::Outcome;
-use super::scene::Scene;
 use super::{Done, exec_rules, object, skill_environment};
 use crate::arguments::ExecArgs;
 use crate::boxes::{Begun, BoxesError, Command, Running};
-use crate::collected::{Collected, Holding};
 use crate::error::ToolError;
-use crate::kept_output;
+use crate::output_capture::{CaptureBudget, OutputCapture};
 use crate::progress::{Progress, Stream};
+use crate::saved_output;
 
-/// The runtime ends a command at its timeout; so much later nobody believes in that any more.
+/// The runtime ends a command at its timeout. After this additional time the call fails.
 const GRACE: Duration = Duration::from_secs(10);
 
-pub(super) async fn run(scene: &Scene<'_>, args: ExecArgs) -> Result<Done, ToolError> {
-    let settings = scene.agent.settings();
+pub(super) async fn run(context: &CallContext<'_>, args: ExecArgs) -> Result<Done, ToolError> {
+    let settings = context.agent.settings();
     let Begun {
         session_id,
         backend,
         notices,
         timeout,
         mut command,
-    } = scene.before_start(begin(scene, args)).await?;
-    scene.progress.step("the command runs");
-    let mut followed = Followed::new(settings.output_limit_chars, &scene.agent.inner.holding);
+    } = context.before_start(begin(context, args)).await?;
+    context.progress.step("the command runs");
+    let mut followed = Followed::new(settings.output_limit_chars, &context.agent.inner.holding);
     let began = Instant::now();
     let longest = timeout.saturating_add(GRACE);
-    let following = follow(command.as_mut(), &mut followed, scene.progress);
+    let following = follow(command.as_mut(), &mut followed, context.progress);
     let end = match tokio::time::timeout(longest, following).await {
         Ok(Ok(exit)) => End::Exited(exit),
         Ok(Err(error)) => End::Lost(error),
@@ -49,11 +49,11 @@ pub(super) async fn run(scene: &Scene<'_>, args: ExecArgs) -> Result<Done, ToolE
         }
         End::Late => (Outcome::late(taken), None),
         End::Lost(error) => {
-            let error = scene.agent.refusal(error).await;
+            let error = context.agent.refusal(error).await;
             if followed.is_empty() {
                 return Err(error);
             }
-            // What the command has already said is worth having, though nobody knows its end.
+            // The output so far is returned, although the exit status is unknown.
             (Outcome::lost(taken, &error), Some(error))
         }
     };
@@ -61,29 +61,29 @@ pub(super) async fn run(scene: &Scene<'_>, args: ExecArgs) -> Result<Done, ToolE
         ("session_id", session_id.to_string().into()),
         ("backend", backend.into()),
     ]);
-    let mut told = scene.notices();
+    let mut told = context.notices();
     told.extend(notices);
     told.extend(outcome.notices());
     describe(&mut result, outcome);
-    told.extend(show(&mut result, scene, &session_id, followed).await);
+    told.extend(show(&mut result, context, &session_id, followed).await);
     if !told.is_empty() {
         result.insert("notices".to_owned(), told.into());
     }
     Ok(Done {
-        answer: scene.answer(result),
+        answer: context.answer(result),
         failure,
     })
 }
 
 /// Starts the command, once every rule allows it.
-async fn begin(scene: &Scene<'_>, args: ExecArgs) -> Result<Begun, ToolError> {
-    let workdir = exec_rules::workdir(scene, &args.workdir)?;
-    let skill = exec_rules::target(scene, workdir.skill, &args.command)?;
+async fn begin(context: &CallContext<'_>, args: ExecArgs) -> Result<Begun, ToolError> {
+    let workdir = exec_rules::workdir(context, &args.workdir)?;
+    let skill = exec_rules::target(context, workdir.skill, &args.command)?;
     if args.command.trim().is_empty() {
         return Err(ToolError::rule("command must not be empty"));
     }
     tracing::debug!(
-        session = %scene.session,
+        session = %context.session,
         command = cut(&args.command, 400),
         workdir = workdir.path,
         env_keys = ?args.env.keys().collect::<Vec<_>>(),
@@ -91,7 +91,7 @@ async fn begin(scene: &Scene<'_>, args: ExecArgs) -> Result<Begun, ToolError> {
         "an agent runs a command"
     );
     let command = match skill {
-        Some(name) => skill_environment::prepared(scene, &name, args.command).await?,
+        Some(name) => skill_environment::prepared(context, &name, args.command).await?,
         None => args.command,
     };
     let spec = SpecRequest {
@@ -100,12 +100,12 @@ async fn begin(scene: &Scene<'_>, args: ExecArgs) -> Result<Begun, ToolError> {
         // Left out it is the profile's.
         timeout_sec: args.timeout_sec,
         env: args.env,
-        ..scene.spec()
+        ..context.spec()
     };
-    scene.progress.step("starting the command");
-    match scene.boxes.exec(spec).await {
+    context.progress.step("starting the command");
+    match context.boxes.exec(spec).await {
         Ok(begun) => Ok(begun),
-        Err(error) => Err(scene.agent.refusal(error).await),
+        Err(error) => Err(context.agent.refusal(error).await),
     }
 }
 
@@ -124,7 +124,7 @@ fn describe(result: &mut Map<String, Value>, outcome: Outcome) {
 /// What it wrote, as far as it is shown, and where the rest is. Tells what the model should know of it.
 async fn show(
     result: &mut Map<String, Value>,
-    scene: &Scene<'_>,
+    context: &CallContext<'_>,
     session: &SessionId,
     followed: Followed,
 ) -> Vec<String> {
@@ -134,7 +134,7 @@ async fn show(
         (Stream::Stdout, whole_stdout),
         (Stream::Stderr, whole_stderr),
     ];
-    let kept = kept_output::keep(scene.boxes, session, &scene.agent.inner.kept, streams).await;
+    let kept = saved_output::save(context.boxes, session, &context.agent.inner.kept, streams).await;
     tracing::debug!(
         %session,
         stdout = cut(&stdout.text, 200),
@@ -167,15 +167,15 @@ fn put(result: &mut Map<String, Value>, name: &str, value: Option<Value>) {
 }
 
 struct Followed {
-    stdout: Collected,
-    stderr: Collected,
+    stdout: OutputCapture,
+    stderr: OutputCapture,
 }
 
 impl Followed {
-    fn new(limit: usize, holding: &Holding) -> Self {
+    fn new(limit: usize, holding: &CaptureBudget) -> Self {
         Self {
-            stdout: Collected::new(limit, holding),
-            stderr: Collected::new(limit, holding),
+            stdout: OutputCapture::new(limit, holding),
+            stderr: OutputCapture::new(limit, holding),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Where a command may run, and whose package it may work in.
 
-use super::scene::Scene;
+use super::context::CallContext;
 use crate::error::ToolError;
 use crate::paths::{self, PathError, Place, SkillAccess};
 
@@ -12,12 +12,12 @@ pub(super) struct Workdir {
 }
 
 /// Anywhere in the box; in a skill's package only where that skill is active.
-pub(super) fn workdir(scene: &Scene<'_>, path: &str) -> Result<Workdir, ToolError> {
+pub(super) fn workdir(context: &CallContext<'_>, path: &str) -> Result<Workdir, ToolError> {
     // Otherwise one more slash would make another path of it.
     let path = &squeezed(path);
     match paths::resolve(path) {
         Ok(Place::Skill { name, path, .. }) => {
-            scene.check_skill(&name, SkillAccess::Use)?;
+            context.check_skill(&name, SkillAccess::Use)?;
             Ok(Workdir {
                 path,
                 skill: Some(name),
@@ -45,7 +45,7 @@ fn squeezed(path: &str) -> String {
 
 /// The skill in whose package the command works, if it does in any.
 pub(super) fn target(
-    scene: &Scene<'_>,
+    context: &CallContext<'_>,
     workdir: Option<String>,
     command: &str,
 ) -> Result<Option<String>, ToolError> {
@@ -66,7 +66,7 @@ pub(super) fn target(
     let Some(name) = mentioned.into_iter().next() else {
         return Ok(None);
     };
-    if !scene.skills.activated.contains(&name) {
+    if !context.skills.activated.contains(&name) {
         return Err(ToolError::rule(format!(
             "Skill \"{name}\" must be activated before exec can run in its package."
         ))

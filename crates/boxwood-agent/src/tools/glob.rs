@@ -3,8 +3,8 @@
 use boxwood_api::GlobRequest;
 use serde_json::{Map, Value};
 
+use super::context::CallContext;
 use super::object;
-use super::scene::Scene;
 use crate::arguments::GlobArgs;
 use crate::error::ToolError;
 use crate::paths::SkillAccess;
@@ -12,19 +12,19 @@ use crate::paths::SkillAccess;
 const MOST_MATCHES: u64 = 100;
 
 pub(super) async fn run(
-    scene: &Scene<'_>,
+    context: &CallContext<'_>,
     args: GlobArgs,
 ) -> Result<Map<String, Value>, ToolError> {
-    let place = scene.place(&args.path, SkillAccess::Look)?;
-    scene.open().await?;
+    let place = context.place(&args.path, SkillAccess::Look)?;
+    context.open().await?;
     let wish = GlobRequest {
         pattern: args.pattern,
         path: place.path().to_owned(),
         limit: Some(MOST_MATCHES),
         ignored: false,
     };
-    let found = scene.boxes.glob(&scene.session, wish).await;
-    Ok(match scene.done(found).await? {
+    let found = context.boxes.glob(&context.session, wish).await;
+    Ok(match context.done(found).await? {
         Ok(found) => object([
             ("ok", true.into()),
             ("matches", found.matches.into()),

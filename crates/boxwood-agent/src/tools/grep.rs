@@ -3,8 +3,8 @@
 use boxwood_api::{GrepMatch, GrepRequest};
 use serde_json::{Map, Value};
 
+use super::context::CallContext;
 use super::object;
-use super::scene::Scene;
 use crate::arguments::GrepArgs;
 use crate::error::ToolError;
 use crate::paths::SkillAccess;
@@ -12,11 +12,11 @@ use crate::paths::SkillAccess;
 const MOST_MATCHES: u64 = 200;
 
 pub(super) async fn run(
-    scene: &Scene<'_>,
+    context: &CallContext<'_>,
     args: GrepArgs,
 ) -> Result<Map<String, Value>, ToolError> {
-    let place = scene.place(&args.path, SkillAccess::Look)?;
-    scene.open().await?;
+    let place = context.place(&args.path, SkillAccess::Look)?;
+    context.open().await?;
     let wish = GrepRequest {
         pattern: args.pattern,
         path: place.path().to_owned(),
@@ -26,8 +26,8 @@ pub(super) async fn run(
         limit: Some(MOST_MATCHES),
         ignored: false,
     };
-    let found = scene.boxes.grep(&scene.session, wish).await;
-    Ok(match scene.done(found).await? {
+    let found = context.boxes.grep(&context.session, wish).await;
+    Ok(match context.done(found).await? {
         Ok(found) => object([
             ("ok", true.into()),
             (

@@ -1,10 +1,7 @@
-//! The eight tools.
-//!
-//! Comes in: a name, what the model wrote, and its conversation. Goes out: a result that says whether it
-//! worked, or which rule was broken. Never here: another place than the box. A tool that has no box
-//! does nothing.
+//! The eight tools. All of them run in a box.
 
 mod activate;
+mod context;
 mod edit;
 mod exec;
 mod exec_rules;
@@ -13,7 +10,6 @@ mod grep;
 mod outcome;
 mod read;
 mod register_skill;
-mod scene;
 mod skill_edit;
 mod skill_environment;
 mod write;
@@ -29,7 +25,7 @@ use crate::boxes::BoxesError;
 use crate::error::ToolError;
 use crate::progress::Progress;
 use crate::state;
-use scene::Scene;
+use context::CallContext;
 
 /// No call is waited for longer than this, whatever the model asks for.
 const LONGEST_CALL: Duration = Duration::from_hours(24);
@@ -61,27 +57,28 @@ pub(crate) async fn call(
         {
             return Err(trouble.into());
         }
-        let scene = Scene::set(agent, boxes.as_ref(), &call.query, scope, progress).await?;
-        run(&scene, args).await
+        let context =
+            CallContext::prepare(agent, boxes.as_ref(), &call.query, scope, progress).await?;
+        run(&context, args).await
     });
     tokio::time::timeout(longest, run)
         .await
         .unwrap_or_else(|_| Err(ToolError::late(longest)))
 }
 
-async fn run(scene: &Scene<'_>, args: Args) -> Result<Done, ToolError> {
+async fn run(context: &CallContext<'_>, args: Args) -> Result<Done, ToolError> {
     let result = match args {
-        Args::Exec(args) => return exec::run(scene, args).await,
-        Args::Read(args) => read::run(scene, args).await?,
-        Args::Write(args) => write::run(scene, args).await?,
-        Args::Edit(args) => edit::run(scene, args).await?,
-        Args::Glob(args) => glob::run(scene, args).await?,
-        Args::Grep(args) => grep::run(scene, args).await?,
-        Args::Activate(args) => activate::run(scene, args).await?,
-        Args::RegisterSkill(args) => register_skill::run(scene, args).await?,
+        Args::Exec(args) => return exec::run(context, args).await,
+        Args::Read(args) => read::run(context, args).await?,
+        Args::Write(args) => write::run(context, args).await?,
+        Args::Edit(args) => edit::run(context, args).await?,
+        Args::Glob(args) => glob::run(context, args).await?,
+        Args::Grep(args) => grep::run(context, args).await?,
+        Args::Activate(args) => activate::run(context, args).await?,
+        Args::RegisterSkill(args) => register_skill::run(context, args).await?,
     };
     Ok(Done {
-        answer: scene.answer(result),
+        answer: context.answer(result),
         failure: None,
     })
 }

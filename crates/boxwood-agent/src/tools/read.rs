@@ -3,8 +3,8 @@
 use boxwood_api::{ReadTextRequest, TextSlice};
 use serde_json::{Map, Value};
 
+use super::context::CallContext;
 use super::object;
-use super::scene::Scene;
 use crate::arguments::ReadArgs;
 use crate::error::ToolError;
 use crate::paths::SkillAccess;
@@ -13,19 +13,19 @@ use crate::paths::SkillAccess;
 const MOST_BYTES: u64 = 256 * 1024;
 
 pub(super) async fn run(
-    scene: &Scene<'_>,
+    context: &CallContext<'_>,
     args: ReadArgs,
 ) -> Result<Map<String, Value>, ToolError> {
-    let place = scene.place(&args.path, SkillAccess::Look)?;
-    scene.open().await?;
+    let place = context.place(&args.path, SkillAccess::Look)?;
+    context.open().await?;
     let wish = ReadTextRequest {
         path: place.path().to_owned(),
         offset: args.offset,
         limit: args.limit,
         max_bytes: Some(MOST_BYTES),
     };
-    let read = scene.boxes.read_text(&scene.session, wish).await;
-    match scene.done(read).await? {
+    let read = context.boxes.read_text(&context.session, wish).await;
+    match context.done(read).await? {
         Ok(slice) => Ok(shown(slice)),
         Err(result) => Ok(result),
     }

@@ -3,14 +3,14 @@
 use boxwood_api::CreateSkillRequest;
 use serde_json::{Map, Value, json};
 
+use super::context::CallContext;
 use super::object;
-use super::scene::Scene;
 use crate::arguments::RegisterSkillArgs;
 use crate::error::ToolError;
 use crate::paths::{self, PathError, Place};
 
 pub(super) async fn run(
-    scene: &Scene<'_>,
+    context: &CallContext<'_>,
     args: RegisterSkillArgs,
 ) -> Result<Map<String, Value>, ToolError> {
     let path = directory(&args.path)?;
@@ -21,14 +21,14 @@ pub(super) async fn run(
         description: given(args.description),
         instructions: given(args.instructions),
     };
-    scene.open().await?;
-    let skill = match scene
+    context.open().await?;
+    let skill = match context
         .boxes
-        .register_skill(&scene.session, &path, wish)
+        .register_skill(&context.session, &path, wish)
         .await
     {
         Ok(skill) => skill,
-        Err(error) => return Err(scene.agent.refusal(error).await),
+        Err(error) => return Err(context.agent.refusal(error).await),
     };
     Ok(object([
         ("ok", true.into()),

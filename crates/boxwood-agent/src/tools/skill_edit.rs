@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::scene::Scene;
+use super::context::CallContext;
 use super::{not_done, object};
 use crate::arguments::EditArgs;
 use crate::error::ToolError;
@@ -18,16 +18,16 @@ const MOST_BYTES: usize = 16 * 1024 * 1024;
 const MOST_DIFF_BYTES: usize = 64 * 1024;
 
 pub(super) async fn run(
-    scene: &Scene<'_>,
+    context: &CallContext<'_>,
     skill: &str,
     tail: &str,
     path: &str,
     args: &EditArgs,
 ) -> Result<Map<String, Value>, ToolError> {
     // What is read has to be what is replaced: a model asks for several edits at once.
-    let _alone = scene.agent.inner.skill_edits.lock().await;
-    let read = scene.boxes.read_skill_file(skill, tail).await;
-    let before = match scene.done(read).await? {
+    let _alone = context.agent.inner.skill_edits.lock().await;
+    let read = context.boxes.read_skill_file(skill, tail).await;
+    let before = match context.done(read).await? {
         Ok(before) => before,
         Err(result) => return Ok(result),
     };
@@ -40,11 +40,11 @@ pub(super) async fn run(
     };
     let size = after.text.len();
     let diff = diff(path, before, &after.places, args);
-    let written = scene
+    let written = context
         .boxes
         .write_skill_file(skill, tail, Bytes::from(after.text))
         .await;
-    Ok(match scene.done(written).await? {
+    Ok(match context.done(written).await? {
         Ok(()) => object([
             ("ok", true.into()),
             ("path", path.into()),

@@ -4,17 +4,17 @@ use boxwood_api::WriteTextRequest;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use super::context::CallContext;
 use super::object;
-use super::scene::Scene;
 use crate::arguments::WriteArgs;
 use crate::error::ToolError;
 use crate::paths::{Place, SkillAccess};
 
 pub(super) async fn run(
-    scene: &Scene<'_>,
+    context: &CallContext<'_>,
     args: WriteArgs,
 ) -> Result<Map<String, Value>, ToolError> {
-    match scene.place(&args.path, SkillAccess::Use)? {
+    match context.place(&args.path, SkillAccess::Use)? {
         // The mount in the box is read-only: the store is where a skill is changed.
         Place::Skill { name, tail, path } => {
             if tail.is_empty() {
@@ -23,11 +23,11 @@ pub(super) async fn run(
                 ));
             }
             let size = args.content.len();
-            let written = scene
+            let written = context
                 .boxes
                 .write_skill_file(&name, &tail, Bytes::from(args.content))
                 .await;
-            Ok(match scene.done(written).await? {
+            Ok(match context.done(written).await? {
                 Ok(()) => object([
                     ("ok", true.into()),
                     ("path", path.into()),
@@ -37,13 +37,13 @@ pub(super) async fn run(
             })
         }
         Place::Workspace { path } | Place::KeptOutput { path } => {
-            scene.open().await?;
+            context.open().await?;
             let wish = WriteTextRequest {
                 path,
                 content: args.content,
             };
-            let written = scene.boxes.write_text(&scene.session, wish).await;
-            Ok(match scene.done(written).await? {
+            let written = context.boxes.write_text(&context.session, wish).await;
+            Ok(match context.done(written).await? {
                 Ok(written) => object([
                     ("ok", true.into()),
                     ("path", written.path.into()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use boxwood_agent::{Boxes as _, Connector, Deadlines, Remote};
+use boxwood_agent::{Boxes as _, Connector, Deadlines};
 use boxwood_api::{EditTextRequest, ErrorCode, SessionId};
 use tokio::time::Instant;
 
@@ -113,7 +113,7 @@ async fn the_first_call_after_a_loss_that_nobody_noticed_is_refused_at_once() {
     connector.settled().await;
     fake.vanish().await;
     settle().await;
-    assert!(is_available(&connector), "nobody has looked yet");
+    assert!(is_available(&connector), "not probed yet");
     let begin = Instant::now();
     let error = connector.boxes().sessions().await.expect_err("refused");
     assert_eq!(error.message, "Disconnected from Box runtime");
@@ -189,19 +189,6 @@ async fn nothing_begins_once_the_connection_is_being_given_up() {
     until("the end", || disposal.is_finished()).await;
     assert_eq!(running.await.expect("no panic"), Ok(Vec::new()));
     drop(clock);
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_connector_every_call_is_tried_and_none_again() {
-    let _clock = Clock::hold();
-    let mut fake = Fake::start().await;
-    let boxes = Remote::connect(boxwood_client::Client::new(fake.endpoint(), None));
-    assert_eq!(boxes.sessions().await, Ok(Vec::new()));
-    fake.vanish().await;
-    let error = boxes.sessions().await.expect_err("refused");
-    assert!(!error.reached);
-    fake.open().await;
-    assert_eq!(boxes.sessions().await, Ok(Vec::new()));
 }
 
 fn asked(fake: &Fake, target: &str) -> usize {

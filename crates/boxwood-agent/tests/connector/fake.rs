@@ -46,7 +46,7 @@ impl Fake {
         fake
     }
 
-    /// One that nobody listens at yet.
+    /// One without a listener.
     pub(crate) async fn absent() -> Self {
         let mut fake = Self::start().await;
         fake.vanish().await;

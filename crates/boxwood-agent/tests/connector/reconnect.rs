@@ -9,7 +9,7 @@ use crate::fake::{Clock, Fake, Mood, is_available, reason, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Of a runtime that hangs up on everybody: when it was asked, as seconds between two times.
+/// Of a runtime that closes all connections: when it was asked, as seconds between two times.
 fn waits(fake: &Fake) -> Vec<f64> {
     let seen = fake.seen();
     let pairs = seen.iter().zip(seen.iter().skip(1));

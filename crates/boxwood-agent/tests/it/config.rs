@@ -230,7 +230,7 @@ fn a_runtime_elsewhere_knows_its_profiles_itself() {
     ] {
         let found = found.expect("its runtime judges");
         assert_eq!(found.profile, "theirs");
-        assert_eq!(found.exec_timeout_sec, None, "nobody here knows");
+        assert_eq!(found.exec_timeout_sec, None, "not known here");
     }
     let beside = section(local("profile", json!("theirs")));
     let found = beside.settings_elsewhere(base).expect("the daemon judges");

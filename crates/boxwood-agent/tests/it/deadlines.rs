@@ -145,6 +145,6 @@ async fn dropping_a_call_kills_its_command() {
     .await;
     assert!(given_up.is_err());
     assert_eq!(boxes.world().killed, 1);
-    // Nobody failed: the caller changed its mind.
+    // Not a failure: the caller cancelled.
     assert!(agent.recent_errors().is_empty());
 }

@@ -193,7 +193,7 @@ fn the_schema_tells_the_timeout_that_is_used() {
     assert!(unknown.get("default").is_none(), "{unknown}");
 }
 
-/// What the schemas say, read by somebody who has only the schemas. Texts here are ASCII, so that
+/// What the schemas say, read without other knowledge. Texts here are ASCII, so that
 /// characters are bytes.
 fn allows(schema: &Value, value: &Value) -> bool {
     let fits = |key: &str, measure: u64, ordering: fn(u64, u64) -> bool| {

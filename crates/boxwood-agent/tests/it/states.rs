@@ -142,7 +142,7 @@ async fn a_backend_that_is_dead_keeps_the_runtimes_own_status() {
     assert_eq!(status.connector_error, refusal.message);
     let runtime = status.runtime.expect("it answered");
     assert_eq!(runtime.backend.name.as_deref(), Some("nsjail"));
-    // Somebody has to mend it, so it is remembered.
+    // It needs a fix, so it is recorded.
     assert_eq!(agent.recent_errors().len(), 8);
     assert_eq!(status.recent_error_count, 8);
 }

@@ -1,17 +1,17 @@
-//! What may be called an image: the engines' own grammar, `registry/path:tag@digest`.
+//! Image names in the grammar of the container engines: `registry/path:tag@digest`.
 //!
-//! One parser for every backend. What passes it begins with a letter, a digit or a bracket and has
-//! neither spaces nor control characters, so it cannot be taken for an option on a command line.
+//! Valid names start with a letter, a digit or a bracket and contain neither spaces nor control
+//! characters, so they cannot be mistaken for command-line options.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The longest name, in bytes.
+/// Maximum length in bytes.
 const MAX_NAME_BYTES: usize = 255;
 const MAX_TAG_BYTES: usize = 128;
-/// What the engines call an image that was named without a tag.
+/// The engines' default tag.
 const DEFAULT_TAG: &str = "latest";
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +30,7 @@ impl ImageNameError {
     }
 }
 
-/// A name that every engine reads the same way.
+/// A name that all engines parse the same way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String)]
@@ -52,7 +52,7 @@ impl ImageName {
         &self.0
     }
 
-    /// The name with its tag written out: `busybox` and `busybox:latest` are one image.
+    /// The name with an explicit tag: `busybox` and `busybox:latest` are the same image.
     #[must_use]
     pub fn tagged(&self) -> Self {
         if self.0.contains('@') || tag_begins_at(&self.0).is_some() {
@@ -81,7 +81,7 @@ fn check(text: &str) -> Result<(), ImageNameError> {
     Ok(())
 }
 
-/// The last colon after the last slash. One before it belongs to a registry's port.
+/// The last colon after the last slash. An earlier one belongs to the port of the registry.
 fn tag_begins_at(named: &str) -> Option<usize> {
     let last_part = named.rfind('/').map_or(0, |slash| slash + 1);
     named[last_part..].find(':').map(|colon| last_part + colon)
@@ -104,8 +104,7 @@ fn check_repository(repository: &str) -> Result<(), ImageNameError> {
     path.split('/').try_for_each(check_component)
 }
 
-/// As the engines tell a registry from a folder: by a dot, a port, a capital letter, or its being
-/// this machine.
+/// As in the engines, a registry has a dot, a port or a capital letter, or is `localhost`.
 fn is_registry(first: &str) -> bool {
     first == "localhost"
         || first.contains(['.', ':'])
@@ -151,7 +150,7 @@ fn check_registry(registry: &str) -> Result<(), ImageNameError> {
     }
 }
 
-/// Lower-case letters and digits, with `.`, `_`, `__` or dashes only between them.
+/// Lower-case letters and digits, separated by `.`, `_`, `__` or dashes.
 fn check_component(component: &str) -> Result<(), ImageNameError> {
     let word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if component.is_empty() {

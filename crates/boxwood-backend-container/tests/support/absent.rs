@@ -1,17 +1,16 @@
-//! What boxes in containers are expected to lack, by name, on which engine and why.
+//! The mechanisms that boxes in containers are expected to lack, by engine.
 //!
-//! A mechanism that is missing and not listed here fails the suites; so does one that is listed
-//! and in force.
+//! The suites fail if an unlisted mechanism is missing, or a listed one is in force.
 
 use boxwood_api::Mechanism;
-use boxwood_backend::suite::{Absence, NotOffered, Offer, Privilege};
+use boxwood_suites::{Feature, MissingFeature, MissingMechanism, Privilege};
 
 use super::Chosen;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum On {
     EveryEngine,
-    /// Docker, with whatever runtime.
+    /// Docker with any runtime.
     Docker,
     /// Containers on the host's own kernel.
     HostsKernel,
@@ -19,7 +18,7 @@ enum On {
     Rootless,
     /// Where the kernel was built or booted without it.
     KernelsWithoutLandlock,
-    /// Docker with gVisor's runtime, which is started without cgroups of its own here.
+    /// Docker with gVisor's runtime, which runs without cgroups here.
     Gvisor,
 }
 
@@ -27,12 +26,12 @@ const EXPECTED: [(Mechanism, On, &str); 10] = [
     (
         Mechanism::UserNamespace,
         On::Docker,
-        "Docker's daemon makes none unless it was started with `userns-remap`",
+        "Docker creates none unless its daemon runs with `userns-remap`",
     ),
     (
         Mechanism::DiskQuota,
         On::EveryEngine,
-        "a container's writable layer has no bound; a box with a read-only root has one",
+        "the writable layer of a container has no size limit; use a read-only root",
     ),
     (
         Mechanism::KernelBoundary,
@@ -42,107 +41,107 @@ const EXPECTED: [(Mechanism, On, &str); 10] = [
     (
         Mechanism::Landlock,
         On::KernelsWithoutLandlock,
-        "the kernel does not offer it",
+        "the kernel does not support it",
     ),
     (
         Mechanism::CpuLimit,
         On::Rootless,
-        "needs a cgroup, which an ordinary user cannot make without delegation",
+        "needs a cgroup, which an ordinary user cannot create without delegation",
     ),
     (
         Mechanism::MemoryLimit,
         On::Rootless,
-        "needs a cgroup, which an ordinary user cannot make without delegation",
+        "needs a cgroup, which an ordinary user cannot create without delegation",
     ),
     (
         Mechanism::Landlock,
         On::Gvisor,
-        "gVisor's kernel does not offer it",
+        "gVisor's kernel does not support it",
     ),
     (
         Mechanism::PidsLimit,
         On::Gvisor,
-        "the host counts threads of the sandbox, not processes of the box",
+        "the host limits threads of the sandbox, not processes of the box",
     ),
     (
         Mechanism::CpuLimit,
         On::Gvisor,
-        "`runsc --ignore-cgroups` puts the sandbox into no cgroup",
+        "`runsc --ignore-cgroups` does not put the sandbox into a cgroup",
     ),
     (
         Mechanism::MemoryLimit,
         On::Gvisor,
-        "`runsc --ignore-cgroups` puts the sandbox into no cgroup",
+        "`runsc --ignore-cgroups` does not put the sandbox into a cgroup",
     ),
 ];
 
-pub(super) fn on(chosen: Chosen, privilege: Privilege, landlock: bool) -> Vec<Absence> {
+pub(super) fn on(chosen: Chosen, privilege: Privilege, landlock: bool) -> Vec<MissingMechanism> {
     EXPECTED
         .into_iter()
         .filter(|(_, on, _)| match on {
             On::EveryEngine => true,
             On::Docker => chosen != Chosen::Podman,
             On::HostsKernel => chosen != Chosen::Gvisor,
-            // A remote engine is as able as it is, whoever asks.
+            // A remote engine does not depend on the privileges of the caller.
             On::Rootless => privilege != Privilege::Root && chosen != Chosen::Remote,
-            // gVisor's kernel is not the one that was asked.
+            // gVisor has its own kernel.
             On::KernelsWithoutLandlock => !landlock && chosen != Chosen::Gvisor,
             On::Gvisor => chosen == Chosen::Gvisor,
         })
-        .map(|(mechanism, _, why)| Absence { mechanism, why })
+        .map(|(mechanism, _, why)| MissingMechanism { mechanism, why })
         .collect()
 }
 
-/// What gVisor's boxes do without: no descriptor and no mount of the host's crosses its kernel.
-const NOT_ON_GVISOR: [(Offer, &str); 6] = [
+/// Features missing on gVisor: descriptors and mounts of the host cannot be passed to its kernel.
+const NOT_ON_GVISOR: [(Feature, &str); 6] = [
     (
-        Offer::Adoption,
-        "its init is reached by the engine's connection, which ends with the daemon",
+        Feature::Adoption,
+        "init is reached through the engine's connection, which ends with the daemon",
     ),
     (
-        Offer::Files,
-        "an open file cannot be handed across another kernel",
+        Feature::Files,
+        "descriptors cannot be passed to another kernel",
     ),
     (
-        Offer::LiveMounts,
-        "a mount of the host's kernel cannot join a box on another",
+        Feature::LiveMounts,
+        "mounts of the host's kernel cannot be added to a box on another kernel",
     ),
     (
-        Offer::Terminal,
-        "gVisor's terminals know no interrupt, no end of input and no other size",
+        Feature::Terminal,
+        "gVisor's terminals do not support interrupts, end of input and resizing",
     ),
     (
-        Offer::Owners,
-        "no mount that translates owners can be handed across another kernel",
+        Feature::Owners,
+        "idmapped mounts cannot be passed to another kernel",
     ),
     (
-        Offer::HostsOwnKernel,
-        "the box's processes are the other kernel's, and the host sees none of them",
+        Feature::HostKernel,
+        "the processes of the box run on the other kernel and are not visible on the host",
     ),
 ];
 
-/// What boxes of an engine on another machine do without.
-const NOT_REMOTE: [(Offer, &str); 5] = [
+/// Features missing on an engine on another machine.
+const NOT_REMOTE: [(Feature, &str); 5] = [
     (
-        Offer::Adoption,
-        "its init is reached by the engine's connection, which ends with the daemon",
+        Feature::Adoption,
+        "init is reached through the engine's connection, which ends with the daemon",
     ),
     (
-        Offer::Files,
-        "an open file cannot be handed to another machine",
+        Feature::Files,
+        "descriptors cannot be passed to another machine",
     ),
     (
-        Offer::LiveMounts,
-        "a mount of this machine cannot join a box on another",
+        Feature::LiveMounts,
+        "mounts of this machine cannot be added to a box on another machine",
     ),
     (
-        Offer::HostMounts,
-        "directories of this machine are not on the other",
+        Feature::HostMounts,
+        "directories of this machine do not exist on the other",
     ),
-    (Offer::Owners, "there are no mounts"),
+    (Feature::Owners, "there are no mounts"),
 ];
 
-pub(super) fn offers_of(chosen: Chosen) -> Vec<NotOffered> {
+pub(super) fn offers_of(chosen: Chosen) -> Vec<MissingFeature> {
     let missing = match chosen {
         Chosen::Docker | Chosen::Podman => return Vec::new(),
         Chosen::Gvisor => NOT_ON_GVISOR.as_slice(),
@@ -150,6 +149,6 @@ pub(super) fn offers_of(chosen: Chosen) -> Vec<NotOffered> {
     };
     missing
         .iter()
-        .map(|&(offer, why)| NotOffered { offer, why })
+        .map(|&(feature, why)| MissingFeature { feature, why })
         .collect()
 }

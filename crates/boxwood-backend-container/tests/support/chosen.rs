@@ -1,12 +1,12 @@
-//! The engine that the environment names. Nothing is taken for granted: a suite that ran on some other
-//! engine than the one meant would prove nothing.
+//! The engine chosen by the environment. There is no default: a suite that runs on another engine than the
+//! intended one proves nothing.
 
 use anyhow::{Context as _, bail, ensure};
 use boxwood_backend_container::{ContainerSettings, Engine};
 
 use super::tcp;
 
-/// How a person gets engines to run on.
+/// How to start the engines.
 const HOW: &str =
     "start the tests with `cargo xtask engines up -- COMMAND`, or use `cargo xtask test`";
 
@@ -14,7 +14,7 @@ const HOW: &str =
 pub(crate) enum Chosen {
     Docker,
     Podman,
-    /// Docker, as if it were on another machine: spoken to over TCP.
+    /// Docker over TCP, as if it were on another machine.
     Remote,
     /// Docker with gVisor's `runsc` as its runtime.
     Gvisor,
@@ -53,7 +53,7 @@ impl Chosen {
     pub(crate) fn settings(self) -> anyhow::Result<ContainerSettings> {
         let mut settings = ContainerSettings {
             image: variable("BOXWOOD_TEST_IMAGE")?,
-            // What is not there is an answer of its own; there may be no registry to ask.
+            // A missing image must be an error of its own; there may be no registry.
             pull: false,
             ..ContainerSettings::new(self.engine())
         };
@@ -61,7 +61,7 @@ impl Chosen {
             settings.docker_host = Some(variable("BOXWOOD_TEST_DOCKER_HOST")?);
         }
         if let (Self::Remote, Some(socket)) = (self, &settings.docker_host) {
-            settings.docker_host = Some(tcp::door_to(socket)?);
+            settings.docker_host = Some(tcp::forward_to(socket)?);
         }
         if self == Self::Gvisor {
             variable("BOXWOOD_TEST_DOCKER_RUNSC")?;
@@ -70,15 +70,15 @@ impl Chosen {
         Ok(settings)
     }
 
-    /// A container of nobody's, from the engine alone.
+    /// Runs a container with the engine alone, without Boxwood.
     pub(crate) fn warm_up(self) -> anyhow::Result<()> {
         let image = variable("BOXWOOD_TEST_IMAGE")?;
         self.ask(&["run", "--rm", "--network", "none", &image, "true"])?;
         Ok(())
     }
 
-    /// Every container and volume that the engine knows, by asking it and nobody else.
-    pub(crate) fn books(self) -> anyhow::Result<Vec<String>> {
+    /// All containers and volumes of the engine.
+    pub(crate) fn engine_objects(self) -> anyhow::Result<Vec<String>> {
         let mut found = Vec::new();
         for (kind, args) in [
             (
@@ -103,13 +103,16 @@ impl Chosen {
         if let Some(host) = &settings.docker_host {
             command.env("DOCKER_HOST", host);
         }
-        let told = command.args(args).output().context("asking the engine")?;
+        let output = command
+            .args(args)
+            .output()
+            .context("running the engine's client")?;
         ensure!(
-            told.status.success(),
-            "the engine refuses {args:?}: {}",
-            String::from_utf8_lossy(&told.stderr)
+            output.status.success(),
+            "the engine refused {args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
         );
-        Ok(String::from_utf8_lossy(&told.stdout).into_owned())
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the container backend's test binaries share: which engine, how it is launched, and what is
-//! expected of it.
+//! Shared by the test binaries of the container backend: which engine, how it is launched, and what is
+//! expected.
 
 mod absent;
 mod chosen;
@@ -8,16 +8,16 @@ mod tcp;
 use std::sync::Arc;
 
 use boxwood_backend::Backend;
-use boxwood_backend::suite::machine::{has_landlock, installed, opens_tun, privilege};
-use boxwood_backend::suite::{Host, ImagesFrom, Places, Privilege, RootFrom, Subject};
 use boxwood_backend_container::ContainerBackend;
 use boxwood_local::{LocalHost, Settings};
+use boxwood_suites::machine::{has_landlock, installed, opens_tun, privilege};
+use boxwood_suites::{BackendSetup, Host, ImagesFrom, Privilege, RootFrom, StateDirs};
 
 pub(crate) use chosen::Chosen;
 
 pub(crate) struct Containers;
 
-impl Subject for Containers {
+impl BackendSetup for Containers {
     fn column(&self) -> String {
         let rootless = privilege() != Privilege::Root;
         match Chosen::from_environment() {
@@ -31,18 +31,18 @@ impl Subject for Containers {
         let chosen = Chosen::from_environment()?;
         let privilege = privilege();
         let root = privilege == Privilege::Root;
-        // Descriptors and namespaces are within reach.
+        // Descriptors can be passed and namespaces entered.
         let direct = !matches!(chosen, Chosen::Gvisor | Chosen::Remote);
-        // Docker shares the host's user namespace; Podman gives each box one of its own.
+        // Docker uses the host's user namespace; Podman creates one per box.
         let users_of_its_own = chosen == Chosen::Podman;
         Ok(Host {
-            absent: absent::on(chosen, privilege, has_landlock()),
-            not_offered: absent::offers_of(chosen),
+            missing_mechanisms: absent::on(chosen, privilege, has_landlock()),
+            missing_features: absent::offers_of(chosen),
             network: direct && (root || (installed("pasta") && opens_tun())),
             counters: root && direct,
             root_inside: users_of_its_own,
             unbounded_writable_root: true,
-            // Docker's boxes share a uid, and Podman's user namespaces an owner.
+            // Docker's boxes share a uid, and Podman's user namespaces share an owner.
             own_counts: false,
             root: RootFrom::AnImage,
             images: ImagesFrom::Import,
@@ -51,14 +51,14 @@ impl Subject for Containers {
         })
     }
 
-    fn launch(&self, places: &Places) -> anyhow::Result<Arc<dyn Backend>> {
+    fn launch(&self, dirs: &StateDirs) -> anyhow::Result<Arc<dyn Backend>> {
         let settings = Settings {
-            state_dir: places.state_dir(),
-            run_dir: places.run_dir(),
+            state_dir: dirs.state_dir(),
+            run_dir: dirs.run_dir(),
             ..Settings::default()
         };
         let host = LocalHost::launch(&settings)?;
-        // Later than the launch, which forks: this may start threads.
+        // After the launch, which forks: this may start threads.
         let container = Chosen::from_environment()?.settings()?;
         Ok(Arc::new(ContainerBackend::new(host, container)))
     }
@@ -67,12 +67,12 @@ impl Subject for Containers {
         Chosen::from_environment()?.warm_up()
     }
 
-    fn books(&self) -> anyhow::Result<Vec<String>> {
-        Chosen::from_environment()?.books()
+    fn engine_objects(&self) -> anyhow::Result<Vec<String>> {
+        Chosen::from_environment()?.engine_objects()
     }
 
     fn orphans(&self) -> &'static [&'static str] {
-        // Each container's watcher, and whoever clears up when it ends.
+        // The monitor of each container, and the process that cleans up after it.
         &["conmon", "podman", "runc"]
     }
 }

@@ -1,4 +1,4 @@
-//! The engine's socket behind a TCP port of the loopback, as a remote engine's would be.
+//! Forwards a TCP port of loopback to the engine's socket, to simulate a remote engine.
 
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use anyhow::Context as _;
 
-/// An address that leads to `socket` for as long as this process lives.
-pub(super) fn door_to(socket: &str) -> anyhow::Result<String> {
+/// An address that forwards to `socket` for the lifetime of this process.
+pub(super) fn forward_to(socket: &str) -> anyhow::Result<String> {
     static DOOR: OnceLock<String> = OnceLock::new();
     if let Some(address) = DOOR.get() {
         return Ok(address.clone());
@@ -30,7 +30,7 @@ pub(super) fn door_to(socket: &str) -> anyhow::Result<String> {
     Ok(DOOR.get_or_init(|| address).clone())
 }
 
-/// Both directions, each to its own end: the engine's clients close one and read the other.
+/// Copies both directions independently: the engine's clients close one and read the other.
 fn join(caller: TcpStream, engine: UnixStream) -> io::Result<()> {
     let (mut from_caller, mut to_engine) = (caller.try_clone()?, engine.try_clone()?);
     std::thread::spawn(move || {

@@ -1,10 +1,9 @@
-//! What native boxes are expected to lack, by name, on which host and why.
+//! The mechanisms that native boxes are expected to lack, by host.
 //!
-//! A mechanism that is missing and not listed here fails the suites; so does one that is listed
-//! and in force.
+//! The suites fail if an unlisted mechanism is missing, or a listed one is in force.
 
 use boxwood_api::Mechanism;
-use boxwood_backend::suite::{Absence, Privilege};
+use boxwood_suites::{MissingMechanism, Privilege};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum On {
@@ -26,23 +25,23 @@ const EXPECTED: [(Mechanism, On, &str); 7] = [
     (
         Mechanism::Landlock,
         On::KernelsWithoutLandlock,
-        "the kernel does not offer it",
+        "the kernel does not support it",
     ),
     (
         Mechanism::CpuLimit,
         On::Rootless,
-        "needs a cgroup, which an ordinary user cannot make without delegation",
+        "needs a cgroup, which an ordinary user cannot create without delegation",
     ),
     (
         Mechanism::MemoryLimit,
         On::Rootless,
-        "needs a cgroup, which an ordinary user cannot make without delegation",
+        "needs a cgroup, which an ordinary user cannot create without delegation",
     ),
     // `PidsLimit` is not here: RLIMIT_NPROC counts per user namespace and holds without a cgroup.
     (
         Mechanism::CgroupNamespace,
         On::Rootless,
-        "the box is in no cgroup of its own to hide",
+        "the box has no cgroup of its own",
     ),
     (
         Mechanism::SeparateInitUid,
@@ -56,7 +55,7 @@ const EXPECTED: [(Mechanism, On, &str); 7] = [
     ),
 ];
 
-pub(super) fn on(privilege: Privilege, landlock: bool) -> Vec<Absence> {
+pub(super) fn on(privilege: Privilege, landlock: bool) -> Vec<MissingMechanism> {
     EXPECTED
         .into_iter()
         .filter(|(_, on, _)| match on {
@@ -65,6 +64,6 @@ pub(super) fn on(privilege: Privilege, landlock: bool) -> Vec<Absence> {
             On::RootlessWithoutSubuids => privilege == Privilege::Rootless { subuids: false },
             On::KernelsWithoutLandlock => !landlock,
         })
-        .map(|(mechanism, _, why)| Absence { mechanism, why })
+        .map(|(mechanism, _, why)| MissingMechanism { mechanism, why })
         .collect()
 }

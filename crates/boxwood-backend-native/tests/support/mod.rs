@@ -1,22 +1,21 @@
-//! What the native backend's test binaries share: how it is launched here, and what is expected.
+//! Shared by the test binaries of the native backend: how it is launched, and what is expected.
 
 mod absent;
-mod host;
 
 use std::sync::Arc;
 
 use boxwood_backend::Backend;
-use boxwood_backend::suite::machine::privilege;
-use boxwood_backend::suite::{Host, Places, Privilege, Subject};
 use boxwood_backend_native::NativeBackend;
 use boxwood_local::{LocalHost, Settings};
+use boxwood_suites::machine::{has_landlock, installed, opens_tun, privilege};
+use boxwood_suites::{BackendSetup, Host, Privilege, StateDirs};
 
-/// As many blank boxes as a daemon keeps by default.
+/// As many prewarmed boxes as a daemon keeps by default.
 const POOL: usize = 4;
 
 pub(crate) struct Native;
 
-impl Subject for Native {
+impl BackendSetup for Native {
     fn column(&self) -> String {
         match privilege() {
             Privilege::Root => "native",
@@ -26,13 +25,20 @@ impl Subject for Native {
     }
 
     fn host(&self) -> anyhow::Result<Host> {
-        Ok(host::describe())
+        let privilege = privilege();
+        Ok(Host {
+            missing_mechanisms: absent::on(privilege, has_landlock()),
+            network: privilege == Privilege::Root || (installed("pasta") && opens_tun()),
+            // Delegated groups of an ordinary user are not used.
+            counters: privilege == Privilege::Root,
+            ..Host::new(privilege)
+        })
     }
 
-    fn launch(&self, places: &Places) -> anyhow::Result<Arc<dyn Backend>> {
+    fn launch(&self, dirs: &StateDirs) -> anyhow::Result<Arc<dyn Backend>> {
         let settings = Settings {
-            state_dir: places.state_dir(),
-            run_dir: places.run_dir(),
+            state_dir: dirs.state_dir(),
+            run_dir: dirs.run_dir(),
             ..Settings::default()
         };
         let host = LocalHost::launch(&settings).map_err(|error| {

@@ -1,4 +1,4 @@
-//! What the nsjail backend's test binaries share: how it is launched here, and what is expected.
+//! Shared by the test binaries of the nsjail backend: how it is launched, and what is expected.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,35 +6,35 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use boxwood_api::Mechanism;
 use boxwood_backend::Backend;
-use boxwood_backend::suite::{
-    Absence, Host, NotOffered, Offer, Places, Privilege, Subject, machine,
-};
 use boxwood_backend_nsjail::{NsjailBackend, NsjailSettings};
 use boxwood_local::{LocalHost, Settings};
+use boxwood_suites::{
+    BackendSetup, Feature, Host, MissingFeature, MissingMechanism, Privilege, StateDirs, machine,
+};
 
 pub(crate) struct Nsjail;
 
-impl Subject for Nsjail {
+impl BackendSetup for Nsjail {
     fn column(&self) -> String {
         "nsjail".to_owned()
     }
 
     fn host(&self) -> anyhow::Result<Host> {
-        let mut absent = vec![Absence {
+        let mut absent = vec![MissingMechanism {
             mechanism: Mechanism::KernelBoundary,
             why: "nsjail boxes run on the host's own kernel",
         }];
         if !machine::has_landlock() {
-            absent.push(Absence {
+            absent.push(MissingMechanism {
                 mechanism: Mechanism::Landlock,
-                why: "the kernel does not offer it",
+                why: "the kernel does not support it",
             });
         }
         Ok(Host {
-            absent,
-            not_offered: vec![NotOffered {
-                offer: Offer::Images,
-                why: "the root is made of the host's own system",
+            missing_mechanisms: absent,
+            missing_features: vec![MissingFeature {
+                feature: Feature::Images,
+                why: "the root consists of the host's system directories",
             }],
             network: true,
             counters: true,
@@ -42,20 +42,20 @@ impl Subject for Nsjail {
         })
     }
 
-    fn launch(&self, places: &Places) -> anyhow::Result<Arc<dyn Backend>> {
-        launch(places, program()?)
+    fn launch(&self, dirs: &StateDirs) -> anyhow::Result<Arc<dyn Backend>> {
+        launch(dirs, program()?)
     }
 }
 
 /// A backend that uses this program.
-pub(crate) fn launch(places: &Places, program: PathBuf) -> anyhow::Result<Arc<dyn Backend>> {
+pub(crate) fn launch(dirs: &StateDirs, program: PathBuf) -> anyhow::Result<Arc<dyn Backend>> {
     ensure!(
         machine::privilege() == Privilege::Root,
-        "the suites on nsjail run as root"
+        "the nsjail suites must run as root"
     );
     let settings = Settings {
-        state_dir: places.state_dir(),
-        run_dir: places.run_dir(),
+        state_dir: dirs.state_dir(),
+        run_dir: dirs.run_dir(),
         ..Settings::default()
     };
     let host = LocalHost::launch(&settings)?;
@@ -63,7 +63,7 @@ pub(crate) fn launch(places: &Places, program: PathBuf) -> anyhow::Result<Arc<dy
     Ok(Arc::new(NsjailBackend::new(host, settings)))
 }
 
-/// The nsjail to test with. Absent is a failure: a suite that runs nothing proves nothing.
+/// The nsjail program to test. A missing one is a failure, because a suite that runs nothing proves nothing.
 pub(crate) fn program() -> anyhow::Result<PathBuf> {
     std::env::var_os("BOXWOOD_TEST_NSJAIL")
         .map(PathBuf::from)

@@ -174,10 +174,13 @@ async fn letting_go_of_a_command_kills_it_and_detaching_does_not() {
     let (daemon, client) = Daemon::start().await;
     let (live, mut peer) = begun(&daemon, &client, resumable(false)).await;
     drop(live);
-    let Message::Text(words) = within(peer.next()).await else {
+    let Message::Text(protocol) = within(peer.next()).await else {
         panic!("a signal comes first");
     };
-    assert!(words.contains("signal") && words.contains('9'), "{words}");
+    assert!(
+        protocol.contains("signal") && protocol.contains('9'),
+        "{protocol}"
+    );
 
     let (live, mut peer) = begun(&daemon, &client, resumable(false)).await;
     let detaching = tokio::spawn(live.detach());
@@ -198,14 +201,14 @@ async fn a_signal_does_not_wait_behind_input() {
     let signal = boxwood_api::Signal::parse("INT").expect("a signal");
     within(sender.signal(signal)).await.expect("queued");
     let mut input = 0;
-    let words = loop {
+    let protocol = loop {
         match within(peer.next()).await {
             Message::Binary(piece) => input += piece.len(),
-            Message::Text(words) => break words,
+            Message::Text(protocol) => break protocol,
             other => panic!("unexpected: {other:?}"),
         }
     };
-    assert!(words.contains("signal"), "{words}");
+    assert!(protocol.contains("signal"), "{protocol}");
     assert!(input <= 1 << 20, "{input} bytes were under way");
 }
 

@@ -1,4 +1,4 @@
-//! Between the words of the wire and those of the box.
+//! Converts between types of `boxwood-api` and of the box.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use boxwood_api::{
 };
 
 use super::SEARCH_TIME;
-use super::words::{Edited, FileTool, Found, GrepOrder, Lines, Text, ToolOrder, Written};
+use super::types::{Edited, FileTool, FileToolRequest, Found, GrepQuery, Lines, Text, Written};
 
 const READ_BYTES: u64 = 256 * 1024;
 const GLOB_LIMIT: usize = 100;
 const GREP_LIMIT: usize = 200;
-const MOST_PATHS: usize = 10_000;
-const MOST_LINES: usize = 10_000;
+const MAX_PATHS: usize = 10_000;
+const MAX_LINES: usize = 10_000;
 
-fn limited(wish: Option<u64>, usual: usize, most: usize) -> usize {
-    wish.map_or(usual, |wish| {
-        usize::try_from(wish).unwrap_or(most).clamp(1, most)
+fn limited(requested: Option<u64>, default: usize, max: usize) -> usize {
+    requested.map_or(default, |requested| {
+        usize::try_from(requested).unwrap_or(max).clamp(1, max)
     })
 }
 
-impl From<FileTool> for ToolOrder {
+impl From<FileTool> for FileToolRequest {
     fn from(tool: FileTool) -> Self {
         let search: Duration = SEARCH_TIME;
         Self {
@@ -68,7 +68,7 @@ impl From<GlobRequest> for FileTool {
         Self::Glob {
             pattern: request.pattern,
             path: request.path,
-            limit: limited(request.limit, GLOB_LIMIT, MOST_PATHS),
+            limit: limited(request.limit, GLOB_LIMIT, MAX_PATHS),
             ignored: request.ignored,
         }
     }
@@ -76,13 +76,13 @@ impl From<GlobRequest> for FileTool {
 
 impl From<GrepRequest> for FileTool {
     fn from(request: GrepRequest) -> Self {
-        Self::Grep(GrepOrder {
+        Self::Grep(GrepQuery {
             pattern: request.pattern,
             path: request.path,
             include: request.include,
             file_type: request.file_type,
             ignore_case: request.ignore_case,
-            limit: limited(request.limit, GREP_LIMIT, MOST_LINES),
+            limit: limited(request.limit, GREP_LIMIT, MAX_LINES),
             ignored: request.ignored,
         })
     }

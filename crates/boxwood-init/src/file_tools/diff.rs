@@ -1,45 +1,44 @@
-//! What an edit changed, as a unified diff.
+//! The unified diff of an edit.
 //!
-//! The places are known, so only the lines around them are looked at. Within one place, lines that both
-//! sides share are found again as long as that is cheap.
+//! The replaced positions are known, so only the lines around them are compared. Common lines within a replacement are
+//! found with a longest common subsequence if it is small.
 
 use std::ops::Range;
 
 const CONTEXT: usize = 3;
-/// A longer diff tells an agent no more than it already knows.
-const MOST_BYTES: usize = 64 * 1024;
-const LONGEST_LINE: usize = 2_000;
-/// Larger than this, a changed place is shown as all old and all new lines.
-const MOST_PAIRS: usize = 250_000;
+/// The rest of a longer diff is omitted.
+const MAX_BYTES: usize = 64 * 1024;
+const MAX_LINE_BYTES: usize = 2_000;
+/// A larger replacement is shown as all old and all new lines.
+const MAX_PAIRS: usize = 250_000;
 
-/// Places past these are not shown.
-pub(super) const MOST_PLACES: usize = 2_000;
-/// A file of more lines is shown without its changes: to number them would take more room than the
-/// file.
-const MOST_LINES: usize = 2_000_000;
+/// Further replacements are not shown.
+pub(super) const MAX_PLACES: usize = 2_000;
+/// No diff for files with more lines: the line index would need more memory than the file.
+const MAX_LINES: usize = 2_000_000;
 
 pub(super) struct Change<'a> {
     pub(super) before: &'a [u8],
     pub(super) after: &'a [u8],
-    /// Where `old_len` bytes of `before` became `new_len` bytes of `after`.
+    /// Offsets in `before` at which `old_len` bytes were replaced by `new_len` bytes.
     pub(super) places: Vec<usize>,
     pub(super) old_len: usize,
     pub(super) new_len: usize,
-    /// No place is left out.
+    /// `places` is complete.
     pub(super) all_shown: bool,
 }
 
 impl Change<'_> {
     pub(super) fn unified(&self, path: &str) -> String {
         let mut text = format!("--- {path}\n+++ {path}\n");
-        let long = |text: &[u8]| memchr::memchr_iter(b'\n', text).count() > MOST_LINES;
+        let long = |text: &[u8]| memchr::memchr_iter(b'\n', text).count() > MAX_LINES;
         if long(self.before) || long(self.after) || !self.show(&mut text) || !self.all_shown {
             text.push_str("... the rest of the diff is left out\n");
         }
         text
     }
 
-    /// Whether there was room for all of it.
+    /// Returns false if the diff was cut.
     fn show(&self, text: &mut String) -> bool {
         let (old, new) = (Lines::of(self.before), Lines::of(self.after));
         let changes = self.by_lines(&old, &new);
@@ -53,7 +52,7 @@ impl Change<'_> {
         };
         let mut hunk = Vec::new();
         for change in changes {
-            let far = |last: &Both| change.0.start - last.0.end > 2 * CONTEXT;
+            let far = |last: &Hunk| change.0.start - last.0.end > 2 * CONTEXT;
             if hunk.last().is_some_and(far) && !page.show(&std::mem::take(&mut hunk)) {
                 return false;
             }
@@ -62,8 +61,8 @@ impl Change<'_> {
         page.show(&hunk)
     }
 
-    fn by_lines(&self, old: &Lines<'_>, new: &Lines<'_>) -> Vec<Both> {
-        let mut changes: Vec<Both> = Vec::new();
+    fn by_lines(&self, old: &Lines<'_>, new: &Lines<'_>) -> Vec<Hunk> {
+        let mut changes: Vec<Hunk> = Vec::new();
         for (number, &place) in self.places.iter().enumerate() {
             let landed = place - number * self.old_len + number * self.new_len;
             let old_range = old.holding(place..place + self.old_len);
@@ -80,8 +79,8 @@ impl Change<'_> {
     }
 }
 
-/// Lines of the old text, and what they became in the new one.
-type Both = (Range<usize>, Range<usize>);
+/// Lines of the old text and the lines that replaced them.
+type Hunk = (Range<usize>, Range<usize>);
 
 struct Lines<'a> {
     bytes: &'a [u8],
@@ -107,7 +106,7 @@ impl<'a> Lines<'a> {
         &self.bytes[self.starts[number]..end.unwrap_or(self.bytes.len())]
     }
 
-    /// Behind the last line end there is one more place, on no line.
+    /// The end of a text with a final newline is after the last line.
     fn at(&self, place: usize) -> usize {
         if place == self.bytes.len() && self.bytes.last().is_none_or(|&last| last == b'\n') {
             return self.count();
@@ -115,8 +114,7 @@ impl<'a> Lines<'a> {
         self.starts.partition_point(|&start| start <= place).max(1) - 1
     }
 
-    /// The lines that these bytes are on, and the one that follows when they end a line: what was
-    /// before it may now be part of it.
+    /// The lines of these bytes, and the next line if they end one: an edit may have joined them.
     fn holding(&self, bytes: Range<usize>) -> Range<usize> {
         let first = self.at(bytes.start);
         let past = (self.at(bytes.end) + 1).min(self.count());
@@ -124,8 +122,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Leaves out what both sides share.
-fn refine(old: &Lines<'_>, new: &Lines<'_>, mut a: Range<usize>, mut b: Range<usize>) -> Vec<Both> {
+/// Removes the lines that both sides share.
+fn refine(old: &Lines<'_>, new: &Lines<'_>, mut a: Range<usize>, mut b: Range<usize>) -> Vec<Hunk> {
     while !a.is_empty() && !b.is_empty() && old.line(a.start) == new.line(b.start) {
         a.start += 1;
         b.start += 1;
@@ -137,7 +135,7 @@ fn refine(old: &Lines<'_>, new: &Lines<'_>, mut a: Range<usize>, mut b: Range<us
     if a.is_empty() && b.is_empty() {
         return Vec::new();
     }
-    if a.is_empty() || b.is_empty() || a.len().saturating_mul(b.len()) > MOST_PAIRS {
+    if a.is_empty() || b.is_empty() || a.len().saturating_mul(b.len()) > MAX_PAIRS {
         return vec![(a, b)];
     }
     // Longest common subsequence: `table[i][j]` is its length from there to both ends.
@@ -152,7 +150,7 @@ fn refine(old: &Lines<'_>, new: &Lines<'_>, mut a: Range<usize>, mut b: Range<us
             };
         }
     }
-    let mut changes: Vec<Both> = Vec::new();
+    let mut changes: Vec<Hunk> = Vec::new();
     let (mut i, mut j) = (0, 0);
     let mut open: Option<(usize, usize)> = None;
     while i < a.len() || j < b.len() {
@@ -186,8 +184,8 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Whether there is room for more.
-    fn show(&mut self, changes: &[Both]) -> bool {
+    /// Returns false if the diff is full.
+    fn show(&mut self, changes: &[Hunk]) -> bool {
         let (Some((a, b)), Some((last_a, last_b))) = (changes.first(), changes.last()) else {
             return true;
         };
@@ -221,7 +219,7 @@ impl Page<'_> {
     }
 }
 
-/// As `diff` counts: a range without lines is named by the one before it.
+/// Like `diff`: an empty range has the number of the line before it.
 fn span(lines: Range<usize>) -> String {
     match lines.len() {
         0 => format!("{},0", lines.start),
@@ -231,7 +229,7 @@ fn span(lines: Range<usize>) -> String {
 }
 
 fn put(text: &mut String, sign: char, line: &[u8]) -> bool {
-    if text.len() > MOST_BYTES {
+    if text.len() > MAX_BYTES {
         return false;
     }
     text.push(sign);
@@ -239,8 +237,8 @@ fn put(text: &mut String, sign: char, line: &[u8]) -> bool {
         Some(body) => (body, true),
         None => (line, false),
     };
-    if body.len() > LONGEST_LINE {
-        text.push_str(&String::from_utf8_lossy(&body[..LONGEST_LINE]));
+    if body.len() > MAX_LINE_BYTES {
+        text.push_str(&String::from_utf8_lossy(&body[..MAX_LINE_BYTES]));
         text.push_str(" ... the rest of the line is left out");
     } else {
         text.push_str(&String::from_utf8_lossy(body));
@@ -274,7 +272,7 @@ mod tests {
         body.to_owned()
     }
 
-    /// What `patch` makes of it.
+    /// The result of `patch`.
     fn applied(before: &str, diff: &str) -> String {
         let lines: Vec<&str> = before.split_inclusive('\n').collect();
         let (mut out, mut at) = (String::new(), 0);
@@ -338,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_file_is_told() {
+    fn a_missing_final_newline_is_shown() {
         assert_eq!(
             diff("a\nb", "b", "c"),
             "@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+c\n\\ No newline at end of file\n"
@@ -386,7 +384,7 @@ mod tests {
             all_shown: true,
         };
         let text = change.unified("/f");
-        assert!(text.len() < MOST_BYTES + 4096);
+        assert!(text.len() < MAX_BYTES + 4096);
         assert!(text.ends_with("left out\n"));
     }
 }

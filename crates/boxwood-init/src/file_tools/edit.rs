@@ -1,4 +1,4 @@
-//! An exact text in a file, replaced by another.
+//! Replaces an exact text in a file.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -10,36 +10,36 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::open::{self, Opened};
-use super::words::{Edited, ToolFailure, ToolFault};
-use super::{LARGEST_TEXT, diff, write};
+use super::types::{Edited, FileToolError, FileToolErrorKind};
+use super::{MAX_FILE_BYTES, diff, write};
 
 const MISSING: &str = "File not found";
 
-/// Whoever else holds the lock for so long is no edit.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
-const BETWEEN_TRIES: Duration = Duration::from_millis(2);
+/// A lock that is held longer does not belong to an edit.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(2);
 
-/// Works on bytes, so that what is not replaced stays as it is, text or not.
-pub(super) fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Edited, ToolFailure> {
+/// Works on bytes, so that the rest of the file is unchanged even if it is not UTF-8.
+pub(super) fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Edited, FileToolError> {
     if old.is_empty() {
         let text = "old_string must not be empty; use write to fill a file.";
-        return Err(ToolFailure::new(ToolFault::Unfit, text));
+        return Err(FileToolError::new(FileToolErrorKind::InvalidArgument, text));
     }
-    let failed = ToolFailure::of(path, MISSING);
-    let _alone = alone(Path::new(path));
+    let failed = FileToolError::of(path, MISSING);
+    let _lock = lock_directory(Path::new(path));
     let before = match open::open(path, MISSING)? {
-        Opened::Directory(_) => return Err(ToolFailure::is_a_directory(path)),
+        Opened::Directory(_) => return Err(FileToolError::is_a_directory(path)),
         Opened::File(file, stat) => {
             let size = u64::try_from(stat.st_size).unwrap_or(0);
-            if size > LARGEST_TEXT as u64 {
+            if size > MAX_FILE_BYTES as u64 {
                 return Err(write::too_large(path, size));
             }
             let mut text = Vec::new();
             // A file may grow meanwhile.
-            file.take(LARGEST_TEXT as u64 + 1)
+            file.take(MAX_FILE_BYTES as u64 + 1)
                 .read_to_end(&mut text)
                 .map_err(&failed)?;
-            if text.len() > LARGEST_TEXT {
+            if text.len() > MAX_FILE_BYTES {
                 return Err(write::too_large(path, text.len() as u64));
             }
             text
@@ -50,21 +50,21 @@ pub(super) fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Edited
     match count {
         0 => {
             let text = "old_string not found in file.";
-            return Err(ToolFailure::new(ToolFault::Unfit, text));
+            return Err(FileToolError::new(FileToolErrorKind::InvalidArgument, text));
         }
         1 => {}
         _ if all => {}
         _ => {
             let text =
                 format!("old_string matches {count} locations; provide a more unique string.");
-            return Err(ToolFailure::new(ToolFault::Unfit, text));
+            return Err(FileToolError::new(FileToolErrorKind::InvalidArgument, text));
         }
     }
     let kept = before.len() - count * old.len();
     let size = (count as u64)
         .saturating_mul(new.len() as u64)
         .saturating_add(kept as u64);
-    if size > LARGEST_TEXT as u64 {
+    if size > MAX_FILE_BYTES as u64 {
         return Err(write::too_large("the edited file", size));
     }
     let mut after = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
@@ -79,10 +79,10 @@ pub(super) fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Edited
     let change = diff::Change {
         before: &before,
         after: &after,
-        places: finder.find_iter(&before).take(diff::MOST_PLACES).collect(),
+        places: finder.find_iter(&before).take(diff::MAX_PLACES).collect(),
         old_len: old.len(),
         new_len: new.len(),
-        all_shown: count <= diff::MOST_PLACES,
+        all_shown: count <= diff::MAX_PLACES,
     };
     Ok(Edited {
         replaced: count as u64,
@@ -91,18 +91,17 @@ pub(super) fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Edited
     })
 }
 
-/// Until it is dropped no other edit is made in the file's directory: a model asks for several at once, and
-/// each has to see what the others did. The file itself is no place for a lock, because another takes its
-/// name. Where there can be none, an edit is made all the same.
-fn alone(path: &Path) -> Option<File> {
+/// Serialises edits in a directory: a model may request several at once, and each must see the results of the others.
+/// The file itself cannot be locked, because an edit replaces it. Without a lock the edit is made anyway.
+fn lock_directory(path: &Path) -> Option<File> {
     let target = fs::canonicalize(path).ok()?;
     let directory = File::open(target.parent()?).ok()?;
     let began = Instant::now();
     loop {
         match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Some(directory),
-            Err(Errno::AGAIN | Errno::INTR) if began.elapsed() < LONGEST_WAIT => {
-                std::thread::sleep(BETWEEN_TRIES);
+            Err(Errno::AGAIN | Errno::INTR) if began.elapsed() < LOCK_TIMEOUT => {
+                std::thread::sleep(RETRY);
             }
             Err(_) => return None,
         }
@@ -110,7 +109,7 @@ fn alone(path: &Path) -> Option<File> {
 }
 
 fn put(path: &Path, content: &[u8]) -> io::Result<()> {
-    // It exists, so its real place is known.
+    // It exists, so its real path is known.
     let target = fs::canonicalize(path)?;
     let there = fs::symlink_metadata(&target)?;
     write::replace(&target, Some(&there), content)
@@ -194,11 +193,11 @@ mod tests {
 
     #[test]
     fn large_files_and_large_outcomes_are_refused() {
-        let (_directory, path) = file(&vec![b'x'; LARGEST_TEXT + 1]);
+        let (_directory, path) = file(&vec![b'x'; MAX_FILE_BYTES + 1]);
         let error = edit(&path, "x", "y", true).expect_err("too large");
-        assert_eq!(error.fault, ToolFault::TooLarge);
+        assert_eq!(error.fault, FileToolErrorKind::TooLarge);
         let (_directory, path) = file(&vec![b'x'; 1 << 20]);
         let error = edit(&path, "x", &"y".repeat(1 << 10), true).expect_err("too large");
-        assert_eq!(error.fault, ToolFault::TooLarge);
+        assert_eq!(error.fault, FileToolErrorKind::TooLarge);
     }
 }

@@ -1,52 +1,43 @@
-//! Text in and out of files, and the search for it, done inside the box.
+//! The file tools of agents: read, write, edit, glob and grep, run inside the box.
 //!
-//! Comes in: one order with paths of the box. Goes out: one answer of bounded size, or a refusal in the
-//! words that agents know. Never here: whose box it is. Whoever runs this has become a command before,
-//! so that a path leads nowhere that a command could not go; only a fork of init does it, because a
-//! search has threads.
+//! One request with paths of the box, one response of bounded size. Runs in a fork of init that has the uid and
+//! restrictions of a command. It must be a fork because a search uses threads.
 
 #[cfg(feature = "api")]
 mod api;
 mod diff;
 mod edit;
-mod failure;
-mod glob;
-mod grep;
-mod leash;
-mod listing;
 mod open;
-mod pattern;
 mod read;
-mod rules;
-#[cfg(test)]
-mod tests;
-mod walk;
-mod words;
+mod search;
+mod types;
 mod write;
 
 use std::time::Duration;
 
-pub use leash::Wanted;
-pub use words::{
-    Edited, FileTool, Found, GrepLine, GrepOrder, Lines, Text, ToolAnswer, ToolFailure, ToolFault,
-    ToolOrder, Written,
+pub use search::IsWanted;
+pub use types::{
+    Edited, FileTool, FileToolError, FileToolErrorKind, FileToolRequest, FileToolResponse, Found,
+    GrepLine, GrepQuery, Lines, Text, Written,
 };
 
-use leash::Leash;
+use search::{SearchControl, glob, grep};
 
-/// No answer is larger than this; most are far smaller.
-pub const LARGEST_ANSWER: usize = 5 * 1024 * 1024;
-/// Most bytes of text that one answer carries. With names and numbers around it, it stays below
-/// [`LARGEST_ANSWER`].
-const MOST_TEXT: usize = 3 * 1024 * 1024;
+/// Maximum size of an encoded response.
+pub const MAX_RESPONSE_BYTES: usize = 5 * 1024 * 1024;
+/// Maximum bytes of text in one response. With names and numbers it stays below [`MAX_RESPONSE_BYTES`].
+const MAX_TEXT_BYTES: usize = 3 * 1024 * 1024;
 /// The largest file that is written or edited in one call.
-pub const LARGEST_TEXT: usize = 16 * 1024 * 1024;
-/// How long a search goes on before it answers with what it has.
+pub const MAX_FILE_BYTES: usize = 16 * 1024 * 1024;
+/// A search that takes longer returns a partial result.
 pub const SEARCH_TIME: Duration = Duration::from_secs(20);
 
-/// Does what is asked, for as long as `wanted` says that somebody waits for it.
-pub fn run(order: ToolOrder, wanted: &Wanted<'_>) -> Result<ToolAnswer, ToolFailure> {
-    let leash = Leash::new(Duration::from_millis(order.search_ms));
+/// Runs a tool. Stops early if `wanted` returns false because the caller no longer waits.
+pub fn run(
+    order: FileToolRequest,
+    wanted: &IsWanted<'_>,
+) -> Result<FileToolResponse, FileToolError> {
+    let control = SearchControl::new(Duration::from_millis(order.search_ms));
     match order.tool {
         FileTool::Read {
             path,
@@ -54,24 +45,26 @@ pub fn run(order: ToolOrder, wanted: &Wanted<'_>) -> Result<ToolAnswer, ToolFail
             limit,
             max_bytes,
         } => {
-            let goes_on = || !leash.is_over() && wanted();
-            read::read(&path, offset, limit, max_bytes, &goes_on).map(ToolAnswer::Read)
+            let keep_going = || !control.is_over() && wanted();
+            read::read(&path, offset, limit, max_bytes, &keep_going).map(FileToolResponse::Read)
         }
         FileTool::Write { path, content } => {
-            write::write(&path, content.as_bytes()).map(ToolAnswer::Write)
+            write::write(&path, content.as_bytes()).map(FileToolResponse::Write)
         }
         FileTool::Edit {
             path,
             old,
             new,
             all,
-        } => edit::edit(&path, &old, &new, all).map(ToolAnswer::Edit),
+        } => edit::edit(&path, &old, &new, all).map(FileToolResponse::Edit),
         FileTool::Glob {
             pattern,
             path,
             limit,
             ignored,
-        } => glob::glob(&pattern, &path, limit, ignored, leash, wanted).map(ToolAnswer::Glob),
-        FileTool::Grep(order) => grep::grep(&order, leash, wanted).map(ToolAnswer::Grep),
+        } => {
+            glob::glob(&pattern, &path, limit, ignored, control, wanted).map(FileToolResponse::Glob)
+        }
+        FileTool::Grep(order) => grep::grep(&order, control, wanted).map(FileToolResponse::Grep),
     }
 }

@@ -1,4 +1,4 @@
-//! Opening what is a file or a directory, and nothing that only looks like one.
+//! Opens regular files and directories, and rejects everything else.
 
 use std::fs::File;
 use std::io;
@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::words::ToolFailure;
+use super::types::FileToolError;
 
-/// Never waits for a partner, and never makes a terminal ours.
-pub(super) const CALMLY: OFlags = OFlags::RDONLY
+/// Never blocks on a FIFO and never acquires a controlling terminal.
+pub(super) const OPEN_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
@@ -20,25 +20,24 @@ pub(super) enum Opened {
     Directory(OwnedFd),
 }
 
-/// Opens a path as its caller named it: symlinks are followed, everything but files and directories is
-/// left alone. Pipes and devices are not even opened.
-pub(super) fn open(path: &str, missing: &str) -> Result<Opened, ToolFailure> {
-    let failed = |errno: Errno| ToolFailure::of(path, missing)(errno.into());
+/// Follows symlinks. FIFOs and devices are rejected without being opened.
+pub(super) fn open(path: &str, missing: &str) -> Result<Opened, FileToolError> {
+    let failed = |errno: Errno| FileToolError::of(path, missing)(errno.into());
     let looked = rustix::fs::stat(path).map_err(failed)?;
     if !is_file(&looked) && !is_directory(&looked) {
-        return Err(ToolFailure::not_a_file(path));
+        return Err(FileToolError::not_a_file(path));
     }
-    let fd = rustix::fs::open(path, CALMLY, Mode::empty()).map_err(failed)?;
+    let fd = rustix::fs::open(path, OPEN_FLAGS, Mode::empty()).map_err(failed)?;
     let stat = rustix::fs::fstat(&fd).map_err(failed)?;
-    if is_kernels(&fd).map_err(failed)? {
-        return Err(ToolFailure::not_a_file(path));
+    if is_on_pseudo_filesystem(&fd).map_err(failed)? {
+        return Err(FileToolError::not_a_file(path));
     }
     if is_directory(&stat) {
         Ok(Opened::Directory(fd))
     } else if is_file(&stat) {
         Ok(Opened::File(File::from(fd), stat))
     } else {
-        Err(ToolFailure::not_a_file(path))
+        Err(FileToolError::not_a_file(path))
     }
 }
 
@@ -50,9 +49,8 @@ pub(super) fn is_directory(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
-/// Whether this is on a file system that the kernel makes up: such files have no end, or wait, or speak
-/// of whoever reads them.
-pub(super) fn is_kernels(fd: impl AsFd) -> rustix::io::Result<bool> {
+/// Files of procfs, sysfs and the like can be endless, can block, or describe the process that reads them.
+pub(super) fn is_on_pseudo_filesystem(fd: impl AsFd) -> rustix::io::Result<bool> {
     const PROC: i64 = 0x9fa0;
     const SYSFS: i64 = 0x6265_6572;
     const CGROUP: i64 = 0x0027_e0eb;
@@ -62,7 +60,7 @@ pub(super) fn is_kernels(fd: impl AsFd) -> rustix::io::Result<bool> {
     const SECURITYFS: i64 = 0x7363_6673;
     let system = match rustix::fs::fstatfs(fd) {
         Ok(system) => system,
-        // gVisor's made-up file systems do not say what they are; its others do.
+        // In gVisor only pseudo file systems do not support `fstatfs`.
         Err(Errno::NOSYS) => return Ok(true),
         Err(error) => return Err(error),
     };
@@ -74,7 +72,7 @@ pub(super) fn is_kernels(fd: impl AsFd) -> rustix::io::Result<bool> {
     Ok([PROC, SYSFS, CGROUP, CGROUP2, DEBUGFS, TRACEFS, SECURITYFS].contains(&kind))
 }
 
-/// As much as there is, up to the length of `buffer`.
+/// Reads until `buffer` is full or the file ends.
 pub(super) fn fill(file: &mut impl io::Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut at = 0;
     while at < buffer.len() {

@@ -1,4 +1,4 @@
-//! Some lines of a text file, or the names in a directory.
+//! Reads lines of a text file, or the names in a directory.
 
 use std::collections::BinaryHeap;
 use std::fs::File;
@@ -6,69 +6,69 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::Dir;
 
-use super::MOST_TEXT;
+use super::MAX_TEXT_BYTES;
 use super::open::{self, Opened};
-use super::words::{Text, ToolFailure, ToolFault};
+use super::types::{FileToolError, FileToolErrorKind, Text};
 
 const MISSING: &str = "File not found";
-/// Text has no NUL; so much of a file is looked at to tell.
-const LOOK: usize = 8 * 1024;
+/// A file with a NUL in its first bytes counts as binary.
+const BINARY_CHECK_BYTES: usize = 8 * 1024;
 const CHUNK: usize = 64 * 1024;
-/// The lines of a file of this size are counted to its end: it takes a few milliseconds.
-const CHEAP: u64 = 16 * 1024 * 1024;
+/// Up to this size, all lines are counted: it takes a few milliseconds.
+const COUNTED_BYTES: u64 = 16 * 1024 * 1024;
 
 pub(super) fn read(
     path: &str,
     offset: u64,
     limit: Option<u64>,
     max_bytes: u64,
-    goes_on: &dyn Fn() -> bool,
-) -> Result<Text, ToolFailure> {
+    keep_going: &dyn Fn() -> bool,
+) -> Result<Text, FileToolError> {
     for (number, name) in [(Some(offset), "offset"), (limit, "limit")] {
         if number == Some(0) {
             let text = format!("{name} must be at least 1");
-            return Err(ToolFailure::new(ToolFault::Unfit, text));
+            return Err(FileToolError::new(FileToolErrorKind::InvalidArgument, text));
         }
     }
-    let wish = Wish {
+    let range = Range {
         first: offset,
         lines: limit.unwrap_or(u64::MAX),
-        bytes: usize::try_from(max_bytes).map_or(MOST_TEXT, |bytes| bytes.min(MOST_TEXT)),
+        bytes: usize::try_from(max_bytes).map_or(MAX_TEXT_BYTES, |bytes| bytes.min(MAX_TEXT_BYTES)),
     };
     match open::open(path, MISSING)? {
         Opened::Directory(directory) => {
-            names(&directory, &wish).map_err(ToolFailure::of(path, MISSING))
+            names(&directory, &range).map_err(FileToolError::of(path, MISSING))
         }
         Opened::File(mut file, stat) => {
             let size = u64::try_from(stat.st_size).unwrap_or(0);
-            text(&mut file, size, &wish, goes_on).map_err(ToolFailure::of(path, MISSING))
+            text(&mut file, size, &range, keep_going).map_err(FileToolError::of(path, MISSING))
         }
     }
 }
 
-struct Wish {
+struct Range {
     first: u64,
     lines: u64,
     bytes: usize,
 }
 
-/// What is kept of a stream of bytes, line by line.
+/// The selected lines of a stream of bytes.
 struct Slice<'a> {
-    wish: &'a Wish,
+    range: &'a Range,
     kept: Vec<u8>,
-    /// Line ends so far.
+    /// Number of newlines so far.
     ends: u64,
-    /// Some of it was wanted, and there was no room.
+    /// The byte limit was reached.
     cut: bool,
-    /// There was something behind what is kept.
+    /// The stream has more than the selected lines.
     beyond: bool,
     last: Option<u8>,
 }
 
 impl<'a> Slice<'a> {
-    fn new(wish: &'a Wish) -> Self {
+    fn new(range: &'a Range) -> Self {
         Self {
-            wish,
+            range,
             kept: Vec::new(),
             ends: 0,
             cut: false,
@@ -81,8 +81,8 @@ impl<'a> Slice<'a> {
         self.last = chunk.last().copied().or(self.last);
         while !chunk.is_empty() {
             let line = self.ends + 1;
-            let before = line < self.wish.first;
-            let behind = self.cut || line - self.wish.first.min(line) >= self.wish.lines;
+            let before = line < self.range.first;
+            let behind = self.cut || line - self.range.first.min(line) >= self.range.lines;
             if !before && behind {
                 self.beyond = true;
                 self.ends += memchr::memchr_iter(b'\n', chunk).count() as u64;
@@ -91,7 +91,7 @@ impl<'a> Slice<'a> {
             let end = memchr::memchr(b'\n', chunk);
             let (piece, rest) = chunk.split_at(end.map_or(chunk.len(), |end| end + 1));
             if !before {
-                let room = self.wish.bytes - self.kept.len();
+                let room = self.range.bytes - self.kept.len();
                 self.kept.extend_from_slice(&piece[..piece.len().min(room)]);
                 self.cut = piece.len() > room;
                 self.beyond |= self.cut;
@@ -101,7 +101,7 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// All of it has been seen.
+    /// The number of lines, at the end of the stream.
     fn total(&self) -> u64 {
         self.ends + u64::from(self.last.is_some_and(|last| last != b'\n'))
     }
@@ -115,40 +115,39 @@ impl<'a> Slice<'a> {
             && let Err(error) = std::str::from_utf8(&self.kept)
             && error.error_len().is_none()
         {
-            // The last character was cut in two.
+            // The last character is incomplete.
             self.kept.truncate(error.valid_up_to());
         }
         let mut content = String::from_utf8_lossy(&self.kept).into_owned();
-        // What stands for bytes that are no text is longer than they are.
-        let whole = content.len() <= self.wish.bytes;
-        content.truncate(content.floor_char_boundary(self.wish.bytes));
+        // Replacement characters are longer than the bytes they replace.
+        let whole = content.len() <= self.range.bytes;
+        content.truncate(content.floor_char_boundary(self.range.bytes));
         (content, self.beyond || !whole)
     }
 }
 
-/// A file can be larger than anybody could wait for; what was not reached by then is as if it were not
-/// kept.
+/// Stops when `keep_going` returns false; the result is truncated then.
 fn text(
     file: &mut File,
     size: u64,
-    wish: &Wish,
-    goes_on: &dyn Fn() -> bool,
+    range: &Range,
+    keep_going: &dyn Fn() -> bool,
 ) -> std::io::Result<Text> {
     let mut buffer = vec![0_u8; CHUNK];
     let mut read = open::fill(file, &mut buffer)?;
-    if memchr::memchr(0, &buffer[..read.min(LOOK)]).is_some() {
+    if memchr::memchr(0, &buffer[..read.min(BINARY_CHECK_BYTES)]).is_some() {
         return Ok(Text {
             is_binary: true,
-            first_line: wish.first,
+            first_line: range.first,
             size,
             ..Text::default()
         });
     }
-    let mut slice = Slice::new(wish);
+    let mut slice = Slice::new(range);
     let mut ended = true;
     while read > 0 {
         slice.push(&buffer[..read]);
-        if slice.is_full() && size > CHEAP || !goes_on() {
+        if slice.is_full() && size > COUNTED_BYTES || !keep_going() {
             slice.beyond = true;
             ended = false;
             break;
@@ -160,7 +159,7 @@ fn text(
 }
 
 fn finish(slice: Slice<'_>, total_lines: Option<u64>, size: u64) -> Text {
-    let first_line = slice.wish.first;
+    let first_line = slice.range.first;
     let (content, truncated) = slice.into_content();
     Text {
         lines: lines_in(&content),
@@ -178,9 +177,8 @@ fn lines_in(content: &str) -> u64 {
     ends + u64::from(!content.is_empty() && !content.ends_with('\n'))
 }
 
-/// The first names in their order, however many there are: of a directory without end the answer
-/// keeps what fits.
-fn names(directory: &OwnedFd, wish: &Wish) -> std::io::Result<Text> {
+/// The first names in sorted order, in bounded memory.
+fn names(directory: &OwnedFd, range: &Range) -> std::io::Result<Text> {
     let mut kept = BinaryHeap::new();
     let (mut bytes, mut total) = (0, 0_u64);
     for entry in Dir::read_from(directory)? {
@@ -192,13 +190,13 @@ fn names(directory: &OwnedFd, wish: &Wish) -> std::io::Result<Text> {
         total += 1;
         bytes += name.len() + 1;
         kept.push(name.to_vec());
-        while bytes > MOST_TEXT {
+        while bytes > MAX_TEXT_BYTES {
             let Some(last) = kept.pop() else { break };
             bytes -= last.len() + 1;
         }
     }
     let whole = kept.len() as u64 == total;
-    let mut slice = Slice::new(wish);
+    let mut slice = Slice::new(range);
     let names = kept.into_sorted_vec();
     for (place, name) in names.iter().enumerate() {
         if place > 0 {
@@ -207,7 +205,7 @@ fn names(directory: &OwnedFd, wish: &Wish) -> std::io::Result<Text> {
         slice.push(name);
     }
     let mut text = finish(slice, Some(total), 0);
-    // The line end before a name that was not wanted.
+    // The newline before the first omitted name.
     if text.truncated && text.content.ends_with('\n') {
         text.content.pop();
     }
@@ -228,7 +226,7 @@ mod tests {
         (directory, path)
     }
 
-    fn read(path: &str, offset: u64, limit: Option<u64>, most: u64) -> Result<Text, ToolFailure> {
+    fn read(path: &str, offset: u64, limit: Option<u64>, most: u64) -> Result<Text, FileToolError> {
         super::read(path, offset, limit, most, &|| true)
     }
 
@@ -236,15 +234,16 @@ mod tests {
     fn a_file_without_an_end_is_given_up() {
         let (_home, path) = at("large", b"a\nb\n");
         let file = File::options().write(true).open(&path).expect("a file");
-        // Far more than could be read, and text as far as anybody looks.
-        std::os::unix::fs::FileExt::write_all_at(&file, &vec![b'x'; LOOK], 4).expect("written");
+        // A huge sparse file whose beginning is text.
+        std::os::unix::fs::FileExt::write_all_at(&file, &vec![b'x'; BINARY_CHECK_BYTES], 4)
+            .expect("written");
         file.set_len(1 << 42).expect("sparse");
         let looks = std::cell::Cell::new(0);
-        let goes_on = || {
+        let keep_going = || {
             looks.set(looks.get() + 1);
             looks.get() < 3
         };
-        let read = super::read(&path, 1 << 40, None, 100, &goes_on).expect("read");
+        let read = super::read(&path, 1 << 40, None, 100, &keep_going).expect("read");
         assert_eq!((read.content.as_str(), read.total_lines), ("", None));
         assert!(read.truncated);
         assert_eq!(looks.get(), 3);
@@ -334,11 +333,11 @@ mod tests {
     fn what_is_not_there_or_no_file_is_told() {
         let missing = read("/no/such/file", 1, None, 10).expect_err("nothing there");
         assert_eq!(missing.text, "File not found: /no/such/file");
-        assert_eq!(missing.fault, ToolFault::NotFound);
+        assert_eq!(missing.fault, FileToolErrorKind::NotFound);
         let device = read("/dev/null", 1, None, 10).expect_err("a device");
         assert_eq!(device.text, "Not a regular file: /dev/null");
         let kernels = read("/proc/self/status", 1, None, 10).expect_err("procfs");
-        assert_eq!(kernels.fault, ToolFault::NotAFile);
+        assert_eq!(kernels.fault, FileToolErrorKind::NotAFile);
         let pipe = tempfile::tempdir().expect("a directory");
         let pipe = pipe.path().join("pipe");
         rustix::fs::mknodat(
@@ -350,6 +349,6 @@ mod tests {
         )
         .expect("a pipe");
         let pipe = read(pipe.to_str().expect("UTF-8"), 1, None, 10).expect_err("a pipe");
-        assert_eq!(pipe.fault, ToolFault::NotAFile);
+        assert_eq!(pipe.fault, FileToolErrorKind::NotAFile);
     }
 }

@@ -1,8 +1,7 @@
-//! A whole file in one step: whoever reads meanwhile sees the old text or the new one.
+//! Writes a file atomically: a concurrent reader sees the old or the new content.
 //!
-//! The new text is written beside the file and takes its place. Where that cannot be (the file has
-//! other names, it is a mount of its own, its directory takes nothing new) it is written into the file
-//! that is there.
+//! The content is written to a temporary file that is renamed. If that is not possible (hard links, a mount on the
+//! file, a read-only directory), it is written into the existing file.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -13,19 +12,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
-use super::words::{ToolFailure, ToolFault, Written};
-use super::{LARGEST_TEXT, open};
+use super::types::{FileToolError, FileToolErrorKind, Written};
+use super::{MAX_FILE_BYTES, open};
 
 const MISSING: &str = "File not found";
-/// As many as the kernel follows.
-const MOST_LINKS: usize = 40;
-const MOST_NAMES: u32 = 100;
+/// The limit of the kernel.
+const MAX_LINKS: usize = 40;
+const MAX_NAMES: u32 = 100;
 
-pub(super) fn write(path: &str, content: &[u8]) -> Result<Written, ToolFailure> {
-    if content.len() > LARGEST_TEXT {
+pub(super) fn write(path: &str, content: &[u8]) -> Result<Written, FileToolError> {
+    if content.len() > MAX_FILE_BYTES {
         return Err(too_large("content", content.len() as u64));
     }
-    let failed = ToolFailure::of(path, MISSING);
+    let failed = FileToolError::of(path, MISSING);
     let target = target(Path::new(path)).map_err(&failed)?;
     let there = match fs::symlink_metadata(&target) {
         Ok(metadata) => Some(metadata),
@@ -35,14 +34,14 @@ pub(super) fn write(path: &str, content: &[u8]) -> Result<Written, ToolFailure> 
     if let Some(there) = &there {
         let kind = there.file_type();
         if kind.is_dir() {
-            return Err(ToolFailure::is_a_directory(path));
+            return Err(FileToolError::is_a_directory(path));
         }
         if !kind.is_file() || kind.is_fifo() {
-            return Err(ToolFailure::not_a_file(path));
+            return Err(FileToolError::not_a_file(path));
         }
     } else {
         if path.ends_with('/') {
-            return Err(ToolFailure::is_a_directory(path));
+            return Err(FileToolError::is_a_directory(path));
         }
         if let Some(parent) = target.parent() {
             fs::DirBuilder::new()
@@ -59,24 +58,24 @@ pub(super) fn write(path: &str, content: &[u8]) -> Result<Written, ToolFailure> 
     })
 }
 
-pub(super) fn too_large(what: &str, size: u64) -> ToolFailure {
+pub(super) fn too_large(what: &str, size: u64) -> FileToolError {
     let text = format!(
-        "{what} has {size} bytes; at most {LARGEST_TEXT} are handled in one call. Use a command, or \
+        "{what} has {size} bytes; at most {MAX_FILE_BYTES} are handled in one call. Use a command, or \
          upload the file."
     );
-    ToolFailure::new(ToolFault::TooLarge, text)
+    FileToolError::new(FileToolErrorKind::TooLarge, text)
 }
 
-/// Where the text goes: to the end of a chain of links, also when there is nothing yet.
+/// Resolves symlinks, also if the last one is dangling.
 fn target(path: &Path) -> io::Result<PathBuf> {
     let mut at = path.to_owned();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         match fs::read_link(&at) {
             Ok(link) => {
                 let parent = at.parent().unwrap_or(Path::new("/")).to_owned();
                 at = parent.join(link);
             }
-            // No link, or nothing there.
+            // Not a symlink, or missing.
             Err(error) => {
                 return match error.raw_os_error().map(Errno::from_raw_os_error) {
                     Some(Errno::INVAL | Errno::NOENT) => Ok(at),
@@ -88,14 +87,14 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     Err(Errno::LOOP.into())
 }
 
-/// `there`: what `target` is now.
+/// `there` is the metadata of the existing file.
 pub(super) fn replace(
     target: &Path,
     there: Option<&fs::Metadata>,
     content: &[u8],
 ) -> io::Result<()> {
     if there.is_some() {
-        // Taking a file's place asks for no right to the file; writing does.
+        // A rename needs no write permission on the file.
         rustix::fs::accessat(CWD, target, Access::WRITE_OK, AtFlags::EACCESS)?;
     }
     if there.is_some_and(|there| there.nlink() > 1) {
@@ -115,7 +114,7 @@ pub(super) fn replace(
 
 fn exchange(target: &Path, there: Option<&fs::Metadata>, content: &[u8]) -> io::Result<()> {
     let parent = target.parent().unwrap_or(Path::new("/"));
-    let (mut file, name) = beside(parent)?;
+    let (mut file, name) = temporary_file(parent)?;
     let put = || {
         file.write_all(content)?;
         if let Some(there) = there {
@@ -131,10 +130,10 @@ fn exchange(target: &Path, there: Option<&fs::Metadata>, content: &[u8]) -> io::
     put
 }
 
-/// A new file of a name that nobody has.
-fn beside(parent: &Path) -> io::Result<(File, PathBuf)> {
+/// Creates a temporary file.
+fn temporary_file(parent: &Path) -> io::Result<(File, PathBuf)> {
     let process = std::process::id();
-    for number in 0..MOST_NAMES {
+    for number in 0..MAX_NAMES {
         let name = parent.join(format!(".boxwood-{process}-{number}.new"));
         let made = OpenOptions::new()
             .write(true)
@@ -154,7 +153,7 @@ fn write_into(target: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .truncate(true)
-        .custom_flags(open::CALMLY.bits().cast_signed())
+        .custom_flags(open::OPEN_FLAGS.bits().cast_signed())
         .open(target)?;
     file.write_all(content)
 }
@@ -174,7 +173,7 @@ mod tests {
             self.0.path().join(name)
         }
 
-        fn write(&self, name: &str, content: &str) -> Result<Written, ToolFailure> {
+        fn write(&self, name: &str, content: &str) -> Result<Written, FileToolError> {
             write(self.path(name).to_str().expect("UTF-8"), content.as_bytes())
         }
 
@@ -244,7 +243,7 @@ mod tests {
         );
         std::os::unix::fs::symlink("round", place.path("round")).expect("link");
         let round = place.write("round", "x").expect_err("a circle");
-        assert_eq!(round.fault, ToolFault::TooManyLinks);
+        assert_eq!(round.fault, FileToolErrorKind::TooManyLinks);
     }
 
     #[test]
@@ -261,14 +260,14 @@ mod tests {
         let place = Place::new();
         fs::create_dir(place.path("sub")).expect("mkdir");
         let error = place.write("sub", "x").expect_err("a directory");
-        assert_eq!(error.fault, ToolFault::IsADirectory);
+        assert_eq!(error.fault, FileToolErrorKind::IsADirectory);
         let error = place.write("new/", "x").expect_err("a directory's name");
-        assert_eq!(error.fault, ToolFault::IsADirectory);
+        assert_eq!(error.fault, FileToolErrorKind::IsADirectory);
         let error = write("/dev/null", b"x").expect_err("a device");
-        assert_eq!(error.fault, ToolFault::NotAFile);
+        assert_eq!(error.fault, FileToolErrorKind::NotAFile);
         place.write("file", "x").expect("write");
         let error = place.write("file/below", "x").expect_err("no directory");
-        assert_eq!(error.fault, ToolFault::NotFound);
+        assert_eq!(error.fault, FileToolErrorKind::NotFound);
         assert_eq!(place.text("file"), "x");
     }
 
@@ -277,9 +276,12 @@ mod tests {
         let place = Place::new();
         let error = write(
             place.path("big").to_str().expect("UTF-8"),
-            &vec![b'x'; LARGEST_TEXT + 1],
+            &vec![b'x'; MAX_FILE_BYTES + 1],
         );
-        assert_eq!(error.expect_err("too large").fault, ToolFault::TooLarge);
+        assert_eq!(
+            error.expect_err("too large").fault,
+            FileToolErrorKind::TooLarge
+        );
         assert!(place.names().is_empty());
     }
 }

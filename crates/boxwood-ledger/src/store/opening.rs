@@ -1,4 +1,4 @@
-//! How a ledger comes to be open, whatever is at its place.
+//! Opens the ledger: missing, valid, damaged, or on a full disk.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,13 +16,13 @@ use crate::error::{LedgerError, OpenError, directory_of, is_busy, is_damage, is_
 use crate::schema::{self, Found};
 use crate::{End, Opened};
 
-/// For the process before us, which has ended but may not have let go of everything yet.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The previous daemon may still be exiting.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Beside the database itself, for as long as it is open or was not closed.
-const COMPANIONS: [&str; 3] = ["", "-wal", "-shm"];
+/// Suffixes of the files of a database.
+const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
 
-/// An open ledger and what stood in it.
+/// An open ledger and its contents.
 pub(crate) struct Start {
     pub(crate) store: Store,
     pub(crate) opened: Opened,
@@ -72,7 +72,7 @@ impl Store {
             Attempt::Open(connection, Found::Empty) => {
                 start(path, connection, Opened::Damaged { moved_to, why }).map_err(sqlite)
             }
-            // Somebody else put something there meanwhile, or there is no room.
+            // Another process created it meanwhile, or the disk is full.
             Attempt::Open(..) | Attempt::Damaged(_) | Attempt::Full => {
                 Self::open_in_memory(path).map_err(sqlite)
             }
@@ -86,18 +86,18 @@ impl Store {
             directory: directory_of(path),
         };
         let mut start = start(path, connection, Opened::InMemory { why })?;
-        start.store.homeless = true;
+        start.store.is_in_memory = true;
         Ok(start)
     }
 
-    /// Moves to disk what had to be kept in memory, now that there may be room.
-    pub(super) fn come_home(&mut self) -> Result<(), LedgerError> {
-        if !self.homeless {
+    /// Moves the ledger from memory to disk if there is space again.
+    pub(super) fn move_to_disk(&mut self) -> Result<(), LedgerError> {
+        if !self.is_in_memory {
             return Ok(());
         }
         let error = |source| LedgerError::new(&self.path, "moving it from memory to disk", source);
         let draft = with_suffix(&self.path, ".new");
-        // Left by an attempt that did not fit.
+        // A leftover of a failed attempt.
         let _ = fs::remove_file(&draft);
         let text = draft.to_string_lossy();
         let written = self.connection.execute("VACUUM INTO ?1", [text.as_ref()]);
@@ -108,14 +108,14 @@ impl Store {
         let full = |_| LedgerError::Full {
             directory: directory_of(&self.path),
         };
-        if holds_something(&self.path) {
+        if is_nonempty(&self.path) {
             move_aside(&self.path).map_err(full)?;
         }
         fs::rename(&draft, &self.path).map_err(full)?;
         let connection = connect(&self.path).map_err(error)?;
-        settle(&connection).map_err(error)?;
+        set_pragmas(&connection).map_err(error)?;
         self.connection = connection;
-        self.homeless = false;
+        self.is_in_memory = false;
         Ok(())
     }
 }
@@ -124,10 +124,10 @@ fn attempt(path: &Path) -> Result<Attempt, OpenError> {
     let outcome = create_private(path)
         .and_then(|()| connect(path))
         .and_then(|mut connection| {
-            let found = match schema::look(&connection)? {
+            let found = match schema::inspect(&connection)? {
                 Found::Foreign(why) => Found::Foreign(why),
                 found => {
-                    settle(&connection)?;
+                    set_pragmas(&connection)?;
                     schema::prepare(&mut connection)?.map_or(found, Found::Foreign)
                 }
             };
@@ -147,12 +147,12 @@ fn attempt(path: &Path) -> Result<Attempt, OpenError> {
     }
 }
 
-/// What is written down names paths of the host, which are nobody else's business. Where the file
-/// cannot be made, opening it says why.
+/// The ledger contains paths of the host, so only the daemon's user may read it. Other errors are reported when it is
+/// opened.
 fn create_private(path: &Path) -> rusqlite::Result<()> {
     let made = fs::OpenOptions::new()
         .write(true)
-        // One that is there is not opened: to close it would give up this process's locks on it.
+        // An existing file is not opened: closing it would release the locks of this process.
         .create_new(true)
         .mode(0o600)
         .open(path);
@@ -172,15 +172,14 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(PATIENCE)?;
-    // One daemon at a time, and no file that is shared memory: a full disk would be a signal there.
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    // One daemon at a time. Without a shared memory file, a full disk cannot cause SIGBUS.
     connection.pragma_update(None, "locking_mode", "exclusive")?;
     Ok(connection)
 }
 
-fn settle(connection: &Connection) -> rusqlite::Result<()> {
-    // A commit survives the death of the process at once, and the death of the machine does not
-    // matter: no box survives that.
+fn set_pragmas(connection: &Connection) -> rusqlite::Result<()> {
+    // A commit survives the process. It need not survive the machine, because no box does.
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", "normal")
 }
@@ -198,13 +197,12 @@ fn start(path: &Path, connection: Connection, opened: Opened) -> rusqlite::Resul
     let mut store = Store {
         path: path.to_owned(),
         connection,
-        homeless: false,
+        is_in_memory: false,
         deferred: Vec::new(),
     };
     let next_incarnation = written.unwrap_or_else(|| {
         let first = first_incarnation();
-        // At once: a box that is found alive has an older number, which must not be the last word on
-        // where they went on.
+        // Written at once: a running box that is restored has a smaller number.
         store.note(Note::Begun(first));
         first
     });
@@ -216,8 +214,7 @@ fn start(path: &Path, connection: Connection, opened: Opened) -> rusqlite::Resul
     })
 }
 
-/// For a ledger that knows of none. Nobody may meet a number again that a lost ledger gave out, so
-/// they begin where no ledger that gave out fewer than a million a second can have come.
+/// The first number of a new ledger. Must not repeat numbers of a lost ledger, so it starts at the time in microseconds.
 fn first_incarnation() -> u64 {
     u64::try_from(Timestamp::now().as_microsecond()).unwrap_or(1)
 }
@@ -227,7 +224,7 @@ fn read_ends(connection: &Connection) -> rusqlite::Result<Vec<End>> {
         connection.prepare("SELECT session, incarnation, why, at_ms FROM ended ORDER BY number")?;
     let found = statement.query_map([], |row| {
         let (session, at_ms): (String, i64) = (row.get(0)?, row.get(3)?);
-        // One that cannot be read is one that nobody asks for.
+        // Unreadable rows are skipped.
         let (Ok(session), Ok(at)) = (SessionId::new(&session), Timestamp::from_millisecond(at_ms))
         else {
             return Ok(None);
@@ -242,7 +239,7 @@ fn read_ends(connection: &Connection) -> rusqlite::Result<Vec<End>> {
     found.filter_map(Result::transpose).collect()
 }
 
-/// Nothing of it is deleted: somebody may want to see what happened to it.
+/// Renames the damaged files, so that the damage can be examined.
 fn move_aside(path: &Path) -> io::Result<PathBuf> {
     let at = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
     let mut number = 0_u32;
@@ -257,8 +254,8 @@ fn move_aside(path: &Path) -> io::Result<PathBuf> {
         }
         number += 1;
     };
-    for companion in COMPANIONS {
-        match fs::rename(with_suffix(path, companion), with_suffix(&aside, companion)) {
+    for suffix in SUFFIXES {
+        match fs::rename(with_suffix(path, suffix), with_suffix(&aside, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
@@ -266,7 +263,7 @@ fn move_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-fn holds_something(path: &Path) -> bool {
+fn is_nonempty(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.len() > 0)
 }
 

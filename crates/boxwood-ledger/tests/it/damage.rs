@@ -14,7 +14,7 @@ async fn sound(path: &Path) {
     ledger.close().await;
 }
 
-/// Damages a ledger, and sees that it is moved out of the way as it is, with a new one in its place.
+/// Damages a ledger, and checks that it is renamed unchanged and replaced by a new one.
 async fn check(what: &str, damage: impl FnOnce(&Path)) {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");
@@ -52,7 +52,7 @@ async fn what_is_no_ledger_is_moved_out_of_the_way() {
         fs::write(path, bytes).expect("written");
     })
     .await;
-    check("somebody else's database", |path| {
+    check("a database of another program", |path| {
         fs::remove_file(path).expect("removed");
         let other = rusqlite::Connection::open(path).expect("opened");
         let made = other.execute_batch("CREATE TABLE boxes (incarnation INTEGER)");

@@ -1,4 +1,4 @@
-//! A disk without room is a real one here: a small file system of the test's own.
+//! A full disk: a small file system that the test mounts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn ledger_on(disk: &SmallDisk) -> PathBuf {
     disk.path().join("ledger.db")
 }
 
-/// Writes until there is no room, and says how many were written.
+/// Adds boxes until the disk is full, and returns their number.
 async fn write_until_full(ledger: &Ledger, from: u64) -> u64 {
     for incarnation in from.. {
         match ledger.insert(row(incarnation, "s")).await {
@@ -63,7 +63,7 @@ fn without_room_nothing_new_is_written_and_no_end_is_forgotten() {
         assert_eq!(behind, (1..=5 + more).collect::<Vec<_>>());
 
         disk.make_room();
-        // Nobody asks for anything: it catches up by itself.
+        // Deferred changes are written without a request.
         let caught_up = async {
             loop {
                 let copy = as_left_by_a_killed_daemon(&ledger_on(&disk), elsewhere.path());

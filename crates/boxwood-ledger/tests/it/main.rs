@@ -1,4 +1,4 @@
-//! The ledger as a daemon uses it, and as a daemon finds it that comes after a bad end.
+//! Normal use, and reopening after a crash.
 
 mod damage;
 mod full_disk;

@@ -1,4 +1,4 @@
-//! Anything that may happen to boxes, in any order, against a table that is a map.
+//! Random operations, compared with a model.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ async fn run(steps: Vec<Step>) {
                 ledger = known(&path).await;
             }
             Step::Crash => {
-                // So that everything before it is on disk: nobody waited for some of it.
+                // Waits until earlier changes are on disk.
                 let _ = ledger.rows().await;
                 let copy = as_left_by_a_killed_daemon(&path, place.path());
                 let next = known(&copy).await;

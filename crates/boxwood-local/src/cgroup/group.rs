@@ -1,4 +1,4 @@
-//! The groups of one box.
+//! The cgroups of one box.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -12,15 +12,15 @@ use std::time::Duration;
 use boxwood_api::Mechanism;
 use boxwood_policy::Limits;
 
-use super::freeze::{self, Frost};
-use super::hosts::Whereabouts;
+use super::freeze::{self, FreezeState};
+use super::hierarchies::ProcessCgroups;
 use super::{Cgroups, Version, make_group, remove_tree};
 
-/// Init itself, and a file operation beside it.
-pub const PROCESSES_OF_OURS: u64 = 2;
+/// Processes of ours in a box: init, and a file operation beside it.
+pub const INIT_PROCESSES: u64 = 2;
 const CPU_PERIOD_US: u64 = 100_000;
 
-/// One box's groups in every hierarchy.
+/// The groups of one box, in every hierarchy.
 pub struct Group {
     pub(super) directories: Vec<PathBuf>,
     pub(super) memory: Option<(Version, PathBuf)>,
@@ -29,18 +29,18 @@ pub struct Group {
     pub(super) kill: Option<PathBuf>,
     pub(super) oom_events: Option<File>,
     pub(super) pids_events: Option<File>,
-    /// Host uid that may put its children into sub-groups.
+    /// Host uid of init, which may move its children into sub-groups.
     pub(super) init_uid: u32,
     pub(super) idle: Mutex<Vec<ExecGroup>>,
-    /// Given back while they still had processes.
+    /// Sub-groups that were released while they still had processes.
     pub(super) lingering: Mutex<Vec<ExecGroup>>,
     pub(super) next: AtomicU64,
-    pub(super) frost: Frost,
-    /// Sub-groups that were killed with all the others, whoever holds them.
-    pub(super) doomed: Mutex<HashSet<PathBuf>>,
+    pub(super) freeze_state: FreezeState,
+    /// Sub-groups that `kill_all` has killed and that are not released yet.
+    pub(super) killed_groups: Mutex<HashSet<PathBuf>>,
 }
 
-/// What the kernel counted since the box was made.
+/// Kernel counters since the box was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) oom: u64,
@@ -54,7 +54,7 @@ pub(crate) struct ExecGroup {
     pub(crate) directory: Arc<File>,
     pub(super) events: File,
     pub(super) killed: AtomicBool,
-    /// How often the box had been frozen when this group was last known to be thawed.
+    /// Value of the freeze counter when this group was last known to be thawed.
     pub(super) thawed_after: u64,
 }
 
@@ -71,7 +71,7 @@ impl Group {
         for directory in &group.directories {
             make_group(directory)?;
         }
-        let own = |place: &Option<super::Place>| {
+        let own = |place: &Option<super::Hierarchy>| {
             place
                 .as_ref()
                 .map(|place| (place.version, place.base.join(name)))
@@ -81,7 +81,7 @@ impl Group {
         group.pids = own(&cgroups.pids);
         group.open_events()?;
         if let Some(path) = &group.kill {
-            // Being born in a sub-group takes write access here, the common ancestor, too.
+            // `CLONE_INTO_CGROUP` needs write access to the common ancestor as well.
             chown(path.join("cgroup.procs"), Some(init_uid), None)?;
         }
         Ok(group)
@@ -100,16 +100,16 @@ impl Group {
             idle: Mutex::default(),
             lingering: Mutex::default(),
             next: AtomicU64::new(0),
-            frost: Frost::default(),
-            doomed: Mutex::default(),
+            freeze_state: FreezeState::default(),
+            killed_groups: Mutex::default(),
         }
     }
 
     pub(super) fn open_events(&mut self) -> io::Result<()> {
         if let Some((version, path)) = &self.memory {
             let file = match version {
-                Version::One => "memory.oom_control",
-                Version::Two => "memory.events",
+                Version::V1 => "memory.oom_control",
+                Version::V2 => "memory.events",
             };
             self.oom_events = Some(File::open(path.join(file))?);
         }
@@ -119,20 +119,20 @@ impl Group {
         Ok(())
     }
 
-    /// The groups that a container engine made for the box whose first process is `pid`: their
-    /// counters, and sub-groups for commands where the box has a group to itself. What the engine
-    /// made stays the engine's to remove.
+    /// Opens the groups that a container engine created for the box whose first process is `pid`:
+    /// counters, and sub-groups for commands if the box has a group to itself. The engine removes its own
+    /// groups.
     pub fn observed(pid: i32, init_uid: u32) -> io::Result<Self> {
-        let at = Whereabouts::of(pid)?;
+        let at = ProcessCgroups::of(pid)?;
         let has = |controller: &str| {
-            let group = at.two()?;
+            let group = at.v2()?;
             let known = fs::read_to_string(group.join("cgroup.controllers")).ok()?;
             let has = known.split_whitespace().any(|known| known == controller);
-            has.then_some((Version::Two, group))
+            has.then_some((Version::V2, group))
         };
-        // A limit of a group that others are in as well is not the box's.
+        // The limit of a group with other processes is not a limit of this box.
         let place = |controller: &str| {
-            let place = at.one(controller).or_else(|| has(controller));
+            let place = at.v1(controller).or_else(|| has(controller));
             place.filter(|(_, group)| is_alone_in(pid, group))
         };
         let can_kill =
@@ -141,31 +141,31 @@ impl Group {
             memory: place("memory"),
             cpu: place("cpu"),
             pids: place("pids"),
-            kill: at.two().filter(can_kill),
+            kill: at.v2().filter(can_kill),
             ..Self::bare(init_uid)
         };
         group.open_events()?;
         if let Some(path) = &group.kill
             && chown(path.join("cgroup.procs"), Some(init_uid), None).is_err()
         {
-            // Somebody else's, and not ours to give away: commands are held together otherwise.
+            // The group cannot be delegated; init supervises commands without cgroups instead.
             group.kill = None;
         }
         Ok(group)
     }
 
-    /// Whether the tree of a command can be killed at once.
+    /// Returns true if the process tree of a command can be killed at once.
     pub fn kills(&self) -> bool {
         self.kill.is_some()
     }
 
-    /// What of `limits` the kernel does not enforce, from its own files.
+    /// The parts of `limits` that the kernel does not enforce, according to the cgroup files.
     pub fn unenforced(&self, limits: &Limits) -> Vec<Mechanism> {
-        let number = |place: &Option<(Version, PathBuf)>, one: &str, two: &str| {
+        let number = |place: &Option<(Version, PathBuf)>, v1: &str, v2: &str| {
             let (version, path) = place.as_ref()?;
             let name = match version {
-                Version::One => one,
-                Version::Two => two,
+                Version::V1 => v1,
+                Version::V2 => v2,
             };
             let text = fs::read_to_string(path.join(name)).ok()?;
             text.split_whitespace().next()?.parse::<u64>().ok()
@@ -174,7 +174,7 @@ impl Group {
         let cpu = number(&self.cpu, "cpu.cfs_quota_us", "cpu.max");
         let pids = number(&self.pids, "pids.max", "pids.max");
         let most_memory = limits.memory_mb.saturating_mul(1024 * 1024);
-        let most_pids = limits.pids.saturating_add(PROCESSES_OF_OURS);
+        let most_pids = limits.pids.saturating_add(INIT_PROCESSES);
         [
             (
                 Mechanism::CpuLimit,
@@ -194,7 +194,7 @@ impl Group {
         .collect()
     }
 
-    /// How many processors a quota is, by the period that the engine chose.
+    /// Number of CPUs that `quota` allows, given the period that the engine set.
     #[expect(
         clippy::cast_precision_loss,
         reason = "periods and quotas are microseconds, far below what a float holds"
@@ -202,8 +202,8 @@ impl Group {
     fn cpus_of(&self, quota: u64) -> f64 {
         let period = self.cpu.as_ref().and_then(|(version, path)| {
             let (name, field) = match version {
-                Version::One => ("cpu.cfs_period_us", 0),
-                Version::Two => ("cpu.max", 1),
+                Version::V1 => ("cpu.cfs_period_us", 0),
+                Version::V2 => ("cpu.max", 1),
             };
             let text = fs::read_to_string(path.join(name)).ok()?;
             text.split_whitespace().nth(field)?.parse::<u64>().ok()
@@ -211,7 +211,7 @@ impl Group {
         quota as f64 / period.unwrap_or(1).max(1) as f64
     }
 
-    /// Moves a process in. Slow on an idle host; done ahead of time.
+    /// Moves a process into the groups. Costs an RCU grace period, so it is done ahead of time.
     pub fn add(&self, pid: i32) -> io::Result<()> {
         for directory in &self.directories {
             fs::write(directory.join("cgroup.procs"), pid.to_string())?;
@@ -222,11 +222,11 @@ impl Group {
     pub fn limit(&self, limits: &Limits) -> io::Result<()> {
         let bytes = limits.memory_mb.saturating_mul(1024 * 1024).to_string();
         match &self.memory {
-            Some((Version::One, path)) => {
+            Some((Version::V1, path)) => {
                 fs::write(path.join("memory.limit_in_bytes"), &bytes)?;
                 write_if_there(&path.join("memory.memsw.limit_in_bytes"), &bytes)?;
             }
-            Some((Version::Two, path)) => {
+            Some((Version::V2, path)) => {
                 fs::write(path.join("memory.max"), &bytes)?;
                 write_if_there(&path.join("memory.swap.max"), "0")?;
             }
@@ -240,17 +240,17 @@ impl Group {
         )]
         let quota = ((limits.cpus * CPU_PERIOD_US as f64) as u64).max(1000);
         match &self.cpu {
-            Some((Version::One, path)) => {
+            Some((Version::V1, path)) => {
                 fs::write(path.join("cpu.cfs_period_us"), CPU_PERIOD_US.to_string())?;
                 fs::write(path.join("cpu.cfs_quota_us"), quota.to_string())?;
             }
-            Some((Version::Two, path)) => {
+            Some((Version::V2, path)) => {
                 fs::write(path.join("cpu.max"), format!("{quota} {CPU_PERIOD_US}"))?;
             }
             None => {}
         }
         if let Some((_, path)) = &self.pids {
-            let most = limits.pids.saturating_add(PROCESSES_OF_OURS);
+            let most = limits.pids.saturating_add(INIT_PROCESSES);
             fs::write(path.join("pids.max"), most.to_string())?;
         }
         Ok(())
@@ -269,21 +269,21 @@ impl Group {
         }
     }
 
-    /// A sub-group for one command, or `None` where no hierarchy can kill.
+    /// A sub-group for one command, or `None` if no hierarchy can kill.
     pub(crate) fn exec_group(&self) -> io::Result<Option<ExecGroup>> {
         let Some(parent) = &self.kill else {
             return Ok(None);
         };
-        self.look_after_lingering();
+        self.release_emptied();
         let idle = self
             .idle
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .pop();
-        // Not before: a group that is frozen and becomes idle in between would seem thawed.
-        let freezes = self.frost.freezes();
+        // Read after `pop`: a group that is frozen and then released in between would seem thawed.
+        let freezes = self.freeze_state.freezes();
         if let Some(mut group) = idle {
-            // It may have been frozen while it had processes.
+            // The group may have been frozen while it had processes.
             if group.thawed_after != freezes {
                 freeze::set(&group.path, "0")?;
                 group.thawed_after = freezes;
@@ -312,13 +312,13 @@ impl Group {
         }
     }
 
-    /// Takes a sub-group back for the next command. One that still has processes (a command left
-    /// some in the background) waits until they are gone. One that was killed is not used again:
-    /// current kernels kill whatever is born into such a group later on.
+    /// Takes a sub-group back for the next command. If it still has processes (a command left some in the
+    /// background) it is kept until they end. A killed group is not reused: current kernels kill every
+    /// process that is created in it later.
     pub(crate) fn release(&self, group: ExecGroup) {
         let place = if group.is_populated() {
             &self.lingering
-        } else if group.killed.load(Ordering::Acquire) || self.was_doomed(&group.path) {
+        } else if group.killed.load(Ordering::Acquire) || self.take_killed(&group.path) {
             let _ = fs::remove_dir(&group.path);
             return;
         } else {
@@ -330,9 +330,9 @@ impl Group {
             .push(group);
     }
 
-    /// There are never more of them than the box has processes; without this look a long session
-    /// would gather one for every command that left something behind.
-    fn look_after_lingering(&self) {
+    /// Releases sub-groups whose background processes have ended, so that a long session does not
+    /// accumulate one for every command.
+    fn release_emptied(&self) {
         let lingering = std::mem::take(
             &mut *self
                 .lingering
@@ -344,7 +344,7 @@ impl Group {
         }
     }
 
-    /// Removes every directory, waiting for the kernel to let go of the dead.
+    /// Removes every directory and waits until the kernel has released the dead processes.
     pub(crate) async fn remove(&self) -> io::Result<()> {
         for groups in [&self.idle, &self.lingering] {
             groups
@@ -360,10 +360,10 @@ impl Group {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(20));
         }
-        Err(io::Error::other("its cgroups are still busy"))
+        Err(io::Error::other("the cgroups of the box are still in use"))
     }
 
-    /// True when nothing is left.
+    /// Returns true if no directory is left.
     pub(crate) fn try_remove(&self) -> bool {
         if self.directories.is_empty() {
             return self.kill.as_deref().is_none_or(remove_below);
@@ -382,26 +382,26 @@ impl ExecGroup {
         field(&self.events, "populated ") != 0
     }
 
-    /// Kills every process in it, whatever it does to hide.
+    /// Kills every process in the group.
     pub(crate) fn kill(&self) -> io::Result<()> {
         self.killed.store(true, Ordering::Release);
         fs::write(self.path.join("cgroup.kill"), "1")
     }
 
-    /// Host pids at this moment.
+    /// Current host pids of the group.
     pub(crate) fn pids(&self) -> Vec<i32> {
         let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 }
 
-/// Whether `pid` is the only process in the group, so that the group is the box's own.
+/// Returns true if `pid` is the only process in the group, so that the group belongs to the box.
 fn is_alone_in(pid: i32, group: &Path) -> bool {
     let members = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     members.trim() == pid.to_string()
 }
 
-/// Removes the sub-groups of a group that stays. True when none is left.
+/// Removes the sub-groups of a group that stays. Returns true if none is left.
 fn remove_below(group: &Path) -> bool {
     let sub_groups = || {
         let entries = fs::read_dir(group).into_iter().flatten().flatten();
@@ -413,7 +413,7 @@ fn remove_below(group: &Path) -> bool {
     sub_groups().next().is_none()
 }
 
-/// Hosts without swap accounting do not have every file.
+/// Writes the file if it exists; hosts without swap accounting lack some of them.
 fn write_if_there(path: &Path, value: &str) -> io::Result<()> {
     if path.exists() {
         fs::write(path, value)
@@ -422,7 +422,7 @@ fn write_if_there(path: &Path, value: &str) -> io::Result<()> {
     }
 }
 
-/// The number after `name` in a file of counters, read from its start.
+/// The number after `name` in a file of counters.
 fn field(file: &File, name: &str) -> u64 {
     let mut buffer = [0_u8; 1024];
     let n = file.read_at(&mut buffer, 0).unwrap_or(0);

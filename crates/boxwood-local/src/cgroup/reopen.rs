@@ -1,4 +1,4 @@
-//! The groups of a box that an earlier daemon made.
+//! Reopens the cgroups of a box that an earlier daemon created.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,17 +9,17 @@ use std::sync::{Arc, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::hosts::Whereabouts;
+use super::hierarchies::ProcessCgroups;
 use super::{Cgroups, ExecGroup, Group, Version};
 
-/// Which groups a box had. Where they are is asked of the host again, never taken from here.
+/// Which groups a box had. Their paths are taken from the host, never from the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is one hierarchy, and none depends on another"
 )]
 pub(crate) struct GroupRecord {
-    /// The daemon made them, and removes them with the box.
+    /// The daemon created them and removes them with the box.
     own: bool,
     memory: bool,
     cpu: bool,
@@ -58,7 +58,7 @@ impl Group {
     }
 
     fn reopen_own(cgroups: &Cgroups, name: &str, init_uid: u32) -> Self {
-        let place = |place: &Option<super::Place>| {
+        let place = |place: &Option<super::Hierarchy>| {
             let place = place.as_ref()?;
             let path = place.base.join(name);
             path.is_dir().then_some((place.version, path))
@@ -75,26 +75,23 @@ impl Group {
         }
     }
 
-    /// As the kernel says where the box's first process is.
+    /// Takes the paths from `/proc` of the box's first process.
     fn reopen_observed(record: GroupRecord, pid: i32, init_uid: u32) -> io::Result<Self> {
-        let at = Whereabouts::of(pid)?;
+        let at = ProcessCgroups::of(pid)?;
         let place = |had: bool, controller: &str| {
-            let found = || {
-                at.one(controller)
-                    .or_else(|| Some((Version::Two, at.two()?)))
-            };
+            let found = || at.v1(controller).or_else(|| Some((Version::V2, at.v2()?)));
             had.then(found).flatten()
         };
         Ok(Self {
             memory: place(record.memory, "memory"),
             cpu: place(record.cpu, "cpu"),
             pids: place(record.pids, "pids"),
-            kill: record.kill.then(|| at.two()).flatten(),
+            kill: record.kill.then(|| at.v2()).flatten(),
             ..Self::bare(init_uid)
         })
     }
 
-    /// A limit that the box had and that cannot be found again is no limit.
+    /// A limit that the box had and that cannot be found again is an error.
     fn check(&self, record: GroupRecord) -> io::Result<()> {
         if self.record() == record {
             return Ok(());
@@ -102,9 +99,8 @@ impl Group {
         Err(io::Error::other("a cgroup of the box is missing"))
     }
 
-    /// Whoever is in a command's group stays there; empty ones go. Whether one was killed before
-    /// nobody knows any more, and current kernels kill what is born into such a group, so none of
-    /// them is used for another command.
+    /// Populated command groups are kept, empty ones are removed later. None is reused: it may have been
+    /// killed before, and current kernels kill every process that is created in a killed group.
     fn find_commands(&mut self) -> io::Result<()> {
         let Some(parent) = self.kill.clone() else {
             return Ok(());
@@ -128,13 +124,13 @@ impl Group {
                 .push(group);
         }
         if self.directories.is_empty() {
-            // As when the box began; whoever made the group may have taken it back.
+            // As at the start of the box; the engine may have changed the owner back.
             chown(parent.join("cgroup.procs"), Some(self.init_uid), None)?;
         }
         Ok(())
     }
 
-    /// The group of a program that was kept, which must be one of the box's.
+    /// Takes the group of a kept program, which must be a sub-group of the box.
     pub(crate) fn claim(&self, name: &str) -> Option<ExecGroup> {
         let mut lingering = self
             .lingering
@@ -158,7 +154,7 @@ impl ExecGroup {
         })
     }
 
-    /// Its name in the box's group.
+    /// Name of the sub-group.
     pub(crate) fn name(&self) -> Option<String> {
         let name = self.path.file_name()?.to_str()?;
         Some(name.to_owned())

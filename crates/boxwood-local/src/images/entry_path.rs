@@ -1,13 +1,13 @@
-//! Where an entry of an archive belongs: below the root, whatever it says.
+//! Checks and splits the path of an archive entry.
 
 use boxwood_backend::ImageError;
 
 use super::tar_fault::bad_entry;
 
-/// As long as the kernel takes.
+/// `PATH_MAX` without the terminating NUL.
 const MAX_PATH_BYTES: usize = 4095;
 
-/// The directory an entry is in, and its name there. The root itself has neither.
+/// The parent directory of an entry and its name in it. The root has neither.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EntryPath {
     Root,
@@ -29,7 +29,7 @@ impl EntryPath {
         for part in path.split(|byte| *byte == b'/') {
             match part {
                 b"" | b"." => {}
-                b".." => return Err(bad_entry(path, "leads out of the image")),
+                b".." => return Err(bad_entry(path, "points outside of the image")),
                 part => parts.push(part),
             }
         }

@@ -1,4 +1,4 @@
-//! What the store writes down beside an image.
+//! The metadata file of an image.
 
 use boxwood_api::{ImageInfo, ImageName, ImageSource};
 use jiff::Timestamp;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::unpack::Sizes;
 
-/// A later version may know more; this one then still knows its part.
+/// Unknown fields of later versions are ignored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) name: ImageName,

@@ -1,4 +1,4 @@
-//! The store: names, replacement, removal, and what is left behind.
+//! Names, replacement, removal and leftovers of the image store.
 
 use std::fs;
 use std::io;
@@ -47,7 +47,7 @@ async fn an_imported_image_is_listed_found_and_removed() {
         ("tools/box:latest", Some(3))
     );
     assert_eq!(store.list().await.unwrap(), [made]);
-    // With and without its tag, by every store on the same place.
+    // With and without its tag, from every store on the same directory.
     let beside = ImageStore::new(temp.path(), "nsjail");
     assert_eq!(issue(&beside, "tools/box:latest").as_deref(), Some("one"));
     assert_eq!(issue(&store, "tools/box").as_deref(), Some("one"));
@@ -83,7 +83,7 @@ async fn a_failed_import_leaves_the_image_as_it_was() {
     );
 }
 
-/// Gives its bytes and then the error of a connection that broke.
+/// Returns its bytes and then a connection error.
 fn breaking_off(bytes: Vec<u8>) -> ImageArchive {
     let broken = Broken;
     Box::new(io::Cursor::new(bytes).chain(broken))
@@ -110,7 +110,7 @@ async fn an_image_in_use_is_kept_and_can_be_replaced() {
     assert!(matches!(refused, ImageError::InUse { .. }), "{refused:?}");
     store.import(&name("a"), archive(b"two")).await.unwrap();
     assert_eq!(issue(&store, "a").as_deref(), Some("two"));
-    // A box has the directory it started with, wherever that is now.
+    // A box keeps the directory it started with, even if it was moved.
     let root = lease.handle().unwrap();
     let old = rustix::fs::openat(
         &root,
@@ -127,14 +127,14 @@ async fn an_image_in_use_is_kept_and_can_be_replaced() {
 }
 
 #[tokio::test]
-async fn what_a_killed_import_left_is_swept_and_a_running_one_is_not() {
+async fn leftovers_of_a_killed_import_are_removed_and_a_running_import_is_not() {
     let (temp, store) = store();
     store.import(&name("a"), archive(b"one")).await.unwrap();
     let left = temp.path().join("images/.new-1-1/rootfs/etc");
     fs::create_dir_all(&left).unwrap();
     fs::write(left.join("issue"), "half").unwrap();
-    let making = store.places.begin().unwrap();
-    store.sweep_later();
+    let pending = store.store_dir.begin().unwrap();
+    store.remove_leftovers_later();
     for _ in 0..500 {
         if !temp.path().join("images/.new-1-1").exists() {
             break;
@@ -143,7 +143,7 @@ async fn what_a_killed_import_left_is_swept_and_a_running_one_is_not() {
     }
     assert!(!temp.path().join("images/.new-1-1").exists());
     assert_eq!(directories(&temp), 2, "the running one stays");
-    drop(making);
+    drop(pending);
     assert_eq!(
         (issue(&store, "a").as_deref(), directories(&temp)),
         (Some("one"), 1)
@@ -153,7 +153,7 @@ async fn what_a_killed_import_left_is_swept_and_a_running_one_is_not() {
 #[tokio::test]
 async fn a_dropped_import_leaves_nothing() {
     let (temp, store) = store();
-    // Never ends, and never breaks.
+    // Never ends and never fails.
     let (_open, endless) = tokio::io::duplex(64);
     let importing = tokio::time::timeout(std::time::Duration::from_millis(50), async {
         store.import(&name("a"), Box::new(endless)).await
@@ -186,7 +186,7 @@ async fn names_that_mean_the_host_are_refused() {
 }
 
 #[tokio::test]
-async fn a_pull_says_what_to_do_instead() {
+async fn a_pull_suggests_an_import() {
     let (_temp, store) = store();
     let refused = store
         .pull(&name("alpine"), &Progress::silent())
@@ -202,7 +202,7 @@ async fn a_pull_says_what_to_do_instead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn imports_and_removals_of_one_name_may_meet() {
+async fn concurrent_imports_and_removals_of_one_name_succeed() {
     let (temp, store) = store();
     let work = (0..24).map(|number| {
         let store = store.clone();

@@ -1,4 +1,4 @@
-//! What can be wrong with an archive.
+//! Errors of image archives.
 
 use std::io;
 
@@ -8,7 +8,7 @@ pub(super) fn bad(why: impl Into<String>) -> ImageError {
     ImageError::BadArchive { why: why.into() }
 }
 
-/// For entries: names the one that is wrong, without what a terminal would obey.
+/// Error for one entry, with its path escaped for terminals.
 pub(super) fn bad_entry(path: &[u8], why: &str) -> ImageError {
     bad(format!("`{}` {why}", shown(path)))
 }
@@ -19,7 +19,7 @@ pub(super) fn shown(path: &[u8]) -> String {
     text.escape_debug().to_string()
 }
 
-/// A failure to read is the archive's: it broke off, or its compression is damaged.
+/// A read error means that the archive is truncated or damaged.
 pub(super) fn reading(error: &io::Error) -> ImageError {
     match error.kind() {
         io::ErrorKind::FileTooLarge => ImageError::TooLarge {
@@ -30,7 +30,7 @@ pub(super) fn reading(error: &io::Error) -> ImageError {
     }
 }
 
-/// A failure to write is this machine's.
+/// A write error is a problem of this machine, not of the archive.
 pub(super) fn writing(path: &[u8], error: impl Into<io::Error>) -> ImageError {
     ImageError::Io {
         step: format!("write `{}`", shown(path)),

@@ -1,7 +1,7 @@
-//! Entries of a tar archive, one after the other, with nothing large in memory.
+//! Streams the entries of a tar archive without buffering them.
 //!
-//! The headers are read by the `tar` crate. The walk is ours: a stranger's extended header must not
-//! be able to ask for memory, and an archive without its end must be noticed.
+//! Headers are parsed by the `tar` crate. The iteration is our own, so that extended headers are bounded
+//! and a missing end mark is detected.
 
 use std::io::{self, Read};
 
@@ -12,7 +12,7 @@ use super::tar_fault::{bad, bad_entry, reading};
 
 const BLOCK: u64 = 512;
 const BLOCK_BYTES: usize = 512;
-/// Long names and extended attributes. Attributes are dropped, but have to be read past.
+/// Bound for long names and extended attributes. Attributes are ignored but have to be skipped.
 const MAX_EXTENSION_BYTES: u64 = 1 << 20;
 /// Archives are padded to whole tape records.
 const MAX_PADDING_BYTES: u64 = 1 << 20;
@@ -23,7 +23,7 @@ pub(super) enum Kind {
     Directory,
     Symlink,
     HardLink,
-    /// A device, a pipe: boxes get their own.
+    /// A device or a pipe. Boxes get their own.
     Special,
 }
 
@@ -41,13 +41,13 @@ pub(super) struct Entry {
 
 pub(super) struct TarStream<R> {
     input: R,
-    /// Of the current entry: content nobody has read yet, and what pads it to a block.
+    /// Unread content of the current entry, and the padding after it.
     unread: u64,
     padding: u64,
     headers: u64,
 }
 
-/// What an extended header says about the entry after it.
+/// Fields of an extended header that override those of the next entry.
 #[derive(Default)]
 struct Extended {
     path: Option<Vec<u8>>,
@@ -67,18 +67,18 @@ impl<R: Read> TarStream<R> {
         }
     }
 
-    /// Every header so far, those that belong to another entry included.
+    /// Number of headers so far, including extended ones.
     pub(super) fn headers(&self) -> u64 {
         self.headers
     }
 
-    /// The next entry, or `None` after the mark that ends the archive.
+    /// The next entry, or `None` after the end mark.
     pub(super) fn next(&mut self) -> Result<Option<Entry>, ImageError> {
         let mut extended = Extended::default();
         loop {
-            self.pass_content()?;
+            self.skip_content()?;
             let Some(header) = self.header()? else {
-                self.pass_end()?;
+                self.skip_end()?;
                 return Ok(None);
             };
             let plain_size = || {
@@ -106,12 +106,9 @@ impl<R: Read> TarStream<R> {
                     };
                     let entry = entry(&header, extended, size)?;
                     if entry.kind == Kind::File || entry.kind == Kind::Special {
-                        self.announce(size);
+                        self.begin_content(size);
                     } else if size != 0 && entry.kind != Kind::HardLink {
-                        return Err(bad_entry(
-                            &entry.path,
-                            "has content where there can be none",
-                        ));
+                        return Err(bad_entry(&entry.path, "must not have content"));
                     }
                     return Ok(Some(entry));
                 }
@@ -119,18 +116,18 @@ impl<R: Read> TarStream<R> {
         }
     }
 
-    fn announce(&mut self, size: u64) {
+    fn begin_content(&mut self, size: u64) {
         self.unread = size;
         self.padding = (BLOCK - size % BLOCK) % BLOCK;
     }
 
-    /// `None` is the block of zeros that begins the end.
+    /// `None` is the zero block that starts the end mark.
     fn header(&mut self) -> Result<Option<Header>, ImageError> {
         let mut block = [0; BLOCK_BYTES];
         match self.input.read_exact(&mut block) {
             Ok(()) => {}
             Err(error) if self.headers == 0 && error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(bad("it is no tar archive"));
+                return Err(bad("it is not a tar archive"));
             }
             Err(error) => return Err(reading(&error)),
         }
@@ -140,7 +137,7 @@ impl<R: Read> TarStream<R> {
         let header = Header::from_byte_slice(&block).clone();
         if header.cksum().ok() != Some(checksum(&block)) {
             return Err(match self.headers {
-                0 => bad("it is no tar archive"),
+                0 => bad("it is not a tar archive"),
                 number => bad(format!("it is damaged after entry {number}")),
             });
         }
@@ -154,31 +151,30 @@ impl<R: Read> TarStream<R> {
                 "an extended header has {size} bytes, more than {MAX_EXTENSION_BYTES}"
             )));
         }
-        self.announce(size);
+        self.begin_content(size);
         let mut text = Vec::new();
         self.read_to_end(&mut text)
             .map_err(|error| reading(&error))?;
         Ok(text)
     }
 
-    fn pass_content(&mut self) -> Result<(), ImageError> {
+    fn skip_content(&mut self) -> Result<(), ImageError> {
         let left = std::mem::take(&mut self.unread) + std::mem::take(&mut self.padding);
-        let passed = io::copy(&mut self.input.by_ref().take(left), &mut io::sink())
+        let skipped = io::copy(&mut self.input.by_ref().take(left), &mut io::sink())
             .map_err(|error| reading(&error))?;
-        if passed == left {
+        if skipped == left {
             Ok(())
         } else {
             Err(reading(&io::ErrorKind::UnexpectedEof.into()))
         }
     }
 
-    /// Reads what pads the archive, so that whoever sends it can finish and compression can check
-    /// its sum.
-    fn pass_end(&mut self) -> Result<(), ImageError> {
+    /// Reads the padding of the archive, so that the sender can finish and the gzip checksum is verified.
+    fn skip_end(&mut self) -> Result<(), ImageError> {
         let mut rest = self.input.by_ref().take(MAX_PADDING_BYTES + 1);
-        let passed = io::copy(&mut rest, &mut io::sink()).map_err(|error| reading(&error))?;
-        if passed > MAX_PADDING_BYTES {
-            return Err(bad("something follows after its end"));
+        let skipped = io::copy(&mut rest, &mut io::sink()).map_err(|error| reading(&error))?;
+        if skipped > MAX_PADDING_BYTES {
+            return Err(bad("it has data after its end"));
         }
         Ok(())
     }
@@ -218,13 +214,13 @@ fn entry(header: &Header, extended: Extended, size: u64) -> Result<Entry, ImageE
                 "is a sparse file; make the archive without `--sparse`",
             ));
         }
-        _ => return Err(bad_entry(&path, "is of a kind that no file system has")),
+        _ => return Err(bad_entry(&path, "has an unsupported type")),
     };
     let link = match extended.link {
         Some(link) => link,
         None => header.link_name_bytes().unwrap_or_default().into_owned(),
     };
-    let unreadable = |_error: io::Error| bad_entry(&path, "has a header that cannot be read");
+    let unreadable = |_error: io::Error| bad_entry(&path, "has an unreadable header");
     let entry = Entry {
         kind,
         size,
@@ -237,7 +233,7 @@ fn entry(header: &Header, extended: Extended, size: u64) -> Result<Entry, ImageE
             .gid
             .map_or_else(|| header.gid(), Ok)
             .map_err(unreadable)?,
-        // Before 1970 and damaged alike: not worth an error.
+        // Dates before 1970 and damaged ones are not worth an error.
         modified: header.mtime().unwrap_or(0),
         link,
         path: Vec::new(),
@@ -246,9 +242,9 @@ fn entry(header: &Header, extended: Extended, size: u64) -> Result<Entry, ImageE
 }
 
 impl Extended {
-    /// Lines of `length key=value`, the length counting itself and the newline.
+    /// Parses lines of `length key=value`; the length includes itself and the newline.
     fn take(&mut self, mut text: &[u8]) -> Result<(), ImageError> {
-        let broken = || bad("an extended header cannot be read");
+        let broken = || bad("an extended header is malformed");
         while !text.is_empty() {
             let space = text
                 .iter()
@@ -294,7 +290,7 @@ fn until_nul(mut text: Vec<u8>) -> Vec<u8> {
     text
 }
 
-/// The sum of all bytes, its own field read as spaces.
+/// The sum of all bytes, with the checksum field counted as spaces.
 fn checksum(block: &[u8; BLOCK_BYTES]) -> u32 {
     const FIELD: std::ops::Range<usize> = 148..156;
     let bytes = block.iter().enumerate();

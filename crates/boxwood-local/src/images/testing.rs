@@ -1,10 +1,10 @@
-//! Archives for the tests, honest and otherwise.
+//! Builds archives for tests, valid and malicious.
 
 use std::io::Write as _;
 
 use tar::{EntryType, Header};
 
-/// An archive, entry by entry. Takes every path as it is, `..` included.
+/// An archive, entry by entry. Paths are not checked.
 #[derive(Default)]
 pub(super) struct Archive(Vec<u8>);
 
@@ -59,7 +59,7 @@ impl Archive {
         self.raw(header, b"")
     }
 
-    /// Without the blocks that end it.
+    /// Without the end mark.
     pub(super) fn cut(self) -> Vec<u8> {
         self.0
     }

@@ -1,8 +1,8 @@
-//! Files from an archive, written where the kernel itself refuses to leave the directory.
+//! Unpacks an archive into a directory.
 //!
-//! Every path is opened by one `openat2` call that follows no symlink and cannot climb. What the
-//! archive says of owners is kept when this process is root; devices and pipes are left out, and
-//! setuid and setgid bits and extended attributes are dropped.
+//! Every path is opened with `openat2` and `RESOLVE_BENEATH`, without following symlinks. Owners are kept
+//! if this process is root. Devices and pipes are skipped; setuid and setgid bits and extended attributes
+//! are dropped.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,20 +14,38 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, T
 use rustix::io::Errno;
 
 use super::entry_path::EntryPath;
-use super::limits::Limits;
 use super::tar_fault::{bad, bad_entry, reading, writing};
 use super::tar_stream::{Entry, Kind, TarStream};
 
-/// Ids that a box has.
+const GIB: u64 = 1 << 30;
+
+/// Far above any real root file system, far below the size of a disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Total size of the unpacked files.
+    pub(crate) bytes: u64,
+    pub(crate) entries: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            bytes: 20 * GIB,
+            entries: 2_000_000,
+        }
+    }
+}
+
+/// The highest id of a box.
 const LAST_ID: u64 = 65_535;
 
-/// Whose the files become.
+/// Owner of the unpacked files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owners {
-    /// As the archive says; a box maps them to ids of its own.
+    /// As in the archive; a box maps them to its own ids.
     Kept,
-    /// This process is an ordinary user's, and so is what it writes.
-    Ours,
+    /// The user of this process.
+    Own,
 }
 
 impl Owners {
@@ -35,7 +53,7 @@ impl Owners {
         if rustix::process::geteuid().is_root() {
             Self::Kept
         } else {
-            Self::Ours
+            Self::Own
         }
     }
 }
@@ -46,7 +64,7 @@ pub(super) struct Sizes {
     pub(super) entries: u64,
 }
 
-/// Unpacks an archive, plain or with gzip, into an empty directory.
+/// Unpacks a plain or gzip-compressed archive into an empty directory.
 pub(super) fn unpack(
     mut archive: impl Read,
     root: BorrowedFd<'_>,
@@ -69,7 +87,7 @@ pub(super) fn unpack(
 
 fn compressed(with: &str, undo: &str) -> ImageError {
     bad(format!(
-        "it is compressed with {with}; `{undo} FILE | boxwood image import - NAME` undoes that"
+        "it is compressed with {with}; use `{undo} FILE | boxwood image import - NAME`"
     ))
 }
 
@@ -96,7 +114,7 @@ fn entries(
     let mut writer = Writer {
         root,
         owners,
-        near: None,
+        last_parent: None,
         buffer: vec![0; 128 * 1024],
     };
     let mut bytes = 0_u64;
@@ -116,18 +134,18 @@ fn entries(
     if entries == 0 {
         return Err(bad("it is empty"));
     }
-    refuse_layers(root)?;
+    reject_layer_archive(root)?;
     Ok(Sizes { bytes, entries })
 }
 
-/// An archive of an image's layers unpacks well and boots nothing.
-fn refuse_layers(root: BorrowedFd<'_>) -> Result<(), ImageError> {
+/// Rejects an archive of image layers, which would unpack without error but contains no root file system.
+fn reject_layer_archive(root: BorrowedFd<'_>) -> Result<(), ImageError> {
     let has = |name: &str| rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
     let layers = ["manifest.json", "oci-layout"].into_iter().any(has);
     let system = ["bin", "usr", "etc", "lib", "nix"].into_iter().any(has);
     if layers && !system {
         return Err(bad(
-            "it holds an image's layers (`docker save`), not its root file system (`docker export`)",
+            "it contains image layers (`docker save`), not a root file system (`docker export`)",
         ));
     }
     Ok(())
@@ -136,8 +154,8 @@ fn refuse_layers(root: BorrowedFd<'_>) -> Result<(), ImageError> {
 struct Writer<'a> {
     root: BorrowedFd<'a>,
     owners: Owners,
-    /// The directory of the entry before: most entries are neighbours.
-    near: Option<(Vec<u8>, OwnedFd)>,
+    /// The parent directory of the previous entry: most entries are siblings.
+    last_parent: Option<(Vec<u8>, OwnedFd)>,
     buffer: Vec<u8>,
 }
 
@@ -151,10 +169,10 @@ impl Writer<'_> {
         let (parent, name) = match EntryPath::new(&entry.path)? {
             EntryPath::Below { parent, name } => (parent, name),
             EntryPath::Root if entry.kind == Kind::Directory => {
-                // Whoever packs a temporary directory packs its `0700` as well.
-                return adorn(self.root, entry, entry.mode | 0o755, owner);
+                // An archive of a temporary directory often has mode 0700 here.
+                return set_metadata(self.root, entry, entry.mode | 0o755, owner);
             }
-            EntryPath::Root => return Err(bad_entry(&entry.path, "is in the place of the root")),
+            EntryPath::Root => return Err(bad_entry(&entry.path, "replaces the root directory")),
         };
         if entry.kind == Kind::Special {
             return Ok(());
@@ -168,7 +186,7 @@ impl Writer<'_> {
                 let make = || rustix::fs::openat(at, &*name, flags, Mode::from_raw_mode(0o600));
                 let mut file = File::from(self.replacing(entry, at, &name, make)?);
                 self.copy(entry, content, &mut file)?;
-                adorn(file.as_fd(), entry, entry.mode & 0o777, owner)?;
+                set_metadata(file.as_fd(), entry, entry.mode & 0o777, owner)?;
                 let modified = Timespec {
                     tv_sec: i64::try_from(entry.modified).unwrap_or(0),
                     tv_nsec: 0,
@@ -183,14 +201,14 @@ impl Writer<'_> {
                 let directory = self.directory(entry, at, &name)?;
                 let mode = match self.owners {
                     Owners::Kept => entry.mode & 0o1777,
-                    // Or we could not write into it now, nor remove it later.
-                    Owners::Ours => (entry.mode & 0o1777) | 0o700,
+                    // Otherwise this user could neither write into it nor remove it.
+                    Owners::Own => (entry.mode & 0o1777) | 0o700,
                 };
-                adorn(directory.as_fd(), entry, mode, owner)
+                set_metadata(directory.as_fd(), entry, mode, owner)
             }
             Kind::Symlink => {
                 if entry.link.is_empty() || entry.link.contains(&0) {
-                    return Err(bad_entry(&entry.path, "is a symlink to nowhere"));
+                    return Err(bad_entry(&entry.path, "is a symlink without a target"));
                 }
                 let make = || rustix::fs::symlinkat(&*entry.link, at, &*name);
                 self.replacing(entry, at, &name, make)?;
@@ -209,14 +227,14 @@ impl Writer<'_> {
     }
 
     fn owner(&self, entry: &Entry) -> Result<Option<(Uid, Gid)>, ImageError> {
-        if self.owners == Owners::Ours {
+        if self.owners == Owners::Own {
             return Ok(None);
         }
         let id = |id: u64| match u32::try_from(id) {
             Ok(small) if id <= LAST_ID => Ok(small),
             _ => Err(bad_entry(
                 &entry.path,
-                &format!("belongs to id {id}; boxes have ids up to {LAST_ID}"),
+                &format!("has owner id {id}, but boxes have ids up to {LAST_ID}"),
             )),
         };
         let (uid, gid) = (id(entry.uid)?, id(entry.gid)?);
@@ -241,21 +259,21 @@ impl Writer<'_> {
         }
     }
 
-    /// Opens the directory at a checked path, making what is missing on the way to it.
+    /// Opens the directory at a checked path and creates missing parents.
     fn open_parent(&mut self, entry: &[u8], path: &[u8]) -> Result<OwnedFd, ImageError> {
-        let held = match &self.near {
-            Some((near, directory)) if near == path => Some(directory.try_clone()),
+        let held = match &self.last_parent {
+            Some((last_parent, directory)) if last_parent == path => Some(directory.try_clone()),
             _ => None,
         };
         if let Some(held) = held {
             return held.map_err(|error| writing(entry, error));
         }
-        let directory = match beneath(self.root, path) {
+        let directory = match open_beneath(self.root, path) {
             Err(Errno::NOENT) => self.make_parents(entry, path)?,
-            opened => opened.map_err(|errno| on_the_way(entry, errno))?,
+            opened => opened.map_err(|errno| path_error(entry, errno))?,
         };
         let kept = directory.try_clone();
-        self.near = Some((
+        self.last_parent = Some((
             path.to_owned(),
             kept.map_err(|error| writing(entry, error))?,
         ));
@@ -263,13 +281,13 @@ impl Writer<'_> {
     }
 
     fn make_parents(&self, entry: &[u8], path: &[u8]) -> Result<OwnedFd, ImageError> {
-        let mut at = beneath(self.root, b"").map_err(|errno| on_the_way(entry, errno))?;
+        let mut at = open_beneath(self.root, b"").map_err(|errno| path_error(entry, errno))?;
         for part in path.split(|byte| *byte == b'/') {
             match rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(0o755)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(writing(entry, errno)),
             }
-            at = beneath(at.as_fd(), part).map_err(|errno| on_the_way(entry, errno))?;
+            at = open_beneath(at.as_fd(), part).map_err(|errno| path_error(entry, errno))?;
         }
         Ok(at)
     }
@@ -308,26 +326,34 @@ impl Writer<'_> {
         let EntryPath::Below { parent, name: old } = target else {
             return Err(bad_entry(&entry.path, "is a hard link to a directory"));
         };
-        let from = beneath(self.root, &parent).map_err(|errno| match errno {
-            Errno::NOENT => bad_entry(&entry.path, "is a hard link to what is not in the archive"),
-            errno => on_the_way(&entry.link, errno),
+        let from = open_beneath(self.root, &parent).map_err(|errno| match errno {
+            Errno::NOENT => bad_entry(
+                &entry.path,
+                "is a hard link to a file that is not in the archive",
+            ),
+            errno => path_error(&entry.link, errno),
         })?;
         match kind_at(from.as_fd(), &old) {
             Some(FileType::RegularFile | FileType::Symlink) => {}
-            Some(_) => return Err(bad_entry(&entry.path, "is a hard link to no file")),
+            Some(_) => {
+                return Err(bad_entry(
+                    &entry.path,
+                    "is a hard link to something that is not a file",
+                ));
+            }
             None => {
                 return Err(bad_entry(
                     &entry.path,
-                    "is a hard link to what is not in the archive before it",
+                    "is a hard link to a file that is not in the archive before it",
                 ));
             }
         }
-        // Without a flag that says so, the last symlink is not followed.
+        // Without `AT_SYMLINK_FOLLOW` the last symlink is not followed.
         let make = || rustix::fs::linkat(&from, &*old, at, name, AtFlags::empty());
         self.replacing(entry, at, name, make)
     }
 
-    /// A later entry of the same name takes the place of an earlier one.
+    /// Creates an entry; a later entry replaces an earlier one of the same name.
     fn replacing<T>(
         &mut self,
         entry: &Entry,
@@ -339,7 +365,7 @@ impl Writer<'_> {
             Err(Errno::EXIST) => {}
             done => return done.map_err(|errno| writing(&entry.path, errno)),
         }
-        self.near = None;
+        self.last_parent = None;
         let flags = match kind_at(at, name) {
             Some(FileType::Directory) => AtFlags::REMOVEDIR,
             _ => AtFlags::empty(),
@@ -348,20 +374,20 @@ impl Writer<'_> {
             Ok(()) => make().map_err(|errno| writing(&entry.path, errno)),
             Err(Errno::NOTEMPTY | Errno::EXIST) => Err(bad_entry(
                 &entry.path,
-                "takes the place of a directory that is not empty",
+                "replaces a directory that is not empty",
             )),
             Err(errno) => Err(writing(&entry.path, errno)),
         }
     }
 }
 
-fn adorn(
+fn set_metadata(
     what: BorrowedFd<'_>,
     entry: &Entry,
     mode: u32,
     owner: Option<(Uid, Gid)>,
 ) -> Result<(), ImageError> {
-    // First the owner: changing it clears bits of the mode.
+    // The owner first: changing it clears mode bits.
     if let Some((uid, gid)) = owner {
         rustix::fs::fchown(what, Some(uid), Some(gid))
             .map_err(|errno| writing(&entry.path, errno))?;
@@ -375,8 +401,8 @@ fn kind_at(at: BorrowedFd<'_>, name: &[u8]) -> Option<FileType> {
     Some(FileType::from_raw_mode(stat.st_mode))
 }
 
-/// A directory below another, over no symlink and no mount.
-fn beneath(at: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+/// Opens a directory below another one, without crossing symlinks or mounts.
+fn open_beneath(at: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     const ATTEMPTS: usize = 64;
     let path = if path.is_empty() {
         b".".as_slice()
@@ -394,10 +420,10 @@ fn beneath(at: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     Err(Errno::AGAIN)
 }
 
-fn on_the_way(entry: &[u8], errno: Errno) -> ImageError {
+fn path_error(entry: &[u8], errno: Errno) -> ImageError {
     match errno {
         Errno::LOOP | Errno::NOTDIR | Errno::XDEV => {
-            bad_entry(entry, "leads through something that is no directory")
+            bad_entry(entry, "has a parent that is not a directory")
         }
         errno => writing(entry, errno),
     }

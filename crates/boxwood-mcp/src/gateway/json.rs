@@ -1,4 +1,4 @@
-//! Raw JSON, made and taken apart.
+//! Helpers for raw JSON values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,24 +12,24 @@ use sha2::{Digest, Sha256};
 
 use crate::wire::Object;
 
-/// Text becomes up to a hundred times as large when all of it is read. Longer text stays text.
+/// Parsing into `Value` can take a hundred times the size of the text. Longer text is not parsed.
 pub(crate) const READABLE: usize = 256 * 1024;
 
-/// Of one array that is taken apart.
+/// Maximum number of elements of an array that is split.
 const MOST_ITEMS: usize = 100_000;
 
-/// Nothing that is written here can fail to be JSON.
+/// Only used with values that serialize without errors.
 pub(crate) fn raw<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_raw_value(value).unwrap_or_default()
 }
 
-/// The elements of an array, each as it was written. `None` when there are too many.
+/// Elements of an array as raw text. `None` if there are more than `MOST_ITEMS`.
 pub(crate) fn items(array: &RawValue) -> Option<Vec<&RawValue>> {
     let items = first_of(array, MOST_ITEMS + 1)?;
     (items.len() <= MOST_ITEMS).then_some(items)
 }
 
-/// The first elements of an array, `most` of them. `None` when they are not of this kind, or it is no array.
+/// The first `most` elements of an array. `None` if the value is not an array of `T`.
 pub(crate) fn first_of<'a, T: Deserialize<'a>>(array: &'a RawValue, most: usize) -> Option<Vec<T>> {
     let first = First {
         most,
@@ -39,7 +39,7 @@ pub(crate) fn first_of<'a, T: Deserialize<'a>>(array: &'a RawValue, most: usize)
     reader.deserialize_seq(first).ok()
 }
 
-/// Each element takes many times the room of its text when that is short: no more are read than are used.
+/// Deserializes at most `most` elements: a short element takes much more memory than its text.
 struct First<T> {
     most: usize,
     kind: PhantomData<T>,
@@ -73,7 +73,7 @@ pub(crate) fn is_object(raw: &RawValue) -> bool {
     raw.get().starts_with('{')
 }
 
-/// The same for the same JSON, however its keys are ordered and its text is laid out.
+/// Independent of key order and whitespace.
 pub(crate) fn digest_of(parts: &[Option<&RawValue>]) -> [u8; 32] {
     let mut sum = Sha256::new();
     for part in parts {
@@ -83,7 +83,7 @@ pub(crate) fn digest_of(parts: &[Option<&RawValue>]) -> [u8; 32] {
         };
         match readable(part) {
             Some(value) => sum.update(ordered(&value)),
-            // Too long, or nested too deep: then its text has to be the same.
+            // Too long or too deeply nested: the text itself is hashed.
             None => sum.update(part.get()),
         }
         sum.update([0]);
@@ -91,7 +91,7 @@ pub(crate) fn digest_of(parts: &[Option<&RawValue>]) -> [u8; 32] {
     sum.finalize().into()
 }
 
-/// `None` when reading it would cost too much.
+/// `None` if the value is too long to parse.
 pub(crate) fn readable(part: &RawValue) -> Option<Value> {
     let text = Some(part.get()).filter(|text| text.len() <= READABLE)?;
     serde_json::from_str(text).ok()

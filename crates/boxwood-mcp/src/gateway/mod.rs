@@ -1,104 +1,64 @@
-//! Hosted servers for MCP clients over HTTP, in both eras of the protocol.
+//! MCP gateway: serves hosted MCP servers to MCP clients over HTTP, in the legacy and the modern protocol
+//! version.
 //!
-//! Comes in: a request that the daemon's guard has admitted, for one server or for all of them. Goes out:
-//! what the server said, as it said it, with the ids the client knows. Never here: tokens, `Host` and
-//! `Origin`, which were judged before, and how a server is run.
+//! Input: a request that the daemon has authenticated, for one server or for all of them. Output: the
+//! server's response with the client's request id. Authentication, `Host` and `Origin` checks happen
+//! before; running the servers is the job of `hosting`.
 
 mod aggregate;
-mod behind;
-mod bridge;
-mod bridged;
-mod budget;
-mod calls;
-mod company;
-mod desk;
-mod envelope;
-mod get;
-mod greet;
-mod headers;
-mod hub;
-mod incoming;
+mod client_session;
+mod error;
+mod event_stream;
+mod http;
 mod json;
-mod level;
-mod listen;
-mod lists;
-mod logs;
-mod members;
-mod mirrored;
 mod modern;
-mod names;
-mod old_sse;
-mod outbox;
-mod outward;
-mod own;
+mod notifications;
 mod params;
-mod post;
-mod presence;
-mod questions;
-mod refusal;
-mod remembered;
-mod replays;
-mod reply;
-mod rounds;
-mod schemas;
-mod seats;
-mod session;
-mod shelf;
-mod sse;
-mod streams;
-mod sweeping;
-mod table;
-mod telling;
-mod translate;
-mod upstream;
-mod versions;
-mod waiting;
-mod web;
-mod wishes;
-
-#[cfg(test)]
-mod eras;
+mod protocol_versions;
+mod server_registry;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod village;
+mod tool_filter;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::{Method, Request};
 use boxwood_api::McpServerName;
 use bytes::Bytes;
-use http::{Method, Request};
 
 use self::aggregate::Aggregate;
-use self::behind::House;
-use self::budget::Budget;
-use self::hub::Hubs;
-use self::modern::Modern;
-use self::table::Table;
+use self::client_session::table::SessionTable;
+use self::event_stream::budget::MemoryBudget;
+use self::http::request::HttpRequest;
+use self::http::{get, legacy_sse, post, response};
+use self::modern::ModernGateway;
+use self::notifications::hub::Hubs;
+use self::server_registry::ServerRegistry;
+use crate::agent_server::Answer;
 use crate::hosting::Hosting;
-use crate::http_server::Answer;
 
-/// Which servers a client talks to.
+/// The servers that a request addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     One(McpServerName),
-    /// Every server, with names that say whose each thing is.
+    /// All servers. Names of tools, prompts and resources carry the name of their server.
     All,
 }
 
 #[derive(Clone, Debug)]
 pub struct GatewaySettings {
-    /// Bytes of one request.
+    /// Maximum size of a request body in bytes.
     pub max_body: usize,
-    /// A session that nobody uses ends after so long.
+    /// A session without requests and streams ends after this time.
     pub session_idle: Duration,
     pub max_sessions: usize,
-    /// A silent stream shows that it lives so often.
+    /// Interval of keep-alive comments on an idle SSE stream.
     pub keep_alive: Duration,
-    /// No call goes on for longer.
+    /// Maximum duration of a call.
     pub longest_call: Duration,
-    /// Bytes that wait for clients to read them, of all together. One client has half of it at most.
+    /// Maximum bytes buffered for clients that have not read them, over all clients. One client may use
+    /// half of it.
     pub max_unread: usize,
 }
 
@@ -123,12 +83,12 @@ pub struct Gateway {
 
 pub(crate) struct Inner {
     pub(crate) settings: GatewaySettings,
-    pub(crate) house: Arc<dyn House>,
+    pub(crate) registry: Arc<dyn ServerRegistry>,
     pub(crate) all: Aggregate,
     pub(crate) hubs: Arc<Hubs>,
-    pub(crate) modern: Modern,
-    pub(crate) sessions: Table,
-    pub(crate) budget: Budget,
+    pub(crate) modern: ModernGateway,
+    pub(crate) sessions: SessionTable,
+    pub(crate) budget: MemoryBudget,
 }
 
 impl Gateway {
@@ -136,16 +96,16 @@ impl Gateway {
         Self::over(Arc::new(hosting), settings)
     }
 
-    pub(crate) fn over(house: Arc<dyn House>, settings: GatewaySettings) -> Self {
-        let hubs = Arc::new(Hubs::new(Arc::clone(&house)));
-        let all = Aggregate::new(Arc::clone(&house));
-        let budget = Budget::new(settings.max_unread);
+    pub(crate) fn over(registry: Arc<dyn ServerRegistry>, settings: GatewaySettings) -> Self {
+        let hubs = Arc::new(Hubs::new(Arc::clone(&registry)));
+        let all = Aggregate::new(Arc::clone(&registry));
+        let budget = MemoryBudget::new(settings.max_unread);
         let (most, idle) = (settings.max_sessions, settings.session_idle);
         let inner = Inner {
-            modern: Modern::new(&all, &hubs, &budget, &settings),
-            sessions: Table::new(most, idle, budget.clone()),
+            modern: ModernGateway::new(&all, &hubs, &budget, &settings),
+            sessions: SessionTable::new(most, idle, budget.clone()),
             settings,
-            house,
+            registry,
             all,
             hubs,
             budget,
@@ -155,61 +115,46 @@ impl Gateway {
         }
     }
 
-    /// `/mcp/{name}` and `/mcp/_all`, every method. `principal` is whose token it was; a session belongs to
-    /// whoever began it.
+    /// All methods of `/mcp/{name}` and `/mcp/_all`. `principal` is the owner of the token; a session
+    /// belongs to the principal that created it.
     pub async fn answer(
         &self,
         target: Target,
         principal: Option<String>,
         request: Request<Bytes>,
     ) -> Answer {
-        let (head, body) = request.into_parts();
-        let asked = web::Asked {
-            target,
-            principal,
-            head,
-        };
+        let (asked, body) = HttpRequest::new(target, principal, request);
         match asked.head.method {
             Method::POST => post::answer(&self.inner, asked, body).await,
             Method::GET => get::answer(&self.inner, asked, body).await,
             Method::DELETE => get::delete(&self.inner, asked, body).await,
-            _ => web::not_allowed("GET, POST, DELETE"),
+            _ => response::method_not_allowed("GET, POST, DELETE"),
         }
     }
 
-    /// `GET /mcp/{name}/sse`, of the first revision.
+    /// `GET /mcp/{name}/sse` of protocol version 2024-11-05.
     pub async fn sse_open(
         &self,
         target: Target,
         principal: Option<String>,
         request: Request<Bytes>,
     ) -> Answer {
-        let (head, _) = request.into_parts();
-        let asked = web::Asked {
-            target,
-            principal,
-            head,
-        };
-        old_sse::open(&self.inner, asked).await
+        let (asked, _) = HttpRequest::new(target, principal, request);
+        legacy_sse::open(&self.inner, asked).await
     }
 
-    /// `POST /mcp/{name}/messages`, of the first revision.
+    /// `POST /mcp/{name}/messages` of protocol version 2024-11-05.
     pub async fn sse_message(
         &self,
         target: Target,
         principal: Option<String>,
         request: Request<Bytes>,
     ) -> Answer {
-        let (head, body) = request.into_parts();
-        let asked = web::Asked {
-            target,
-            principal,
-            head,
-        };
-        old_sse::message(&self.inner, asked, &body).await
+        let (asked, body) = HttpRequest::new(target, principal, request);
+        legacy_sse::message(&self.inner, asked, &body).await
     }
 
-    /// Ends every session, call and stream, and the processes they hold. Nothing begins any more.
+    /// Ends all sessions, calls, streams and dedicated processes. New ones are refused.
     pub fn close(&self) {
         self.inner.sessions.close();
         self.inner.modern.close();

@@ -1,8 +1,8 @@
-//! Single values of a message's parameters, without reading the rest.
+//! Access to single values of `params`.
 
 use serde_json::value::RawValue;
 
-use super::json::{object, raw};
+use crate::gateway::json::{object, raw};
 use crate::wire::Object;
 
 pub(crate) fn get(params: Option<&RawValue>, key: &str) -> Option<Box<RawValue>> {
@@ -15,8 +15,8 @@ pub(crate) fn text(params: Option<&RawValue>, key: &str) -> Option<String> {
     object.text(key)
 }
 
-/// What a client says of itself with a request, for another one on its behalf. Progress is of one request
-/// alone.
+/// `_meta` of a request, for another request on behalf of the same client. Without the progress token,
+/// which belongs to one request.
 pub(crate) fn meta_alone(params: &Object) -> Object {
     let mut alone = Object::default();
     if let Some(mut meta) = params.get("_meta").and_then(object) {

@@ -1,52 +1,51 @@
-//! Why a hosted server cannot be had.
+//! Errors of hosting, as returned to callers.
 
 use std::io;
 
 use boxwood_agent::BoxesError;
 use boxwood_api::{ErrorCode, ErrorDetail, McpPhase, McpServerName};
 
-/// The caller's arguments are wrong, in the words of JSON-RPC.
+/// JSON-RPC error code for invalid arguments.
 const INVALID_PARAMS: i64 = -32602;
 
-/// The text is for whoever asked: it names no path of the daemon's and no value of a variable.
+/// The text is shown to the caller, so it contains no host path of the daemon and no value of a variable.
 #[derive(Debug, thiserror::Error)]
 pub enum HostingError {
-    #[error("no MCP server is called `{name}`")]
+    #[error("MCP server `{name}` does not exist")]
     NotFound { name: String },
     #[error("MCP server `{server}` has no tool `{tool}`")]
     ToolNotFound { server: McpServerName, tool: String },
-    #[error("an MCP server called `{name}` is there already")]
+    #[error("MCP server `{name}` already exists")]
     Exists { name: McpServerName },
     #[error("`{field}`: {message}")]
     Invalid { field: String, message: String },
-    /// It is not to be started.
     #[error("MCP server `{name}` is disabled")]
     Disabled { name: McpServerName },
-    /// Somebody stopped it by hand, so a call does not start it.
+    /// Stopped on request, so a call does not start it.
     #[error("MCP server `{name}` was stopped")]
     Stopped { name: McpServerName },
-    /// Something else is done to it right now.
+    /// Another operation on the server is in progress.
     #[error("MCP server `{name}` is busy: {doing}")]
     Busy {
         name: McpServerName,
         doing: &'static str,
     },
-    #[error("there is no room for another: {message}")]
+    #[error("limit reached: {message}")]
     Full { message: String },
-    /// There are no boxes to run it in.
+    /// No box can be created.
     #[error("{message}")]
     Unavailable {
         message: String,
         hint: Option<String>,
     },
-    /// It did not start, or a call did not work out.
+    /// The start or a call failed.
     #[error("{message}")]
     Failed {
         phase: McpPhase,
         message: String,
         hint: Option<String>,
     },
-    /// The server answered a call with an error of the protocol.
+    /// The server answered a call with a JSON-RPC error.
     #[error("the server refused the call: {message} ({code})")]
     CallRefused {
         server: McpServerName,
@@ -59,7 +58,7 @@ pub enum HostingError {
         seconds: u64,
         phase: Option<McpPhase>,
     },
-    /// The daemon's own door said no.
+    /// Policy or the session registry refused the request.
     #[error("{message}")]
     Refused {
         code: ErrorCode,
@@ -72,7 +71,7 @@ pub enum HostingError {
         #[source]
         source: io::Error,
     },
-    #[error("hosted MCP servers are being shut down")]
+    #[error("hosting of MCP servers is shutting down")]
     Closing,
 }
 
@@ -103,26 +102,29 @@ impl HostingError {
         }
     }
 
-    /// What to do about it, where there is something.
+    /// What the caller can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NotFound { .. } => Some("`boxwood mcp ls` shows the servers".to_owned()),
+            Self::NotFound { .. } => Some("`boxwood mcp ls` lists the servers".to_owned()),
             Self::ToolNotFound { server, .. } => Some(format!(
-                "`boxwood mcp tools {server}` shows its tools; one that its filter keeps back counts as missing"
+                "`boxwood mcp tools {server}` lists its tools; filtered tools are not available"
             )),
             Self::CallRefused { server, .. } => Some(format!(
-                "`boxwood mcp tools {server}` shows its tools and what each takes"
+                "`boxwood mcp tools {server}` lists its tools and their arguments"
             )),
-            Self::Exists { .. } => Some("choose another name, or ask to replace it".to_owned()),
+            Self::Exists { .. } => Some(
+                "choose another name, or replace the server (`--replace`, `replace: true`)"
+                    .to_owned(),
+            ),
             Self::Disabled { name } => Some(format!("`boxwood mcp enable {name}` starts it")),
             Self::Stopped { name } => Some(format!("`boxwood mcp start {name}` starts it")),
-            Self::Busy { .. } => Some("try again in a moment".to_owned()),
-            Self::Full { .. } => Some("end what is not needed any more, then try again".to_owned()),
+            Self::Busy { .. } => Some("try again later".to_owned()),
+            Self::Full { .. } => Some("remove what is no longer needed, then try again".to_owned()),
             Self::TimedOut { name, .. } => {
-                Some(format!("`boxwood mcp logs {name}` shows what it was doing"))
+                Some(format!("`boxwood mcp logs {name}` shows its output"))
             }
             Self::Storage { .. } => {
-                Some("look at the daemon's log, and at the disk of its state directory".to_owned())
+                Some("check the daemon's log and the disk of its state directory".to_owned())
             }
             Self::Unavailable { hint, .. }
             | Self::Failed { hint, .. }
@@ -131,7 +133,7 @@ impl HostingError {
         }
     }
 
-    /// The phase it failed in, where it was on its way.
+    /// The phase in which a start or call failed.
     pub fn phase(&self) -> Option<McpPhase> {
         match self {
             Self::Failed { phase, .. } => Some(*phase),
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_door_refused_keeps_its_code_and_hint() {
+    fn a_policy_denial_keeps_its_code_and_hint() {
         let error = HostingError::from(BoxesError {
             code: ErrorCode::Forbidden,
             message: "`/etc` cannot be mounted".to_owned(),

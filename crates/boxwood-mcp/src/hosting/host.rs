@@ -1,7 +1,4 @@
-//! All hosted servers: what there are, what is done to them, and the way to each.
-//!
-//! Comes in: wishes of people and clients. Goes out: servers, and how they are. What happens to one
-//! server is its supervisor's business; here they are kept apart and found.
+//! The registry of all hosted servers and the entry point of hosting.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
@@ -18,22 +15,26 @@ use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::check::check;
-use super::hosted::{Condition, Hosted, ServerStanding, end_of_line};
-use super::install::Reuse;
-use super::kit::Kit;
-use super::locks::Locks;
-use super::orders::Order;
-use super::retry::Retry;
-use super::seat::Seat;
-use super::server::Server;
-use super::store::Stored;
-use super::supervisor::{Mode, Supervisor};
-use super::{HostingError, HostingSettings, Runtime, call, following, greeting, sweep, transient};
+use super::boxes::cleanup;
+use super::boxes::keyed_locks::Locks;
+use super::cache::install::Reuse;
+use super::context::HostContext;
+use super::definitions::store::Stored;
+use super::definitions::validate::check;
+use super::logs::progress;
+use super::process::server::Server;
+use super::process::{call, handshake};
+use super::supervisor::handle::Command;
+use super::supervisor::handle::ServerHandle;
+use super::supervisor::retry::Retry;
+use super::supervisor::state::{RunState, ServerState, ServerSummary, end_of_line};
+use super::supervisor::test_run;
+use super::supervisor::{Step, Supervisor};
+use super::{HostingError, HostingSettings, Runtime};
 
-/// Orders that wait for a supervisor that is busy; whoever sends more waits too.
-const WAITING_ORDERS: usize = 32;
-/// At the daemon's end, for what still has to be cleared away.
+/// Capacity of a supervisor's command queue. Senders wait while it is full.
+const COMMAND_QUEUE: usize = 32;
+/// How long [`Hosting::close`] waits for pending cleanup.
 const TO_CLOSE: Duration = Duration::from_secs(10);
 
 /// Cheap to clone.
@@ -43,46 +44,46 @@ pub struct Hosting {
 }
 
 pub(super) struct Inner {
-    pub(super) kit: Arc<Kit>,
-    pub(super) seats: Mutex<BTreeMap<McpServerName, Seat>>,
-    /// Servers that are being added. Moves with `seats` locked.
-    pub(super) coming: AtomicUsize,
-    /// Held while a server is added, described anew or taken away.
+    pub(super) context: Arc<HostContext>,
+    pub(super) handles: Mutex<BTreeMap<McpServerName, ServerHandle>>,
+    /// Servers that are being added. Changed only with `handles` locked.
+    pub(super) pending: AtomicUsize,
+    /// Held while a server is added, updated or removed.
     pub(super) changing: Locks,
     pub(super) changes: watch::Sender<u64>,
     pub(super) closing: CancellationToken,
-    /// What could not be read when the daemon started.
+    /// Errors of stored definitions that could not be read at startup.
     notices: Vec<String>,
-    /// Stored servers that nobody attends to before `begin`.
+    /// Stored servers, until `begin` starts their supervisors.
     waiting: Mutex<Vec<Stored>>,
-    left_over: sweep::LeftOver,
+    leftovers: cleanup::Leftovers,
 }
 
 impl Hosting {
-    /// Reads what is stored. Nothing is started yet.
+    /// Reads the stored definitions. Starts nothing.
     pub fn new(runtime: Arc<dyn Runtime>, settings: HostingSettings) -> Result<Self, HostingError> {
-        let kit = Kit::open(runtime, settings)?;
-        let listed = kit.store.list()?;
+        let context = HostContext::open(runtime, settings)?;
+        let listed = context.store.list()?;
         for notice in &listed.notices {
-            tracing::warn!(notice, "a stored MCP server was left out");
+            tracing::warn!(notice, "skipped an unreadable MCP server definition");
         }
-        let left_over = sweep::LeftOver::find(&kit, &listed);
+        let leftovers = cleanup::Leftovers::find(&context, &listed);
         Ok(Self {
             inner: Arc::new(Inner {
-                kit,
-                seats: Mutex::default(),
-                coming: AtomicUsize::default(),
+                context,
+                handles: Mutex::default(),
+                pending: AtomicUsize::default(),
                 changing: Locks::default(),
                 changes: watch::Sender::new(0),
                 closing: CancellationToken::new(),
                 notices: listed.notices,
                 waiting: Mutex::new(listed.servers),
-                left_over,
+                leftovers,
             }),
         })
     }
 
-    /// Takes over what runs, then starts the others in turns. Returns at once; needs a Tokio runtime.
+    /// Adopts running servers and starts the others, a few at a time. Returns at once. Needs a Tokio runtime.
     pub fn begin(&self) {
         let waiting = std::mem::take(
             &mut *self
@@ -93,98 +94,103 @@ impl Hosting {
         );
         for stored in waiting {
             let first = if stored.spec.enabled {
-                Mode::Adopt
+                Step::Adopt
             } else {
-                Mode::Clear
+                Step::RemoveBox
             };
             self.attend(stored, first);
         }
         let inner = Arc::clone(&self.inner);
-        self.inner.kit.later(async move {
-            inner.left_over.clear(&inner).await;
-            let (kit, closing) = (Arc::clone(&inner.kit), inner.closing.clone());
+        self.inner.context.spawn(async move {
+            inner.leftovers.clear(&inner).await;
+            let (context, closing) = (Arc::clone(&inner.context), inner.closing.clone());
             drop(inner);
-            closing.run_until_cancelled(sweep::every_hour(&kit)).await;
+            closing
+                .run_until_cancelled(cleanup::every_hour(&context))
+                .await;
         });
     }
 
-    /// Lets go of all servers. Their boxes go on, for the next daemon to take over.
+    /// Detaches from all servers. Their boxes keep running for the next daemon to adopt.
     pub async fn close(&self) {
         self.inner.closing.cancel();
-        self.inner.kit.tasks.close();
-        if tokio::time::timeout(TO_CLOSE, self.inner.kit.tasks.wait())
+        self.inner.context.tasks.close();
+        if tokio::time::timeout(TO_CLOSE, self.inner.context.tasks.wait())
             .await
             .is_err()
         {
-            tracing::warn!("some work for hosted MCP servers was not done in time");
+            tracing::warn!("timed out while shutting down hosted MCP servers");
         }
     }
 
-    /// Without their tools, of which there are only numbers: all together they may be long.
+    /// Without the tools, only with their number, because all tools together may be large.
     pub fn list(&self) -> Vec<McpServerInfo> {
-        let seats = self.seats();
-        let hosted = seats.values().map(|seat| &seat.hosted);
-        hosted.map(|hosted| hosted.info_without_tools()).collect()
+        let handles = self.handles();
+        let state = handles.values().map(|handle| &handle.state);
+        state.map(|state| state.info_without_tools()).collect()
     }
 
-    pub fn standings(&self) -> Vec<ServerStanding> {
-        let seats = self.seats();
-        seats.values().map(|seat| seat.hosted.summary()).collect()
+    pub fn summaries(&self) -> Vec<ServerSummary> {
+        let handles = self.handles();
+        handles
+            .values()
+            .map(|handle| handle.state.summary())
+            .collect()
     }
 
     pub fn names(&self) -> Vec<McpServerName> {
-        self.seats().keys().cloned().collect()
+        self.handles().keys().cloned().collect()
     }
 
-    /// Those that may be started.
     pub(crate) fn enabled_names(&self) -> Vec<McpServerName> {
-        let seats = self.seats();
-        let enabled = seats.iter().filter(|(_, seat)| seat.hosted.spec().enabled);
+        let handles = self.handles();
+        let enabled = handles
+            .iter()
+            .filter(|(_, handle)| handle.state.spec().enabled);
         enabled.map(|(name, _)| name.clone()).collect()
     }
 
     pub fn get(&self, name: &McpServerName) -> Result<McpServerInfo, HostingError> {
-        Ok(self.seat(name)?.hosted.info())
+        Ok(self.handle(name)?.state.info())
     }
 
-    /// Counts up whenever any server is another than before, in what it is or how it is.
+    /// Changes whenever the definition or status of any server changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes.subscribe()
     }
 
-    /// What is wrong with stored servers that are not listed.
+    /// Errors of stored servers that are not listed.
     pub fn notices(&self) -> &[String] {
         &self.inner.notices
     }
 
-    /// Returns once it is under way; `progress` tells the rest.
+    /// Returns once the start has begun. `progress` reports the rest.
     pub async fn start(&self, name: &McpServerName) -> Result<McpServerInfo, HostingError> {
-        self.order(name, Order::Start).await
+        self.command(name, Command::Start).await
     }
 
-    /// Returns once its box is gone. It is not started again until somebody asks by hand.
+    /// Returns once the box is removed. The server stays stopped until it is started explicitly.
     pub async fn stop(&self, name: &McpServerName) -> Result<McpServerInfo, HostingError> {
-        self.order(name, Order::Stop).await
+        self.command(name, Command::Stop).await
     }
 
-    /// Returns once it is under way; `progress` tells the rest.
+    /// Returns once the restart has begun. `progress` reports the rest.
     pub async fn restart(&self, name: &McpServerName) -> Result<McpServerInfo, HostingError> {
-        let restart = |reply| Order::Restart(reply, Reuse::IfThere);
-        self.order(name, restart).await
+        let restart = |reply| Command::Restart(reply, Reuse::IfPresent);
+        self.command(name, restart).await
     }
 
-    /// A restart that installs the server's packages anew, and not from what is there: a newer version
-    /// of them, or the same once more.
+    /// Restarts the server and installs its packages again instead of using the cached install.
     pub async fn reinstall(&self, name: &McpServerName) -> Result<McpServerInfo, HostingError> {
-        let restart = |reply| Order::Restart(reply, Reuse::Never);
-        self.order(name, restart).await
+        let restart = |reply| Command::Restart(reply, Reuse::Never);
+        self.command(name, restart).await
     }
 
     pub async fn logs(&self, name: &McpServerName) -> Result<McpLogs, HostingError> {
-        let hosted = self.seat(name)?.hosted;
-        let now = greeting::stderr(&self.inner.kit, &hosted.session, &hosted.secrets()).await;
-        let mut stderr = hosted.all_stderr(now.unwrap_or_default());
-        if let Condition::Connected(live) = hosted.condition() {
+        let state = self.handle(name)?.state;
+        let now = handshake::stderr(&self.inner.context, &state.session, &state.secrets()).await;
+        let mut stderr = state.all_stderr(now.unwrap_or_default());
+        if let RunState::Connected(live) = state.run_state() {
             let children = live.children.stderr().await;
             if !children.is_empty() {
                 stderr.push_str(end_of_line(&stderr));
@@ -193,20 +199,20 @@ impl Hosting {
         }
         Ok(McpLogs {
             stderr,
-            install: hosted.track.install_log(),
-            protocol: hosted.protocol.lines(),
+            install: state.progress_log.install_log(),
+            protocol: state.protocol.lines(),
         })
     }
 
-    /// The phases so far, then everything as it comes, until it is connected, stopped or has failed.
+    /// The phases so far, then all further events until the server is connected, stopped or failed.
     pub fn progress(
         &self,
         name: &McpServerName,
     ) -> Result<impl Stream<Item = McpProgress> + Send + use<>, HostingError> {
-        Ok(following::follow(self.seat(name)?.hosted))
+        Ok(progress::follow(self.handle(name)?.state))
     }
 
-    /// Tries it out without storing it. Its box is gone afterwards, also when the future is dropped.
+    /// Tests a definition without storing it. The box is removed afterwards, also if the future is dropped.
     pub async fn test(
         &self,
         spec: McpServerSpec,
@@ -216,20 +222,20 @@ impl Hosting {
         if self.inner.closing.is_cancelled() {
             return Err(HostingError::Closing);
         }
-        Ok(transient::test(&self.inner.kit, spec, progress).await)
+        Ok(test_run::test(&self.inner.context, spec, progress).await)
     }
 
-    /// Tries out a stored one as it is described now, with its secrets. The one that runs is left alone.
+    /// Tests the stored definition with its secrets. The running server is not affected.
     pub async fn test_stored(
         &self,
         name: &McpServerName,
         progress: mpsc::Sender<McpProgress>,
     ) -> Result<McpTestResult, HostingError> {
-        let spec = self.seat(name)?.hosted.spec();
+        let spec = self.handle(name)?.state.spec();
         self.test(McpServerSpec::clone(&spec), progress).await
     }
 
-    /// Calls a tool by hand. What comes back is the result as the server wrote it.
+    /// Calls a tool. Returns the result exactly as the server sent it.
     pub async fn call(
         &self,
         name: &McpServerName,
@@ -241,59 +247,63 @@ impl Hosting {
             &server,
             tool,
             arguments,
-            self.inner.kit.settings.call_timeout,
+            self.inner.context.settings.call_timeout,
         )
         .await
     }
 
-    /// Waits until it is connected. One that was stopped because nobody called it is started.
+    /// Waits until the server is connected. Starts it if it was stopped as idle.
     pub(crate) async fn server(&self, name: &McpServerName) -> Result<Server, HostingError> {
-        self.seat(name)?.server().await
+        self.handle(name)?.server().await
     }
 
-    /// How it is, and when it was last described anew.
-    pub(crate) fn standing(&self, name: &McpServerName) -> Option<(Condition, Timestamp)> {
-        Some(self.seat(name).ok()?.hosted.standing())
-    }
-
-    /// Neither waits nor starts.
-    pub(crate) fn connected(&self, name: &McpServerName) -> Option<Server> {
-        self.seat(name).ok()?.connected()
-    }
-
-    async fn order(
+    /// The run state, and when the definition was last updated.
+    pub(crate) fn run_state_and_update_time(
         &self,
         name: &McpServerName,
-        order: impl FnOnce(oneshot::Sender<Result<(), HostingError>>) -> Order,
+    ) -> Option<(RunState, Timestamp)> {
+        Some(self.handle(name).ok()?.state.run_state_and_update_time())
+    }
+
+    /// Neither waits nor starts the server.
+    pub(crate) fn connected(&self, name: &McpServerName) -> Option<Server> {
+        self.handle(name).ok()?.connected()
+    }
+
+    async fn command(
+        &self,
+        name: &McpServerName,
+        command: impl FnOnce(oneshot::Sender<Result<(), HostingError>>) -> Command,
     ) -> Result<McpServerInfo, HostingError> {
-        let seat = self.seat(name)?;
-        seat.order(order).await?;
-        Ok(seat.hosted.info())
+        let handle = self.handle(name)?;
+        handle.command(command).await?;
+        Ok(handle.state.info())
     }
 
-    pub(super) fn attend(&self, stored: Stored, first: Mode) -> Seat {
+    pub(super) fn attend(&self, stored: Stored, first: Step) -> ServerHandle {
         let inner = &self.inner;
-        let hosted = Arc::new(Hosted::new(stored, inner.changes.clone()));
-        let (orders, taken) = mpsc::channel(WAITING_ORDERS);
+        let state = Arc::new(ServerState::new(stored, inner.changes.clone()));
+        let (commands, taken) = mpsc::channel(COMMAND_QUEUE);
         let supervisor = Supervisor {
-            kit: Arc::clone(&inner.kit),
-            hosted: Arc::clone(&hosted),
-            orders: taken,
+            context: Arc::clone(&inner.context),
+            state: Arc::clone(&state),
+            commands: taken,
             closing: inner.closing.clone(),
-            retry: Retry::new(&inner.kit.settings),
+            retry: Retry::new(&inner.context.settings),
             live: None,
-            ran_as: hosted.spec(),
-            found_no_boxes: 0,
+            ran_as: state.spec(),
+            unavailable_count: 0,
         };
-        let seat = Seat { hosted, orders };
-        self.seats().insert(seat.hosted.name.clone(), seat.clone());
-        inner.kit.later(supervisor.run(first));
+        let handle = ServerHandle { state, commands };
+        self.handles()
+            .insert(handle.state.name.clone(), handle.clone());
+        inner.context.spawn(supervisor.run(first));
         inner.changes.send_modify(|count| *count += 1);
-        seat
+        handle
     }
 
-    pub(super) fn seat(&self, name: &McpServerName) -> Result<Seat, HostingError> {
-        self.seats()
+    pub(super) fn handle(&self, name: &McpServerName) -> Result<ServerHandle, HostingError> {
+        self.handles()
             .get(name)
             .cloned()
             .ok_or_else(|| HostingError::NotFound {
@@ -301,9 +311,9 @@ impl Hosting {
             })
     }
 
-    pub(super) fn seats(&self) -> MutexGuard<'_, BTreeMap<McpServerName, Seat>> {
+    pub(super) fn handles(&self) -> MutexGuard<'_, BTreeMap<McpServerName, ServerHandle>> {
         self.inner
-            .seats
+            .handles
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }

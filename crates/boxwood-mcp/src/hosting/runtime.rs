@@ -1,7 +1,6 @@
-//! Where hosted servers run: the daemon's boxes, behind a few calls.
+//! The daemon's boxes as hosting uses them.
 //!
-//! Every request passes the daemon's own door, with hosting as its origin. Nothing here ever runs on
-//! the host.
+//! Every request passes the daemon's policy with the hosting origin.
 
 use boxwood_agent::{Answer, Begun};
 use boxwood_api::{
@@ -11,11 +10,10 @@ use boxwood_api::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
-/// Whether servers can be started at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum BoxAvailability {
     Ready,
-    /// Boxes are turned off in the configuration.
+    /// Boxes are disabled in the configuration.
     Disabled,
     Unavailable {
         message: String,
@@ -23,15 +21,14 @@ pub enum Standing {
     },
 }
 
-/// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gone {
+pub struct ProcessExit {
     pub exit_code: Option<i32>,
-    /// In words: out of memory, stopped, its box is gone.
+    /// For display, such as that the box ran out of memory.
     pub why: Option<String>,
 }
 
-impl Gone {
+impl ProcessExit {
     pub fn new(exit_code: Option<i32>, reason: Option<&Reason>) -> Self {
         let why = reason.map(in_words);
         Self { exit_code, why }
@@ -42,56 +39,47 @@ fn in_words(reason: &Reason) -> String {
     match reason {
         Reason::Timeout => "it ran longer than its timeout".to_owned(),
         Reason::Oom => "its box reached the memory limit".to_owned(),
-        Reason::PidsLimit => "its box reached the limit of processes".to_owned(),
-        Reason::DiskQuota => "its box has no room left for files".to_owned(),
-        Reason::OutputLimit => "it wrote more than is kept".to_owned(),
+        Reason::PidsLimit => "its box reached the process limit".to_owned(),
+        Reason::DiskQuota => "its box has no disk space left".to_owned(),
+        Reason::OutputLimit => "it exceeded the output limit".to_owned(),
         Reason::Seccomp { syscall } => {
-            format!("it used the system call `{syscall}`, which boxes may not")
+            format!("it used the forbidden system call `{syscall}`")
         }
-        Reason::NetworkDenied { host } => format!("its box may not reach {host}"),
-        Reason::Signal { signal } => format!("it died of signal {signal}"),
+        Reason::NetworkDenied { host } => format!("its box is not allowed to connect to {host}"),
+        Reason::Signal { signal } => format!("it was killed by signal {signal}"),
         Reason::BoxGone => "its box is gone".to_owned(),
         Reason::Cancelled => "it was stopped".to_owned(),
     }
 }
 
-/// A directory of the host that a box sees. Made by hosting itself, never from a client's words.
+/// A host directory created by hosting itself, never from a client's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnMount {
+pub struct HostingMount {
     pub host_path: std::path::PathBuf,
     pub mount_path: String,
     pub is_writable: bool,
 }
 
-/// A directory of the host that may be mounted, held open: what its path leads to later is another
-/// matter, so whoever copies from it starts at the descriptor.
-#[derive(Clone, Debug)]
-pub struct HostDirectory {
-    pub handle: std::sync::Arc<std::os::fd::OwnedFd>,
-    /// Where the kernel says it is.
-    pub real_path: std::path::PathBuf,
-}
-
-/// What a box is made of: whatever is installed in one may be no good in another.
+/// What a box consists of. An install is valid only for the same kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoxKind {
     pub image: String,
     pub backend: String,
-    /// How much it has is no part of what it is made of, but is known at the same door.
+    /// Not part of the kind, but resolved by the same call.
     pub memory_mb: u64,
 }
 
-/// A box that was made, and what it has otherwise than it was asked for.
+/// A created box and how it differs from the request.
 #[derive(Clone, Debug)]
-pub struct MadeBox {
+pub struct CreatedBox {
     pub session: SessionInfo,
-    /// In words, such as what its profile locks.
+    /// For display, such as a setting that the profile locks.
     pub notices: Vec<String>,
 }
 
-/// The pipes of one process. Dropping it lets go of the process, which runs on.
-pub trait Wire: Send + Sync {
-    /// What it wrote next. `None` once its output has ended or another has taken over.
+/// The pipes of one process. Dropping this detaches from the process, which keeps running.
+pub trait ProcessIo: Send + Sync {
+    /// The next output. `None` once the output has ended or another reader has attached.
     fn next(&self) -> BoxFuture<'_, Option<Bytes>>;
 
     /// Resolves once the bytes are accepted.
@@ -99,33 +87,36 @@ pub trait Wire: Send + Sync {
 
     fn close_input(&self);
 
-    fn exited(&self) -> BoxFuture<'_, Gone>;
+    fn exited(&self) -> BoxFuture<'_, ProcessExit>;
 }
 
 pub trait Runtime: Send + Sync + 'static {
-    /// Of the backend that a box with these settings would get.
-    fn standing<'a>(&'a self, settings: &'a McpBoxSettings) -> BoxFuture<'a, Standing>;
+    /// Availability of the backend that a box with these settings would use.
+    fn availability<'a>(&'a self, settings: &'a McpBoxSettings) -> BoxFuture<'a, BoxAvailability>;
 
-    /// Judges `spec` as [`Runtime::create`] would, and makes nothing. Gives the directory that its
-    /// `host_path` is, for whoever shows the box a copy instead; `None` when it names none, or the
-    /// profile lets it see nothing.
-    fn judge(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Option<HostDirectory>>>;
+    /// Checks `spec` like [`Runtime::create`] without creating anything. Returns false if its `host_path` would not
+    /// be mounted, because the profile hides it.
+    fn judge(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<bool>>;
 
-    /// What a box of `spec` would be made of now, with what its profile and the daemon decide filled in.
+    /// The kind of box that `spec` would get now, with the defaults of its profile and of the daemon.
     fn resolve(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<BoxKind>>;
 
-    /// `spec` holds what somebody asked for and is judged; `mounts` are ours.
-    fn create(&self, spec: SpecRequest, mounts: Vec<OwnMount>) -> BoxFuture<'_, Answer<MadeBox>>;
+    /// `spec` is checked by policy. `mounts` are hosting's own directories.
+    fn create(
+        &self,
+        spec: SpecRequest,
+        mounts: Vec<HostingMount>,
+    ) -> BoxFuture<'_, Answer<CreatedBox>>;
 
-    /// Runs `spec.cmd` in a session that is there. Dropping what comes back kills it.
+    /// Runs `spec.cmd` in an existing session. Dropping the result kills the command.
     fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>>;
 
-    /// That it is not there is no failure.
+    /// A missing session is not an error.
     fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<()>>;
 
     fn session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<Option<SessionInfo>>>;
 
-    /// Every session whose id begins so.
+    /// All sessions whose id starts with `prefix`.
     fn sessions<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Answer<Vec<SessionInfo>>>;
 
     fn start<'a>(
@@ -136,14 +127,14 @@ pub trait Runtime: Send + Sync + 'static {
 
     fn processes<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<Vec<ProcessInfo>>>;
 
-    /// From where the last reader stopped.
+    /// Output continues where the last reader stopped.
     fn attach<'a>(
         &'a self,
         session: &'a SessionId,
         process: &'a ProcessId,
-    ) -> BoxFuture<'a, Answer<Box<dyn Wire>>>;
+    ) -> BoxFuture<'a, Answer<Box<dyn ProcessIo>>>;
 
-    /// Closes stdin, asks, kills. That it is not there is no failure.
+    /// Closes stdin, then terminates, then kills. A missing process is not an error.
     fn stop<'a>(
         &'a self,
         session: &'a SessionId,

@@ -1,46 +1,44 @@
-//! What hosting may take and how patient it is.
+//! Limits and timeouts of hosting.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct HostingSettings {
-    /// Everything hosting keeps is below it.
+    /// Parent of everything that hosting stores.
     pub directory: PathBuf,
-    /// How many servers may be starting at the same time. The others wait for their turn.
+    /// Servers that may start at the same time.
     pub starts_at_once: usize,
     pub max_servers: usize,
-    /// How many transient tests may be going on at the same time.
+    /// Tests that may run at the same time.
     pub max_tests: usize,
-    /// Processes of one server beside its main one.
+    /// Processes of one server besides its main one.
     pub max_children: usize,
-    /// A child that nobody spoke to for so long is stopped.
+    /// Idle time after which a child process is stopped.
     pub idle_child: Duration,
-    /// For a call by hand.
+    /// Timeout of a call through [`super::Hosting::call`].
     pub call_timeout: Duration,
     pub ping_every: Duration,
     pub ping_timeout: Duration,
-    /// Pings in a row without an answer that make a server count as broken.
+    /// Consecutive unanswered pings after which a server counts as hung.
     pub lost_pings: u32,
-    /// A server that works on a call may leave pings unanswered for so long. No shorter than the longest
-    /// call: then it is the call that ends, and not the server with everybody else's calls.
+    /// How long a server with a pending call may leave pings unanswered. At least the longest call timeout, so that
+    /// the call ends first and calls of other clients survive.
     pub busy_patience: Duration,
-    /// After so long without trouble, earlier failures are forgotten.
+    /// How long a server must be connected before its earlier failures no longer count.
     pub healthy_after: Duration,
-    /// Before the second, third and fourth attempt.
+    /// Delays before the second, third and fourth attempt.
     pub retry_delays: [Duration; 3],
-    /// More ends than this within `crash_window` are a crash loop.
+    /// More exits than this within `crash_window` count as a crash loop.
     pub crash_limit: usize,
     pub crash_window: Duration,
-    /// How often a runtime that cannot make boxes is asked again.
-    pub look_again: Duration,
-    /// For calls to the runtime that belong to no start, such as the removal of a box.
-    pub runtime_patience: Duration,
-    /// What copies of directories leave free of the disk. `None`: 256 MiB, or a hundredth of a small one.
-    pub min_free_bytes: Option<u64>,
-    /// The most that one install may take on the disk.
+    /// How often the runtime is polled while it cannot create boxes.
+    pub await_boxes: Duration,
+    /// Timeout of runtime calls outside a start, such as the removal of a box.
+    pub runtime_timeout: Duration,
+    /// Disk limit of one install.
     pub install_bytes: u64,
-    /// The most that all installs together may take, before another is made.
+    /// Disk limit of all installs together, checked before each install.
     pub cache_bytes: u64,
 }
 
@@ -62,9 +60,8 @@ impl HostingSettings {
             retry_delays: [2, 4, 8].map(Duration::from_secs),
             crash_limit: 5,
             crash_window: Duration::from_mins(5),
-            look_again: Duration::from_secs(5),
-            runtime_patience: Duration::from_mins(1),
-            min_free_bytes: None,
+            await_boxes: Duration::from_secs(5),
+            runtime_timeout: Duration::from_mins(1),
             install_bytes: 16 << 30,
             cache_bytes: 64 << 30,
         }

@@ -1,7 +1,7 @@
-//! For whom it is what a server says unasked.
+//! Determines which clients may receive a notification of a shared process.
 //!
-//! Comes in: whose calls begin and end. Goes out: who may hear a line that came just now. A server does not
-//! say for which request it logs, so a line is for one client only while it cannot be about another's call.
+//! Log messages do not name a request. A message goes to one client only if it cannot belong to a call of
+//! another one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,42 +9,41 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A server may go on with a call that nobody waits for any more, until it answers it. Some never do: no call
-/// goes on for longer than this.
+/// A server may continue a cancelled call. It counts as active for at most this time.
 const LEFT: Duration = Duration::from_hours(1);
-/// Calls that were left. Of further ones only is known whose they were.
+/// Maximum number of cancelled calls. Beyond it, only the principal is stored.
 const MOST_LEFT: usize = 1024;
-/// What it logs after an answer is about that call.
+/// Log messages after a response still belong to the call for this time.
 const LINGERING: Duration = Duration::from_secs(2);
 
-/// Whose token it was, where there are tokens.
+/// Owner of the token; `None` without tokens.
 pub(crate) type Principal = Option<Arc<str>>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Audience {
-    /// Nobody has called the server yet.
+    /// No call was made yet.
     #[default]
-    Everybody,
-    /// Whose calls go on; while none does, who made all of them so far.
+    All,
+    /// The only principal with active calls, or the only one that ever made calls.
     Only(Principal),
-    /// It may be about calls of several.
-    Nobody,
+    /// The message may belong to calls of several principals.
+    None,
 }
 
 impl Audience {
     pub(crate) fn has(&self, principal: Option<&str>) -> bool {
         match self {
-            Self::Everybody => true,
+            Self::All => true,
             Self::Only(only) => only.as_deref() == principal,
-            Self::Nobody => false,
+            Self::None => false,
         }
     }
 
     fn with(self, principal: &Principal) -> Self {
         match self {
-            Self::Everybody => Self::Only(principal.clone()),
+            Self::All => Self::Only(principal.clone()),
             Self::Only(only) if only == *principal => Self::Only(only),
-            Self::Only(_) | Self::Nobody => Self::Nobody,
+            Self::Only(_) | Self::None => Self::None,
         }
     }
 }
@@ -52,9 +51,9 @@ impl Audience {
 #[derive(Default)]
 pub(crate) struct Callers {
     going: HashMap<u64, Principal>,
-    /// Calls that the server has not answered though nobody waits for them, and how long they count.
+    /// Cancelled calls without a response, with their deadline.
     left: HashMap<u64, (Principal, Instant)>,
-    /// Whose calls are over, and how long lines may still be about them.
+    /// Principals of finished calls, with the time until messages may belong to them.
     trailing: HashMap<Principal, Instant>,
     ever: Audience,
 }
@@ -65,7 +64,7 @@ impl Callers {
         self.going.insert(call, principal);
     }
 
-    /// Whether or not somebody waited for it.
+    /// Also for cancelled calls.
     pub(crate) fn answered(&mut self, call: u64) {
         let left = self.left.remove(&call).map(|(principal, _)| principal);
         if let Some(principal) = self.going.remove(&call).or(left) {
@@ -73,7 +72,7 @@ impl Callers {
         }
     }
 
-    /// The server was asked, and may still be at it.
+    /// The call was cancelled, but the server may still process it.
     pub(crate) fn left(&mut self, call: u64) {
         let Some(principal) = self.going.remove(&call) else {
             return;
@@ -89,7 +88,7 @@ impl Callers {
         }
     }
 
-    /// The server never heard of it.
+    /// The request was never sent.
     pub(crate) fn unasked(&mut self, call: u64) {
         self.going.remove(&call);
     }
@@ -106,8 +105,8 @@ impl Callers {
         self.left.retain(|_, (_, until)| now < *until);
         let left = self.left.values().map(|(principal, _)| principal);
         let callers = self.going.values().chain(self.trailing.keys()).chain(left);
-        match callers.fold(Audience::Everybody, Audience::with) {
-            Audience::Everybody => self.ever.clone(),
+        match callers.fold(Audience::All, Audience::with) {
+            Audience::All => self.ever.clone(),
             audience => audience,
         }
     }
@@ -126,17 +125,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_is_for_whoever_it_can_be_about_alone() {
+    async fn a_message_is_for_the_only_principal_it_can_belong_to() {
         let mut callers = Callers::default();
         assert!(callers.audience().has(Some("ann")) && callers.audience().has(None));
         callers.begin(1, named("ann"));
         callers.begin(2, named("ann"));
         assert_eq!(callers.audience(), Audience::Only(named("ann")));
         callers.begin(3, named("bob"));
-        assert_eq!(callers.audience(), Audience::Nobody);
+        assert_eq!(callers.audience(), Audience::None);
         callers.answered(1);
         callers.answered(2);
-        assert_eq!(callers.audience(), Audience::Nobody, "it may come late");
+        assert_eq!(callers.audience(), Audience::None, "it may come late");
         tokio::time::advance(LINGERING).await;
         assert_eq!(callers.audience(), Audience::Only(named("bob")));
         callers.answered(3);
@@ -157,9 +156,9 @@ mod tests {
         assert_eq!(callers.audience(), Audience::Only(named("ann")));
         callers.begin(4, named("bob"));
         tokio::time::advance(LEFT / 2).await;
-        assert_eq!(callers.audience(), Audience::Nobody, "it may go on");
+        assert_eq!(callers.audience(), Audience::None, "it may go on");
         callers.answered(1);
-        assert_eq!(callers.audience(), Audience::Nobody, "it may come late");
+        assert_eq!(callers.audience(), Audience::None, "it may come late");
         tokio::time::advance(LINGERING).await;
         assert_eq!(callers.audience(), Audience::Only(named("bob")));
     }
@@ -177,11 +176,7 @@ mod tests {
         (0..most).for_each(|call| callers.answered(call));
         callers.begin(most + 1, named("bob"));
         tokio::time::advance(LEFT.saturating_sub(LINGERING)).await;
-        assert_eq!(
-            callers.audience(),
-            Audience::Nobody,
-            "ann's was one too many"
-        );
+        assert_eq!(callers.audience(), Audience::None, "ann's was one too many");
         tokio::time::advance(LINGERING).await;
         assert_eq!(callers.audience(), Audience::Only(named("bob")));
     }

@@ -1,8 +1,7 @@
-//! The conversation with one process, shared by all who call it.
+//! A JSON-RPC connection to one server process, shared by several callers.
 //!
-//! Comes in: the process's pipes, and calls of many clients at once. Goes out: to each the answers, the
-//! progress and the subscriptions that are his. Ids and progress tokens are ours on the way to the server
-//! and the caller's on the way back, so that no client can meet another's.
+//! Request ids and progress tokens are replaced on the way to the server and restored on the way back, so
+//! that callers cannot collide.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,34 +12,33 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::audience::Principal;
-use super::error::{CallError, Ended};
-use super::inbound::{Hears, Inbound};
-use super::message::{Message, is_news};
+use super::connection_state::{CANCELLED, ConnectionState, LISTEN, raw_number};
+use super::error::{CallError, CloseReason};
+use super::inbound::{Inbound, InboundFilter};
+use super::message::{Message, is_notification};
 use super::object::{BadObject, Object};
 use super::pending::{Call, Events};
 use super::protocol_log::ProtocolLog;
-use super::queue::{Outgoing, Queue};
-use super::shared::{CANCELLED, LISTEN, Shared, raw_number};
+use super::write_queue::{Outgoing, WriteQueue};
 use super::{reader, writer};
-use crate::hosting::Wire;
+use crate::hosting::ProcessIo;
 
-/// One message of a client or a server, either way. Each process may have some of them on their way at the
-/// same time, so this is what bounds the daemon's memory.
+/// Maximum size of a message in either direction. It bounds the memory of the daemon, since each process
+/// may have several messages in flight.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// How long a message without an answer waits for room.
+/// Timeout for writing a message without a response.
 const TO_SEND: Duration = Duration::from_secs(30);
 
-/// How many there were.
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WireLimits {
-    /// Bytes of one line, either way.
+    /// Maximum bytes of a line, in either direction.
     pub(crate) line: usize,
-    /// Calls at once.
+    /// Maximum number of concurrent calls.
     pub(crate) pending: usize,
-    /// Lines in a row that are no messages before the server counts as broken.
+    /// Consecutive lines that are not messages before the connection is closed.
     pub(crate) garbage_lines: usize,
 }
 
@@ -54,39 +52,38 @@ impl Default for WireLimits {
     }
 }
 
-/// How a call is made.
+/// Options of a call.
 #[derive(Clone, Default)]
-pub(crate) struct Ask {
-    /// Without one, only the caller's own patience ends it.
+pub(crate) struct CallOptions {
+    /// `None` means no timeout.
     pub(crate) timeout: Option<Duration>,
-    /// Gets what belongs to the call before its answer: progress with the caller's own token, and what
-    /// comes of a subscription.
+    /// Receives progress with the caller's token, and events of a subscription.
     pub(crate) progress: Option<mpsc::Sender<Message>>,
-    /// The caller's own id of the request, which names a subscription.
+    /// The caller's request id, which identifies a subscription.
     pub(crate) caller: Option<Box<RawValue>>,
-    /// Whose call it is: what the server says meanwhile is for nobody else.
+    /// The principal that receives log messages during the call.
     pub(crate) principal: Principal,
-    /// For our own sake: nobody uses the server because of it.
-    pub(crate) is_ours: bool,
+    /// A call of the daemon itself. It does not count as use of the server.
+    pub(crate) is_internal: bool,
 }
 
-impl Ask {
-    pub(crate) fn within(timeout: Duration) -> Self {
+impl CallOptions {
+    pub(crate) fn with_timeout(timeout: Duration) -> Self {
         Self {
             timeout: Some(timeout),
             ..Self::default()
         }
     }
 
-    pub(crate) fn ours(timeout: Duration) -> Self {
+    pub(crate) fn internal(timeout: Duration) -> Self {
         Self {
-            is_ours: true,
-            ..Self::within(timeout)
+            is_internal: true,
+            ..Self::with_timeout(timeout)
         }
     }
 }
 
-/// Cheap to clone. The process is let go, and runs on, once the last clone is gone.
+/// Cheap to clone. Detaches from the process when the last clone is dropped; the process keeps running.
 #[derive(Clone)]
 pub(crate) struct Connection {
     held: Arc<Held>,
@@ -94,21 +91,25 @@ pub(crate) struct Connection {
 
 struct Held {
     id: u64,
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.shared.end(&Ended::Detached);
+        self.shared.end(&CloseReason::Detached);
     }
 }
 
 impl Connection {
-    /// Needs a Tokio runtime around it.
-    pub(crate) fn open(wire: Box<dyn Wire>, limits: WireLimits, log: Arc<ProtocolLog>) -> Self {
-        let wire: Arc<dyn Wire> = Arc::from(wire);
-        let (queue, lines) = Queue::new(limits.line.saturating_mul(2));
-        let shared = Arc::new(Shared::new(limits, log, queue));
+    /// Requires a Tokio runtime.
+    pub(crate) fn open(
+        wire: Box<dyn ProcessIo>,
+        limits: WireLimits,
+        log: Arc<ProtocolLog>,
+    ) -> Self {
+        let wire: Arc<dyn ProcessIo> = Arc::from(wire);
+        let (queue, lines) = WriteQueue::new(limits.line.saturating_mul(2));
+        let shared = Arc::new(ConnectionState::new(limits, log, queue));
         let id = OPENED.fetch_add(1, Ordering::Relaxed);
         tokio::spawn(reader::read(Arc::clone(&wire), Arc::clone(&shared)));
         tokio::spawn(writer::write(wire, Arc::clone(&shared), lines));
@@ -117,33 +118,37 @@ impl Connection {
         }
     }
 
-    /// No other connection of this process has or had it.
+    /// Unique within the daemon.
     pub(crate) fn id(&self) -> u64 {
         self.held.id
     }
 
-    /// A request of ours. Dropping the future cancels the call.
+    /// Sends a request of the daemon. Dropping the future cancels the call.
     pub(crate) async fn request(
         &self,
         method: &str,
         params: Option<Box<RawValue>>,
-        how: Ask,
+        how: CallOptions,
     ) -> Result<Message, CallError> {
-        // The id is replaced by one that is free.
+        // The id is replaced.
         let request = Message::request(raw_number(0), method, params);
         let timeout = how.timeout;
         in_time(self.ask(request, how), method, timeout).await
     }
 
-    /// A request of a client's, with everything it holds. The answer has the client's id again. Dropping
-    /// the future cancels the call.
-    pub(crate) async fn relay(&self, request: Message, how: Ask) -> Result<Message, CallError> {
+    /// Sends a client's request with all its fields. The response has the client's id. Dropping the future
+    /// cancels the call.
+    pub(crate) async fn relay(
+        &self,
+        request: Message,
+        how: CallOptions,
+    ) -> Result<Message, CallError> {
         let (Some(method), Some(id)) = (request.method(), request.id()) else {
             return Err(CallError::NoRequest);
         };
         let (method, id) = (method.to_owned(), id.to_owned());
         let timeout = how.timeout;
-        let how = Ask {
+        let how = CallOptions {
             caller: how.caller.or_else(|| Some(id.clone())),
             ..how
         };
@@ -151,12 +156,12 @@ impl Connection {
         Ok(answer.with_id(id))
     }
 
-    async fn ask(&self, request: Message, how: Ask) -> Result<Message, CallError> {
+    async fn ask(&self, request: Message, how: CallOptions) -> Result<Message, CallError> {
         let shared = &self.held.shared;
         let id = shared.next_id();
         let method: Box<str> = request.method().unwrap_or_default().into();
-        let burden = request.burden();
-        let (request, token) = with_own_token(request, id)?;
+        let permit = request.permit();
+        let (request, token) = with_internal_token(request, id)?;
         let line = request.with_id(raw_number(id)).line();
         self.check_size(line.len())?;
         let (answer, answered) = oneshot::channel();
@@ -172,9 +177,9 @@ impl Connection {
             is_written: false,
         };
         shared.pending.add(id, call)?;
-        let _in_use = (!how.is_ours).then(|| shared.usage.call());
-        // A subscription has no end, and its news say whose they are.
-        if !how.is_ours && *method != *LISTEN {
+        let _in_use = (!how.is_internal).then(|| shared.usage.call());
+        // Subscriptions do not end, and their events name the subscription.
+        if !how.is_internal && *method != *LISTEN {
             shared.callers().begin(id, how.principal);
         }
         let _waiting = Waiting { shared, id };
@@ -184,7 +189,7 @@ impl Connection {
             id: Some(id.to_string().into()),
             call: Some(id),
         };
-        if shared.queue.put(outgoing, burden).await.is_err() {
+        if shared.queue.put(outgoing, permit).await.is_err() {
             return Err(shared.why_ended());
         }
         match answered.await {
@@ -193,52 +198,43 @@ impl Connection {
         }
     }
 
-    /// As it is. A client's cancellation is not passed on: its ids are not those the server knows, and might
-    /// be another's. Dropping the call cancels it. Nor is what is no news: that has to be a call.
+    /// Sends a notification. Client cancellations are dropped, because their ids are not those of the
+    /// server; dropping the call cancels it. Methods that are not notifications are dropped too.
     pub(crate) async fn notify(&self, message: Message) -> Result<(), CallError> {
         let log = &self.held.shared.log;
         if message.method() == Some(CANCELLED) {
-            log.note("a cancellation by id was kept back");
+            log.note("dropped a client cancellation");
             return Ok(());
         }
-        if !message.method().is_some_and(is_news) {
-            log.note("a request without an id was kept back");
+        if !message.method().is_some_and(is_notification) {
+            log.note("dropped a request without an id");
             return Ok(());
         }
         self.held.shared.usage.touch();
         self.send(&message).await
     }
 
-    /// The answer to a request of the server's, with the server's id.
+    /// Responds to a request of the server, with the server's id.
     pub(crate) async fn respond(&self, message: Message) -> Result<(), CallError> {
         let id = message.id().map_or("null", RawValue::get);
-        if !self.held.shared.answered_question(id) {
+        if !self.held.shared.take_server_request(id) {
             return Err(CallError::NotAsked);
         }
         self.send(&message).await
     }
 
-    /// The same without waiting for room: for whoever serves others, too. A server that does not read its
-    /// input may have to do without an answer.
-    pub(crate) fn respond_now(&self, message: &Message) {
-        let id = message.id().map_or("null", RawValue::get);
-        if self.held.shared.answered_question(id) {
-            self.held.shared.say(message, "answer");
-        }
-    }
-
-    /// What the server says from now on that belongs to no call.
-    pub(crate) fn inbound(&self, hears: Hears) -> Inbound {
+    /// Receives messages that belong to no call.
+    pub(crate) fn inbound(&self, hears: InboundFilter) -> Inbound {
         self.held.shared.inbound.listen(hears)
     }
 
-    /// Resolves once nothing more will come. Holds on to nothing.
-    pub(crate) fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+    /// Completes when the connection is closed. Does not keep it open.
+    pub(crate) fn ended(&self) -> impl Future<Output = CloseReason> + Send + 'static {
         let mut ended = self.held.shared.ended.subscribe();
         async move {
             match ended.wait_for(Option::is_some).await {
-                Ok(why) => why.clone().unwrap_or(Ended::Detached),
-                Err(_) => Ended::Detached,
+                Ok(why) => why.clone().unwrap_or(CloseReason::Detached),
+                Err(_) => CloseReason::Detached,
             }
         }
     }
@@ -247,34 +243,34 @@ impl Connection {
         self.held.shared.ended.borrow().is_some()
     }
 
-    /// Since the server last said something.
-    pub(crate) fn quiet_for(&self) -> Duration {
-        self.held.shared.quiet_for()
+    /// Time since the last message of the server.
+    pub(crate) fn since_last_message(&self) -> Duration {
+        self.held.shared.since_last_message()
     }
 
-    /// Whether a client waits for an answer.
+    /// Returns true if a client waits for a response.
     pub(crate) fn is_busy(&self) -> bool {
         self.held.shared.usage.is_busy()
     }
 
-    /// Since a client last wanted something.
+    /// Time since the last use by a client.
     pub(crate) fn idle_for(&self) -> Duration {
         self.held.shared.usage.idle_for()
     }
 
-    /// Whether somebody waits for what the server says unasked.
-    pub(crate) fn keep(&self, is_kept: bool) {
-        self.held.shared.usage.keep(is_kept);
+    /// Set while a client has a stream open.
+    pub(crate) fn set_listening(&self, is_listening: bool) {
+        self.held.shared.usage.set_listening(is_listening);
     }
 
-    /// Since a client last wanted something, or waited for news.
-    pub(crate) fn unwanted_for(&self) -> Duration {
-        self.held.shared.usage.unwanted_for()
+    /// Time since the last use by a client or the last open stream.
+    pub(crate) fn unused_for(&self) -> Duration {
+        self.held.shared.usage.unused_for()
     }
 
-    /// Lets the process go, whoever else holds on to this. It runs on.
+    /// Detaches from the process, which keeps running.
     pub(crate) fn close(&self) {
-        self.held.shared.end(&Ended::Detached);
+        self.held.shared.end(&CloseReason::Detached);
     }
 
     async fn send(&self, message: &Message) -> Result<(), CallError> {
@@ -287,7 +283,7 @@ impl Connection {
             id: message.id().map(|id| id.get().into()),
             call: None,
         };
-        let putting = shared.queue.put(outgoing, message.burden());
+        let putting = shared.queue.put(outgoing, message.permit());
         match tokio::time::timeout(TO_SEND, putting).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(shared.why_ended()),
@@ -304,9 +300,9 @@ impl Connection {
     }
 }
 
-/// Cancels its call when it goes away before the answer.
+/// Cancels the call if it is dropped before the response.
 struct Waiting<'a> {
-    shared: &'a Shared,
+    shared: &'a ConnectionState,
     id: u64,
 }
 
@@ -320,7 +316,7 @@ impl Drop for Waiting<'_> {
         } else {
             self.shared.callers().unasked(self.id);
         }
-        // The protocol forbids it for `initialize`.
+        // The specification forbids cancelling `initialize`.
         if call.is_written && *call.method != *"initialize" {
             self.shared.cancel(self.id);
         }
@@ -342,8 +338,8 @@ async fn in_time(
     })
 }
 
-/// Puts our own progress token in the place of the caller's, which comes second.
-fn with_own_token(
+/// Replaces the progress token and returns the caller's.
+fn with_internal_token(
     request: Message,
     id: u64,
 ) -> Result<(Message, Option<Box<RawValue>>), CallError> {
@@ -361,7 +357,7 @@ fn with_own_token(
     Ok((request.with_params(Some(params.raw())), Some(token)))
 }
 
-/// What is no object is not for us to judge: the server does.
+/// Other values are left to the server.
 fn object(raw: Option<&RawValue>) -> Result<Option<Object>, CallError> {
     match raw.map(|raw| Object::parse(raw.get())) {
         None | Some(Err(BadObject::NotAnObject)) => Ok(None),

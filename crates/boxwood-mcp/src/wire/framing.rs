@@ -1,22 +1,20 @@
-//! Bytes into lines, in bounded memory.
+//! Splits bytes into lines, in bounded memory.
 
 use bytes::{Buf, Bytes, BytesMut};
-
-use super::overlong::Overlong;
 
 #[derive(Debug)]
 pub(crate) enum Frame {
     /// Without its line ending. Never empty.
     Line(Bytes),
-    /// A line that is longer than allowed. Its end may be still to come; it is never kept.
-    Overlong(Overlong),
+    /// A line beyond the limit. It may not be complete yet.
+    OversizedLine(OversizedLine),
 }
 
-/// Holds at most one line, and of a longer one only the beginning and the end.
+/// Holds at most one line; of a longer one only the start and the end.
 pub(crate) struct Lines {
     limit: usize,
     held: BytesMut,
-    overlong: Option<Overlong>,
+    oversized: Option<OversizedLine>,
 }
 
 impl Lines {
@@ -24,11 +22,11 @@ impl Lines {
         Self {
             limit: limit.max(1),
             held: BytesMut::new(),
-            overlong: None,
+            oversized: None,
         }
     }
 
-    /// Hands over the frames that `chunk` completes.
+    /// Calls `take` for each frame that `chunk` completes.
     pub(crate) fn feed(&mut self, mut chunk: Bytes, mut take: impl FnMut(Frame)) {
         while !chunk.is_empty() {
             let Some(end) = memchr::memchr(b'\n', &chunk) else {
@@ -41,37 +39,37 @@ impl Lines {
         }
     }
 
-    /// How many bytes of the line that has not ended are there, kept or not.
+    /// Bytes of the incomplete line, including discarded ones.
     pub(crate) fn unfinished(&self) -> usize {
-        self.overlong
+        self.oversized
             .as_ref()
-            .map_or(self.held.len(), Overlong::bytes)
+            .map_or(self.held.len(), OversizedLine::bytes)
     }
 
-    /// A part of a line, whose end is still to come.
+    /// Adds an incomplete part of a line.
     fn keep(&mut self, part: &[u8], take: &mut impl FnMut(Frame)) {
-        if let Some(overlong) = &mut self.overlong {
-            overlong.add(part);
+        if let Some(oversized) = &mut self.oversized {
+            oversized.add(part);
         } else if self.held.len() + part.len() > self.limit {
-            let overlong = self.give_up(part);
-            take(Frame::Overlong(overlong.clone()));
-            self.overlong = Some(overlong);
+            let oversized = self.give_up(part);
+            take(Frame::OversizedLine(oversized.clone()));
+            self.oversized = Some(oversized);
         } else {
             self.held.extend_from_slice(part);
         }
     }
 
     fn finish(&mut self, rest: Bytes, take: &mut impl FnMut(Frame)) {
-        if let Some(mut overlong) = self.overlong.take() {
-            overlong.add(&rest);
-            overlong.end();
-            take(Frame::Overlong(overlong));
+        if let Some(mut oversized) = self.oversized.take() {
+            oversized.add(&rest);
+            oversized.end();
+            take(Frame::OversizedLine(oversized));
             return;
         }
         if self.held.len() + rest.len() > self.limit {
-            let mut overlong = self.give_up(&rest);
-            overlong.end();
-            take(Frame::Overlong(overlong));
+            let mut oversized = self.give_up(&rest);
+            oversized.end();
+            take(Frame::OversizedLine(oversized));
             return;
         }
         // A line within one chunk is not copied.
@@ -87,11 +85,81 @@ impl Lines {
         }
     }
 
-    fn give_up(&mut self, part: &[u8]) -> Overlong {
-        let mut overlong = Overlong::default();
-        overlong.add(&self.held);
-        overlong.add(part);
+    fn give_up(&mut self, part: &[u8]) -> OversizedLine {
+        let mut oversized = OversizedLine::default();
+        oversized.add(&self.held);
+        oversized.add(part);
         self.held = BytesMut::new();
-        overlong
+        oversized
     }
+}
+
+/// Start and end of an oversized line. Enough for `jsonrpc` and `id` before or after a result.
+const KEPT: usize = 512;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OversizedLine {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    bytes: usize,
+    has_ended: bool,
+}
+
+impl OversizedLine {
+    pub(crate) fn add(&mut self, part: &[u8]) {
+        self.bytes += part.len();
+        let room = KEPT - self.head.len();
+        self.head.extend_from_slice(&part[..part.len().min(room)]);
+        let last = &part[part.len().saturating_sub(KEPT)..];
+        self.tail.extend_from_slice(last);
+        self.tail.drain(..self.tail.len().saturating_sub(KEPT));
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.has_ended = true;
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// The request id that the line responds to. A wrong id only fails a call of the same server.
+    pub(crate) fn answers(&self) -> Option<u64> {
+        if !self.head.starts_with(b"{") {
+            return None;
+        }
+        // Servers write the id before or after the result.
+        let before = memchr::memmem::find(&self.head, b"\"result\"").unwrap_or(0);
+        let near_end = || {
+            let at = memchr::memmem::rfind(&self.tail, b"\"id\"")?;
+            let rest = self.tail[at..].trim_ascii_end();
+            rest.ends_with(b"}").then(|| id_at(rest))?
+        };
+        let at_start = memchr::memmem::find(&self.head[..before], b"\"id\"");
+        match at_start {
+            Some(at) => id_at(&self.head[at..before]),
+            None if self.has_ended => near_end(),
+            None => None,
+        }
+    }
+}
+
+/// Parses the number in `"id": 17`.
+fn id_at(text: &[u8]) -> Option<u64> {
+    let value = text.strip_prefix(b"\"id\"")?.trim_ascii_start();
+    let value = value.strip_prefix(b":")?.trim_ascii_start();
+    let value = value.strip_prefix(b"\"").unwrap_or(value);
+    let digits = value
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    std::str::from_utf8(&value[..digits]).ok()?.parse().ok()
 }

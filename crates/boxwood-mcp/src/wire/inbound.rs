@@ -1,7 +1,6 @@
-//! What a server says of its own accord, for everybody who listens.
+//! Messages of the server that belong to no call, for several receivers.
 //!
-//! Nobody who listens slowly holds the reader up: he loses the oldest and is told how many. Nothing is
-//! kept that nobody is going to read.
+//! A slow receiver loses the oldest messages and gets their number. Without receivers nothing is kept.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,35 +13,35 @@ use super::message::{Kind, Message};
 const MOST: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hears {
+pub(crate) enum InboundFilter {
     Notifications,
-    /// The server's requests too; whoever hears them answers them.
-    Everything,
+    /// Also requests of the server, which the receiver must answer.
+    All,
 }
 
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum InboundEvent {
     Message(Arc<Message>),
-    /// So many were lost, because they came faster than they were taken.
-    Missed(u64),
-    Ended,
+    /// Number of messages that were dropped because the receiver was too slow.
+    Lagged(u64),
+    Closed,
 }
 
-/// One listener. Dropping it stops listening.
+/// A receiver. Dropping it unsubscribes.
 pub(crate) struct Inbound {
-    ring: Arc<Ring>,
+    ring: Arc<InboundBuffer>,
     key: u64,
     audience: Audience,
 }
 
 impl Inbound {
-    /// Who may hear the message that was taken last.
+    /// The audience of the last message.
     pub(crate) fn audience(&self) -> &Audience {
         &self.audience
     }
 
     /// Cancel safe.
-    pub(crate) async fn next(&mut self) -> Heard {
+    pub(crate) async fn next(&mut self) -> InboundEvent {
         loop {
             let news = self.ring.news.notified();
             tokio::pin!(news);
@@ -64,13 +63,13 @@ impl Drop for Inbound {
     }
 }
 
-pub(crate) struct Ring {
+pub(crate) struct InboundBuffer {
     most_bytes: usize,
     state: Mutex<State>,
     news: Notify,
 }
 
-/// What became of a message, and the requests that were lost for it.
+/// Whether a message has receivers, and the requests that were dropped for it.
 pub(crate) struct Pushed {
     pub(crate) is_heard: bool,
     pub(crate) lost_requests: Vec<Arc<Message>>,
@@ -79,7 +78,7 @@ pub(crate) struct Pushed {
 #[derive(Default)]
 struct State {
     kept: VecDeque<(Arc<Message>, Audience)>,
-    /// The number of the first that is kept.
+    /// Number of the first buffered message.
     first: u64,
     bytes: usize,
     listeners: HashMap<u64, Listener>,
@@ -88,18 +87,18 @@ struct State {
 }
 
 struct Listener {
-    hears: Hears,
+    hears: InboundFilter,
     at: u64,
     missed: u64,
 }
 
 impl Listener {
     fn wants(&self, message: &Message) -> bool {
-        self.hears == Hears::Everything || message.kind() == Kind::Notification
+        self.hears == InboundFilter::All || message.kind() == Kind::Notification
     }
 }
 
-impl Ring {
+impl InboundBuffer {
     pub(crate) fn new(most_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
             most_bytes,
@@ -108,8 +107,8 @@ impl Ring {
         })
     }
 
-    /// Hears what comes from now on.
-    pub(crate) fn listen(self: &Arc<Self>, hears: Hears) -> Inbound {
+    /// Receives messages from now on.
+    pub(crate) fn listen(self: &Arc<Self>, hears: InboundFilter) -> Inbound {
         let mut state = self.lock();
         let key = state.next_key;
         state.next_key += 1;
@@ -148,25 +147,25 @@ impl Ring {
         self.news.notify_waiters();
     }
 
-    fn take(&self, key: u64) -> Option<(Heard, Audience)> {
+    fn take(&self, key: u64) -> Option<(InboundEvent, Audience)> {
         let mut state = self.lock();
         let state = &mut *state;
         let listener = state.listeners.get_mut(&key)?;
         if listener.missed > 0 {
-            let missed = Heard::Missed(std::mem::take(&mut listener.missed));
-            return Some((missed, Audience::Nobody));
+            let missed = InboundEvent::Lagged(std::mem::take(&mut listener.missed));
+            return Some((missed, Audience::None));
         }
         let skipped = usize::try_from(listener.at - state.first).unwrap_or(usize::MAX);
         let mut found = None;
         for (message, audience) in state.kept.iter().skip(skipped) {
             listener.at += 1;
             if listener.wants(message) {
-                found = Some((Heard::Message(Arc::clone(message)), audience.clone()));
+                found = Some((InboundEvent::Message(Arc::clone(message)), audience.clone()));
                 break;
             }
         }
         state.forget_heard();
-        let ended = (Heard::Ended, Audience::Nobody);
+        let ended = (InboundEvent::Closed, Audience::None);
         found.or(state.has_ended.then_some(ended))
     }
 
@@ -187,7 +186,7 @@ impl State {
         Some(oldest)
     }
 
-    /// The oldest is gone for whoever has not taken it. Comes back when it is a request nobody took.
+    /// Drops the oldest message. Returns it if it is a request that no receiver has taken.
     fn lose_oldest(&mut self) -> Option<Arc<Message>> {
         let at = self.first;
         let oldest = self.pop()?;

@@ -1,20 +1,21 @@
-//! One JSON-RPC message, understood as little as possible.
+//! JSON-RPC messages. Only the fields that are needed are parsed.
 
+use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::burden::Burden;
-use super::lookalike::{self, Lookalike};
+use super::ambiguous_keys::{self, AmbiguousKey};
 use super::object::{BadObject, Object, raw_text, text};
 
-/// Longer ids and methods are nobody's.
+/// Maximum length of ids and methods.
 const LONGEST_NAME: usize = 1024;
 
-/// In one line that was sent as a batch.
+/// Maximum number of messages in a batch.
 const MOST_IN_A_BATCH: usize = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub(crate) enum BadMessage {
     NotUtf8,
     #[error("the message is {0}")]
     Json(BadObject),
-    #[error("the message is a batch; send its messages one by one")]
+    #[error("the message is a batch; send one message at a time")]
     Batch,
     #[error("the batch is empty or has more than {MOST_IN_A_BATCH} messages")]
     BatchSize,
@@ -42,14 +43,14 @@ pub(crate) enum BadMessage {
     Method,
     #[error("`params` must be an object or an array")]
     Params,
-    #[error("the message is no request, notification or response")]
+    #[error("the message is not a request, notification or response")]
     Shape,
-    #[error("some servers read `{}` as `{}`; write it that way, or leave it out", cut(&.0.key), .0.of)]
-    Lookalike(Lookalike),
+    #[error("ambiguous key `{}`: some servers read it as `{}`", cut(&.0.key), .0.of)]
+    AmbiguousKey(AmbiguousKey),
 }
 
 impl BadMessage {
-    /// As JSON-RPC numbers it.
+    /// The JSON-RPC error code.
     pub(crate) fn code(&self) -> i64 {
         match self {
             Self::NotUtf8 | Self::Json(BadObject::NotJson(_)) => -32700,
@@ -58,7 +59,7 @@ impl BadMessage {
     }
 }
 
-/// Whatever one line or one body holds. Batches belong to revision 2025-03-26 alone.
+/// One line or one body. Only version 2025-03-26 has batches.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
     One(Message),
@@ -74,7 +75,7 @@ impl Payload {
         }
     }
 
-    /// Of a client: whatever it is judged by stands in it once, for every reader.
+    /// A message of a client. Ambiguous keys are refused.
     pub(crate) fn of_client(bytes: &[u8]) -> Result<Self, BadMessage> {
         let payload = Self::parse(bytes)?;
         match &payload {
@@ -84,12 +85,12 @@ impl Payload {
         Ok(payload)
     }
 
-    /// What it takes is counted by `burden`.
-    pub(crate) fn counted(self, burden: Option<&Burden>) -> Self {
+    /// Attaches the permit to all messages.
+    pub(crate) fn counted(self, permit: Option<&BodyPermit>) -> Self {
         match self {
-            Self::One(message) => Self::One(message.counted(burden)),
+            Self::One(message) => Self::One(message.counted(permit)),
             Self::Batch(messages) => {
-                let counted = messages.into_iter().map(|message| message.counted(burden));
+                let counted = messages.into_iter().map(|message| message.counted(permit));
                 Self::Batch(counted.collect())
             }
         }
@@ -108,7 +109,7 @@ impl Payload {
     }
 }
 
-/// The messages of a batch, and at most one more than are allowed.
+/// The messages of a batch, at most one more than allowed.
 struct Parts<'a>(Vec<&'a RawValue>);
 
 impl<'de> Deserialize<'de> for Parts<'de> {
@@ -139,13 +140,13 @@ impl<'de> Deserialize<'de> for Parts<'de> {
     }
 }
 
-/// Every field is kept, the unknown ones too, in their order and with their own text.
+/// Keeps all fields, in order and with their original text.
 #[derive(Clone)]
 pub(crate) struct Message {
     fields: Object,
     kind: Kind,
     method: Option<Box<str>>,
-    burden: Option<Burden>,
+    permit: Option<BodyPermit>,
 }
 
 impl Message {
@@ -158,14 +159,14 @@ impl Message {
         Self::read(Object::parse(text).map_err(BadMessage::Json)?)
     }
 
-    /// Whether a filter sees in it what any server does.
+    /// Refuses keys that a server could read differently from the tool filter.
     pub(crate) fn check_client(&self) -> Result<(), BadMessage> {
         let keys = self.fields.iter().map(|(key, _)| key);
-        let found = lookalike::in_message(keys).or_else(|| {
+        let found = ambiguous_keys::in_message(keys).or_else(|| {
             let method = self.method().unwrap_or_default();
-            lookalike::in_params(method, self.params()?)
+            ambiguous_keys::in_params(method, self.params()?)
         });
-        found.map_or(Ok(()), |found| Err(BadMessage::Lookalike(found)))
+        found.map_or(Ok(()), |found| Err(BadMessage::AmbiguousKey(found)))
     }
 
     fn read(fields: Object) -> Result<Self, BadMessage> {
@@ -204,21 +205,20 @@ impl Message {
             fields,
             kind,
             method,
-            burden: None,
+            permit: None,
         }
     }
 
-    /// What it takes is counted by `burden`, and what its copies take.
-    pub(crate) fn counted(self, burden: Option<&Burden>) -> Self {
+    /// Copies of the message keep the permit.
+    pub(crate) fn counted(self, permit: Option<&BodyPermit>) -> Self {
         Self {
-            burden: burden.cloned(),
+            permit: permit.cloned(),
             ..self
         }
     }
 
-    /// For whoever keeps its bytes without it.
-    pub(crate) fn burden(&self) -> Option<Burden> {
-        self.burden.clone()
+    pub(crate) fn permit(&self) -> Option<BodyPermit> {
+        self.permit.clone()
     }
 
     pub(crate) fn request(id: Box<RawValue>, method: &str, params: Option<Box<RawValue>>) -> Self {
@@ -247,7 +247,7 @@ impl Message {
         Self::new(fields, Kind::Response, None)
     }
 
-    /// Without an id when the request's could not be read.
+    /// Without an id if the request's id could not be parsed.
     pub(crate) fn failure(
         id: Option<Box<RawValue>>,
         code: i64,
@@ -270,7 +270,7 @@ impl Message {
         self.kind
     }
 
-    /// `None` for notifications, and for errors that answer nobody knows what.
+    /// `None` for notifications and for errors without an id.
     pub(crate) fn id(&self) -> Option<&RawValue> {
         self.fields.get("id").filter(|id| id.get() != "null")
     }
@@ -283,7 +283,7 @@ impl Message {
         self.fields.get("params")
     }
 
-    /// What a response brings when it is no error.
+    /// The result of a response. `None` for errors.
     pub(crate) fn outcome(&self) -> Option<&RawValue> {
         match self.error() {
             Some(_) => None,
@@ -298,13 +298,13 @@ impl Message {
     }
 
     /// `error.code` and `error.message`.
-    pub(crate) fn error_words(&self) -> Option<(i64, String)> {
+    pub(crate) fn error_parts(&self) -> Option<(i64, String)> {
         let error = Object::parse(self.error()?.get()).ok()?;
         let code = serde_json::from_str(error.get("code")?.get()).ok()?;
         Some((code, error.text("message").unwrap_or_default()))
     }
 
-    /// `params._meta`, when it is an object.
+    /// `params._meta`, if it is an object.
     pub(crate) fn meta(&self) -> Option<Object> {
         meta(self.params()?)
     }
@@ -322,24 +322,33 @@ impl Message {
         self
     }
 
+    /// The request with other parameters, or another request with the same id.
+    pub(crate) fn with_call(&self, method: &str, params: Option<Box<RawValue>>) -> Self {
+        if self.method() == Some(method) {
+            return self.clone().with_params(params);
+        }
+        let id = self.id().map(ToOwned::to_owned);
+        Self::request(id.unwrap_or_default(), method, params)
+    }
+
     pub(crate) fn with_result(mut self, result: Box<RawValue>) -> Self {
         self.fields.set("result", result);
         self
     }
 
-    /// In one line, however it was laid out before.
+    /// On one line.
     pub(crate) fn json(&self) -> Bytes {
         self.written(0).into()
     }
 
-    /// As the pipes carry it, with the newline that ends it.
+    /// On one line, with a line break.
     pub(crate) fn line(&self) -> Bytes {
         let mut line = self.written(1);
         line.push(b'\n');
         line.into()
     }
 
-    /// About the bytes it takes.
+    /// Approximate size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.fields.size()
     }
@@ -350,7 +359,7 @@ impl Message {
         if serde_json::to_writer(&mut written, &self.fields).is_err() {
             written.clear();
         }
-        // A string cannot hold either as it is, so each stands between tokens, where a blank is the same.
+        // JSON strings contain no raw line breaks, so these are whitespace.
         for byte in &mut written {
             if matches!(byte, b'\n' | b'\r') {
                 *byte = b' ';
@@ -360,12 +369,11 @@ impl Message {
     }
 }
 
-/// Whether the method is one that nobody carries out.
-pub(crate) fn is_news(method: &str) -> bool {
+pub(crate) fn is_notification(method: &str) -> bool {
     method.starts_with("notifications/")
 }
 
-/// `_meta` of params or of a result, when it is an object.
+/// `_meta` of params or of a result, if it is an object.
 pub(crate) fn meta(of: &RawValue) -> Option<Object> {
     #[derive(Deserialize)]
     struct Meta<'a> {
@@ -396,7 +404,22 @@ fn is_id(id: &str) -> bool {
     id.len() <= LONGEST_NAME && id.starts_with(|first| first == '"' || is_number(first))
 }
 
-/// Arguments and results may be secrets.
+/// Memory accounting of a request body. Passed in the request's extensions and released with the last copy
+/// of its bytes, which may be long after the HTTP response started.
+#[derive(Clone)]
+pub struct BodyPermit {
+    _counted: Arc<dyn Any + Send + Sync>,
+}
+
+impl BodyPermit {
+    pub fn new(counted: impl Any + Send + Sync) -> Self {
+        Self {
+            _counted: Arc::new(counted),
+        }
+    }
+}
+
+/// Without arguments and results, which may contain secrets.
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Message")

@@ -1,7 +1,7 @@
-//! A JSON object whose values nobody has read.
+//! A JSON object with raw values.
 //!
-//! Keys keep their order, numbers their digits, strings their escapes. A key that stands twice is refused:
-//! two readers would see two different messages, and a filter must see what the server sees.
+//! Keeps the order of keys and the text of values. Duplicate keys are refused, because parsers disagree on
+//! them and the tool filter must see what the server sees.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,11 +17,11 @@ pub(crate) enum BadObject {
     NotJson(String),
     #[error("not a JSON object")]
     NotAnObject,
-    #[error("`{0}` stands there twice")]
-    Twice(String),
+    #[error("duplicate key `{0}`")]
+    DuplicateKey(String),
 }
 
-/// Each costs many times the bytes it is written with, so a server may not send millions.
+/// Fields take much more memory than their text.
 const MOST_FIELDS: usize = 4096;
 
 #[derive(Clone, Default)]
@@ -36,8 +36,8 @@ impl Object {
             .starts_with('{');
         match serde_json::from_str(text) {
             Ok(object) => Ok(object),
-            Err(error) => Err(match Twice::of(&error) {
-                Some(key) => BadObject::Twice(key),
+            Err(error) => Err(match DuplicateKey::of(&error) {
+                Some(key) => BadObject::DuplicateKey(key),
                 None if !is_object && serde_json::from_str::<&RawValue>(text).is_ok() => {
                     BadObject::NotAnObject
                 }
@@ -51,12 +51,12 @@ impl Object {
         found.map(|(_, value)| &**value)
     }
 
-    /// The value when it is a string.
+    /// The value, if it is a string.
     pub(crate) fn text(&self, key: &str) -> Option<String> {
         text(self.get(key)?)
     }
 
-    /// In its place when it is there, at the end otherwise.
+    /// Replaces the value, or appends it.
     pub(crate) fn set(&mut self, key: &str, value: Box<RawValue>) {
         match self.fields.iter_mut().find(|(name, _)| **name == *key) {
             Some((_, place)) => *place = value,
@@ -82,14 +82,14 @@ impl Object {
         to_raw_value(self).unwrap_or_default()
     }
 
-    /// About the bytes it takes.
+    /// Approximate size in bytes.
     pub(crate) fn size(&self) -> usize {
         let each = |(key, value): &(Box<str>, Box<RawValue>)| key.len() + value.get().len() + 4;
         self.fields.iter().map(each).sum::<usize>() + 2
     }
 }
 
-/// The string that a raw value is, if it is one.
+/// The value as a string, if it is one.
 pub(crate) fn text(value: &RawValue) -> Option<String> {
     let read = serde_json::from_str::<Cow<'_, str>>(value.get());
     read.ok().map(Cow::into_owned)
@@ -99,10 +99,10 @@ pub(crate) fn raw_text(text: &str) -> Box<RawValue> {
     to_raw_value(text).unwrap_or_default()
 }
 
-/// How a doubled key travels through the error of the parser, which knows only text.
-struct Twice;
+/// Marks a duplicate key in the text of a parser error.
+struct DuplicateKey;
 
-impl Twice {
+impl DuplicateKey {
     const MARK: &'static str = "\u{1}twice\u{1}";
 
     fn of(error: &serde_json::Error) -> Option<String> {
@@ -134,7 +134,7 @@ impl<'de> Deserialize<'de> for Object {
                     }
                     if !seen.insert(key.clone()) {
                         let key: String = key.chars().take(80).collect();
-                        let mark = Twice::MARK;
+                        let mark = DuplicateKey::MARK;
                         return Err(A::Error::custom(format_args!("{mark}{key}{mark}")));
                     }
                     object.fields.push((key, map.next_value()?));
@@ -157,7 +157,7 @@ impl Serialize for Object {
     }
 }
 
-/// Arguments may be secrets: the keys alone.
+/// Only keys, because values may contain secrets.
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set()

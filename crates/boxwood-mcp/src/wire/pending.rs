@@ -1,4 +1,4 @@
-//! The calls that wait for an answer.
+//! Calls without a response.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::error::{CallError, Ended};
+use super::error::{CallError, CloseReason};
 use super::message::Message;
 
 pub(crate) type Answered = oneshot::Sender<Result<Message, CallError>>;
@@ -17,11 +17,11 @@ pub(crate) struct Call {
     pub(crate) answer: Answered,
     pub(crate) events: Events,
     pub(crate) began: Instant,
-    /// Before that there is nothing to cancel.
+    /// Only written requests are cancelled.
     pub(crate) is_written: bool,
 }
 
-/// Where what belongs to a call goes before its answer, in the caller's own words.
+/// Receiver of progress and subscription events of a call.
 #[derive(Clone, Default)]
 pub(crate) struct Events {
     pub(crate) to: Option<mpsc::Sender<Message>>,
@@ -37,7 +37,7 @@ pub(crate) struct Pending {
 #[derive(Default)]
 struct State {
     calls: HashMap<u64, Call>,
-    ended: Option<Ended>,
+    ended: Option<CloseReason>,
 }
 
 impl Pending {
@@ -51,7 +51,7 @@ impl Pending {
     pub(crate) fn add(&self, id: u64, call: Call) -> Result<(), CallError> {
         let mut state = self.lock();
         if let Some(ended) = &state.ended {
-            return Err(CallError::Ended(ended.clone()));
+            return Err(CallError::Closed(ended.clone()));
         }
         if state.calls.len() >= self.most {
             return Err(CallError::Busy { most: self.most });
@@ -64,7 +64,7 @@ impl Pending {
         self.lock().calls.remove(&id)
     }
 
-    /// Whether somebody still waits for it, so that it is worth writing.
+    /// Returns false if the call was cancelled.
     pub(crate) fn mark_written(&self, id: u64) -> bool {
         let mut state = self.lock();
         let call = state.calls.get_mut(&id);
@@ -75,16 +75,16 @@ impl Pending {
         self.lock().calls.get(&id).map(|call| call.events.clone())
     }
 
-    /// Nobody is added from now on, and everybody who waits is told.
-    pub(crate) fn end(&self, ended: &Ended) {
+    /// Fails all calls and refuses new ones.
+    pub(crate) fn end(&self, ended: &CloseReason) {
         let calls = {
             let mut state = self.lock();
             state.ended.get_or_insert_with(|| ended.clone());
             std::mem::take(&mut state.calls)
         };
         for call in calls.into_values() {
-            // Whoever has gone away needs no answer.
-            let _ = call.answer.send(Err(CallError::Ended(ended.clone())));
+            // The caller may be gone.
+            let _ = call.answer.send(Err(CallError::Closed(ended.clone())));
         }
     }
 

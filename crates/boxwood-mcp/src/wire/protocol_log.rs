@@ -1,4 +1,4 @@
-//! What a server and its clients said lately, without what they said it about.
+//! A log of the recent messages of a server, without their contents.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::hosting::Secrets;
 
-/// Of a method, an id, or a line that is no message.
+/// Maximum length of a method, an id or an invalid line.
 const SHOWN: usize = 120;
-/// Of the same, looked at for what must not be shown.
+/// Length of the same that is searched for secrets.
 const READ_BYTES: usize = 8 * SHOWN;
 
-/// The last lines, each as `> tools/call 17 (231 B)`.
+/// The last lines, such as `> tools/call 17 (231 B)`.
 #[derive(Debug)]
 pub(crate) struct ProtocolLog {
     most: usize,
@@ -35,7 +35,7 @@ impl ProtocolLog {
         }
     }
 
-    /// From now on these are not put down, whoever writes them.
+    /// Redacts these values in all further lines.
     pub(crate) fn hides(&self, secrets: Arc<Secrets>) {
         *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) = secrets;
     }
@@ -59,22 +59,25 @@ impl ProtocolLog {
         self.push(format!("< {what} {id} {how} after {after} ms ({bytes} B)"));
     }
 
-    /// What went wrong, in words of ours.
+    /// A problem.
     pub(crate) fn note(&self, words: &str) {
         let words = self.secrets().hide(words.to_owned());
         self.push(format!("! {words}"));
     }
 
-    /// Answered before, given up, or never asked.
-    pub(crate) fn answer_to_nobody(&self, id: &str) {
-        self.push(format!("! answer to nobody, id {}", self.shown(id)));
+    /// A response to an unknown, cancelled or answered request.
+    pub(crate) fn unmatched_response(&self, id: &str) {
+        self.push(format!(
+            "! response to unknown request, id {}",
+            self.shown(id)
+        ));
     }
 
-    /// The beginning of something the server wrote that is no message.
+    /// The start of a line that is not a message.
     pub(crate) fn garbage(&self, why: &str, line: &[u8]) {
         let head = String::from_utf8_lossy(&line[..line.len().min(READ_BYTES)]);
         let bytes = line.len();
-        // Longer lines come here cut already.
+        // Longer lines are already shortened here.
         let head = self.secrets().hide_before_cut(head.into_owned());
         self.push(format!("! {why} ({bytes} B): {}", printable(&head)));
     }
@@ -96,7 +99,7 @@ impl ProtocolLog {
         line
     }
 
-    /// A server chooses what stands here.
+    /// The text comes from the server.
     fn shown(&self, text: &str) -> String {
         let head = &text[..text.floor_char_boundary(READ_BYTES)];
         let secrets = self.secrets();
@@ -114,7 +117,7 @@ impl ProtocolLog {
     }
 }
 
-/// Printable and short.
+/// Escapes control characters and shortens the text.
 fn printable(text: &str) -> String {
     let mut shown = String::new();
     for (at, char) in text.chars().enumerate() {
@@ -146,9 +149,9 @@ mod tests {
         let across = format!("{}hunter2-secret", "x".repeat(READ_BYTES - 7));
         log.garbage("no message", across.as_bytes());
         log.heard("notifications/hunter2-secret", Some("hunter2-secret"), 9);
-        log.note("no room to send: hunter2-secret");
+        log.note("write queue full, dropped: hunter2-secret");
         let across = format!("{}hunter2-secret", "x".repeat(SHOWN - 7));
-        log.answer_to_nobody(&across);
+        log.unmatched_response(&across);
         let lines = log.lines();
         assert_eq!(lines.len(), 6);
         assert!(
@@ -157,6 +160,6 @@ mod tests {
         );
         assert_eq!(lines[0], "! no message (20 B): TOKEN=[TOKEN]");
         assert_eq!(lines[3], "< notifications/[TOKEN] [TOKEN] (9 B)");
-        assert_eq!(lines[4], "! no room to send: [TOKEN]");
+        assert_eq!(lines[4], "! write queue full, dropped: [TOKEN]");
     }
 }

@@ -1,4 +1,4 @@
-//! Reads what a server writes, for as long as it does. Waits for nobody else.
+//! Reads and dispatches the output of a server.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,20 +6,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::error::Ended;
+use super::connection_state::ConnectionState;
+use super::error::CloseReason;
 use super::framing::{Frame, Lines};
 use super::message::{BadMessage, Payload};
-use super::shared::Shared;
-use crate::hosting::Wire;
+use crate::hosting::ProcessIo;
 
-/// After the process has ended: what it wrote is still read, but a child of its own that has its output
-/// open is not waited for.
+/// Output is read for this time after the process exited. A child of the server may keep it open longer.
 const TO_DRAIN: Duration = Duration::from_secs(1);
 
-/// How far beyond the limit a line without an end is followed to see whose answer it was.
+/// An incomplete line is read up to this multiple of the limit, to find the call it belongs to.
 const MOST_SKIPPED: usize = 8;
 
-pub(crate) async fn read(wire: Arc<dyn Wire>, shared: Arc<Shared>) {
+pub(crate) async fn read(wire: Arc<dyn ProcessIo>, shared: Arc<ConnectionState>) {
     let why = tokio::select! {
         () = shared.stop.cancelled() => return,
         why = read_to_end(&*wire, &shared) => why,
@@ -27,7 +26,7 @@ pub(crate) async fn read(wire: Arc<dyn Wire>, shared: Arc<Shared>) {
     shared.end(&why);
 }
 
-async fn read_to_end(wire: &dyn Wire, shared: &Shared) -> Ended {
+async fn read_to_end(wire: &dyn ProcessIo, shared: &ConnectionState) -> CloseReason {
     let mut listener = Listener::new(shared);
     let mut exited = wire.exited();
     let mut gone = None;
@@ -52,19 +51,19 @@ async fn read_to_end(wire: &dyn Wire, shared: &Shared) -> Ended {
     if gone.is_none() {
         gone = tokio::time::timeout(TO_DRAIN, exited).await.ok();
     }
-    gone.map_or(Ended::OutputClosed, Ended::Exited)
+    gone.map_or(CloseReason::OutputClosed, CloseReason::Exited)
 }
 
 struct Listener<'a> {
-    shared: &'a Shared,
+    shared: &'a ConnectionState,
     lines: Lines,
     garbage: usize,
-    /// Whether the line that goes on and on has been laid at a call's door.
+    /// The current oversized line belongs to a call.
     is_excused: bool,
 }
 
 impl<'a> Listener<'a> {
-    fn new(shared: &'a Shared) -> Self {
+    fn new(shared: &'a ConnectionState) -> Self {
         Self {
             shared,
             lines: Lines::new(shared.limits.line),
@@ -73,8 +72,8 @@ impl<'a> Listener<'a> {
         }
     }
 
-    /// Why it must end, if it must.
-    fn hear(&mut self, chunk: bytes::Bytes) -> Option<Ended> {
+    /// Returns a reason to close the connection.
+    fn hear(&mut self, chunk: bytes::Bytes) -> Option<CloseReason> {
         let mut lines = std::mem::replace(&mut self.lines, Lines::new(1));
         let mut why = None;
         lines.feed(chunk, |frame| {
@@ -86,41 +85,41 @@ impl<'a> Listener<'a> {
         let unfinished = lines.unfinished();
         self.lines = lines;
         if why.is_none() && unfinished / MOST_SKIPPED > limit {
-            return Some(Ended::TooLong { limit });
+            return Some(CloseReason::TooLong { limit });
         }
         why
     }
 
-    fn take(&mut self, frame: Frame) -> Option<Ended> {
+    fn take(&mut self, frame: Frame) -> Option<CloseReason> {
         let limit = self.shared.limits.line;
         match frame {
             Frame::Line(line) => self.take_line(&line),
-            Frame::Overlong(overlong) => {
-                self.is_excused |= self.shared.hear_overlong(&overlong);
-                let is_over = overlong.has_ended();
+            Frame::OversizedLine(oversized) => {
+                self.is_excused |= self.shared.on_oversized_line(&oversized);
+                let is_over = oversized.has_ended();
                 let is_excused = self.is_excused;
                 if is_over {
                     self.is_excused = false;
                 }
                 let is_blamed = is_over && !is_excused;
-                // What is no JSON from the start answers nobody.
-                let is_hopeless = !is_excused && !overlong.head().trim_ascii().starts_with(b"{");
+                // Not a JSON object, so it belongs to no call.
+                let is_hopeless = !is_excused && !oversized.head().trim_ascii().starts_with(b"{");
                 (is_blamed || is_hopeless).then(|| {
                     let log = &self.shared.log;
-                    log.garbage("a line that is too long", overlong.head());
-                    Ended::TooLong { limit }
+                    log.garbage("line too long", oversized.head());
+                    CloseReason::TooLong { limit }
                 })
             }
         }
     }
 
-    fn take_line(&mut self, line: &[u8]) -> Option<Ended> {
+    fn take_line(&mut self, line: &[u8]) -> Option<CloseReason> {
         let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
         match parse(line, self.shared) {
-            Ok(Payload::One(message)) => self.shared.hear(message),
+            Ok(Payload::One(message)) => self.shared.on_message(message),
             Ok(Payload::Batch(messages)) => {
                 for message in messages {
-                    self.shared.hear(message);
+                    self.shared.on_message(message);
                 }
             }
             Err(bad) => {
@@ -128,7 +127,7 @@ impl<'a> Listener<'a> {
                 self.shared.log.garbage(&bad.to_string(), line);
                 let lines = self.garbage;
                 let is_enough = lines >= self.shared.limits.garbage_lines;
-                return is_enough.then_some(Ended::Garbage { lines });
+                return is_enough.then_some(CloseReason::Garbage { lines });
             }
         }
         self.garbage = 0;
@@ -136,16 +135,14 @@ impl<'a> Listener<'a> {
     }
 }
 
-/// Bytes that are no text are replaced, as the official clients do: better than an answer nobody gets.
-fn parse(line: &[u8], shared: &Shared) -> Result<Payload, BadMessage> {
+/// Replaces invalid UTF-8, like the official clients.
+fn parse(line: &[u8], shared: &ConnectionState) -> Result<Payload, BadMessage> {
     match Payload::parse(line) {
         Err(BadMessage::NotUtf8) => match String::from_utf8_lossy(line) {
             Cow::Borrowed(text) => Payload::parse(text.as_bytes()),
             Cow::Owned(text) => {
                 let payload = Payload::parse(text.as_bytes())?;
-                shared
-                    .log
-                    .note("a message was not UTF-8; the bytes that were not are replaced");
+                shared.log.note("replaced invalid UTF-8 in a message");
                 Ok(payload)
             }
         },

@@ -1,4 +1,4 @@
-//! Whether anybody uses a connection. What we ask for our own sake does not count.
+//! Tracks the use of a connection by clients. Calls of the daemon itself do not count.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,8 +12,8 @@ pub(crate) struct Usage {
 struct State {
     calls: usize,
     last: Instant,
-    is_kept: bool,
-    /// When it was last let go.
+    is_listening: bool,
+    /// End of the last open stream.
     kept: Instant,
 }
 
@@ -23,7 +23,7 @@ impl Usage {
         let state = State {
             calls: 0,
             last: now,
-            is_kept: false,
+            is_listening: false,
             kept: now,
         };
         Self {
@@ -31,7 +31,7 @@ impl Usage {
         }
     }
 
-    /// A call, for as long as it is held.
+    /// Counts as a call until the guard is dropped.
     pub(crate) fn call(&self) -> InUse<'_> {
         self.lock().calls += 1;
         InUse { usage: self }
@@ -45,7 +45,7 @@ impl Usage {
         self.lock().calls > 0
     }
 
-    /// Zero while a call goes on.
+    /// Zero during a call.
     pub(crate) fn idle_for(&self) -> Duration {
         let state = self.lock();
         match state.calls {
@@ -54,19 +54,19 @@ impl Usage {
         }
     }
 
-    /// Who only listens uses nothing.
-    pub(crate) fn keep(&self, is_kept: bool) {
+    /// Open streams do not count as use.
+    pub(crate) fn set_listening(&self, is_listening: bool) {
         let mut state = self.lock();
-        if state.is_kept && !is_kept {
+        if state.is_listening && !is_listening {
             state.kept = Instant::now();
         }
-        state.is_kept = is_kept;
+        state.is_listening = is_listening;
     }
 
-    /// Zero while a call goes on or somebody listens.
-    pub(crate) fn unwanted_for(&self) -> Duration {
+    /// Zero during a call or while a stream is open.
+    pub(crate) fn unused_for(&self) -> Duration {
         let state = self.lock();
-        if state.calls > 0 || state.is_kept {
+        if state.calls > 0 || state.is_listening {
             return Duration::ZERO;
         }
         state.last.max(state.kept).elapsed()

@@ -1,25 +1,25 @@
-//! Writes one line after the other, each of them whole.
+//! Writes the queued lines to the server.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::error::Ended;
-use super::queue::Queued;
-use super::shared::Shared;
-use crate::hosting::Wire;
+use super::connection_state::ConnectionState;
+use super::error::CloseReason;
+use super::write_queue::Queued;
+use crate::hosting::ProcessIo;
 
-/// A line that has begun is finished even after the connection was let go, if the server reads at all:
-/// the next one to attach would add to half a line.
+/// A started line is completed after the connection was closed, because the next connection must not
+/// continue half a line.
 const TO_FINISH: Duration = Duration::from_secs(5);
 
-/// Whether a server whose input is closed is about to end altogether.
+/// Time to wait for the exit of a server that closed its input.
 const TO_EXIT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn write(
-    wire: Arc<dyn Wire>,
-    shared: Arc<Shared>,
+    wire: Arc<dyn ProcessIo>,
+    shared: Arc<ConnectionState>,
     mut lines: mpsc::Receiver<Queued>,
 ) {
     loop {
@@ -49,10 +49,10 @@ pub(crate) async fn write(
             () = late => return,
         };
         if let Err(error) = sent {
-            // The reader tells of an exit, once it has read what came before it.
+            // The reader reports the exit after it has read the remaining output.
             if tokio::time::timeout(TO_EXIT, wire.exited()).await.is_err() {
                 let message = error.to_string();
-                shared.end(&Ended::InputClosed { message });
+                shared.end(&CloseReason::InputClosed { message });
             }
             return;
         }

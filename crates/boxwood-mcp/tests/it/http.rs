@@ -1,4 +1,4 @@
-//! The Streamable HTTP transport's own rules.
+//! Rules of the Streamable HTTP transport.
 
 use boxwood_agent::{Agent, AgentSettings};
 use boxwood_mcp::HttpServer;
@@ -14,7 +14,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// The JSON of the answer, or of the last event that has any.
+    /// The JSON of the response, or of the last event with data.
     fn json(&self) -> Value {
         let last = self
             .body
@@ -93,7 +93,7 @@ async fn list(server: &HttpServer, session: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn an_older_client_has_a_session_until_it_deletes_it() {
+async fn a_legacy_client_has_a_session_until_it_deletes_it() {
     let server = server();
     let session = initialize(&server).await;
     let listed = list(&server, &session).await;
@@ -122,7 +122,7 @@ async fn sessions_are_bounded_and_the_newest_is_served() {
 }
 
 #[tokio::test]
-async fn a_newer_client_needs_no_session_but_its_headers() {
+async fn a_modern_client_needs_headers_and_no_session() {
     let server = server();
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",

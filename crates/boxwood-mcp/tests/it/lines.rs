@@ -1,4 +1,4 @@
-//! One message a line, in both eras, with a sandbox that is off.
+//! The stdio transport with both protocol versions and a disabled sandbox.
 
 use boxwood_agent::{Agent, AgentSettings};
 use boxwood_mcp::{Home, serve_lines};
@@ -112,7 +112,7 @@ fn assert_refused(answer: &Value) {
 }
 
 #[tokio::test]
-async fn the_older_era_is_served_with_the_version_it_asks_for() {
+async fn legacy_clients_get_the_requested_protocol_version() {
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         let mut client = Client::new();
         let answer = client.initialize(version).await;
@@ -125,7 +125,7 @@ async fn the_older_era_is_served_with_the_version_it_asks_for() {
 }
 
 #[tokio::test]
-async fn all_tools_are_listed_and_refuse_while_the_sandbox_is_off() {
+async fn all_tools_are_listed_and_fail_while_the_sandbox_is_off() {
     let mut client = Client::new();
     client.initialize("2025-11-25").await;
     let listed = client.ask("tools/list", json!({})).await;
@@ -154,7 +154,7 @@ async fn all_tools_are_listed_and_refuse_while_the_sandbox_is_off() {
 }
 
 #[tokio::test]
-async fn the_newer_era_is_served_without_a_handshake() {
+async fn modern_clients_are_served_without_a_handshake() {
     let mut client = Client::new();
     let found = client.ask_modern("server/discover", json!({})).await;
     let versions = found["result"]["supportedVersions"]
@@ -171,7 +171,7 @@ async fn the_newer_era_is_served_without_a_handshake() {
 }
 
 #[tokio::test]
-async fn what_is_not_declared_is_not_answered() {
+async fn undeclared_methods_are_not_found() {
     let mut client = Client::new();
     let opened = client.initialize("2025-11-25").await;
     let declared = opened["result"]["capabilities"]
@@ -195,7 +195,7 @@ async fn what_is_not_declared_is_not_answered() {
 }
 
 #[tokio::test]
-async fn an_unknown_tool_and_a_bad_session_name_are_the_clients_mistakes() {
+async fn unknown_tools_and_bad_session_names_are_client_errors() {
     let mut client = Client::new();
     client.initialize("2025-11-25").await;
     let unknown = client

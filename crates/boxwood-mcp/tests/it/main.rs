@@ -1,4 +1,4 @@
-//! The server without a runtime behind it: what it says of itself, and how it refuses.
+//! The agent's MCP server without a runtime.
 
 mod http;
 mod lines;

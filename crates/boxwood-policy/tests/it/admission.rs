@@ -7,7 +7,7 @@ use boxwood_policy::{
     Denial, Facts, Image, Maxima, Origin, PolicyRules, Profiles, SpecField, admit,
 };
 
-use crate::wish::{judge, request};
+use crate::requests::{judge, request};
 
 #[test]
 fn a_bare_request_gets_the_default_profile() {

@@ -5,7 +5,7 @@ use boxwood_policy::{
     Admission, Facts, Origin, PolicyRules, ProfileError, Profiles, SpecField, admit,
 };
 
-use crate::wish::request;
+use crate::requests::request;
 
 fn rules(profiles: &str) -> PolicyRules {
     let tables = toml::from_str(profiles).expect("TOML");

@@ -43,15 +43,12 @@ fn everything_can_be_said() {
         max_memory_mb = 2048
         max_timeout_sec = 600
 
-        [network]
-        allow_host = true
         "#,
     )
     .expect("rules");
     assert_eq!(rules.profiles.default_profile().name, "team");
     assert_eq!(rules.maxima.memory_mb, Some(2048));
     assert_eq!(rules.blocked.len(), 2);
-    assert!(rules.allow_host_network);
 }
 
 #[test]

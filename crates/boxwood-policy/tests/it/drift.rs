@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use boxwood_api::{MountMode, SpecRequest};
 use boxwood_policy::{AdmittedSpec, Facts, Image, Origin, PolicyRules, Profiles, admit};
 
-use crate::wish::{extra, opened, request};
+use crate::requests::{extra, opened, request};
 
 fn under(profiles: &str) -> PolicyRules {
     PolicyRules {

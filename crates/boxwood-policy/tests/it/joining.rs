@@ -3,7 +3,7 @@
 use boxwood_api::{ErrorCode, MountMode, SpecRequest};
 use boxwood_policy::{AdmittedSpec, Denial, Facts, Joining, Origin, PolicyRules, SpecField, admit};
 
-use crate::wish::{extra, opened, request, workspace};
+use crate::requests::{extra, opened, request, workspace};
 
 fn spec(request: &SpecRequest, origin: Origin, facts: &Facts) -> AdmittedSpec {
     admit(request, origin, facts, &PolicyRules::default())

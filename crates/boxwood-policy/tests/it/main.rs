@@ -3,14 +3,14 @@
 mod admission;
 mod backends;
 mod configuration;
+mod daemon_directories;
 mod drift;
 mod joining;
 mod label;
 mod mounts;
 mod own;
-mod place;
 mod profiles;
 mod properties;
 mod records;
+mod requests;
 mod twins;
-mod wish;

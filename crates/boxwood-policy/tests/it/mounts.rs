@@ -3,7 +3,7 @@
 use boxwood_api::{MountMode, SpecRequest};
 use boxwood_policy::{BLOCKED, Denial, Facts, Origin, PolicyRules, admit};
 
-use crate::wish::{extra, mount, opened, request, workspace};
+use crate::requests::{extra, mount, opened, request, workspace};
 
 const ALL_ORIGINS: [Origin; 4] = [
     Origin::Operator,
@@ -243,7 +243,7 @@ fn targets_keep_off_the_boxs_own_system() {
             ..request()
         };
         assert!(matches!(
-            crate::wish::judge(&request),
+            crate::requests::judge(&request),
             Err(Denial::SystemTarget { .. })
         ));
     }

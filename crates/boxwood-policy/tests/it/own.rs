@@ -5,7 +5,7 @@ use boxwood_policy::{
     AdmittedMount, Denial, Facts, Origin, OwnDirectory, PolicyRules, SpecField, admit,
 };
 
-use crate::wish::{opened, request, workspace};
+use crate::requests::{opened, request, workspace};
 
 const HOME: &str = "/var/lib/boxwood/mcp";
 

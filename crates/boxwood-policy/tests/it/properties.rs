@@ -1,4 +1,4 @@
-//! What holds for every request, not only for those somebody thought of.
+//! Properties of every request.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::wish::opened;
+use crate::requests::opened;
 
 static DESCRIPTOR: LazyLock<OpenedPath> = LazyLock::new(|| opened("/", "/"));
 

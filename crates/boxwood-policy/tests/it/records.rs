@@ -15,7 +15,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::properties::{modes, numbers, opened_as, origins, rules};
-use crate::wish::{opened, request, workspace};
+use crate::requests::{opened, request, workspace};
 
 const SOME: FileIdentity = FileIdentity {
     device_major: 8,
@@ -126,7 +126,7 @@ fn a_path_that_is_no_text_is_the_same_again() {
 
 #[test]
 fn what_a_newer_daemon_wrote_is_not_guessed_at() {
-    let admitted = crate::wish::judge(&request()).expect("allowed");
+    let admitted = crate::requests::judge(&request()).expect("allowed");
     let mut record: serde_json::Value =
         serde_json::from_str(&written(&admitted.spec)).expect("it is JSON");
     record["version"] = 99.into();

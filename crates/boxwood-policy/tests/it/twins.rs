@@ -3,7 +3,7 @@
 use boxwood_api::{Mechanism, MountMode, Network, SessionId, SpecRequest};
 use boxwood_policy::{AdmittedSpec, Facts, Origin, PolicyRules, Profiles, admit};
 
-use crate::wish::{extra, request, workspace};
+use crate::requests::{extra, request, workspace};
 
 fn under(profiles: &str) -> PolicyRules {
     PolicyRules {
@@ -80,11 +80,6 @@ fn what_a_profile_alone_can_say_makes_no_twin_either() {
             "{profile}"
         );
     }
-    let host_network = PolicyRules {
-        allow_host_network: true,
-        ..under("[team]")
-    };
-    assert!(!ahead.is_twin_of(&spec(|_| {}, &host_network)));
     assert!(ahead.is_twin_of(&spec(|_| {}, &under("[team]\nwarm = 3"))));
 }
 

@@ -1,4 +1,4 @@
-//! The daemon's own boxes, as the agent's tools see them.
+//! The agent tools' access to boxes of this daemon.
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
@@ -21,10 +21,11 @@ use super::command;
 use super::package::{Source, register};
 use crate::facts;
 use crate::http::{
-    ApiError, ApiResult, InSession, PATIENCE, SkillDoor, put_file, unexpected_answer, within,
+    ApiError, ApiResult, BACKEND_TIMEOUT, InSession, UploadGate, put_file, unexpected_answer,
+    with_timeout,
 };
 
-/// The most that one read gives, whatever was asked.
+/// Upper limit of one read.
 const MOST_READ: u64 = 16 * 1024 * 1024;
 
 /// Entries in one listing.
@@ -32,21 +33,21 @@ const MOST_LISTED: usize = 10_000;
 
 pub(crate) struct DaemonBoxes {
     pub(crate) sessions: Sessions,
-    /// With the agent's mount roots.
+    /// Including the agent's mount roots.
     pub(crate) rules: PolicyRules,
     pub(crate) skills: SkillStore,
-    pub(crate) skill_door: Arc<SkillDoor>,
-    /// For a box to start.
-    pub(crate) start_patience: Duration,
-    /// The backend the agent's boxes are made by, where it is not the daemon's own choice.
+    pub(crate) skill_uploads: Arc<UploadGate>,
+    /// Timeout for starting a box.
+    pub(crate) start_timeout: Duration,
+    /// The backend of the agent's boxes, if it differs from the daemon's default.
     pub(crate) backend: Option<String>,
 }
 
 impl DaemonBoxes {
-    /// The one door: facts, then policy.
+    /// Gathers facts, then applies policy.
     pub(super) async fn judge(&self, request: SpecRequest) -> ApiResult<Admission> {
         if request.session_id.is_none() {
-            return Err(ApiError::validation("the request names no session"));
+            return Err(ApiError::validation("the request has no session_id"));
         }
         request.validate()?;
         let facts = facts::gather(&request, &self.skills).await;
@@ -54,7 +55,7 @@ impl DaemonBoxes {
     }
 
     pub(super) async fn file(&self, id: &SessionId, call: FileCall) -> ApiResult<FileAnswer> {
-        within(PATIENCE, self.sessions.file(id, call)).await
+        with_timeout(BACKEND_TIMEOUT, self.sessions.file(id, call)).await
     }
 
     fn look(&self) -> Status {
@@ -68,7 +69,7 @@ impl DaemonBoxes {
     async fn make(&self, spec: SpecRequest) -> ApiResult<SessionInfo> {
         let admission = self.judge(spec).await?;
         let making = self.sessions.get_or_create(admission.spec);
-        within(self.start_patience, making).await
+        with_timeout(self.start_timeout, making).await
     }
 
     async fn read(&self, id: &SessionId, path: &str, from: u64, most: u64) -> ApiResult<Bytes> {
@@ -98,14 +99,14 @@ impl DaemonBoxes {
         });
         let read = async {
             let failed = |error: &(dyn std::error::Error + 'static)| {
-                ApiError::internal("the file could not be read", error)
+                ApiError::internal("failed to read the file", error)
             };
             reading
                 .await
                 .map_err(|error| failed(&error))?
                 .map_err(|error| failed(&error))
         };
-        within(PATIENCE, read).await
+        with_timeout(BACKEND_TIMEOUT, read).await
     }
 
     async fn store(&self, id: &SessionId, path: &str, content: Content) -> ApiResult<()> {
@@ -144,7 +145,7 @@ impl DaemonBoxes {
     }
 }
 
-/// The agent has mount roots of its own, and the next step is about those.
+/// The agent has its own mount roots, so the hint must refer to them.
 fn refused(denial: Denial) -> ApiError {
     let about_roots = matches!(
         denial,
@@ -158,7 +159,7 @@ fn refused(denial: Denial) -> ApiError {
     error
 }
 
-/// What comes back of an [`ApiResult`] future, as the agent wants it.
+/// Converts an [`ApiResult`] future for the agent.
 fn told<'a, T: 'a>(
     work: impl Future<Output = ApiResult<T>> + Send + 'a,
 ) -> BoxFuture<'a, Answer<T>> {
@@ -178,7 +179,7 @@ impl Boxes for DaemonBoxes {
         let backends = self.sessions.backends();
         let looking =
             async { Ok::<_, ApiError>(backends.survey_for(self.backend.as_deref()).await) };
-        told(within(PATIENCE, looking))
+        told(with_timeout(BACKEND_TIMEOUT, looking))
     }
 
     fn sessions(&self) -> BoxFuture<'_, Answer<Vec<SessionInfo>>> {
@@ -190,7 +191,10 @@ impl Boxes for DaemonBoxes {
     }
 
     fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Answer<()>> {
-        told(within(PATIENCE, self.sessions.delete(id, "requested")))
+        told(with_timeout(
+            BACKEND_TIMEOUT,
+            self.sessions.delete(id, "requested"),
+        ))
     }
 
     fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>> {
@@ -202,7 +206,10 @@ impl Boxes for DaemonBoxes {
         id: &'a SessionId,
         wish: ReadTextRequest,
     ) -> BoxFuture<'a, Answer<TextSlice>> {
-        told(within(PATIENCE, self.sessions.read_text(id, wish)))
+        told(with_timeout(
+            BACKEND_TIMEOUT,
+            self.sessions.read_text(id, wish),
+        ))
     }
 
     fn read_bytes<'a>(
@@ -220,7 +227,10 @@ impl Boxes for DaemonBoxes {
         id: &'a SessionId,
         wish: WriteTextRequest,
     ) -> BoxFuture<'a, Answer<WrittenText>> {
-        told(within(PATIENCE, self.sessions.write_text(id, wish)))
+        told(with_timeout(
+            BACKEND_TIMEOUT,
+            self.sessions.write_text(id, wish),
+        ))
     }
 
     fn write_stream<'a>(
@@ -229,7 +239,7 @@ impl Boxes for DaemonBoxes {
         path: &'a str,
         content: Content,
     ) -> BoxFuture<'a, Answer<()>> {
-        told(within(PATIENCE, self.store(id, path, content)))
+        told(with_timeout(BACKEND_TIMEOUT, self.store(id, path, content)))
     }
 
     fn remove<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<()>> {
@@ -241,7 +251,10 @@ impl Boxes for DaemonBoxes {
         id: &'a SessionId,
         wish: EditTextRequest,
     ) -> BoxFuture<'a, Answer<EditedText>> {
-        told(within(PATIENCE, self.sessions.edit_text(id, wish)))
+        told(with_timeout(
+            BACKEND_TIMEOUT,
+            self.sessions.edit_text(id, wish),
+        ))
     }
 
     fn glob<'a>(
@@ -249,7 +262,7 @@ impl Boxes for DaemonBoxes {
         id: &'a SessionId,
         wish: GlobRequest,
     ) -> BoxFuture<'a, Answer<GlobMatches>> {
-        told(within(PATIENCE, self.sessions.glob(id, wish)))
+        told(with_timeout(BACKEND_TIMEOUT, self.sessions.glob(id, wish)))
     }
 
     fn grep<'a>(
@@ -257,7 +270,7 @@ impl Boxes for DaemonBoxes {
         id: &'a SessionId,
         wish: GrepRequest,
     ) -> BoxFuture<'a, Answer<GrepMatches>> {
-        told(within(PATIENCE, self.sessions.grep(id, wish)))
+        told(with_timeout(BACKEND_TIMEOUT, self.sessions.grep(id, wish)))
     }
 
     fn list<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<FileList>> {
@@ -296,9 +309,9 @@ impl Boxes for DaemonBoxes {
             session_id: id,
             path,
         };
-        told(within(
-            PATIENCE,
-            register(from, &self.skills, &self.skill_door, wish),
+        told(with_timeout(
+            BACKEND_TIMEOUT,
+            register(from, &self.skills, &self.skill_uploads, wish),
         ))
     }
 }

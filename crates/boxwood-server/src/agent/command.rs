@@ -1,18 +1,17 @@
-//! A command in one of the daemon's boxes, followed by a tool.
+//! Runs commands of agent tools in boxes of this daemon.
 
 use std::time::Duration;
 
 use boxwood_agent::{Answer, Begun, BoxesError, Command, Running};
-use boxwood_api::{ErrorCode, ExecExit, SessionId, SpecRequest};
+use boxwood_api::{ErrorCode, SessionId, SpecRequest};
 use boxwood_policy::{Admission, Denial};
-use boxwood_session::{LiveEvent, Resume, Sessions, Stdio};
+use boxwood_session::{ExecEvent, Resume, Sessions, Stdio, StreamedExec};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::DaemonBoxes;
-use crate::http::{ApiError, ApiResult, PATIENCE, within};
+use crate::http::{ApiError, ApiResult, BACKEND_TIMEOUT, with_timeout};
 
 pub(super) async fn begin(boxes: &DaemonBoxes, spec: SpecRequest) -> ApiResult<Begun> {
     if spec.cmd.trim().is_empty() {
@@ -24,31 +23,30 @@ pub(super) async fn begin(boxes: &DaemonBoxes, spec: SpecRequest) -> ApiResult<B
         ));
     }
     let admission = boxes.judge(spec).await?;
-    follow(&boxes.sessions, admission, boxes.start_patience).await
+    follow(&boxes.sessions, admission, boxes.start_timeout).await
 }
 
-/// Starts a command that was admitted, with an eye on it. Dropping what comes back kills it.
+/// Starts an admitted command. Dropping the result kills it.
 pub(crate) async fn follow(
     sessions: &Sessions,
     admission: Admission,
-    start_patience: Duration,
+    start_timeout: Duration,
 ) -> ApiResult<Begun> {
     let session_id = admission.spec.session().clone();
     let notices = admission.exec.notices().to_vec();
     let timeout = admission.exec.timeout();
     let starting = sessions.stream(admission, Stdio::Output, Resume::Never);
-    let live = within(start_patience, starting).await?;
-    let (_, events) = live.split();
+    let exec = with_timeout(start_timeout, starting).await?;
     let backend = sessions.detail(&session_id);
     Ok(Begun {
-        // A session that went away at once is told by the command's own end.
+        // If the session is already gone, the command's exit reports it.
         backend: backend
             .map(|detail| detail.session.backend_name)
             .unwrap_or_default(),
         command: Box::new(Followed {
-            events,
-            // The session ends the command at its own limit; this is for a backend that does not come back.
-            until: Instant::now() + timeout + PATIENCE,
+            exec,
+            // The session enforces the timeout; this covers a backend that hangs.
+            until: Instant::now() + timeout + BACKEND_TIMEOUT,
             session_id: session_id.clone(),
         }),
         session_id,
@@ -57,9 +55,9 @@ pub(crate) async fn follow(
     })
 }
 
-/// Dropping the receiver kills the command's tree.
+/// Dropping it kills the command and its child processes.
 struct Followed {
-    events: mpsc::Receiver<LiveEvent>,
+    exec: StreamedExec,
     until: Instant,
     session_id: SessionId,
 }
@@ -67,22 +65,10 @@ struct Followed {
 impl Command for Followed {
     fn next(&mut self) -> BoxFuture<'_, Answer<Running>> {
         async {
-            match timeout_at(self.until, self.events.recv()).await {
-                Ok(Some(LiveEvent::Stdout(bytes))) => Ok(Running::Stdout(bytes)),
-                Ok(Some(LiveEvent::Stderr(bytes))) => Ok(Running::Stderr(bytes)),
-                Ok(Some(LiveEvent::Exited {
-                    exit_code,
-                    status,
-                    reason,
-                    duration_ms,
-                    notices,
-                })) => Ok(Running::Exited(ExecExit {
-                    exit_code,
-                    status,
-                    reason,
-                    duration_ms,
-                    notices,
-                })),
+            match timeout_at(self.until, self.exec.next()).await {
+                Ok(Some(ExecEvent::Stdout(bytes))) => Ok(Running::Stdout(bytes)),
+                Ok(Some(ExecEvent::Stderr(bytes))) => Ok(Running::Stderr(bytes)),
+                Ok(Some(ExecEvent::Exited(exit))) => Ok(Running::Exited(exit)),
                 Ok(None) => Err(self.lost()),
                 Err(_) => Err(self.stuck()),
             }
@@ -92,12 +78,12 @@ impl Command for Followed {
 }
 
 impl Followed {
-    /// The end of the events without the command's.
+    /// The event stream ended without an exit.
     fn lost(&self) -> BoxesError {
         BoxesError {
             code: ErrorCode::SessionGone,
             message: format!(
-                "the daemon let go of session {} while the command ran",
+                "the daemon detached from session {} while the command was running",
                 self.session_id
             ),
             hint: Some("the daemon is stopping; call again in a moment".to_owned()),
@@ -109,7 +95,7 @@ impl Followed {
         BoxesError {
             code: ErrorCode::Timeout,
             message: format!(
-                "the command in session {} did not end although its time was over",
+                "the command in session {} did not end after its timeout",
                 self.session_id
             ),
             hint: Some("delete the session and call again".to_owned()),

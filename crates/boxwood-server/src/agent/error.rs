@@ -1,4 +1,4 @@
-//! Why the agent's settings cannot be used here.
+//! Errors in the agent settings.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use boxwood_policy::Denial;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    #[error("box.runtime.endpoint cannot be used")]
+    #[error("box.runtime.endpoint is invalid")]
     Endpoint(#[source] ClientError),
     #[error("box.local.default_workspace must point to a directory on the host")]
     NotADirectory,

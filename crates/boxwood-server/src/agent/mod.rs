@@ -1,7 +1,4 @@
-//! The agent of this daemon: its tools act on the daemon's own boxes.
-//!
-//! Comes in: what a tool asks of a box or of the skill store. Goes out: the answer, after facts, policy
-//! and sessions. Never here: what a tool means, and routes.
+//! The agent of this daemon. Its tools use the daemon's boxes and skill store, after policy.
 
 mod boxes;
 mod command;
@@ -25,17 +22,17 @@ use boxwood_policy::PolicyRules;
 use crate::Config;
 use crate::http::ApiError;
 
-/// Where the agent's boxes are.
+/// Where the agent's boxes run.
 pub(crate) enum Home {
     Here,
-    /// Another daemon has them.
+    /// On another daemon.
     Elsewhere(Endpoint, Option<Token>),
-    /// It has none.
+    /// The agent is disabled.
     Nowhere,
 }
 
 impl Home {
-    /// Also makes what has to be there before anybody calls a tool.
+    /// Also creates the default workspace.
     pub(crate) fn prepare(config: &Config, operator: &PolicyRules) -> Result<Self, AgentError> {
         let settings = &config.agent;
         if !settings.enabled {
@@ -43,7 +40,7 @@ impl Home {
         }
         if let Some(text) = &settings.endpoint {
             let endpoint = runtime_endpoint(text).map_err(AgentError::Endpoint)?;
-            // Its files are the same as ours.
+            // The other daemon has its own file system.
             if let Endpoint::Unix { .. } = endpoint {
                 workspace::prepare(settings, &rules(settings, operator))?;
             }
@@ -53,8 +50,7 @@ impl Home {
         Ok(Self::Here)
     }
 
-    /// An agent on these boxes, on another daemon's, or one that says why it has none. Another daemon
-    /// need not be there yet: it is looked for, and tools say so meanwhile.
+    /// Creates the agent. A remote daemon need not be reachable yet; tools report it meanwhile.
     pub(crate) fn agent(
         self,
         settings: &AgentSettings,
@@ -71,15 +67,15 @@ impl Home {
     }
 }
 
-/// The backend that the agent insists on; `None` leaves it to the daemon.
+/// The backend configured for the agent; `None` leaves the choice to the daemon.
 pub(crate) fn own_backend(settings: &AgentSettings) -> Option<String> {
     let word = settings.backend.trim();
     let named = !matches!(word, "" | "auto" | "local");
     named.then(|| word.to_owned())
 }
 
-/// What the agent's requests are judged by: the operator's rules, with the agent's own mount roots.
-/// Symlinks in these are the operator's, so both spellings count.
+/// The policy rules for the agent: the operator's rules with the agent's mount roots, as configured
+/// and with symlinks resolved.
 pub(crate) fn rules(settings: &AgentSettings, rules: &PolicyRules) -> PolicyRules {
     let given = settings.allowed_mount_roots.iter();
     let mut allowed_roots: Vec<PathBuf> = given
@@ -94,11 +90,11 @@ pub(crate) fn rules(settings: &AgentSettings, rules: &PolicyRules) -> PolicyRule
     }
 }
 
-/// The runtime is this very process, so it was reached.
+/// Always reachable: the runtime is this process.
 impl From<ApiError> for BoxesError {
     fn from(error: ApiError) -> Self {
         if let Some(cause) = error.cause() {
-            tracing::error!(cause, "a tool met a failure of ours");
+            tracing::error!(cause, "internal error in an agent tool");
         }
         error.detail().into()
     }

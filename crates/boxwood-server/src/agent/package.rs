@@ -1,8 +1,7 @@
-//! A directory in a box becomes a skill of the store.
+//! Registers a directory of a box as a skill.
 //!
-//! Comes in: a path in a box, whose files somebody may be changing. Goes out: a skill. The files travel
-//! as an archive through the store's own door for archives, so that every rule of it holds for them.
-//! Never here: links. What one leads to is another matter inside the box than in the store.
+//! Files may change meanwhile. They are packed into an archive and installed like an upload, so
+//! that the same rules apply. Symlinks are refused, because their targets are inside the box.
 
 use std::io::{Cursor, Read as _, Write as _};
 use std::sync::Arc;
@@ -14,14 +13,14 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use crate::http::{
-    ApiError, ApiResult, SkillDoor, ask_store, install_package, skill_detail, skill_refusal,
+    ApiError, ApiResult, UploadGate, ask_store, install_package, skill_detail, skill_refusal,
     unexpected_answer,
 };
 
-/// Where a box has its skills, below its workspace.
+/// Directory of mounted skills, below the workspace.
 const SKILLS: &str = ".skills";
 
-/// What an archive says about each of its files, with room to spare.
+/// Archive overhead per file, rounded up.
 const OVERHEAD: u64 = 256;
 
 /// A directory in a box.
@@ -35,17 +34,17 @@ pub(crate) struct Source<'a> {
 pub(crate) async fn register(
     from: Source<'_>,
     store: &SkillStore,
-    door: &Arc<SkillDoor>,
+    uploads: &Arc<UploadGate>,
     wish: CreateSkillRequest,
 ) -> ApiResult<SkillDetail> {
-    let _place = door.place().await?;
-    // It has room for a whole archive's state, and few come this way.
+    let _permit = uploads.permit().await?;
+    // An upload permit, because a whole archive is held in memory.
     let archive = Box::pin(Packing::new(from, store.limits()).run()).await?;
-    let door = Arc::clone(door);
+    let uploads = Arc::clone(uploads);
     let place = from.path.to_owned();
     ask_store(store, move |store| {
-        // Looking for taken names and installing are one step among those who come this way.
-        let _turn = door.turn();
+        // Holds the lock, so that checking names and installing is atomic.
+        let _write_lock = uploads.lock();
         let name = Some(wish.name.trim().to_owned()).filter(|name| !name.is_empty());
         let skill = install_package(store, &archive, name, &place)?;
         describe(store, skill, wish).map(|skill| skill_detail(store, skill))
@@ -53,7 +52,7 @@ pub(crate) async fn register(
     .await
 }
 
-/// Puts what the caller says about the skill in the place of what its `SKILL.md` says.
+/// Overrides name and description in the `SKILL.md`.
 fn describe(store: &SkillStore, skill: Skill, wish: CreateSkillRequest) -> ApiResult<Skill> {
     let patch = SkillPatch {
         display_name: wish.display_name,
@@ -65,15 +64,15 @@ fn describe(store: &SkillStore, skill: Skill, wish: CreateSkillRequest) -> ApiRe
         return Ok(skill);
     }
     store.update(&skill.name, &patch).map_err(|error| {
-        // Half of what was asked is not what was asked.
+        // Undo the installation if the override failed.
         if let Err(undo) = store.delete(&skill.name) {
-            tracing::warn!(skill = skill.name, error = %undo, "a half registered skill stays in the store");
+            tracing::warn!(skill = skill.name, error = %undo, "failed to undo a partial registration; the skill stays in the store");
         }
         skill_refusal(&error)
     })
 }
 
-/// One walk through the directory.
+/// Walks through the directory.
 struct Packing<'a> {
     from: Source<'a>,
     limits: &'a Limits,
@@ -94,7 +93,7 @@ impl<'a> Packing<'a> {
     }
 
     async fn run(mut self) -> ApiResult<Vec<u8>> {
-        // Directories below the root, each with its depth.
+        // Directories to visit, each with its depth.
         let mut queue = vec![(String::new(), 0_usize)];
         while let Some((directory, depth)) = queue.pop() {
             if depth > self.limits.max_path_depth {
@@ -105,7 +104,7 @@ impl<'a> Packing<'a> {
                     "" => entry.name.clone(),
                     above => format!("{above}/{}", entry.name),
                 };
-                // The packages of other skills, which are mounted there.
+                // Mounted packages of other skills.
                 if inner == SKILLS {
                     continue;
                 }
@@ -116,7 +115,7 @@ impl<'a> Packing<'a> {
                         return Err(ApiError::validation(format!(
                             "`{inner}` is neither a file nor a directory, and cannot be part of a skill"
                         ))
-                        .hint("remove it, or put a copy of the file in its place"));
+                        .hint("delete it, or replace it by a copy of the file"));
                     }
                 }
             }
@@ -171,15 +170,15 @@ impl<'a> Packing<'a> {
             .min(self.limits.max_unpacked_bytes);
         let room = room.saturating_sub(self.bytes + OVERHEAD);
         let most = room.min(self.limits.max_file_bytes);
-        // Read by what comes, not by what was announced: the box may be writing to it.
+        // Do not trust the announced size: the box may be writing to the file.
         let content = tokio::task::spawn_blocking(move || {
             let mut content = Vec::new();
             file.take(most + 1).read_to_end(&mut content)?;
             Ok::<_, std::io::Error>(content)
         })
         .await
-        .map_err(|error| ApiError::internal("a file of the box could not be read", &error))?
-        .map_err(|error| ApiError::internal("a file of the box could not be read", &error))?;
+        .map_err(|error| ApiError::internal("failed to read a file of the box", &error))?
+        .map_err(|error| ApiError::internal("failed to read a file of the box", &error))?;
         if content.len() as u64 > most {
             return Err(too_large(&format!(
                 "with `{inner}` the skill is larger than the store allows"
@@ -205,9 +204,9 @@ impl<'a> Packing<'a> {
 
 fn too_large(words: &str) -> ApiError {
     ApiError::new(ErrorCode::PayloadTooLarge, words)
-        .hint("the operator's bounds are in `[skills.limits]`")
+        .hint("the limits are configured in `[skills.limits]`")
 }
 
 fn packing_failed(error: &(dyn std::error::Error + 'static)) -> ApiError {
-    ApiError::internal("the skill could not be packed", error)
+    ApiError::internal("failed to pack the skill", error)
 }

@@ -1,4 +1,4 @@
-//! The skill store, as the agent's tools see it.
+//! The agent tools' access to the skill store.
 
 use boxwood_api::{SkillDetail, SkillInfo};
 use boxwood_skills::SkillError;
@@ -34,7 +34,7 @@ impl DaemonBoxes {
         path: &str,
         content: Bytes,
     ) -> ApiResult<()> {
-        let _place = self.skill_door.place().await?;
+        let _permit = self.skill_uploads.permit().await?;
         let (name, path) = (name.to_owned(), path.to_owned());
         ask_store(&self.skills, move |store| {
             let written = store.write(&name, &path, &content);

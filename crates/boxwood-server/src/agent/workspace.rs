@@ -1,13 +1,12 @@
-//! The agent's default workspace, made at start.
+//! Creates the agent's default workspace at startup.
 //!
-//! Comes in: the settings and what the agent may mount. Goes out: a directory, or why there is none.
-//! The texts are LangBot's own, so that who knows them from there finds the same fix.
+//! The error texts are LangBot's, so that its documentation applies.
 
 use boxwood_agent::AgentSettings;
+use boxwood_langbot::workspace::{create_directory, missing_directory};
 use boxwood_policy::{Origin, PolicyRules, check_place};
 
 use super::AgentError;
-use crate::langbot::workspace::{make, missing_directory};
 
 const FIELD: &str = "box.local.default_workspace";
 
@@ -26,7 +25,7 @@ pub(super) fn prepare(settings: &AgentSettings, rules: &PolicyRules) -> Result<(
     }
     let given = path.to_string_lossy();
     check_place(FIELD, &given, &missing, Origin::Client, rules).map_err(AgentError::Denied)?;
-    make(&missing).map_err(|source| AgentError::Make {
+    create_directory(&missing).map_err(|source| AgentError::Make {
         path: path.clone(),
         source,
     })

@@ -1,20 +1,19 @@
-//! Keeps web pages out.
+//! Refuses requests from web pages.
 //!
-//! A page in a browser on this machine runs under the operator's uid, so the connection it makes is
-//! trusted. Two things give it away: the `Origin` of the page, and, where the page's own name was
-//! made to point here, the `Host` it believes to be talking to.
+//! A page in a local browser connects under the user's uid, which may be trusted. It is detected by
+//! its `Origin` and, in case of DNS rebinding, by the `Host`.
 
 use std::net::IpAddr;
 
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, Uri, header};
 
-/// Why a request looks like a page's.
+/// Why a request was classified as coming from a web page.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FromElsewhere {
-    #[error("requests from web pages of other origins are refused")]
+    #[error("cross-origin requests from web pages are not allowed")]
     Origin,
-    #[error("the Host header does not name this daemon")]
+    #[error("the Host header does not match this daemon")]
     Host,
 }
 
@@ -33,10 +32,10 @@ impl FromElsewhere {
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Refuses what a browser says comes from another page. Programs send neither header.
+/// Refuses cross-origin requests. Programs send neither header.
 pub(crate) fn check_browser(headers: &HeaderMap, uri: &Uri) -> Result<(), FromElsewhere> {
     for site in headers.get_all(FETCH_SITE) {
-        // `none` is a person typing the address.
+        // `none` is a user-initiated navigation.
         if !matches!(site.as_bytes(), b"same-origin" | b"none") {
             return Err(FromElsewhere::Origin);
         }
@@ -52,8 +51,8 @@ pub(crate) fn check_browser(headers: &HeaderMap, uri: &Uri) -> Result<(), FromEl
     Ok(())
 }
 
-/// The scheme is left out of the comparison but for its default port: behind a proxy that speaks
-/// TLS the page is `https` and we are not.
+/// Ignores the scheme except for its default port: behind a TLS proxy the page uses `https`, the
+/// daemon does not.
 fn is_same_origin(origin: &str, headers: &HeaderMap, uri: &Uri) -> bool {
     let Some((scheme, authority)) = origin.split_once("://") else {
         return false;
@@ -73,7 +72,7 @@ fn is_same_origin(origin: &str, headers: &HeaderMap, uri: &Uri) -> bool {
         && origin.port_u16().unwrap_or(default_port) == host.port_u16().unwrap_or(default_port)
 }
 
-/// Refuses a `Host` that is not one of ours: the name of a page that was made to resolve here.
+/// Refuses an unknown `Host`, which indicates DNS rebinding.
 pub(crate) fn check_host(
     headers: &HeaderMap,
     uri: &Uri,
@@ -99,7 +98,7 @@ pub(crate) fn check_host(
     ours.then_some(()).ok_or(FromElsewhere::Host)
 }
 
-/// The one host a request names. Two that differ are an attempt to be read in two ways.
+/// The host that a request names. Conflicting hosts are refused.
 fn host_of(headers: &HeaderMap, uri: &Uri) -> Result<Option<Authority>, FromElsewhere> {
     let mut found = uri.authority().cloned();
     for header in headers.get_all(header::HOST) {

@@ -1,7 +1,4 @@
-//! Who may speak to the daemon.
-//!
-//! Comes in: a connection's peer and a request's headers. Goes out: yes, or which error. Never here:
-//! what the caller may then do; every caller is judged alike by policy.
+//! Authentication: trust by peer credentials or address, tokens, and browser checks.
 
 mod browser;
 mod peer;

@@ -1,4 +1,4 @@
-//! Judges a connection's peer once, when it is accepted.
+//! Determines the trust of a peer when its connection is accepted.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,30 +6,30 @@ use boxwood_sys::sock_diag::tcp_peer_uid;
 
 use crate::config::PeerNetwork;
 
-/// What a connection is known to be, for as long as it lives.
+/// Properties of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) transport: Transport,
-    /// Whose connections are counted together.
+    /// The key for counting connections per peer.
     pub(crate) who: Who,
-    /// No token needed.
+    /// Needs no token.
     pub(crate) trusted: bool,
-    /// Root or the daemon's own user, who can read the daemon's files and memory anyway.
+    /// Root or the daemon's user, which have access to the daemon's files and memory anyway.
     pub(crate) operator: bool,
-    /// No token needed on LangBot's own routes.
+    /// Needs no token on LangBot's routes.
     pub(crate) langbot: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
-    /// With the address of our end, which a `Host` header may name.
+    /// With the local address, which a `Host` header may name.
     Tcp {
         local: IpAddr,
     },
     Unix,
 }
 
-/// A local user, or a machine elsewhere.
+/// A local user or a remote host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Who {
     Uid(u32),
@@ -38,7 +38,7 @@ pub(crate) enum Who {
 }
 
 impl Who {
-    /// A machine has a whole network of IPv6 addresses to itself; all of them are one peer.
+    /// A host usually has a whole IPv6 /64, which counts as one peer.
     fn at(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
             IpAddr::V6(v6) => {
@@ -59,10 +59,10 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    /// Root, the daemon's own uid and those the operator listed.
+    /// Root, the daemon's uid and the configured ones.
     ///
-    /// The overflow uid is left out unless it was listed: seen from a user namespace, it is what
-    /// every uid outside of it looks like.
+    /// The overflow uid is excluded unless configured: in a user namespace it stands for every
+    /// unmapped uid.
     pub(crate) fn new(own_uid: u32, listed: &[u32]) -> Self {
         let mut operators = vec![0];
         if own_uid != OVERFLOW_UID {
@@ -75,7 +75,7 @@ impl Trust {
         }
     }
 
-    /// Also trusts these addresses, on LangBot's routes only.
+    /// Trusts these addresses on LangBot's routes only.
     pub(crate) fn with_langbot_peers(mut self, peers: &[PeerNetwork]) -> Self {
         self.langbot_peers = peers.to_vec();
         self
@@ -94,7 +94,7 @@ impl Trust {
         let loopback = peer.ip().to_canonical().is_loopback() && local_ip.is_loopback();
         let owner = if loopback {
             tcp_peer_uid(peer, local).unwrap_or_else(|error| {
-                tracing::warn!(%peer, %error, "the owner of a local connection could not be found; it needs a token");
+                tracing::warn!(%peer, %error, "failed to determine the user of a local connection; it needs a token");
                 None
             })
         } else {
@@ -123,7 +123,7 @@ impl Trust {
     }
 }
 
-/// `/proc/sys/kernel/overflowuid`, which nobody changes.
+/// The default of `/proc/sys/kernel/overflowuid`.
 const OVERFLOW_UID: u32 = 65534;
 
 #[cfg(test)]

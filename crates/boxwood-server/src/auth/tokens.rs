@@ -1,8 +1,6 @@
-//! The tokens of people and programs that are not trusted by their uid.
+//! Access tokens for clients that are not trusted by uid.
 //!
-//! Comes in: a name, or a token to check. Goes out: a new token, shown once, or the name of the one
-//! that matched. Never here: the tokens themselves. What is kept is a hash, and since a token is 32
-//! random bytes a plain one is enough.
+//! Only hashes are stored. A plain SHA-256 is enough, because tokens have 32 random bytes.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -23,23 +21,23 @@ const PREFIX: &str = "bxw_";
 
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    #[error("the token file `{}` could not be read", path.display())]
+    #[error("failed to read the token file `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("the token file `{}` is damaged: {message}", path.display())]
     Parse { path: PathBuf, message: String },
-    #[error("the token file `{}` could not be written", path.display())]
+    #[error("failed to write the token file `{}`", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("there is already a token called `{name}`")]
+    #[error("a token named `{name}` already exists")]
     Exists { name: String },
-    #[error("there is no token called `{name}`")]
+    #[error("no token is named `{name}`")]
     Unknown { name: String },
-    #[error("a token's name is 1 to 64 letters, digits, `-`, `_` and `.`, not `{name}`")]
+    #[error("invalid token name `{name}`: it must be 1 to 64 letters, digits, `-`, `_` and `.`")]
     Name { name: String },
-    #[error("no random numbers are to be had: {message}")]
+    #[error("failed to get random bytes: {message}")]
     Random { message: String },
 }
 
-/// A token in full. This is the only time it can be seen.
+/// A new token. It cannot be shown again.
 pub struct NewToken {
     pub info: TokenInfo,
     secret: String,
@@ -80,8 +78,8 @@ struct Stored {
     sha256: String,
 }
 
-/// The tokens of one state directory. The file is read again whenever it has changed, so that
-/// `boxwood token` works beside a running daemon.
+/// The tokens of a state directory. The file is reloaded when it changes, so that `boxwood token`
+/// works with a running daemon.
 pub struct Tokens {
     path: PathBuf,
     cached: Mutex<Option<(Stamp, Vec<Hashed>)>>,
@@ -93,7 +91,7 @@ struct Hashed {
     hash: [u8; 32],
 }
 
-/// Tells one state of the file from another. Each write makes a new inode.
+/// Detects changes of the file. Each write creates a new inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -167,14 +165,13 @@ impl Tokens {
         })
     }
 
-    /// The name of the token that `presented` is. Every stored hash is compared, each in constant
-    /// time, so that the answer's timing says nothing about how near a guess came.
+    /// The name of the presented token. Compares all hashes in constant time.
     pub(crate) fn check(&self, presented: &[u8]) -> Option<String> {
         let presented = hash(presented);
         let tokens = match self.current() {
             Ok(tokens) => tokens,
             Err(error) => {
-                tracing::error!(error = %error, "no token is accepted until the token file can be read");
+                tracing::error!(error = %error, "failed to read the token file; tokens are refused until it can be read");
                 return None;
             }
         };
@@ -209,7 +206,7 @@ impl Tokens {
         {
             return Ok(tokens.clone());
         }
-        // Forgotten first: a file that can no longer be read must not leave old tokens valid.
+        // Clear first: if the file cannot be read, old tokens must not stay valid.
         *cached = None;
         let tokens = self.hashes()?;
         *cached = Some((stamp, tokens.clone()));
@@ -227,7 +224,7 @@ impl Tokens {
                     .and_then(|bytes| bytes.try_into().ok())
                     .ok_or_else(|| TokenError::Parse {
                         path: self.path.clone(),
-                        message: format!("the hash of `{}` is not one", token.name),
+                        message: format!("the hash of `{}` is invalid", token.name),
                     })?;
                 Ok(Hashed {
                     name: token.name,
@@ -251,7 +248,7 @@ impl Tokens {
         }
     }
 
-    /// Reads, changes and replaces the file, one process at a time.
+    /// Updates the file under a lock between processes.
     fn change(
         &self,
         edit: impl FnOnce(&mut TokenFile) -> Result<(), TokenError>,
@@ -261,7 +258,7 @@ impl Tokens {
             source,
         };
         if let Some(directory) = self.path.parent() {
-            crate::places::private_dir(directory).map_err(write)?;
+            crate::state_dir::private_dir(directory).map_err(write)?;
         }
         let lock = create_private(&self.path.with_extension("lock")).map_err(write)?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|error| write(error.into()))?;

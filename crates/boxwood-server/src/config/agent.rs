@@ -1,6 +1,6 @@
-//! What agents get: the `[box]` table, and `BOX__*` variables over it.
+//! The `[box]` table for agents, with `BOX__*` variables as overrides.
 //!
-//! The names and their meaning are LangBot's own `box` section, so that its users find what they know.
+//! Names and meaning are those of LangBot's `box` section.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,30 +11,33 @@ use boxwood_policy::{ProfileConfig, Profiles};
 
 use super::load::{ConfigError, Environment};
 
-/// Of LangBot's own overrides.
+/// Prefix of LangBot's overrides.
 const PREFIX: &str = "BOX__";
 
-/// What the environment says about the table.
+/// The overrides from the environment.
 pub(super) fn variables(environment: &Environment) -> Vec<(String, String)> {
-    let mut variables = environment.beginning(PREFIX);
-    variables.extend(environment.beginning(PLATFORM_GUARD));
+    let mut variables = environment.with_prefix(PREFIX);
+    variables.extend(environment.with_prefix(PLATFORM_GUARD));
     variables
 }
 
-/// Relative directories are meant from where the daemon is started.
+/// Relative directories are resolved against the working directory at startup.
 pub(super) fn settle(
     section: &BoxSection,
     profiles: &BTreeMap<String, ProfileConfig>,
 ) -> Result<AgentSettings, ConfigError> {
     for name in section.unused_variables() {
-        tracing::warn!(name, "the variable names nothing of the `[box]` table");
+        tracing::warn!(
+            name,
+            "ignoring an environment variable that is not a key of the `[box]` table"
+        );
     }
     let here = Path::new(".");
     let base = std::path::absolute(here).map_err(|source| ConfigError::Absolute {
         path: here.to_owned(),
         source,
     })?;
-    // Profiles that make no sense are refused where they are used, with their own words.
+    // Invalid profiles are reported where they are used.
     let Ok(all) = Profiles::new(profiles, None) else {
         return Ok(section.settings(&base)?);
     };
@@ -47,7 +50,7 @@ pub(super) fn settle(
     Ok(settings)
 }
 
-/// The one that clients on this machine use as well.
+/// The same variable that local clients use.
 pub(super) fn token(environment: &Environment) -> Result<Option<Token>, ConfigError> {
     let name = "BOXWOOD_TOKEN";
     let token = environment.get(name).map(Token::new).transpose();

@@ -1,4 +1,4 @@
-//! What concerns one engine each: where it is, and what its boxes start from.
+//! Settings of the container engines and nsjail.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -6,31 +6,31 @@ use std::time::Duration;
 use boxwood_api::DEFAULT_IMAGES;
 use serde::Deserialize;
 
-/// What an engine does about an image that this machine does not have.
+/// What to do if an image is not available locally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pull {
-    /// Fetches it from its registry.
+    /// Pull it from its registry.
     #[default]
     Missing,
-    /// Refuses, naming the image.
+    /// Fail with an error that names the image.
     Never,
 }
 
-/// What concerns Docker alone.
+/// Settings of the Docker backend.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DockerConfig {
-    /// The command, by its path or as the search path finds it.
+    /// The command: a path, or a name to look up in PATH.
     pub program: String,
-    /// What a box without an image starts from.
+    /// The default image.
     pub image: String,
-    /// The OCI runtime, such as `runsc`; the engine's own when left out.
+    /// The OCI runtime, such as `runsc`. Default: the engine's own.
     pub runtime: Option<String>,
-    /// The daemon to speak to, instead of the one in `DOCKER_HOST`.
+    /// The Docker endpoint, overriding `DOCKER_HOST`.
     pub host: Option<String>,
     pub pull: Pull,
-    /// For one image to arrive.
+    /// Timeout of an image pull.
     pub pull_timeout_sec: NonZeroU64,
 }
 
@@ -53,21 +53,21 @@ impl Default for DockerConfig {
     }
 }
 
-/// Slow lines and large images; whoever waits is told how it comes along.
+/// Generous, for slow connections and large images. Clients see the progress.
 const PULL_TIMEOUT_SEC: NonZeroU64 = const { NonZeroU64::new(1800).unwrap() };
 
-/// What concerns Podman alone.
+/// Settings of the Podman backend.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PodmanConfig {
-    /// The command, by its path or as the search path finds it.
+    /// The command: a path, or a name to look up in PATH.
     pub program: String,
-    /// What a box without an image starts from.
+    /// The default image.
     pub image: String,
-    /// The OCI runtime, such as `runsc`; the engine's own when left out.
+    /// The OCI runtime, such as `runsc`. Default: the engine's own.
     pub runtime: Option<String>,
     pub pull: Pull,
-    /// For one image to arrive.
+    /// Timeout of an image pull.
     pub pull_timeout_sec: NonZeroU64,
 }
 
@@ -89,11 +89,11 @@ impl Default for PodmanConfig {
     }
 }
 
-/// What concerns nsjail alone.
+/// Settings of the nsjail backend.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NsjailConfig {
-    /// The command, by its path or as the search path finds it.
+    /// The command: a path, or a name to look up in PATH.
     pub program: String,
 }
 

@@ -1,4 +1,4 @@
-//! Reads the sources of configuration and lays them over each other.
+//! Reads the configuration sources. Flags override environment variables, which override the file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize as _;
 use toml::{Table, Value};
 
-use super::places::Places;
+use super::paths::DefaultPaths;
 use super::tree::{Config, Tree};
 
 const PREFIX: &str = "BOXWOOD_";
 
-/// Variables with our prefix that are not settings of the daemon.
+/// Variables with the prefix that are not daemon settings.
 const NOT_SETTINGS: [&str; 5] = ["URL", "TOKEN", "CONFIG", "OUTPUT", "INIT"];
 
-/// What the command line said. `None` leaves the choice to the other sources.
+/// Values from the command line; `None` leaves them to the other sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     pub config: Option<PathBuf>,
@@ -24,13 +24,13 @@ pub struct Flags {
     pub state_dir: Option<PathBuf>,
     pub run_dir: Option<PathBuf>,
     pub backend: Option<String>,
-    /// A word of `shutdown.boxes`.
+    /// Overrides `shutdown.boxes`.
     pub on_shutdown: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("the configuration file `{}` could not be read", path.display())]
+    #[error("failed to read the configuration file `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("`{}` is not valid TOML: {message}", path.display())]
     Syntax { path: PathBuf, message: String },
@@ -48,10 +48,10 @@ pub enum ConfigError {
         value: String,
         message: String,
     },
-    #[error("`{}` cannot be made an absolute path", path.display())]
+    #[error("failed to make `{}` an absolute path", path.display())]
     Absolute { path: PathBuf, source: io::Error },
-    #[error("there is no place for the {what}: neither `{key}` nor HOME is set")]
-    NoPlace {
+    #[error("no {what}: set `{key}` or HOME")]
+    NoDirectory {
         what: &'static str,
         key: &'static str,
     },
@@ -63,13 +63,13 @@ pub enum ConfigError {
     Agent(#[from] boxwood_agent::ConfigError),
 }
 
-/// The variables of a process, as far as they are text.
+/// The environment variables that are valid UTF-8.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// All that begin so.
-    pub(super) fn beginning(&self, prefix: &str) -> Vec<(String, String)> {
+    /// All variables with the prefix.
+    pub(super) fn with_prefix(&self, prefix: &str) -> Vec<(String, String)> {
         let all = self.0.iter().filter(|(name, _)| name.starts_with(prefix));
         all.map(|(name, value)| (name.clone(), value.clone()))
             .collect()
@@ -102,16 +102,16 @@ pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
     )
 }
 
-/// The same with everything handed in.
+/// Like [`load`], with explicit environment and user.
 pub fn load_from(
     flags: &Flags,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     root: bool,
 ) -> Result<Config, ConfigError> {
     let environment = text_variables(variables)?;
-    let places = Places::new(&environment, root);
+    let defaults = DefaultPaths::new(&environment, root);
     let mut table = Table::new();
-    if let Some(path) = file_to_read(flags, &environment, &places) {
+    if let Some(path) = file_to_read(flags, &environment, &defaults) {
         table = read_file(&path)?;
     }
     for (name, value) in &environment.0 {
@@ -124,7 +124,7 @@ pub fn load_from(
         path: flags.config.clone().unwrap_or_default(),
         message: error.message().to_owned(),
     })?;
-    tree.settle(&places, &environment)
+    tree.settle(&defaults, &environment)
 }
 
 fn text_variables(
@@ -151,14 +151,18 @@ fn text_variables(
     Ok(Environment(texts))
 }
 
-/// A file that was named must exist; the usual places are only looked at.
-fn file_to_read(flags: &Flags, environment: &Environment, places: &Places) -> Option<PathBuf> {
+/// A file named by flag or variable must exist; the default files are optional.
+fn file_to_read(
+    flags: &Flags,
+    environment: &Environment,
+    defaults: &DefaultPaths,
+) -> Option<PathBuf> {
     flags
         .config
         .clone()
         .or_else(|| environment.get("BOXWOOD_CONFIG").map(PathBuf::from))
         .or_else(|| {
-            places
+            defaults
                 .config_files
                 .iter()
                 .find(|path| path.exists())
@@ -176,19 +180,26 @@ fn read_file(path: &Path) -> Result<Table, ConfigError> {
         message: error.to_string(),
     };
     let table: Table = text.parse().map_err(|error| syntax(&error))?;
-    let document = toml::Deserializer::parse(&text).map_err(|error| syntax(&error))?;
-    let tree: Tree =
-        serde_path_to_error::deserialize(document).map_err(|error| ConfigError::Key {
-            path: path.to_owned(),
-            key: error.path().to_string(),
-            message: error.inner().message().to_owned(),
-        })?;
+    let tree = Tree::deserialize(table.clone()).map_err(|error| key_error(path, &error))?;
     tree.check_agent().map_err(|error| ConfigError::Key {
         path: path.to_owned(),
         key: "box".to_owned(),
         message: error.to_string(),
     })?;
     Ok(table)
+}
+
+/// `toml` names the key only in the text of its error: the message, then the line "in `KEY`".
+fn key_error(path: &Path, error: &toml::de::Error) -> ConfigError {
+    let text = error.to_string();
+    let key = text
+        .rsplit_once("in `")
+        .map_or("", |(_, key)| key.trim_end().trim_end_matches('`'));
+    ConfigError::Key {
+        path: path.to_owned(),
+        key: key.to_owned(),
+        message: error.message().to_owned(),
+    }
 }
 
 /// `BOXWOOD_SESSION__TTL_SEC` is `session.ttl_sec`.
@@ -205,8 +216,8 @@ fn setting_path(name: &str) -> Option<Vec<String>> {
     )
 }
 
-/// A variable is text, and the tree knows what it should be: number, list, word. The readings are
-/// tried in turn and the first that the tree accepts is taken.
+/// The type of a variable follows from its setting: it is tried as a TOML value, as a string and as a
+/// comma-separated list, and the first form that the settings accept is used.
 fn overlay_variable(
     table: &Table,
     name: &str,
@@ -220,18 +231,18 @@ fn overlay_variable(
             .filter(|word| !word.is_empty());
         words.map(as_toml).collect()
     };
-    let readings = [
+    let forms = [
         as_toml(value),
         Value::String(value.to_owned()),
         Value::Array(words()),
     ];
     let mut first_error = None;
-    for reading in readings {
+    for form in forms {
         let mut candidate = table.clone();
-        if !put(&mut candidate, path, reading) {
+        if !put(&mut candidate, path, form) {
             return Err(ConfigError::Variable {
                 name: name.to_owned(),
-                message: "names a part of something that has no parts".to_owned(),
+                message: "addresses a key below a value that is not a table".to_owned(),
             });
         }
         match Tree::deserialize(candidate.clone()) {
@@ -254,7 +265,7 @@ fn as_toml(text: &str) -> Value {
         .unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// False when the path leads through something that is not a table.
+/// Returns false if the path leads through a value that is not a table.
 fn put(table: &mut Table, path: &[String], value: Value) -> bool {
     match path {
         [] => false,
@@ -377,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_names_the_file_and_the_key() {
+    fn an_error_names_the_file_and_the_key() {
         let check = |text: &str, expected: &[&str]| {
             let error = load_text(text, &[]).expect_err("invalid").to_string();
             for part in expected {
@@ -401,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_of_boxes_is_read_strictly() {
+    fn shutdown_and_recovery_settings_are_validated() {
         let config = load_text("", &[]).expect("valid");
         assert_eq!(config.shutdown.boxes, ShutdownBoxes::Stop);
         assert_eq!(config.recovery.grace(), Duration::from_hours(1));
@@ -440,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_has_the_last_word_on_boxes() {
+    fn the_flag_overrides_the_variable_for_shutdown_boxes() {
         let keep = |word: &str| Flags {
             config: Some("/dev/null".into()),
             on_shutdown: Some(word.to_owned()),
@@ -454,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_the_environment_names_the_variable() {
+    fn an_error_in_the_environment_names_the_variable() {
         let check = |name: &str, value: &str| {
             let error = load_text("", &[(name, value)])
                 .expect_err("invalid")
@@ -476,7 +487,7 @@ mod tests {
         assert!(matches!(error, ConfigError::Read { .. }));
     }
 
-    /// Both ways: what is documented exists, and what exists has the documented default.
+    /// Every documented key exists, and every default is the documented one.
     #[test]
     fn the_documented_configuration_is_the_default_one() {
         let page = include_str!("../../../../docs/configuration.md");
@@ -485,15 +496,15 @@ mod tests {
         let (defaults, _) = example.split_once("[profiles.build]").expect("a profile");
         load_text(example, &[]).expect("the whole example is valid");
         let documented = load_text(defaults, &[]).expect("valid");
-        let mut untold = load_from(&Flags::default(), variables(&[]), true).expect("valid");
-        untold.policy.default_profile = Some("default".to_owned());
-        // The page names it, and who names it has chosen it.
-        untold.backend_chosen = true;
-        assert_eq!(format!("{documented:#?}"), format!("{untold:#?}"));
+        let mut defaults_only = load_from(&Flags::default(), variables(&[]), true).expect("valid");
+        defaults_only.policy.default_profile = Some("default".to_owned());
+        // The documented file sets `backend` explicitly.
+        defaults_only.backend_chosen = true;
+        assert_eq!(format!("{documented:#?}"), format!("{defaults_only:#?}"));
     }
 
     #[test]
-    fn a_state_directory_of_ones_own_brings_its_run_directory() {
+    fn the_default_run_directory_is_below_a_configured_state_directory() {
         let flags = Flags {
             state_dir: Some("/srv/a".into()),
             ..Flags::default()
@@ -503,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_have_a_table_of_their_own() {
+    fn the_box_table_configures_the_agent() {
         let config = load_text(
             "[box]\nenabled = \"no\"\noutput_limit_chars = 100\n[box.local]\nhost_root = \"/srv/box\"\nprofile = \"mine\"\n[profiles.mine]\nextends = \"default\"\n",
             &[("BOX__ENABLED", "true"), ("BOX__LOCAL__WORKSPACE_QUOTA_MB", "64")],
@@ -534,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_it_is_named() {
+    fn an_error_in_the_box_table_names_the_key() {
         let refused = |text: &str, words: &[&str]| {
             let told = load_text(text, &[]).expect_err("refused").to_string();
             for word in words.iter().chain(&["config.toml"]) {

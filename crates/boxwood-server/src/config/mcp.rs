@@ -1,4 +1,4 @@
-//! MCP servers that run in boxes, and how clients reach them.
+//! Settings of hosted MCP servers and the gateway.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -10,22 +10,23 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpConfig {
-    /// Whether this daemon hosts MCP servers. Those that are stored stay stored.
+    /// Whether this daemon hosts MCP servers. Stored definitions are kept.
     pub enabled: bool,
-    /// Servers that may be starting at the same time; the others wait for their turn.
+    /// Maximum number of concurrent server starts.
     pub starts_at_once: NonZeroUsize,
     pub max_servers: usize,
-    /// Tests of servers that are not kept, at the same time.
+    /// Maximum number of concurrent tests.
     pub max_tests: usize,
-    /// Processes of one server for clients that can be asked, beside the one that all others share.
+    /// Additional processes per server, for clients that support server requests. Others share one
+    /// process.
     pub max_children: usize,
-    /// Such a process that nobody spoke to for so long is stopped.
+    /// Idle time after which such a process is stopped.
     pub idle_child_sec: NonZeroU64,
-    /// For a tool that is called by hand.
+    /// Timeout of a manual tool call.
     pub call_timeout_sec: NonZeroU64,
-    /// Conversations with clients over HTTP, all servers together.
+    /// Maximum number of MCP sessions over HTTP, over all servers.
     pub max_sessions: usize,
-    /// A conversation that nobody used for so long is over.
+    /// Idle time after which an MCP session is deleted.
     pub session_idle_sec: NonZeroU64,
 }
 

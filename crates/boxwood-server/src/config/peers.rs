@@ -1,11 +1,11 @@
-//! Addresses of other machines, as the operator lists them.
+//! Addresses and networks of peers.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-/// One address, or a network such as `172.18.0.0/16`.
+/// An address, or a network such as `172.18.0.0/16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerNetwork {
     address: IpAddr,

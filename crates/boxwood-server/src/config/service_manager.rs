@@ -1,9 +1,9 @@
-//! What a service manager (systemd) tells a daemon by its environment.
+//! Environment variables of the service manager (systemd).
 
 use std::os::fd::OwnedFd;
 
-/// None of these reach a program that the daemon starts: an engine that found them would speak to the
-/// service manager in the daemon's name.
+/// Removed from the environment, so that child processes, such as container engines, do not report
+/// to the service manager in the daemon's name.
 const VARIABLES: [&str; 5] = [
     "LISTEN_PID",
     "LISTEN_FDS",
@@ -12,7 +12,7 @@ const VARIABLES: [&str; 5] = [
     "NOTIFY_SOCKET",
 ];
 
-/// More than any unit lists, and a bound for what is looked at.
+/// Upper limit for `LISTEN_FDS`.
 const MAX_SOCKETS: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
@@ -23,16 +23,16 @@ pub enum ServiceManagerError {
         value: String,
         expected: &'static str,
     },
-    #[error("`LISTEN_FDS` says that there are {count} sockets, but they could not be taken")]
+    #[error("failed to take the {count} sockets of `LISTEN_FDS`")]
     Descriptors {
         count: usize,
         source: std::io::Error,
     },
-    #[error("the variables of the service manager could not be removed")]
+    #[error("failed to remove the variables of the service manager from the environment")]
     Remove { source: std::io::Error },
 }
 
-/// Sockets that somebody else listens on for this daemon, and whom to tell how it is.
+/// Sockets passed by the service manager, and its notification socket.
 #[derive(Debug, Default)]
 pub struct ServiceManager {
     pub(crate) sockets: Vec<ActivatedSocket>,
@@ -47,8 +47,8 @@ pub(crate) struct ActivatedSocket {
 }
 
 impl ServiceManager {
-    /// Takes everything out of the environment. Call it once, first of all: there must be no second
-    /// thread and no other open file.
+    /// Takes the variables out of the environment. Must be called once at startup, before there are
+    /// other threads or open files.
     pub fn take() -> Result<Self, ServiceManagerError> {
         let text = |name: &str| {
             let value = std::env::var_os(name)?;
@@ -87,7 +87,7 @@ impl ServiceManager {
     }
 }
 
-/// `LISTEN_*`, as they were set.
+/// The values of `LISTEN_*`.
 #[derive(Default)]
 struct Told {
     pid: Option<String>,
@@ -96,8 +96,8 @@ struct Told {
 }
 
 impl Told {
-    /// One name for each socket that is meant for the process `pid`. Variables for another process were
-    /// inherited by accident and say nothing.
+    /// One name per socket. Variables for another process were inherited by accident and are
+    /// ignored.
     fn names_for(&self, pid: u32) -> Result<Vec<String>, ServiceManagerError> {
         let number = |name, value: &String, expected| {
             let wrong = || ServiceManagerError::Variable {

@@ -13,24 +13,24 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::agent;
 use super::load::{ConfigError, Environment};
+use super::paths::DefaultPaths;
 use super::peers::PeerNetwork;
-use super::places::Places;
 use crate::load::LoadConfig;
 
 use super::{
     DockerConfig, McpConfig, NsjailConfig, PodmanConfig, Pull, RecoveryConfig, ShutdownConfig,
 };
 
-/// Everything the daemon was told, with every default filled in.
+/// All settings of the daemon, with defaults filled in.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `None`: on the Unix socket alone.
+    /// `None`: only the Unix socket.
     pub listen: Option<SocketAddr>,
     pub state_dir: PathBuf,
     pub run_dir: PathBuf,
     /// `auto`, `local` or a backend's name.
     pub backend: String,
-    /// Whether the operator chose the backend; then nobody else does.
+    /// Set explicitly by the operator. LangBot cannot override it then.
     pub backend_chosen: bool,
     pub session: SessionConfig,
     pub recovery: RecoveryConfig,
@@ -38,7 +38,7 @@ pub struct Config {
     pub http: HttpConfig,
     pub load: LoadConfig,
     pub auth: AuthConfig,
-    /// Profiles, mounts, images, limits, network: what judgement goes by.
+    /// Profiles, mounts, images, limits, network.
     pub policy: PolicyConfig,
     pub native: NativeConfig,
     pub docker: DockerConfig,
@@ -47,15 +47,15 @@ pub struct Config {
     pub skills: SkillsConfig,
     pub langbot: LangBotConfig,
     pub mcp: McpConfig,
-    /// What agents get, over HTTP and MCP.
+    /// Agent tools, over HTTP and MCP.
     pub agent: AgentSettings,
-    /// For the daemon that `box.runtime.endpoint` names.
+    /// Authenticates to the daemon at `box.runtime.endpoint`.
     pub runtime_token: Option<Token>,
     pub log: LogConfig,
 }
 
 impl Config {
-    /// How long an engine may take to fetch an image.
+    /// The longest configured pull timeout of the container engines.
     pub(crate) fn longest_pull(&self) -> Duration {
         let pulls = [
             (self.docker.pull, self.docker.pull_timeout()),
@@ -70,7 +70,7 @@ impl Config {
     }
 }
 
-/// The file's shape: everything may be left out, nothing may be misspelt.
+/// The schema of the file. All keys are optional; unknown keys are errors.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Tree {
@@ -84,7 +84,7 @@ pub(super) struct Tree {
     http: HttpConfig,
     load: LoadConfig,
     auth: AuthConfig,
-    // The branches of `boxwood_policy::PolicyConfig`, which stand at the top level of the file.
+    // The fields of `boxwood_policy::PolicyConfig`, which are top-level keys of the file.
     default_profile: Option<String>,
     profiles: BTreeMap<String, ProfileConfig>,
     mounts: MountsConfig,
@@ -104,14 +104,14 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// What only the whole `[box]` table can tell.
+    /// Checks that span several keys of the `[box]` table.
     pub(super) fn check_agent(&self) -> Result<(), ConfigError> {
         agent::settle(&self.agent, &self.profiles).map(drop)
     }
 
     pub(super) fn settle(
         self,
-        places: &Places,
+        defaults: &DefaultPaths,
         environment: &Environment,
     ) -> Result<Config, ConfigError> {
         if let Some(boxes) = self.shutdown.keeps()
@@ -120,19 +120,19 @@ impl Tree {
             return Err(ConfigError::NothingKept(boxes));
         }
         let own_state_dir = self.state_dir.clone();
-        let state_dir =
-            self.state_dir
-                .or_else(|| places.state_dir.clone())
-                .ok_or(ConfigError::NoPlace {
-                    what: "state directory",
-                    key: "state_dir",
-                })?;
-        // A daemon with a state directory of its own is a second daemon, and must not meet the
-        // first one in the shared run directory.
+        let state_dir = self
+            .state_dir
+            .or_else(|| defaults.state_dir.clone())
+            .ok_or(ConfigError::NoDirectory {
+                what: "state directory",
+                key: "state_dir",
+            })?;
+        // A daemon with its own state directory is a second daemon. It must not use the run directory
+        // of the first.
         let run_dir = self
             .run_dir
             .or_else(|| own_state_dir.map(|dir| dir.join("run")))
-            .or_else(|| places.run_dir.clone())
+            .or_else(|| defaults.run_dir.clone())
             .unwrap_or_else(|| state_dir.join("run"));
         let agent = self.agent.with_environment(agent::variables(environment));
         let agent = agent::settle(&agent, &self.profiles)?;
@@ -173,11 +173,11 @@ impl Tree {
     }
 }
 
-/// What concerns native boxes alone.
+/// Settings of the native backend.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NativeConfig {
-    /// How many blank boxes wait for work, so that a session starts at once.
+    /// Number of prewarmed boxes that are ready for new sessions.
     pub pool_size: usize,
 }
 
@@ -191,28 +191,26 @@ impl Default for NativeConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SkillsConfig {
-    /// Where the packages are; `state_dir/skills` when left out. When it is given, LangBot cannot
-    /// move it.
+    /// Directory of the packages; default `state_dir/skills`. LangBot cannot change it when it is set.
     pub root: Option<PathBuf>,
     pub limits: boxwood_skills::Limits,
 }
 
-/// What concerns LangBot alone.
+/// Settings of the LangBot integration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LangBotConfig {
-    /// Where relative paths of its `box:` section start; the daemon's working directory when left
-    /// out.
+    /// Base of relative paths in its `box:` section; default: the daemon's working directory.
     pub root: Option<PathBuf>,
-    /// Caps what it may mount and where its skills may be. When left out, anything that is not
-    /// blocked: LangBot keeps a list of its own.
+    /// Restricts its mounts and its skill directory. Default: any directory that is not blocked, because
+    /// LangBot applies its own list.
     pub allowed_roots: Option<Vec<PathBuf>>,
-    /// Addresses or networks whose connections need no token on LangBot's own routes, because its
-    /// client of June cannot send one.
+    /// Addresses or networks that need no token on LangBot's routes: the client of SDK 0.4 cannot
+    /// send one.
     pub trusted_peers: Vec<PeerNetwork>,
 }
 
-/// Relative directories are meant from where the daemon is started, and only there.
+/// Relative directories are resolved once, against the working directory at startup.
 fn absolute(path: PathBuf) -> Result<PathBuf, ConfigError> {
     std::path::absolute(&path).map_err(|source| ConfigError::Absolute { path, source })
 }
@@ -251,15 +249,15 @@ impl<'de> Deserialize<'de> for Listen {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {
-    /// Idle sessions go after this long; 0 keeps them.
+    /// Idle sessions are deleted after this time; 0 disables it.
     pub ttl_sec: u64,
     pub max_sessions: usize,
     pub max_processes: usize,
-    /// Bytes kept of each stream of an exec.
+    /// Bytes captured per output stream of a command.
     pub capture_bytes: usize,
-    /// Between TERM and KILL when a managed process is stopped.
+    /// Time between SIGTERM and SIGKILL when a managed process is stopped.
     pub stop_grace_sec: u64,
-    /// Boxes of sessions idle for this long are frozen until the next call; 0 never does.
+    /// Boxes of sessions idle for this long are frozen until the next call; 0 disables it.
     pub freeze_after_sec: u64,
 }
 
@@ -285,22 +283,22 @@ impl Default for SessionConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
-    /// The longest body of any request but a file upload.
+    /// Maximum request body, except for file uploads.
     pub max_body_bytes: usize,
     pub max_connections: usize,
-    /// Of these, at most so many belong to peers that are not trusted.
+    /// Maximum number of connections from untrusted peers, counted separately.
     pub max_untrusted_connections: usize,
     pub max_headers: usize,
     pub max_header_bytes: usize,
-    /// For the head of a request to arrive, and for an idle connection to be used again.
+    /// Timeout for a request head, and for idle connections.
     pub header_timeout_sec: u64,
-    /// For the next piece of a body to arrive, and for a JSON body to be complete.
+    /// Timeout for the next chunk of a body, and for a complete JSON body.
     pub body_timeout_sec: u64,
-    /// Between two pings on a WebSocket. A client silent for two of these is let go.
+    /// Interval of WebSocket pings. A client that sends nothing for two intervals is disconnected.
     pub ping_sec: NonZeroU64,
-    /// For running requests to end once the daemon was told to stop.
+    /// Time for running requests to complete at shutdown.
     pub drain_sec: u64,
-    /// Host names under which clients reach the daemon, beside `localhost` and its addresses.
+    /// Accepted `Host` names, in addition to `localhost` and the daemon's addresses.
     pub hosts: Vec<String>,
     /// Also listen on `run_dir/boxwood.sock`.
     pub unix_socket: bool,
@@ -327,7 +325,7 @@ impl Default for HttpConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuthConfig {
-    /// Local users who need no token, beside root and the daemon's own.
+    /// Local users that need no token, in addition to root and the daemon's user.
     pub trusted_uids: Vec<u32>,
 }
 

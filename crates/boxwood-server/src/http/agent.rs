@@ -1,7 +1,4 @@
-//! Routes about the agent: its tools, and how it is.
-//!
-//! Comes in: what a platform passes on from a model, and the conversation it is about. Goes out: what
-//! the tool came to. Never here: what a tool does.
+//! Routes for the agent tools.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,14 +17,14 @@ use utoipa::ToSchema;
 
 use super::error::{ApiError, ApiResult};
 use super::files::inside;
-use super::ids::InSession;
 use super::json::{self, JsonBody};
+use super::params::InSession;
 use super::skills::InSkill as Named;
-use super::{App, PATIENCE, within};
+use super::{App, BACKEND_TIMEOUT, with_timeout};
 use crate::agent::{Source, register};
 
 #[utoipa::path(get, path = "/v1/agent/tools", tag = "agent", operation_id = "list_tools",
-    responses((status = 200, description = "The tools as JSON Schema and in OpenAI's form; none, and why, where they cannot be used", body = ToolList)))]
+    responses((status = 200, description = "The tools as JSON Schema and in OpenAI format; empty with a reason if they are unavailable", body = ToolList)))]
 pub(super) async fn tools(State(app): State<Arc<App>>) -> Response {
     json::ok(&app.agent.tools().await)
 }
@@ -36,18 +33,18 @@ pub(super) async fn tools(State(app): State<Arc<App>>) -> Response {
     params(("name" = String, Path, description = "The tool")),
     request_body = ToolCall,
     responses(
-        (status = 200, description = "What it came to; `ok` in the result says whether the operation succeeded", body = ToolAnswer),
-        (status = 400, body = ErrorBody, description = "The arguments break a rule"),
-        (status = 404, body = ErrorBody, description = "No such tool"),
-        (status = 409, body = ErrorBody, description = "The session exists with other settings"),
-        (status = 503, body = UnavailableBody, description = "The agent is off, or its boxes cannot be had now")))]
+        (status = 200, description = "The result; `ok` is true if the operation succeeded", body = ToolAnswer),
+        (status = 400, body = ErrorBody, description = "Invalid arguments"),
+        (status = 404, body = ErrorBody, description = "Unknown tool"),
+        (status = 409, body = ErrorBody, description = "The session exists with different settings"),
+        (status = 503, body = UnavailableBody, description = "The agent is disabled or its runtime is unavailable")))]
 pub(super) async fn call(
     State(app): State<Arc<App>>,
     Named(name): Named,
     JsonBody(call): JsonBody<ToolCall>,
 ) -> ApiResult<Response> {
     let started = Instant::now();
-    // A caller that leaves takes its command along: dropping the call kills it.
+    // Dropping the call kills its command, if the client disconnects.
     let answer = match app.agent.call(&name, call, &NoProgress).await {
         Err(error) if error.state.is_some() => return Ok(unavailable(error)),
         outcome => outcome?,
@@ -59,20 +56,20 @@ pub(super) async fn call(
 }
 
 #[utoipa::path(get, path = "/v1/agent/status", tag = "agent", operation_id = "agent_status",
-    responses((status = 200, description = "Whether the tools can be used, and why not", body = AgentStatus)))]
+    responses((status = 200, description = "Availability of the tools", body = AgentStatus)))]
 pub(super) async fn status(State(app): State<Arc<App>>) -> Response {
     json::ok(&app.agent.status().await)
 }
 
 #[utoipa::path(get, path = "/v1/agent/errors", tag = "agent", operation_id = "agent_errors",
-    responses((status = 200, description = "The last failures, oldest first, at most 50", body = Vec<AgentErrorRecord>)))]
+    responses((status = 200, description = "The last 50 failures, oldest first", body = Vec<AgentErrorRecord>)))]
 pub(super) async fn errors(State(app): State<Arc<App>>) -> Response {
     json::ok(&app.agent.recent_errors())
 }
 
 #[utoipa::path(post, path = "/v1/agent/guidance", tag = "agent", operation_id = "agent_guidance",
     request_body = AgentQuery,
-    responses((status = 200, description = "Text for the system prompt, and the skills this conversation may see", body = AgentGuidance)))]
+    responses((status = 200, description = "Text for the system prompt, and the skills visible in this conversation", body = AgentGuidance)))]
 pub(super) async fn guidance(
     State(app): State<Arc<App>>,
     JsonBody(query): JsonBody<AgentQuery>,
@@ -84,11 +81,11 @@ pub(super) async fn guidance(
     params(("session_id" = String, Path,)),
     request_body = RegisterSkillRequest,
     responses(
-        (status = 201, description = "The skill, copied out of the box", body = SkillDetail),
-        (status = 400, body = ErrorBody, description = "There is no skill in the directory, or something that cannot be part of one"),
-        (status = 404, body = ErrorBody, description = "No such session or directory"),
-        (status = 409, body = ErrorBody, description = "There is a skill of that name"),
-        (status = 413, body = ErrorBody, description = "Larger than the store allows")))]
+        (status = 201, description = "The registered skill", body = SkillDetail),
+        (status = 400, body = ErrorBody, description = "The directory contains no skill, or files that a skill cannot contain"),
+        (status = 404, body = ErrorBody, description = "Unknown session or directory"),
+        (status = 409, body = ErrorBody, description = "A skill with this name exists"),
+        (status = 413, body = ErrorBody, description = "Exceeds the limits of the store")))]
 pub(super) async fn register_skill(
     State(app): State<Arc<App>>,
     session: InSession,
@@ -106,11 +103,11 @@ pub(super) async fn register_skill(
         session_id: &session.id,
         path: &path,
     };
-    let work = register(from, &app.skills, &app.skill_door, wish);
-    Ok(json::created(&within(PATIENCE, work).await?))
+    let work = register(from, &app.skills, &app.skill_uploads, wish);
+    Ok(json::created(&with_timeout(BACKEND_TIMEOUT, work).await?))
 }
 
-/// Why no tool can be used now, whatever the arguments.
+/// Why the tools are unavailable.
 #[derive(Serialize, ToSchema)]
 pub(super) struct UnavailableBody {
     error: UnavailableDetail,
@@ -120,7 +117,7 @@ pub(super) struct UnavailableBody {
 struct UnavailableDetail {
     #[serde(flatten)]
     error: ErrorDetail,
-    /// Which of the three reasons it is.
+    /// The kind of unavailability.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<AgentState>,
 }
@@ -138,7 +135,6 @@ fn unavailable(error: ToolError) -> Response {
     json::answer(StatusCode::SERVICE_UNAVAILABLE, &body)
 }
 
-/// A refusal of the agent is told like any other.
 impl From<ToolError> for ApiError {
     fn from(error: ToolError) -> Self {
         let told = Self::new(error.code, error.message);

@@ -1,7 +1,4 @@
-//! What a failed request is told, always in the same shape.
-//!
-//! Comes in: any error of the layers below. Goes out: a status and an [`ErrorBody`](boxwood_api::ErrorBody). Never here:
-//! deciding what is an error.
+//! Error responses: maps errors of all layers to a status and an [`ErrorBody`](boxwood_api::ErrorBody).
 
 use std::error::Error;
 
@@ -21,13 +18,13 @@ pub(crate) struct ApiError {
     hint: Option<String>,
     /// Of a hosted MCP server.
     phase: Option<McpPhase>,
-    /// For the log only: the chain of causes of an error that is ours.
+    /// The chain of causes of an internal error. Only logged.
     cause: Option<String>,
 }
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
-/// Put on the response of a failure that is ours, for whoever writes the log line.
+/// Response extension with the cause of an internal error, for the log.
 #[derive(Clone)]
 pub(crate) struct Cause(pub(crate) String);
 
@@ -64,7 +61,7 @@ impl ApiError {
         self
     }
 
-    /// For the few answers whose status says more than their code.
+    /// Overrides the status that follows from the code.
     pub(crate) fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
@@ -78,7 +75,7 @@ impl ApiError {
         self.code
     }
 
-    /// For the log only.
+    /// Only logged.
     pub(crate) fn cause(&self) -> Option<&str> {
         self.cause.as_deref()
     }
@@ -92,7 +89,6 @@ impl ApiError {
     }
 }
 
-/// The one place where codes become statuses.
 fn status_of(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::ValidationError => StatusCode::BAD_REQUEST,
@@ -117,7 +113,7 @@ impl IntoResponse for ApiError {
         let cause = self.cause.clone();
         let code = self.code;
         let phase = self.phase;
-        // The same as every other body where there is no phase.
+        // Without a phase it serialises like `ErrorBody`.
         let body = McpErrorBody {
             error: McpErrorDetail {
                 error: self.detail(),
@@ -142,13 +138,13 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// An error and everything that caused it, in one line.
+/// The error and its sources in one line.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
         let words = cause.to_string();
-        // Wrappers that speak with their source's words would say everything twice.
+        // Transparent wrappers have the same text as their source.
         if !text.ends_with(&words) {
             text.push_str(": ");
             text.push_str(&words);
@@ -195,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_gets_the_whole_chain_once() {
+    fn the_chain_contains_each_cause_once() {
         let source = std::io::Error::other("disk on fire");
         let error = boxwood_backend::StartError::Step {
             step: "mount /proc".to_owned(),

@@ -1,7 +1,4 @@
-//! What every request passes before its route, and every answer on its way out.
-//!
-//! Comes in: a request from a judged peer. Goes out: the same request, or a refusal; and on each
-//! answer an id, a count and, when it is our fault, a log line. Never here: what routes do.
+//! Middleware of all routes: authentication, request ids, metrics and error logging.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,38 +9,37 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use boxwood_api::ErrorCode;
-use boxwood_session::Reach;
+use boxwood_session::Access;
 
 use super::App;
 use super::error::{ApiError, Cause};
-use super::ids::has_valid_escapes;
+use super::params::has_valid_escapes;
 use crate::auth::{Peer, Transport, Who, check_browser, check_host};
-use crate::load::{Weight, weigh};
+use crate::load::{RequestMemory, charge_response};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Whoever sends it means to go where clients may not.
+/// Requests operator rights, such as access to sessions of MCP servers.
 const OPERATOR: HeaderName = HeaderName::from_static("boxwood-operator");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// Probes of load balancers and orchestrators have no token and any `Host`.
+/// Probes of load balancers and orchestrators send no token and an arbitrary `Host`.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
-/// The outermost layer: gives each request an id and writes down how it ended.
+/// The outermost layer: assigns a request id, counts and logs the outcome.
 pub(crate) async fn account(
     State(app): State<Arc<App>>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let started = Instant::now();
-    // Whoever reads the body adds to it; it is all given back when the answer is there, or when a call that
-    // goes on after that has let the body go.
-    let weight = Weight::new(app.sessions.budget());
-    request.extensions_mut().insert(weight.clone());
+    // Charged as the body is read. Released with the response, or later by a call that keeps the body.
+    let memory = RequestMemory::new(app.sessions.budget());
+    request.extensions_mut().insert(memory.clone());
     let id = request_id(request.headers(), &app.request_ids);
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let mut response = weigh(next.run(request).await, app.sessions.budget());
-    drop(weight);
+    let mut response = charge_response(next.run(request).await, app.sessions.budget());
+    drop(memory);
     let status = response.status();
     let route = route.as_ref().map_or("unknown", MatchedPath::as_str);
     let elapsed = started.elapsed();
@@ -58,14 +54,14 @@ pub(crate) async fn account(
     response
 }
 
-/// Ids of this daemon: a random start, then counting.
+/// Generates request ids: a start value from the clock, then counting.
 pub(crate) struct RequestIds {
     next: AtomicU64,
 }
 
 impl RequestIds {
     pub(crate) fn new() -> Self {
-        // Uniqueness across restarts is a convenience for log readers, so a clock will do.
+        // Need not be unique across restarts, so the clock is enough.
         let seed = jiff::Timestamp::now().as_microsecond().cast_unsigned();
         Self {
             next: AtomicU64::new(seed << 12),
@@ -73,7 +69,7 @@ impl RequestIds {
     }
 }
 
-/// The caller's own id when it is short and plain, so that nobody can write into our log.
+/// Uses the caller's id only if it is short and plain, to prevent log injection.
 fn request_id(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
     let given = headers.get(REQUEST_ID).filter(|value| {
         (1..=128).contains(&value.len())
@@ -89,7 +85,7 @@ fn request_id(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
     })
 }
 
-/// Lets a request through to its route, or says why not.
+/// Authenticates the request, or refuses it.
 pub(crate) async fn admit(
     State(app): State<Arc<App>>,
     mut request: Request,
@@ -109,8 +105,8 @@ pub(crate) async fn admit(
             next.run(request).await
         }
         Err(error) => {
-            if is_langbots(request.uri().path()) {
-                app.langbot.note_refusal(error.message());
+            if is_langbot_route(request.uri().path()) {
+                app.langbot.log_refusal(error.message());
             }
             super::json::discard_briefly(request).await;
             error.into_response()
@@ -118,16 +114,15 @@ pub(crate) async fn admit(
     }
 }
 
-/// On whose behalf a request is: a token, or a local user who needs none. In the extensions of a request
-/// for which that is known, and the same for all of theirs.
+/// The token or local user that a request is authenticated as. A request extension, where known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Principal(pub(crate) String);
 
-/// Who was let in, and by what.
+/// How a request was authenticated.
 enum Caller {
-    /// A probe, or LangBot at its own routes.
-    Nameless,
-    /// By the name of its token.
+    /// A probe, or LangBot on its own routes.
+    Anonymous,
+    /// The name of the token.
     Token(String),
     Local(Peer),
 }
@@ -135,7 +130,7 @@ enum Caller {
 impl Caller {
     fn principal(&self) -> Option<Principal> {
         match self {
-            Self::Nameless => None,
+            Self::Anonymous => None,
             Self::Token(name) => Some(Principal(format!("token {name}"))),
             Self::Local(peer) => match peer.who {
                 Who::Uid(uid) => Some(Principal(format!("uid {uid}"))),
@@ -146,21 +141,21 @@ impl Caller {
     }
 }
 
-/// Which sessions a request may have to do with.
+/// Which sessions a request may access.
 ///
-/// Being the operator is not enough, he must say so: agents run under his uid as well, and which
-/// session they mean is often a model's choice.
-fn reach(caller: &Caller, headers: &HeaderMap) -> Result<Reach, ApiError> {
+/// Operator rights must be requested explicitly: agents often run under the operator's uid, and a
+/// model chooses the session id.
+fn reach(caller: &Caller, headers: &HeaderMap) -> Result<Access, ApiError> {
     if !headers.contains_key(OPERATOR) {
-        return Ok(Reach::Clients);
+        return Ok(Access::Clients);
     }
     match caller {
-        Caller::Local(peer) if peer.operator => Ok(Reach::All),
+        Caller::Local(peer) if peer.operator => Ok(Access::All),
         _ => Err(ApiError::new(
             ErrorCode::Forbidden,
-            "only root and the daemon's own user act as its operator, on its machine and without a token",
+            "operator access is limited to root and the daemon's user, locally and without a token",
         )
-        .hint("leave `Boxwood-Operator` (BOXWOOD_OPERATOR for the command line) out")),
+        .hint("remove the header `Boxwood-Operator` (BOXWOOD_OPERATOR on the command line)")),
     }
 }
 
@@ -172,7 +167,7 @@ fn judge(app: &App, request: &Request) -> Result<Caller, ApiError> {
         ));
     }
     if OPEN.contains(&uri.path()) {
-        return Ok(Caller::Nameless);
+        return Ok(Caller::Anonymous);
     }
     let refuse = |reason: crate::auth::FromElsewhere| {
         ApiError::new(ErrorCode::Forbidden, reason.to_string()).hint(reason.hint())
@@ -180,29 +175,29 @@ fn judge(app: &App, request: &Request) -> Result<Caller, ApiError> {
     check_browser(headers, uri).map_err(refuse)?;
     match presented(headers) {
         Presented::Token(token) => match app.tokens.check(token) {
-            // A page cannot know a token, so a caller with one may use any name for us.
+            // A web page cannot know a token, so `Host` need not be checked.
             Some(name) => return Ok(Caller::Token(name)),
-            None => return Err(unauthorized("the token is not known")),
+            None => return Err(unauthorized("unknown token")),
         },
         Presented::Unreadable => {
             return Err(unauthorized(
-                "the Authorization or X-API-Key header cannot be read",
+                "the Authorization or X-API-Key header is malformed",
             ));
         }
         Presented::Nothing => {}
     }
-    if is_langbots(uri.path()) && app.langbot.today.shows_token(headers) {
-        return Ok(Caller::Nameless);
+    if is_langbot_route(uri.path()) && app.langbot.has_control_token(headers) {
+        return Ok(Caller::Anonymous);
     }
-    // Absent only when somebody wires the router without its listener: then nobody is trusted.
+    // Absent only if the router runs without the listener; no peer is trusted then.
     let Some(peer) = request.extensions().get::<Peer>() else {
-        return Err(unauthorized("a token is needed"));
+        return Err(unauthorized("a token is required"));
     };
     if !peer.trusted {
-        if peer.langbot && is_langbots(uri.path()) && !is_page(headers) {
-            return Ok(Caller::Nameless);
+        if peer.langbot && is_langbot_route(uri.path()) && !is_browser(headers) {
+            return Ok(Caller::Anonymous);
         }
-        return Err(unauthorized("a token is needed"));
+        return Err(unauthorized("a token is required"));
     }
     if let Transport::Tcp { local } = peer.transport {
         check_host(headers, uri, local, &app.http.hosts).map_err(refuse)?;
@@ -210,14 +205,14 @@ fn judge(app: &App, request: &Request) -> Result<Caller, ApiError> {
     Ok(Caller::Local(*peer))
 }
 
-/// LangBot's own client can send no token and does not know our name, so its `Host` is not looked at.
-/// It is no browser either: a page whose name was made to point here would look like our own.
-fn is_page(headers: &HeaderMap) -> bool {
+/// Whether a browser sent the request. LangBot's client can send neither a token nor a known `Host`, so
+/// `Host` is not checked for it; requests from browsers must be refused then, because of DNS rebinding.
+fn is_browser(headers: &HeaderMap) -> bool {
     headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site")
 }
 
-/// Action RPC and the relay, which are all that LangBot uses.
-fn is_langbots(path: &str) -> bool {
+/// The routes that LangBot uses: action RPC and the process relay.
+fn is_langbot_route(path: &str) -> bool {
     let relay = path
         .strip_prefix("/v1/sessions/")
         .and_then(|rest| rest.strip_suffix("/ws"))
@@ -227,14 +222,14 @@ fn is_langbots(path: &str) -> bool {
 
 fn unauthorized(message: &str) -> ApiError {
     ApiError::new(ErrorCode::Unauthorized, message).hint(
-        "make a token with `boxwood token create NAME` and send it as `Authorization: Bearer …`",
+        "create a token with `boxwood token create NAME` and send it as `Authorization: Bearer …`",
     )
 }
 
 enum Presented<'a> {
     Nothing,
     Token(&'a [u8]),
-    /// Two different ones, or a scheme that is not ours.
+    /// Two different tokens, or an unsupported scheme.
     Unreadable,
 }
 
@@ -267,10 +262,10 @@ fn presented(headers: &HeaderMap) -> Presented<'_> {
     found.map_or(Presented::Nothing, Presented::Token)
 }
 
-/// The answer after a handler has panicked. The daemon goes on.
+/// The response after a handler has panicked.
 #[expect(
     clippy::needless_pass_by_value,
-    reason = "this is the shape the layer calls"
+    reason = "signature required by the layer"
 )]
 pub(crate) fn after_panic(panic: Box<dyn std::any::Any + Send>) -> Response {
     let words = panic
@@ -279,7 +274,7 @@ pub(crate) fn after_panic(panic: Box<dyn std::any::Any + Send>) -> Response {
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("no message");
     let error = std::io::Error::other(format!("panic: {words}"));
-    ApiError::internal("the daemon made a mistake with this request", &error).into_response()
+    ApiError::internal("internal error: a request handler panicked", &error).into_response()
 }
 
 #[cfg(test)]
@@ -329,21 +324,21 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_no_langbot() {
+    fn browser_requests_are_not_accepted_as_langbot() {
         let handshake = [("host", "evil.example:5410"), ("connection", "Upgrade")];
-        assert!(!is_page(&headers(&handshake)));
+        assert!(!is_browser(&headers(&handshake)));
         for (name, value) in [
             ("origin", "http://evil.example:5410"),
             ("sec-fetch-site", "same-origin"),
         ] {
             let mut sent = handshake.to_vec();
             sent.push((name, value));
-            // Passes for a page of the daemon's own.
+            // Passes the browser check, because host and origin agree.
             assert_eq!(
                 check_browser(&headers(&sent), &"/rpc/ws".parse().expect("path")),
                 Ok(())
             );
-            assert!(is_page(&headers(&sent)), "{name}");
+            assert!(is_browser(&headers(&sent)), "{name}");
         }
     }
 

@@ -1,7 +1,4 @@
-//! JSON in and out.
-//!
-//! Comes in: a body that somebody sent. Goes out: a typed request, or a 400 or 413 that says what is
-//! wrong. Never here: what the request means.
+//! JSON request bodies and responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +15,9 @@ use serde::de::DeserializeOwned;
 
 use super::App;
 use super::error::{ApiError, ApiResult};
-use crate::load::Weight;
+use crate::load::RequestMemory;
 
-/// A JSON object in the body. No body at all is an empty object.
+/// A JSON object in the body. An empty body counts as `{}`.
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<Arc<App>> for JsonBody<T> {
@@ -28,19 +25,19 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for JsonBody<T> {
 
     async fn from_request(request: Request, app: &Arc<App>) -> ApiResult<Self> {
         is_json(request.headers())?;
-        let weight = Weight::of(&request, app.sessions.budget());
+        let memory = RequestMemory::of(&request, app.sessions.budget());
         let limit = app.http.max_body_bytes;
-        let bytes = read(request, limit, app.body_timeout(), &weight).await?;
+        let bytes = read(request, limit, app.body_timeout(), &memory).await?;
         parse(&bytes).map(Self)
     }
 }
 
-/// A page in a browser can send forms and plain text without asking anybody; JSON it cannot.
+/// Browsers send forms and plain text across origins without a preflight request, but not JSON.
 fn is_json(headers: &HeaderMap) -> ApiResult<()> {
     let mut types = headers.get_all(header::CONTENT_TYPE).iter();
     let (Some(first), None) = (types.next(), types.next()) else {
         return if headers.contains_key(header::CONTENT_TYPE) {
-            Err(ApiError::validation("there are two Content-Type headers"))
+            Err(ApiError::validation("more than one Content-Type header"))
         } else {
             Ok(())
         };
@@ -64,12 +61,12 @@ fn is_json(headers: &HeaderMap) -> ApiResult<()> {
     )
 }
 
-/// `weight` has what was read, and has to live for as long as what comes of it.
+/// Charges what it reads to `memory`, which must live as long as the parsed request.
 pub(super) async fn read(
     request: Request,
     limit: usize,
     timeout: Duration,
-    weight: &Weight,
+    memory: &RequestMemory,
 ) -> ApiResult<Bytes> {
     let too_large = || {
         ApiError::new(
@@ -81,7 +78,7 @@ pub(super) async fn read(
     let body = request.into_body();
     let announced = body.size_hint().lower();
     if announced > limit as u64 {
-        // A caller that waits for our leave has sent nothing yet.
+        // A client that waits for `100 Continue` has sent nothing yet.
         if !waits {
             discard(body).await;
         }
@@ -91,19 +88,20 @@ pub(super) async fn read(
     let reading = async {
         let mut first = Bytes::new();
         let mut rest = BytesMut::new();
-        while let Some(piece) = stream.next().await {
-            let piece = piece.map_err(|_| ApiError::validation("the body ended early"))?;
-            if first.len() + rest.len() + piece.len() > limit {
+        while let Some(chunk) = stream.next().await {
+            let chunk = chunk
+                .map_err(|_| ApiError::validation("the body ended before its announced length"))?;
+            if first.len() + rest.len() + chunk.len() > limit {
                 return Ok(Err(too_large()));
             }
-            if let Err(busy) = weight.take(piece.len()) {
+            if let Err(busy) = memory.take(chunk.len()) {
                 return Ok(Err(busy.into()));
             }
-            // Most bodies are one piece, which is then not copied.
+            // Most bodies are a single chunk, which is not copied.
             if first.is_empty() {
-                first = piece;
+                first = chunk;
             } else {
-                rest.extend_from_slice(&piece);
+                rest.extend_from_slice(&chunk);
             }
         }
         if rest.is_empty() {
@@ -116,9 +114,9 @@ pub(super) async fn read(
     };
     match tokio::time::timeout(timeout, reading).await {
         Ok(Ok(Ok(bytes))) => Ok(bytes),
-        // Answered all the same, so the rest has to be listened to.
+        // The client can read the response only after its body has been read.
         Ok(Ok(Err(refusal))) => {
-            weight.give_back();
+            memory.give_back();
             discard(Body::from_stream(stream)).await;
             Err(refusal)
         }
@@ -131,13 +129,13 @@ pub(super) async fn read(
     }
 }
 
-/// Reads on for a while before refusing: an answer sent while the caller still writes is lost with
-/// the connection, and the caller would learn nothing but "reset".
+/// Reads and drops the rest of the body before a refusal. Otherwise the connection would be reset while
+/// the client still writes, and the response would be lost.
 pub(crate) async fn discard(body: Body) {
     discard_up_to(body, 64 * 1024 * 1024, Duration::from_secs(5)).await;
 }
 
-/// The same for callers that are refused before anything of theirs is read.
+/// Like [`discard`] with tighter limits, for unauthenticated requests.
 pub(crate) async fn discard_briefly(request: Request) {
     if !request.headers().contains_key(header::EXPECT) {
         discard_up_to(request.into_body(), 1024 * 1024, Duration::from_secs(1)).await;
@@ -148,48 +146,110 @@ async fn discard_up_to(body: Body, most: usize, longest: Duration) {
     let mut stream = body.into_data_stream();
     let reading = async {
         let mut seen = 0;
-        while let Some(Ok(piece)) = stream.next().await {
-            seen += piece.len();
+        while let Some(Ok(chunk)) = stream.next().await {
+            seen += chunk.len();
             if seen > most {
                 break;
             }
         }
     };
-    // Running out of patience is as good an end as the body's.
+    // The response is sent in either case.
     let _ = tokio::time::timeout(longest, reading).await;
 }
 
-/// Parses an object. Only a failed parse pays for finding out where it failed.
+/// Parses a JSON object. An error names the field in which it occurred.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
     let text = bytes.trim_ascii();
     let text = if text.is_empty() { b"{}" } else { text };
-    // Derived types also read arrays, field by field; the API does not.
+    // Derived types would also accept arrays.
     if text.first() != Some(&b'{') {
         return Err(ApiError::validation("the body must be a JSON object"));
     }
-    serde_json::from_slice(text).map_err(|error| {
-        let mut again = serde_json::Deserializer::from_slice(text);
-        let place = match serde_path_to_error::deserialize::<_, T>(&mut again) {
-            Err(located) if located.path().iter().next().is_some() => {
-                format!("{}: ", located.path())
-            }
-            _ => String::new(),
-        };
-        if error.is_data() {
-            ApiError::validation(format!("{place}{}", without_position(&error.to_string())))
-        } else {
-            ApiError::validation(format!("the body is not valid JSON: {error}"))
-        }
-    })
+    serde_json::from_slice(text).map_err(|error| parse_error(text, &error))
 }
 
-/// Positions help in broken JSON and only distract where the field is named.
+fn parse_error(text: &[u8], error: &serde_json::Error) -> ApiError {
+    if !error.is_data() {
+        return ApiError::validation(format!("the body is not valid JSON: {error}"));
+    }
+    let field = field_at(text, error.line(), error.column());
+    let separator = if field.is_empty() { "" } else { ": " };
+    let message = error.to_string();
+    ApiError::validation(format!("{field}{separator}{}", without_position(&message)))
+}
+
+/// The path of the value that ends or begins at a position, such as `env.A` or `mounts[2].mode`.
+///
+/// Derived from the position rather than with `serde_path_to_error`, which compiles every request
+/// type a second time. The text before the position is known to be valid JSON.
+fn field_at(text: &[u8], line: usize, column: usize) -> String {
+    enum Level {
+        Object { key: Option<String> },
+        Array { index: usize },
+    }
+    let line_start: usize = text
+        .split_inclusive(|byte| *byte == b'\n')
+        .take(line.saturating_sub(1))
+        .map(<[u8]>::len)
+        .sum();
+    let end = (line_start + column).min(text.len());
+    let mut levels = Vec::new();
+    let mut last_string = None;
+    let mut at = 0;
+    while at < end {
+        let start = at;
+        at += 1;
+        match text[start] {
+            b'"' => {
+                while at < end && text[at] != b'"' {
+                    at += if text[at] == b'\\' { 2 } else { 1 };
+                }
+                at = (at + 1).min(end);
+                last_string = serde_json::from_slice(&text[start..at]).ok();
+            }
+            b'{' => levels.push(Level::Object { key: None }),
+            b'[' => levels.push(Level::Array { index: 0 }),
+            b'}' | b']' => drop(levels.pop()),
+            b':' => {
+                if let Some(Level::Object { key }) = levels.last_mut() {
+                    *key = last_string.take();
+                }
+            }
+            b',' => match levels.last_mut() {
+                Some(Level::Object { key }) => *key = None,
+                Some(Level::Array { index }) => *index += 1,
+                None => {}
+            },
+            _ => {}
+        }
+    }
+    let mut path = String::new();
+    for level in levels {
+        match level {
+            Level::Object { key: Some(key) } => {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(&key);
+            }
+            Level::Object { key: None } => {}
+            Level::Array { index } => {
+                path.push('[');
+                path.push_str(&index.to_string());
+                path.push(']');
+            }
+        }
+    }
+    path
+}
+
+/// The position helps to repair broken JSON, but is noise where the field is named.
 fn without_position(text: &str) -> &str {
     text.rsplit_once(" at line ")
         .map_or(text, |(words, _)| words)
 }
 
-/// An answer with a JSON body.
+/// A response with a JSON body.
 pub(crate) fn answer<T: Serialize>(status: StatusCode, body: &T) -> Response {
     match serde_json::to_vec(body) {
         Ok(bytes) => {
@@ -202,7 +262,7 @@ pub(crate) fn answer<T: Serialize>(status: StatusCode, body: &T) -> Response {
             response
         }
         Err(error) => {
-            tracing::error!(%error, "an answer could not be written as JSON");
+            tracing::error!(%error, "failed to serialise a response");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
@@ -230,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_where() {
+    fn an_error_names_the_field() {
         let check = |body: &str, parts: &[&str]| {
             let message = refusal(body);
             for part in parts {
@@ -249,13 +309,44 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_an_empty_object() {
+    fn an_error_in_a_nested_value_names_its_path() {
+        #[derive(Debug, serde::Deserialize)]
+        #[expect(dead_code, reason = "only parsed")]
+        struct Outer {
+            env: std::collections::BTreeMap<String, String>,
+            mounts: Vec<Mount>,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        #[expect(dead_code, reason = "only parsed")]
+        struct Mount {
+            path: String,
+        }
+        let check = |body: &str, expected: &str| {
+            let error = parse::<Outer>(body.as_bytes()).expect_err("refused");
+            let message = error.detail().message;
+            assert!(message.starts_with(expected), "{message}");
+        };
+        check(r#"{"env": {"A": 1}}"#, "env.A: invalid type");
+        check(
+            "{\"env\": {\"A\": \"\\\"}{,\"},\n \"mounts\": 1}",
+            "mounts: invalid type",
+        );
+        check(
+            r#"{"mounts": [{"path": "/a"}, {"path": 1}]}"#,
+            "mounts[1].path: invalid type",
+        );
+        check(r#"{"mounts": [{}]}"#, "mounts[0]: missing field `path`");
+        check(r#"{"env": {}}"#, "missing field `mounts`");
+    }
+
+    #[test]
+    fn an_empty_body_is_an_empty_object() {
         let request: SpecRequest = parse(b" \n").expect("valid");
         assert_eq!(request, SpecRequest::default());
     }
 
     #[test]
-    fn only_json_is_json() {
+    fn only_json_content_types_are_accepted() {
         let check = |value: &str, expected: bool| {
             let headers =
                 HeaderMap::from_iter([(header::CONTENT_TYPE, value.parse().expect("header"))]);

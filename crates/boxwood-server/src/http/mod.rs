@@ -1,45 +1,23 @@
-//! The `/v1` dialect.
+//! The HTTP API: routes, request parsing, responses and WebSocket frames.
 //!
-//! Comes in: requests. Goes out: answers and frames. Never here: sessions, policy, backends; this is
-//! a translation onto a few of their calls.
+//! Handlers translate requests into calls of `boxwood_session`, `boxwood_policy` and the stores.
 
 mod agent;
 mod daemon;
 mod error;
-mod events;
-mod exec_follow;
-mod exec_stream;
-mod exec_ws;
-mod execs;
-mod file_tools;
+mod exec;
 mod files;
 mod guard;
-mod ids;
-mod image_pull;
-mod image_upload;
 mod images;
-mod input;
 mod json;
+mod langbot;
 mod mcp;
-mod mcp_gateway;
-mod mcp_progress;
-mod mcp_servers;
-mod metrics;
+mod params;
 mod processes;
-mod range;
-mod relay;
-mod relay_bytes;
 mod routes;
 mod sessions;
-mod since;
-mod skill_archives;
-mod skill_body;
-mod skill_error;
-mod skill_files;
 mod skills;
-pub(crate) mod socket;
-mod transfer;
-mod utf8;
+pub(crate) mod websocket;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +29,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use boxwood_agent::Agent;
 use boxwood_api::ErrorCode;
+use boxwood_langbot::{LangBot, Services, Setup};
 use boxwood_policy::PolicyRules;
 use boxwood_session::Sessions;
 use boxwood_skills::SkillStore;
@@ -60,47 +39,46 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::agent::{DaemonBoxes, Home};
 use crate::auth::Tokens;
 use crate::config::{Config, HttpConfig};
-use crate::langbot::{self, LangBot};
-use crate::load::Shares;
+use crate::load::PrincipalQuota;
 use crate::mcp_hosting::McpHost;
-use crate::skill_store::skill_store;
+use crate::serve::skill_store;
+pub(crate) use daemon::metrics::Metrics;
 pub(crate) use error::{ApiError, ApiResult};
+pub(crate) use files::transfer::put as put_file;
 pub(crate) use files::unexpected as unexpected_answer;
 use guard::RequestIds;
-pub(crate) use ids::InSession;
-pub(crate) use metrics::Metrics;
+pub(crate) use params::InSession;
 pub use routes::openapi_json;
-pub(crate) use skill_archives::install_package;
-pub(crate) use skill_body::Door as SkillDoor;
-pub(crate) use skill_error::refusal as skill_refusal;
+pub(crate) use skills::archives::install_package;
+pub(crate) use skills::body::UploadGate;
+pub(crate) use skills::error::refusal as skill_refusal;
 pub(crate) use skills::{ask_store, detail_of as skill_detail, info as skill_info};
-pub(crate) use transfer::put as put_file;
 
-/// What every route may use.
+/// Shared state of all routes.
 pub(crate) struct App {
     pub(crate) sessions: Sessions,
     pub(crate) rules: PolicyRules,
     pub(crate) tokens: Tokens,
     pub(crate) skills: SkillStore,
-    /// Its tools act on these very sessions and skills, unless its boxes are elsewhere.
+    /// Uses these sessions and skills, unless its boxes are on another daemon.
     pub(crate) agent: Agent,
-    pub(crate) langbot: LangBot,
-    /// MCP servers in boxes of this daemon.
+    pub(crate) langbot: Arc<LangBot>,
+    /// MCP servers hosted in boxes of this daemon.
     pub(crate) mcp: McpHost,
     pub(crate) http: HttpConfig,
-    pub(crate) metrics: Metrics,
-    /// For a box to start, with its image's way from a registry where an engine may have to fetch it.
-    pub(crate) start_patience: Duration,
-    /// True once the daemon has been told to stop.
+    pub(crate) metrics: Arc<Metrics>,
+    /// Timeout for starting a box, including an image pull.
+    pub(crate) start_timeout: Duration,
+    /// True once shutdown has started.
     pub(crate) stopping: watch::Receiver<bool>,
-    /// True once boxes are about to be left to another daemon. Whoever is attached to something in one
-    /// is told to come back: nobody may read from it, or give it input, any more.
-    pub(crate) leaving: watch::Receiver<bool>,
+    /// True once boxes are being detached for the next daemon. Attached clients are disconnected and asked
+    /// to reconnect.
+    pub(crate) handing_over: watch::Receiver<bool>,
     /// One permit per open WebSocket.
     sockets: Arc<Semaphore>,
-    /// What MCP clients have sent and the gateway still holds.
-    mcp_shares: Shares,
-    skill_door: Arc<SkillDoor>,
+    /// Limits the requests that the MCP gateway holds per principal.
+    mcp_quota: PrincipalQuota,
+    skill_uploads: Arc<UploadGate>,
     request_ids: RequestIds,
 }
 
@@ -109,38 +87,51 @@ impl App {
         config: &Config,
         sessions: Sessions,
         rules: PolicyRules,
-        langbot: LangBot,
+        langbot: Setup,
         home: Home,
         stopping: watch::Receiver<bool>,
-        leaving: watch::Receiver<bool>,
+        handing_over: watch::Receiver<bool>,
     ) -> Self {
         let skills = skill_store(config);
-        let skill_door = Arc::<SkillDoor>::default();
-        let start_patience = PATIENCE + config.longest_pull();
+        let skill_uploads = Arc::<UploadGate>::default();
+        let start_timeout = BACKEND_TIMEOUT + config.longest_pull();
         let boxes = || DaemonBoxes {
             sessions: sessions.clone(),
             rules: crate::agent::rules(&config.agent, &rules),
             skills: skills.clone(),
-            skill_door: Arc::clone(&skill_door),
-            start_patience,
+            skill_uploads: Arc::clone(&skill_uploads),
+            start_timeout,
             backend: crate::agent::own_backend(&config.agent),
         };
+        let metrics = Arc::<Metrics>::default();
+        let services = Services {
+            sessions: sessions.clone(),
+            rules: rules.clone(),
+            skills: skills.clone(),
+            start_timeout,
+            backend_timeout: BACKEND_TIMEOUT,
+            gather_facts: |request, skills| Box::pin(crate::facts::gather(request, skills)),
+            record_exec: Box::new({
+                let metrics = Arc::clone(&metrics);
+                move |elapsed| metrics.exec(elapsed)
+            }),
+        };
         Self {
+            langbot: Arc::new(LangBot::new(langbot, services)),
             agent: home.agent(&config.agent, boxes),
-            mcp: McpHost::new(config, &sessions, &rules, &skills, start_patience),
-            start_patience,
+            mcp: McpHost::new(config, &sessions, &rules, &skills, start_timeout),
+            start_timeout,
             sessions,
             rules,
             tokens: Tokens::new(&config.state_dir),
             skills,
-            langbot,
-            metrics: Metrics::default(),
+            metrics,
             stopping,
-            leaving,
+            handing_over,
             sockets: Arc::new(Semaphore::new(config.http.max_connections)),
             http: config.http.clone(),
-            mcp_shares: Shares::default(),
-            skill_door,
+            mcp_quota: PrincipalQuota::default(),
+            skill_uploads,
             request_ids: RequestIds::new(),
         }
     }
@@ -153,14 +144,14 @@ impl App {
         Duration::from_secs(self.http.body_timeout_sec)
     }
 
-    /// Resolves when the last WebSocket has said goodbye, or the time is over.
+    /// Resolves when every WebSocket is closed, or after the timeout.
     pub(crate) async fn sockets_closed(&self, longest: Duration) {
         let all = u32::try_from(self.http.max_connections).unwrap_or(u32::MAX);
         if tokio::time::timeout(longest, self.sockets.acquire_many(all))
             .await
             .is_err()
         {
-            tracing::debug!("some WebSockets are cut off");
+            tracing::debug!("dropping WebSockets that did not close in time");
         }
     }
 
@@ -169,12 +160,11 @@ impl App {
     }
 }
 
-/// For a backend to do what should be quick: start a box, end it, touch a file. Long enough for an
-/// overloaded host, short enough that a caller is not left waiting for ever.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+/// Timeout for quick backend operations, such as file calls. Generous, for overloaded hosts.
+pub(crate) const BACKEND_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Every request gets an answer, also from a backend that does not come back.
-pub(crate) async fn within<T, E: Into<ApiError>>(
+/// Ensures that a request is answered if the backend hangs.
+pub(crate) async fn with_timeout<T, E: Into<ApiError>>(
     limit: Duration,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, ApiError> {
@@ -182,17 +172,17 @@ pub(crate) async fn within<T, E: Into<ApiError>>(
         Ok(outcome) => outcome.map_err(Into::into),
         Err(_) => Err(ApiError::new(
             ErrorCode::Timeout,
-            format!("the backend did not answer within {} s", limit.as_secs()),
+            format!("the backend did not respond within {} s", limit.as_secs()),
         )),
     }
 }
 
-/// Every route with everything around it.
+/// All routes with their middleware.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let router = routes::routes()
-        .route("/rpc/ws", any(langbot::ws::connect))
+        .route("/rpc/ws", any(langbot::connect))
         .route("/mcp", mcp::route(&app));
-    mcp_gateway::routes(router)
+    mcp::gateway::routes(router)
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         // The last layer is the outermost: account, catch panics, admit, route.
@@ -205,7 +195,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 async fn unknown_route(uri: Uri) -> Response {
     ApiError::new(
         ErrorCode::NotFound,
-        format!("there is no route `{}`", uri.path()),
+        format!("no such route: `{}`", uri.path()),
     )
     .hint("`GET /openapi.json` lists all routes")
     .into_response()
@@ -214,7 +204,7 @@ async fn unknown_route(uri: Uri) -> Response {
 async fn wrong_method(method: Method, uri: Uri) -> Response {
     ApiError::new(
         ErrorCode::NotFound,
-        format!("`{}` has no method {method}", uri.path()),
+        format!("`{}` does not support the method {method}", uri.path()),
     )
     .status(StatusCode::METHOD_NOT_ALLOWED)
     .hint("`GET /openapi.json` lists all routes and their methods")

@@ -1,7 +1,7 @@
-//! Every route of the `/v1` dialect, and the document that describes them.
+//! All documented routes, and the document that describes them.
 //!
-//! The document is a committed file: written at run time it would take a megabyte of code and two of
-//! memory in every daemon. A test writes it from the same list and compares.
+//! The document is a committed file: generating it at run time would cost 1 MB of code and 2 MB of
+//! memory. A test generates it from the same list and compares.
 
 use std::sync::Arc;
 
@@ -11,19 +11,21 @@ use pastey::paste;
 use utoipa::Path;
 use utoipa::openapi::path::HttpMethod;
 
-use super::{
-    App, agent, daemon, events, exec_stream, exec_ws, execs, file_tools, files, images,
-    mcp_progress, mcp_servers, processes, relay, sessions, skill_archives, skill_files, skills,
-    transfer,
-};
+use super::daemon::events;
+use super::exec::{self as execs, sse as exec_sse, ws as exec_ws};
+use super::files::{tools as file_tools, transfer};
+use super::mcp::{progress as mcp_progress, servers as mcp_servers};
+use super::processes::relay;
+use super::skills::{archives as skill_archives, files as skill_files};
+use super::{App, agent, daemon, files, images, processes, sessions, skills};
 
 /// The document that `/openapi.json` serves.
 pub const fn openapi_json() -> &'static str {
     include_str!("../../openapi.json")
 }
 
-/// Routes are named by their handlers. Path and method are in the description of each, so that no
-/// route exists without one.
+/// Path and method come from the `utoipa::path` attribute of the handler, so that no route is
+/// undocumented.
 macro_rules! routes {
     ($($module:ident::$handler:ident,)+) => {
         paste! {
@@ -64,13 +66,13 @@ routes! {
     sessions::detail,
     sessions::delete,
     sessions::exec,
-    exec_stream::exec,
+    exec_sse::exec,
     exec_ws::exec,
     execs::list,
     execs::detail,
     execs::kill,
     exec_ws::resume,
-    exec_stream::resume,
+    exec_sse::resume,
     processes::list,
     processes::start,
     processes::detail,
@@ -135,7 +137,7 @@ routes! {
 }
 
 pub(super) fn routes() -> Router<Arc<App>> {
-    // The one fixed word among the names: a skill may have it as well.
+    // `install` is a fixed route, but can also be the name of a skill.
     described_routes().route(
         &format!("/v1/skills/{}", skills::INSTALL),
         get(skills::detail)
@@ -144,7 +146,6 @@ pub(super) fn routes() -> Router<Arc<App>> {
     )
 }
 
-/// Every handler has one.
 fn method<Description: Path>() -> MethodFilter {
     let filters = Description::methods()
         .into_iter()
@@ -172,7 +173,7 @@ mod tests {
     use utoipa::openapi::{OpenApi as Document, Required};
     use utoipa::{Modify, OpenApi};
 
-    /// A change of the API shows as a change of the committed file.
+    /// Every change of the API must show up in the committed file.
     #[test]
     fn the_committed_document_describes_the_routes() {
         let written = written();
@@ -182,18 +183,18 @@ mod tests {
             std::fs::write(&new, written).expect("a writable directory");
             let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
             let new = new.display();
-            panic!("the API has changed; if that is meant: cp {new} {committed}");
+            panic!("the API has changed; if this is intended, run: cp {new} {committed}");
         }
     }
 
     fn written() -> String {
         let mut document = super::document();
-        // What the router calls a path of many parts, the document cannot say.
+        // OpenAPI has no syntax for catch-all parameters.
         document.paths.paths = std::mem::take(&mut document.paths.paths)
             .into_iter()
             .map(|(path, mut item)| {
                 if path.contains("{session_id}") {
-                    pin(&mut item);
+                    add_incarnation(&mut item);
                 }
                 (path.replace("{*", "{"), item)
             })
@@ -205,8 +206,8 @@ mod tests {
         )
     }
 
-    /// Describes what every route about a session knows, once for all of them.
-    fn pin(item: &mut PathItem) {
+    /// Adds the `incarnation` parameter, which all session routes accept.
+    fn add_incarnation(item: &mut PathItem) {
         let methods = [
             &mut item.get,
             &mut item.put,
@@ -220,7 +221,7 @@ mod tests {
                 .parameter_in(ParameterIn::Query)
                 .required(Required::False)
                 .description(Some(
-                    "Only this incarnation of the session; another, or none, is 410 `session_gone`.",
+                    "Only this incarnation of the session. If it was replaced or deleted: 410 `session_gone`.",
                 ))
                 .schema(Some(
                     ObjectBuilder::new()

@@ -1,4 +1,4 @@
-//! Routes about sessions and whole commands.
+//! Routes for sessions and captured commands.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,9 +11,9 @@ use boxwood_api::{
 use boxwood_policy::{Admission, Denial, Origin};
 
 use super::error::ApiResult;
-use super::ids::InSession;
 use super::json::{self, JsonBody};
-use super::{App, PATIENCE, within};
+use super::params::InSession;
+use super::{App, BACKEND_TIMEOUT, with_timeout};
 use crate::facts;
 
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions",
@@ -27,16 +27,16 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Response {
     request_body = SpecRequest,
     responses(
         (status = 201, description = "The session, created or reused", body = SessionInfo),
-        (status = 400, body = ErrorBody, description = "The spec makes no sense or is refused"),
-        (status = 409, body = ErrorBody, description = "The session exists with other settings"),
-        (status = 503, body = ErrorBody, description = "No box can be started")))]
+        (status = 400, body = ErrorBody, description = "The spec is invalid or not allowed"),
+        (status = 409, body = ErrorBody, description = "The session exists with different settings"),
+        (status = 503, body = ErrorBody, description = "The box could not be started")))]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     InSession { id, sessions }: InSession,
     JsonBody(request): JsonBody<SpecRequest>,
 ) -> ApiResult<Response> {
     let admission = judge(&app, id, request).await?;
-    let session = within(app.start_patience, sessions.get_or_create(admission.spec)).await?;
+    let session = with_timeout(app.start_timeout, sessions.get_or_create(admission.spec)).await?;
     Ok(json::created(&session))
 }
 
@@ -44,7 +44,7 @@ pub(super) async fn create(
     params(("session_id" = String, Path,)),
     responses(
         (status = 200, description = "The session with its processes", body = SessionDetail),
-        (status = 404, body = ErrorBody, description = "No such session")))]
+        (status = 404, body = ErrorBody, description = "Unknown session")))]
 pub(super) async fn detail(InSession { id, sessions }: InSession) -> ApiResult<Response> {
     Ok(json::ok(&sessions.detail(&id)?))
 }
@@ -52,10 +52,10 @@ pub(super) async fn detail(InSession { id, sessions }: InSession) -> ApiResult<R
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}", tag = "sessions",
     params(("session_id" = String, Path,)),
     responses(
-        (status = 200, description = "The session is gone", body = DeletedSession),
-        (status = 404, body = ErrorBody, description = "No such session")))]
+        (status = 200, description = "The session was deleted", body = DeletedSession),
+        (status = 404, body = ErrorBody, description = "Unknown session")))]
 pub(super) async fn delete(InSession { id, sessions }: InSession) -> ApiResult<Response> {
-    within(PATIENCE, sessions.delete(&id, "requested")).await?;
+    with_timeout(BACKEND_TIMEOUT, sessions.delete(&id, "requested")).await?;
     Ok(json::ok(&DeletedSession { deleted: id }))
 }
 
@@ -64,10 +64,10 @@ pub(super) async fn delete(InSession { id, sessions }: InSession) -> ApiResult<R
     request_body = SpecRequest,
     responses(
         (status = 200, description = "The result, also after a timeout", body = ExecResult),
-        (status = 400, body = ErrorBody, description = "The spec makes no sense or is refused"),
-        (status = 409, body = ErrorBody, description = "The session exists with other settings"),
+        (status = 400, body = ErrorBody, description = "The spec is invalid or not allowed"),
+        (status = 409, body = ErrorBody, description = "The session exists with different settings"),
         (status = 410, body = ErrorBody, description = "The box died"),
-        (status = 503, body = ErrorBody, description = "No box can be started")))]
+        (status = 503, body = ErrorBody, description = "The box could not be started")))]
 pub(super) async fn exec(
     State(app): State<Arc<App>>,
     InSession { id, sessions }: InSession,
@@ -75,13 +75,13 @@ pub(super) async fn exec(
 ) -> ApiResult<Response> {
     let started = Instant::now();
     let admission = judge_command(&app, id, request).await?;
-    let limit = admission.exec.timeout() + app.start_patience;
-    let result = within(limit, sessions.exec(admission)).await?;
+    let limit = admission.exec.timeout() + app.start_timeout;
+    let result = with_timeout(limit, sessions.exec(admission)).await?;
     app.metrics.exec(started.elapsed());
     Ok(json::ok(&result))
 }
 
-/// The door: facts, then policy. The path's id wins over the body's.
+/// Gathers facts and applies policy. The id in the path takes precedence over that in the body.
 pub(super) async fn judge(
     app: &App,
     id: SessionId,

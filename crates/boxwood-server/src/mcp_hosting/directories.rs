@@ -1,7 +1,4 @@
-//! Hosting's own directories, opened for a box.
-//!
-//! Comes in: paths that hosting made up. Goes out: descriptors that policy can vouch for. Never here:
-//! a path that a client wrote, nor anything of hosting's that no box may see.
+//! Opens hosting's own directories for a box, as descriptors for policy.
 
 use std::ffi::OsString;
 use std::os::fd::AsRawFd as _;
@@ -10,18 +7,20 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use boxwood_api::MountMode;
-use boxwood_mcp::OwnMount;
+use boxwood_mcp::HostingMount;
 use boxwood_policy::{OpenedPath, OwnDirectory};
 use rustix::fs::{Mode, OFlags, open, openat, readlink};
 
 use crate::http::{ApiError, ApiResult};
 
-/// What a box may see of hosting's directory: installed packages and working copies. Definitions and
-/// secrets lie beside them.
-const SHOWN: [&str; 2] = ["cache", "work"];
+/// Subdirectory of hosting that a box may see. Definitions and secrets are in others.
+const SHOWN: &str = "cache";
 
-/// Leaves the event loop: the state directory may lie on a slow disk.
-pub(super) async fn open_all(home: &Path, mounts: Vec<OwnMount>) -> ApiResult<Vec<OwnDirectory>> {
+/// Runs off the async threads, because the state directory may be on a slow disk.
+pub(super) async fn open_all(
+    home: &Path,
+    mounts: Vec<HostingMount>,
+) -> ApiResult<Vec<OwnDirectory>> {
     if mounts.is_empty() {
         return Ok(Vec::new());
     }
@@ -32,17 +31,17 @@ pub(super) async fn open_all(home: &Path, mounts: Vec<OwnMount>) -> ApiResult<Ve
             .map(|mount| open_one(&home, mount))
             .collect()
     });
-    opening
-        .await
-        .map_err(|error| ApiError::internal("a server's directory could not be opened", &error))?
+    opening.await.map_err(|error| {
+        ApiError::internal("failed to open a directory of an MCP server", &error)
+    })?
 }
 
-fn open_one(home: &Path, mount: OwnMount) -> ApiResult<OwnDirectory> {
+fn open_one(home: &Path, mount: HostingMount) -> ApiResult<OwnDirectory> {
     let failed = |error: &(dyn std::error::Error + 'static)| {
-        ApiError::internal("a server's directory could not be opened", error)
+        ApiError::internal("failed to open a directory of an MCP server", error)
     };
     let inner = below(home, &mount.host_path)
-        .ok_or_else(|| failed(&std::io::Error::other("it is not one that a box may see")))?;
+        .ok_or_else(|| failed(&std::io::Error::other("boxes must not see this directory")))?;
     let source = descend(home, &inner).map_err(|error| failed(&error))?;
     Ok(OwnDirectory {
         source,
@@ -55,7 +54,7 @@ fn open_one(home: &Path, mount: OwnMount) -> ApiResult<OwnDirectory> {
     })
 }
 
-/// The plain names that lead from `home` to `path`, if that is a place which a box may see.
+/// The path components from `home` to `path`, if a box may see that directory.
 fn below(home: &Path, path: &Path) -> Option<Vec<OsString>> {
     let inner = path.strip_prefix(home).ok()?;
     let names: Option<Vec<OsString>> = inner
@@ -65,15 +64,11 @@ fn below(home: &Path, path: &Path) -> Option<Vec<OsString>> {
             _ => None,
         })
         .collect();
-    let names = names.filter(|names| names.len() > 1)?;
-    SHOWN
-        .iter()
-        .any(|shown| names[0] == *shown)
-        .then_some(names)
+    names.filter(|names| names.len() > 1 && names[0] == SHOWN)
 }
 
-/// Step by step, and never through a link: a box that may write to one of these directories can put
-/// links there, and must not get at another server's files by them.
+/// Opens each component without following links. A box with write access may have created links to another server's
+/// files.
 fn descend(home: &Path, names: &[OsString]) -> rustix::io::Result<OpenedPath> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut handle = open(home, flags, Mode::empty())?;
@@ -96,8 +91,8 @@ fn descend(home: &Path, names: &[OsString]) -> rustix::io::Result<OpenedPath> {
 mod tests {
     use super::*;
 
-    fn mount(path: PathBuf) -> OwnMount {
-        OwnMount {
+    fn mount(path: PathBuf) -> HostingMount {
+        HostingMount {
             host_path: path,
             mount_path: "/opt/mcp".to_owned(),
             is_writable: false,
@@ -105,20 +100,18 @@ mod tests {
     }
 
     #[test]
-    fn only_packages_and_working_copies_are_shown_to_a_box() {
+    fn a_box_sees_only_installs() {
         let dir = tempfile::tempdir().expect("a directory");
         let home = dir.path().canonicalize().expect("real");
-        for made in ["cache/ab12", "work/time", "secrets/time", "servers"] {
+        for made in ["cache/ab12", "secrets/time", "servers"] {
             std::fs::create_dir_all(home.join(made)).expect("made");
         }
         let opened = open_one(&home, mount(home.join("cache/ab12"))).expect("opened");
         assert_eq!(opened.source.real_path, home.join("cache/ab12"));
         assert_eq!(opened.mode, MountMode::Ro);
-        assert!(open_one(&home, mount(home.join("work/time"))).is_ok());
         for refused in [
             "",
             "cache",
-            "work",
             "servers",
             "secrets/time",
             "cache/../secrets/time",
@@ -133,15 +126,15 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_a_box_left_behind_leads_nowhere() {
+    fn links_created_by_a_box_are_not_followed() {
         let dir = tempfile::tempdir().expect("a directory");
         let home = dir.path().canonicalize().expect("real");
         std::fs::create_dir_all(home.join("secrets/x")).expect("made");
-        std::fs::create_dir_all(home.join("work/a/own")).expect("made");
-        std::os::unix::fs::symlink(home.join("secrets"), home.join("work/a/link")).expect("link");
-        std::os::unix::fs::symlink(home.join("secrets"), home.join("work/b")).expect("link");
-        assert!(open_one(&home, mount(home.join("work/a/own"))).is_ok());
-        for refused in ["work/a/link", "work/a/link/x", "work/b", "work/b/x"] {
+        std::fs::create_dir_all(home.join("cache/a/own")).expect("made");
+        std::os::unix::fs::symlink(home.join("secrets"), home.join("cache/a/link")).expect("link");
+        std::os::unix::fs::symlink(home.join("secrets"), home.join("cache/b")).expect("link");
+        assert!(open_one(&home, mount(home.join("cache/a/own"))).is_ok());
+        for refused in ["cache/a/link", "cache/a/link/x", "cache/b", "cache/b/x"] {
             assert!(
                 open_one(&home, mount(home.join(refused))).is_err(),
                 "{refused}"

@@ -1,7 +1,6 @@
-//! Hosting and its gateway, from the daemon's start to its end.
+//! Hosting and its gateway during the daemon's lifetime.
 //!
-//! Comes in: the configuration and the sessions. Goes out: both, or why there are none. A daemon whose
-//! state directory cannot be written to still serves everything else.
+//! A daemon with an unwritable state directory still serves everything else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,23 +12,23 @@ use boxwood_session::Sessions;
 use boxwood_skills::SkillStore;
 use tokio::sync::watch;
 
-use super::{DaemonRuntime, news, unattended};
+use super::{DaemonRuntime, leftover_boxes, status_events};
 use crate::Config;
 use crate::http::{ApiError, ApiResult};
 
-/// Below the state directory.
+/// Subdirectory of the state directory.
 const DIRECTORY: &str = "mcp";
 
-/// For hosting to let go of its servers.
-const GOODBYE: Duration = Duration::from_secs(15);
+/// Time limit for detaching from all servers.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) enum McpHost {
     Here(Box<Here>),
-    /// The operator wants none.
+    /// Disabled in the configuration.
     Off {
         sessions: Sessions,
     },
-    /// The daemon could not set it up.
+    /// Setup failed.
     Broken {
         why: String,
         sessions: Sessions,
@@ -48,7 +47,7 @@ impl McpHost {
         sessions: &Sessions,
         rules: &PolicyRules,
         skills: &SkillStore,
-        start_patience: Duration,
+        start_timeout: Duration,
     ) -> Self {
         if !config.mcp.enabled {
             return Self::Off {
@@ -60,17 +59,16 @@ impl McpHost {
             sessions,
             rules,
             skills.clone(),
-            start_patience,
+            start_timeout,
             config.agent.enabled,
         );
         let made = runtime
             .map_err(|source| HostingError::Storage {
-                doing: "making the directory of MCP servers",
+                doing: "creating the directory of MCP servers",
                 source,
             })
             .and_then(|runtime| {
-                let mut settings = config.mcp.hosting(runtime.home().to_owned());
-                settings.min_free_bytes = config.load.limits().min_free_bytes;
+                let settings = config.mcp.hosting(runtime.home().to_owned());
                 Hosting::new(Arc::new(runtime), settings)
             });
         match made {
@@ -93,22 +91,23 @@ impl McpHost {
         }
     }
 
-    /// Once sessions of an earlier daemon were taken over. Returns at once.
+    /// Call after sessions of an earlier daemon were adopted. Returns at once.
     pub(crate) fn begin(&self, stopping: watch::Receiver<bool>) {
         match self {
             Self::Here(here) => {
                 here.hosting.begin();
-                let telling = news::tell(here.hosting.clone(), here.sessions.clone(), stopping);
+                let telling =
+                    status_events::publish(here.hosting.clone(), here.sessions.clone(), stopping);
                 tokio::spawn(telling);
             }
             Self::Off { sessions } => {
-                tokio::spawn(unattended::end(sessions.clone()));
+                tokio::spawn(leftover_boxes::remove_all(sessions.clone()));
             }
-            Self::Broken { sessions, .. } => unattended::tell(sessions),
+            Self::Broken { sessions, .. } => leftover_boxes::warn(sessions),
         }
     }
 
-    /// Lets go of every server. Those whose boxes outlive the daemon run on.
+    /// Detaches from all servers. Servers whose boxes outlive the daemon keep running.
     pub(crate) async fn close(&self) {
         let Self::Here(here) = self else {
             return;
@@ -117,8 +116,8 @@ impl McpHost {
             here.gateway.close();
             here.hosting.close().await;
         };
-        if tokio::time::timeout(GOODBYE, closing).await.is_err() {
-            tracing::warn!("letting go of MCP servers takes too long; going on without");
+        if tokio::time::timeout(DETACH_TIMEOUT, closing).await.is_err() {
+            tracing::warn!("timed out while detaching from MCP servers");
         }
     }
 
@@ -135,7 +134,7 @@ impl McpHost {
             Self::Here(here) => Ok(here),
             Self::Off { .. } => Err(ApiError::new(
                 ErrorCode::BackendUnavailable,
-                "this daemon hosts no MCP servers: they are turned off in its configuration",
+                "this daemon hosts no MCP servers: hosting is disabled in its configuration",
             )
             .hint("set `enabled = true` under `[mcp]` in Boxwood's configuration")),
             Self::Broken { why, .. } => Err(ApiError::new(
@@ -143,20 +142,20 @@ impl McpHost {
                 format!("this daemon hosts no MCP servers: {why}"),
             )
             .hint(
-                "look at the daemon's log, mend what it names, and start the daemon again; servers that \
-                 run go on, and the daemon's own user removes one with `BOXWOOD_OPERATOR=1 boxwood rm mcp-NAME`",
+                "fix the cause shown in the daemon's log and restart the daemon; running servers are not \
+                 affected, and the daemon's user can remove one with `BOXWOOD_OPERATOR=1 boxwood rm mcp-NAME`",
             )),
         }
     }
 
-    /// How many servers there are of each status.
+    /// Number of servers by status.
     pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
         let Self::Here(here) = self else {
             return Vec::new();
         };
-        let mut counts = STATUSES.map(|status| (news::word(status), 0));
-        for server in here.hosting.standings() {
-            let word = news::word(server.status);
+        let mut counts = STATUSES.map(|status| (status_events::word(status), 0));
+        for server in here.hosting.summaries() {
+            let word = status_events::word(server.status);
             for (name, count) in &mut counts {
                 *count += u64::from(*name == word);
             }

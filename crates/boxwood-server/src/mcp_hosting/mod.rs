@@ -1,15 +1,12 @@
-//! MCP servers in the daemon's own boxes.
-//!
-//! Comes in: what hosting asks of a box. Goes out: the answer, after facts, policy and sessions. Never
-//! here: what a server is, how it is started and kept alive, and routes.
+//! Runs hosted MCP servers in the daemon's boxes, through facts, policy and sessions.
 
 mod directories;
 mod host;
-mod news;
+mod leftover_boxes;
+mod process_io;
 mod runtime;
+mod status_events;
 mod toolchains;
-mod unattended;
-mod wire;
 
 pub(crate) use host::McpHost;
 use runtime::DaemonRuntime;

@@ -1,8 +1,7 @@
-//! The daemon's boxes, as hosting sees them.
+//! Implements hosting's `Runtime` with the daemon's sessions.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_agent::{Answer, Begun};
@@ -10,59 +9,58 @@ use boxwood_api::{
     ErrorCode, McpBoxSettings, ProcessId, ProcessInfo, ProcessSpec, SessionId, SessionInfo,
     SpecRequest,
 };
-use boxwood_mcp::{BoxKind, HostDirectory, MadeBox, OwnMount, Runtime, Standing, Wire};
+use boxwood_mcp::{BoxAvailability, BoxKind, CreatedBox, HostingMount, ProcessIo, Runtime};
 use boxwood_policy::{Admission, Denial, Facts, Origin, PolicyRules};
-use boxwood_session::{LogStream, Reach, Replace, Sessions};
+use boxwood_session::{Access, LogStream, Replace, Sessions};
 use boxwood_skills::SkillStore;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-use super::{directories, wire};
+use super::{directories, process_io};
 use crate::agent::follow;
 use crate::facts;
-use crate::http::{ApiError, ApiResult, PATIENCE, within};
-use crate::places::private_dir;
+use crate::http::{ApiError, ApiResult, BACKEND_TIMEOUT, with_timeout};
+use crate::state_dir::private_dir;
 
-/// A box that is only thought of has a name as well.
-const NOBODY: &str = "mcp-look";
-/// For the backends to be looked at.
-const LOOK: Duration = Duration::from_secs(10);
+/// Session id of specs that are only checked, not created.
+const PROBE_SESSION: &str = "mcp-look";
+/// Timeout of the availability check.
+const AVAILABILITY_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct DaemonRuntime {
-    /// Those of hosted servers.
+    /// With access to the sessions of hosted servers.
     sessions: Sessions,
-    /// With hosting's own directory.
+    /// Including hosting's directory.
     rules: PolicyRules,
     skills: SkillStore,
-    /// Where hosting keeps everything, as the kernel calls it.
+    /// Hosting's directory as a canonical path.
     home: PathBuf,
-    /// For a box to start.
-    start_patience: Duration,
-    /// Whether the operator lets anything run in boxes on an agent's behalf.
+    /// Timeout for creating a box.
+    start_timeout: Duration,
     boxes_enabled: bool,
 }
 
 impl DaemonRuntime {
-    /// Makes the directory, so that its real path is known from here on.
+    /// Creates the directory, so that it can be canonicalized.
     pub(crate) fn new(
         home: &Path,
         sessions: &Sessions,
         rules: &PolicyRules,
         skills: SkillStore,
-        start_patience: Duration,
+        start_timeout: Duration,
         boxes_enabled: bool,
     ) -> io::Result<Self> {
         private_dir(home)?;
         let home = home.canonicalize()?;
         Ok(Self {
-            sessions: sessions.reaching(Reach::Hosting),
+            sessions: sessions.with_access(Access::Hosting),
             rules: PolicyRules {
                 hosting_dir: Some(home.clone()),
                 ..rules.clone()
             },
             skills,
             home,
-            start_patience,
+            start_timeout,
             boxes_enabled,
         })
     }
@@ -71,8 +69,12 @@ impl DaemonRuntime {
         &self.home
     }
 
-    /// The one door: facts, then policy.
-    async fn admit(&self, request: &SpecRequest, mounts: Vec<OwnMount>) -> ApiResult<Admission> {
+    /// Gathers facts and applies policy.
+    async fn admit(
+        &self,
+        request: &SpecRequest,
+        mounts: Vec<HostingMount>,
+    ) -> ApiResult<Admission> {
         if request.session_id.is_none() {
             return Err(ApiError::validation("the request names no session"));
         }
@@ -87,50 +89,53 @@ impl DaemonRuntime {
         )?)
     }
 
-    async fn look(&self, settings: &McpBoxSettings) -> Standing {
+    async fn check_availability(&self, settings: &McpBoxSettings) -> BoxAvailability {
         if !self.boxes_enabled {
-            return Standing::Disabled;
+            return BoxAvailability::Disabled;
         }
         let request = SpecRequest {
-            session_id: SessionId::new(NOBODY).ok(),
+            session_id: SessionId::new(PROBE_SESSION).ok(),
             profile: settings.profile.clone(),
             backend: settings.backend.clone(),
             ..SpecRequest::default()
         };
         let facts = Facts::default();
         let admitted = boxwood_policy::admit(&request, Origin::Hosting, &facts, &self.rules);
-        // What policy refuses is told when the box is to be made, and is no matter of waiting.
+        // A policy denial is reported when the box is created. Waiting would not help.
         let Ok(Admission { spec, .. }) = admitted else {
-            return Standing::Ready;
+            return BoxAvailability::Ready;
         };
-        let looking = self.sessions.backends().look_for_box(&spec);
-        match tokio::time::timeout(LOOK, looking).await {
+        let looking = self.sessions.backends().probe_for_box(&spec);
+        match tokio::time::timeout(AVAILABILITY_TIMEOUT, looking).await {
             Ok(Err(error)) if error.code() == ErrorCode::BackendUnavailable => {
-                Standing::Unavailable {
+                BoxAvailability::Unavailable {
                     message: error.to_string(),
                     hint: error.hint(),
                 }
             }
-            Ok(_) => Standing::Ready,
-            Err(_) => Standing::Unavailable {
-                message: format!("the backend did not answer within {} s", LOOK.as_secs()),
+            Ok(_) => BoxAvailability::Ready,
+            Err(_) => BoxAvailability::Unavailable {
+                message: format!(
+                    "the backend did not answer within {} s",
+                    AVAILABILITY_TIMEOUT.as_secs()
+                ),
                 hint: Some("run `boxwood doctor` to see what is missing".to_owned()),
             },
         }
     }
 
-    async fn make(&self, spec: SpecRequest, mounts: Vec<OwnMount>) -> ApiResult<MadeBox> {
+    async fn make(&self, spec: SpecRequest, mounts: Vec<HostingMount>) -> ApiResult<CreatedBox> {
         let admission = self.admit(&spec, mounts).await?;
         let notices = admission.exec.notices().to_vec();
         for notice in &notices {
-            tracing::info!(session = %admission.spec.session(), notice, "a server's box differs from what was asked");
+            tracing::info!(session = %admission.spec.session(), notice, "the box of a server differs from its settings");
         }
         let making = self.sessions.get_or_create(admission.spec);
-        let session = within(self.start_patience, making).await?;
-        Ok(MadeBox { session, notices })
+        let session = with_timeout(self.start_timeout, making).await?;
+        Ok(CreatedBox { session, notices })
     }
 
-    /// Only in a box that is there: one that is made for a command would not be the server's.
+    /// Requires an existing box. A new one would not be the server's.
     async fn run(&self, spec: SpecRequest) -> ApiResult<Begun> {
         if spec.cmd.trim().is_empty() {
             return Err(Denial::EmptyCommand.into());
@@ -138,19 +143,19 @@ impl DaemonRuntime {
         let admission = self.admit(&spec, Vec::new()).await?;
         let detail = self.sessions.detail(admission.spec.session())?;
         let sessions = self.sessions.expecting(Some(detail.session.incarnation));
-        follow(&sessions, admission, self.start_patience).await
+        follow(&sessions, admission, self.start_timeout).await
     }
 }
 
-/// What comes back of an [`ApiResult`] future, as hosting wants it.
-fn told<'a, T: 'a>(
+/// Converts the error of an [`ApiResult`].
+fn to_answer<'a, T: 'a>(
     work: impl Future<Output = ApiResult<T>> + Send + 'a,
 ) -> BoxFuture<'a, Answer<T>> {
     work.map(|outcome| outcome.map_err(Into::into)).boxed()
 }
 
-/// The same, where it is no failure that there is nothing.
-fn unless_gone<T>(outcome: ApiResult<T>) -> ApiResult<Option<T>> {
+/// Maps a missing session or process to `None`.
+fn ignore_missing<T>(outcome: ApiResult<T>) -> ApiResult<Option<T>> {
     match outcome {
         Ok(found) => Ok(Some(found)),
         Err(error) => match error.code() {
@@ -163,22 +168,19 @@ fn unless_gone<T>(outcome: ApiResult<T>) -> ApiResult<Option<T>> {
 }
 
 impl Runtime for DaemonRuntime {
-    fn standing<'a>(&'a self, settings: &'a McpBoxSettings) -> BoxFuture<'a, Standing> {
-        self.look(settings).boxed()
+    fn availability<'a>(&'a self, settings: &'a McpBoxSettings) -> BoxFuture<'a, BoxAvailability> {
+        self.check_availability(settings).boxed()
     }
 
-    fn judge(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Option<HostDirectory>>> {
-        told(async move {
+    fn judge(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<bool>> {
+        to_answer(async move {
             let admission = self.admit(&spec, Vec::new()).await?;
-            Ok(admission.spec.workspace().map(|mount| HostDirectory {
-                handle: Arc::clone(&mount.source().handle),
-                real_path: mount.source().real_path.clone(),
-            }))
+            Ok(admission.spec.workspace().is_some())
         })
     }
 
     fn resolve(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<BoxKind>> {
-        told(async move {
+        to_answer(async move {
             let spec = self.admit(&spec, Vec::new()).await?.spec;
             let backend = self.sessions.backends().current_of(&spec);
             Ok(BoxKind {
@@ -189,25 +191,29 @@ impl Runtime for DaemonRuntime {
         })
     }
 
-    fn create(&self, spec: SpecRequest, mounts: Vec<OwnMount>) -> BoxFuture<'_, Answer<MadeBox>> {
-        told(self.make(spec, mounts))
+    fn create(
+        &self,
+        spec: SpecRequest,
+        mounts: Vec<HostingMount>,
+    ) -> BoxFuture<'_, Answer<CreatedBox>> {
+        to_answer(self.make(spec, mounts))
     }
 
     fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>> {
-        told(self.run(spec))
+        to_answer(self.run(spec))
     }
 
     fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<()>> {
-        told(async move {
+        to_answer(async move {
             let deleting = self.sessions.delete(session, "requested");
-            unless_gone(within(PATIENCE, deleting).await).map(drop)
+            ignore_missing(with_timeout(BACKEND_TIMEOUT, deleting).await).map(drop)
         })
     }
 
     fn session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<Option<SessionInfo>>> {
-        told(async move {
+        to_answer(async move {
             let detail = self.sessions.detail(session).map_err(Into::into);
-            Ok(unless_gone(detail)?.map(|detail| detail.session))
+            Ok(ignore_missing(detail)?.map(|detail| detail.session))
         })
     }
 
@@ -228,21 +234,21 @@ impl Runtime for DaemonRuntime {
         let starting = self
             .sessions
             .start_process(session, process, Replace::Running);
-        told(within(PATIENCE, starting))
+        to_answer(with_timeout(BACKEND_TIMEOUT, starting))
     }
 
     fn processes<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<Vec<ProcessInfo>>> {
-        told(async move { Ok(self.sessions.processes(session)?) })
+        to_answer(async move { Ok(self.sessions.processes(session)?) })
     }
 
     fn attach<'a>(
         &'a self,
         session: &'a SessionId,
         process: &'a ProcessId,
-    ) -> BoxFuture<'a, Answer<Box<dyn Wire>>> {
-        told(async move {
-            let attached = wire::attach(&self.sessions, session, process).await?;
-            Ok(Box::new(attached) as Box<dyn Wire>)
+    ) -> BoxFuture<'a, Answer<Box<dyn ProcessIo>>> {
+        to_answer(async move {
+            let attached = process_io::attach(&self.sessions, session, process).await?;
+            Ok(Box::new(attached) as Box<dyn ProcessIo>)
         })
     }
 
@@ -251,9 +257,9 @@ impl Runtime for DaemonRuntime {
         session: &'a SessionId,
         process: &'a ProcessId,
     ) -> BoxFuture<'a, Answer<()>> {
-        told(async move {
+        to_answer(async move {
             let stopping = self.sessions.stop_process(session, process);
-            unless_gone(within(PATIENCE, stopping).await).map(drop)
+            ignore_missing(with_timeout(BACKEND_TIMEOUT, stopping).await).map(drop)
         })
     }
 
@@ -262,7 +268,7 @@ impl Runtime for DaemonRuntime {
         session: &'a SessionId,
         process: &'a ProcessId,
     ) -> BoxFuture<'a, Answer<String>> {
-        told(async move {
+        to_answer(async move {
             let logs = self.sessions.logs(session, process)?;
             Ok(logs.text(LogStream::Stderr))
         })

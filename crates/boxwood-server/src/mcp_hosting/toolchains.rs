@@ -1,14 +1,11 @@
-//! What MCP servers find on this machine.
-//!
-//! Comes in: nothing. Goes out: where `node`, `npm`, `uv` and `python3` are for a box with the host's
-//! own system, and what to do about those that are not. Never here: running any of them.
+//! Finds `node`, `npm`, `uv` and `python3` on the host, for `boxwood doctor`. Runs none of them.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use boxwood_api::ToolchainFinding;
 
-/// Of the directories in which a box looks for programs, those that are the host's.
+/// Directories of the host that are in the `PATH` of a box.
 const DIRECTORIES: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -42,17 +39,17 @@ const TOOLS: [Tool; 4] = [
     },
     Tool {
         name: "python3",
-        matters: "MCP servers that start with `uvx`, `pipx` or `python`",
+        matters: "MCP servers that start with `uvx` or `python`",
         fix: "install Python 3 with venv and pip, or give such servers an image that has it",
     },
 ];
 
-/// For `boxwood doctor`. What a user has in a home directory does not count: no box sees it.
+/// Programs in home directories do not count, because no box sees them.
 pub fn toolchains() -> Vec<ToolchainFinding> {
-    look(&DIRECTORIES.map(Path::new))
+    find_in(&DIRECTORIES.map(Path::new))
 }
 
-fn look(directories: &[&Path]) -> Vec<ToolchainFinding> {
+fn find_in(directories: &[&Path]) -> Vec<ToolchainFinding> {
     let found = |name: &str| -> Option<PathBuf> {
         let places = directories.iter().map(|directory| directory.join(name));
         places.into_iter().find(|path| is_program(path))
@@ -95,7 +92,7 @@ mod tests {
             std::fs::set_permissions(&path, all).expect("changed");
         }
         std::os::unix::fs::symlink("nowhere", first.join("npm")).expect("link");
-        let findings = look(&[&first, &second]);
+        let findings = find_in(&[&first, &second]);
         let seen = |name: &str| {
             let finding = findings.iter().find(|finding| finding.name == name);
             let finding = finding.expect("looked for");

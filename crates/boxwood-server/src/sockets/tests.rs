@@ -48,7 +48,7 @@ fn what_does_not_listen_is_refused_by_name() {
     let file = tempfile::tempfile().expect("a file");
     check(file.into(), "not a socket");
     let (one, _other) = UnixStream::pair().expect("a pair");
-    check(one.into(), "nobody listens");
+    check(one.into(), "not a listening socket");
     let datagram = UnixDatagram::unbound().expect("a socket");
     check(datagram.into(), "not a stream");
     let udp = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");

@@ -1,6 +1,6 @@
-//! What the two daemons say to each other: one JSON object per packet, sockets beside it.
+//! The takeover messages: one JSON object per packet, with the sockets as ancillary data.
 //!
-//! Fields that are not known are passed over: whatever changes the meaning changes the version.
+//! Unknown fields are ignored. Incompatible changes increase the protocol version.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,49 +18,49 @@ use serde::{Deserialize, Serialize};
 
 use super::SOCKET;
 
-/// As many as a service manager may give, and ours.
+/// Sockets of the service manager and the daemon's own.
 const MAX_SOCKETS: usize = 96;
 const MAX_BYTES: usize = 16 * 1024;
 
-/// The successor's first word.
+/// First message of the successor.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Ask {
+pub(super) struct Request {
     pub(super) version: u32,
 }
 
-/// The answer. With `refused` there are no sockets, and nothing happens.
+/// The running daemon's response. With `refused` there are no sockets.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) version: u32,
     pub(super) pid: u32,
-    /// How long its running requests may take to end.
+    /// Drain time for running requests.
     pub(super) drain_sec: u64,
-    /// One for each descriptor that comes along.
+    /// One per passed descriptor.
     #[serde(default)]
-    pub(super) sockets: Vec<Passed>,
+    pub(super) sockets: Vec<PassedSocket>,
     #[serde(default)]
     pub(super) refused: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Passed {
-    /// Made by a service manager.
+pub(super) struct PassedSocket {
+    /// Created by the service manager.
     pub(super) activated: bool,
 }
 
-/// The successor's last word: it has the sockets.
+/// Second message of the successor: it has received the sockets.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Go {
+pub(super) struct Confirm {
     pub(super) go: bool,
 }
 
-/// An address that no depth of the state directory makes too long.
-pub(super) struct Place {
+/// The socket address, through `/proc/self/fd` so that a long state directory fits.
+pub(super) struct SocketPath {
     _directory: OwnedFd,
     pub(super) address: SocketAddrUnix,
 }
 
-impl Place {
+impl SocketPath {
     pub(super) fn new(state_dir: &Path) -> io::Result<Self> {
         use std::os::fd::AsRawFd as _;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -74,7 +74,7 @@ impl Place {
     }
 }
 
-/// Packets keep their borders, so that a message is whole or not there.
+/// `SEQPACKET` preserves message boundaries.
 pub(super) fn socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socket_with(
@@ -85,7 +85,7 @@ pub(super) fn socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Whoever may start and stop this daemon anyway.
+/// Root and the daemon's user can stop the daemon anyway.
 pub(super) fn is_trusted(peer_uid: u32) -> bool {
     peer_uid == 0 || peer_uid == rustix::process::geteuid().as_raw()
 }
@@ -99,14 +99,14 @@ pub(super) fn send(
     let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(io::Error::other("there are too many sockets to hand over"));
+        return Err(io::Error::other("too many sockets to hand over"));
     }
     let parts = [IoSlice::new(&body)];
     sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
-/// [`io::ErrorKind::UnexpectedEof`] once the other side is gone.
+/// Fails with [`io::ErrorKind::UnexpectedEof`] if the peer has closed the connection.
 pub(super) fn receive<M: DeserializeOwned>(socket: impl AsFd) -> io::Result<(M, Vec<OwnedFd>)> {
     let mut buffer = vec![0_u8; MAX_BYTES];
     let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
@@ -123,7 +123,7 @@ pub(super) fn receive<M: DeserializeOwned>(socket: impl AsFd) -> io::Result<(M, 
         .collect();
     let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
     if received.flags.intersects(cut) {
-        return Err(io::Error::other("a message was cut short"));
+        return Err(io::Error::other("the message was truncated"));
     }
     if received.bytes == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -137,15 +137,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_passed_over_and_what_is_missing_is_not() {
-        let answer = r#"{"version":1,"pid":7,"drain_sec":3,"sockets":[{"activated":true,"new":1}],"more":{}}"#;
-        let answer: Answer = serde_json::from_str(answer).expect("understood");
-        assert!(answer.sockets[0].activated && answer.refused.is_none());
-        assert!(serde_json::from_str::<Answer>(r#"{"version":1}"#).is_err());
+    fn unknown_fields_are_ignored_and_missing_ones_are_errors() {
+        let response = r#"{"version":1,"pid":7,"drain_sec":3,"sockets":[{"activated":true,"new":1}],"more":{}}"#;
+        let response: Response = serde_json::from_str(response).expect("understood");
+        assert!(response.sockets[0].activated && response.refused.is_none());
+        assert!(serde_json::from_str::<Response>(r#"{"version":1}"#).is_err());
     }
 
     #[test]
-    fn strangers_are_strangers() {
+    fn only_root_and_the_own_user_are_trusted() {
         let own = rustix::process::geteuid().as_raw();
         assert!(is_trusted(0) && is_trusted(own));
         assert!(!is_trusted(own.wrapping_add(4711).max(1)));

@@ -260,7 +260,7 @@ async fn a_broken_backend_is_told_apart_and_its_end_is_noticed() {
     assert_eq!(session_of(&api, person("a")).await, "person_a");
     api.backend
         .break_down("the engine is gone", "start the engine");
-    // Whoever tries first is told, and then everybody knows.
+    // The first caller gets the error, and the status reports it afterwards.
     let told = call(&api, "exec", json!({"command": "true"}), person("new")).await;
     refused(&told, 503, "backend_unavailable");
     assert!(told.1["error"]["hint"].is_string(), "{}", told.1);

@@ -15,7 +15,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Sends bytes as the user `nobody`. Only root can become somebody else.
+/// Sends bytes as the user `nobody`. Only root can change its user.
 async fn as_nobody(api: &Api, request: &str, then: &str) -> String {
     let script = format!(
         "exec 3<>/dev/tcp/127.0.0.1/{}; printf '%b' \"$1\" >&3; {then}",
@@ -77,7 +77,7 @@ async fn another_local_user_gets_nothing_without_a_token() {
     let unknown = call("GET", "/nowhere", "").await;
     assert!(unknown.starts_with("HTTP/1.1 401"), "{unknown}");
 
-    let token = api.daemon.token("nobody");
+    let token = api.daemon.token("other");
     for header in [
         format!("Authorization: Bearer {token}\\r\\n"),
         format!("X-API-Key: {token}\\r\\n"),

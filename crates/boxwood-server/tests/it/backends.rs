@@ -45,7 +45,7 @@ impl House {
 #[tokio::test]
 async fn every_backend_is_told_of() {
     let House { api, two } = House::start("auto", |_| {}).await;
-    assert_eq!(two.probes(), 0, "nobody asked for it yet");
+    assert_eq!(two.probes(), 0, "not probed yet");
     let (status, told) = api.get("/v1/backends").await;
     assert_eq!(status, 200);
     let able = json!({
@@ -168,7 +168,7 @@ async fn a_profile_that_names_no_backend_of_ours_stops_the_start() {
     assert!(error.hint().expect("a way out").contains("auto"));
 }
 
-/// One action of LangBot's dialect of June.
+/// One action in LangBot's 0.4 wire format.
 async fn call(socket: &mut Socket, action: &str, data: Value) -> Value {
     let request = json!({"seq_id": 1, "action": action, "data": data}).to_string();
     let sent = socket.send(Message::text(request)).await;

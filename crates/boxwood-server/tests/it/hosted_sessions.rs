@@ -157,12 +157,12 @@ async fn no_route_leads_a_client_into_the_box() {
         closed(&bare);
         let request = ask(&api, method.clone(), path, &body).bearer_auth(&token);
         closed(&answer(request).await);
-        // A token is nobody's operator.
+        // A token has no operator rights.
         let request = ask(&api, method, path, &body).bearer_auth(&token);
         let told = answer(request.header(OPERATOR, "1")).await;
         refused(&told, 403, "forbidden");
     }
-    // It is there for everybody to see, and still the same.
+    // It is visible to all clients and unchanged.
     let (_, list) = api.get("/v1/sessions").await;
     assert_eq!(list[0]["session_id"], "mcp-tiny", "{list}");
     let (status, seen) = api.get("/v1/sessions/mcp-tiny").await;

@@ -1,4 +1,4 @@
-//! Input that nobody sends by accident: the documented error or a correct answer, always JSON,
+//! Hostile input: the documented error or a correct answer, always JSON,
 //! never a hang, and afterwards the daemon is as well as before.
 
 use reqwest::{Method, StatusCode};

@@ -179,7 +179,7 @@ async fn a_pull_tells_its_news_and_its_end() {
 #[tokio::test]
 async fn a_pull_that_fails_says_why_in_the_registrys_words() {
     let api = Api::start().await;
-    let events = pulled(&api, "/v1/images/nobody/pull").await;
+    let events = pulled(&api, "/v1/images/unknown/pull").await;
     let (last, body) = events.last().expect("an end");
     assert_eq!(last, "error");
     assert_eq!(body["error"]["code"], "image_not_found");

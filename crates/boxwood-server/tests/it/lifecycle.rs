@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use boxwood_server::{PlaceError, ServeError, Stop, serve_until};
+use boxwood_server::{ServeError, StateDirError, Stop, serve_until};
 use boxwood_session::Backends;
 use boxwood_test_support::FakeBackend;
 use boxwood_test_support::daemon::fresh_config;
@@ -138,7 +138,7 @@ async fn two_daemons_never_share_a_state_directory() {
     let second = serve_until(config, backends(), |_| {}, Never).await;
     let error = second.expect_err("refused");
     assert!(
-        matches!(error, ServeError::Place(PlaceError::InUse { .. })),
+        matches!(error, ServeError::StateDir(StateDirError::InUse { .. })),
         "{error}"
     );
     assert!(error.hint().is_some());

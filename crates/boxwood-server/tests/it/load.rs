@@ -23,7 +23,7 @@ pub(crate) async fn number(api: &Api, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {name} in {text}"))
 }
 
-/// Nothing under way, nobody waiting, nothing in memory.
+/// Nothing is running, waiting or in memory.
 async fn is_at_rest(api: &Api) {
     eventually("the daemon is at rest", || async {
         number(api, "boxwood_turns").await == 0
@@ -68,7 +68,7 @@ async fn a_crowd_in_one_session_is_bounded_and_leaves_the_others_alone() {
             })
         })
         .collect();
-    // Nobody of it gets on before the gate opens: neither these nor the other session wait for that.
+    // None of them continues before the gate opens; the other session does not wait for it.
     eventually("all without a place are refused", || async {
         number(&api, "boxwood_refused_total").await >= 28
     })
@@ -309,7 +309,7 @@ async fn a_flood_of_connections_is_told_so_and_passes() {
         }
         text
     });
-    // The others are within the bound: nobody says a word to them before there is a request.
+    // The others are within the limit: they get no response before they send a request.
     let refused = stream::iter(connecting).buffer_unordered(80).take(80 - 16);
     let refused = tokio::time::timeout(Duration::from_secs(30), refused.collect::<Vec<_>>())
         .await

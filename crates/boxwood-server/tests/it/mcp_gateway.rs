@@ -131,7 +131,7 @@ async fn bodies_are_bounded_and_names_are_names() {
         let answered = post(&api, path, &long).send().await.expect("an answer");
         assert_eq!(answered.status(), 413, "{path}");
     }
-    let unknown = post(&api, "/mcp/nobody", &hello()).send().await;
+    let unknown = post(&api, "/mcp/unknown", &hello()).send().await;
     assert_eq!(unknown.expect("an answer").status(), 404);
     refused(
         &api.post("/mcp/_other", &hello()).await,

@@ -229,16 +229,16 @@ async fn what_makes_no_sense_is_refused() {
     added(&api, &tiny("a")).await;
     refused(&post(tiny("a")).await, 409, "session_conflict");
     for (method, path) in [
-        (Method::GET, "/v1/mcp/servers/nobody"),
-        (Method::DELETE, "/v1/mcp/servers/nobody"),
-        (Method::PATCH, "/v1/mcp/servers/nobody"),
-        (Method::POST, "/v1/mcp/servers/nobody/start"),
-        (Method::POST, "/v1/mcp/servers/nobody/stop"),
-        (Method::POST, "/v1/mcp/servers/nobody/restart"),
-        (Method::POST, "/v1/mcp/servers/nobody/tools/x"),
-        (Method::GET, "/v1/mcp/servers/nobody/tools"),
-        (Method::GET, "/v1/mcp/servers/nobody/logs"),
-        (Method::GET, "/v1/mcp/servers/nobody/progress"),
+        (Method::GET, "/v1/mcp/servers/unknown"),
+        (Method::DELETE, "/v1/mcp/servers/unknown"),
+        (Method::PATCH, "/v1/mcp/servers/unknown"),
+        (Method::POST, "/v1/mcp/servers/unknown/start"),
+        (Method::POST, "/v1/mcp/servers/unknown/stop"),
+        (Method::POST, "/v1/mcp/servers/unknown/restart"),
+        (Method::POST, "/v1/mcp/servers/unknown/tools/x"),
+        (Method::GET, "/v1/mcp/servers/unknown/tools"),
+        (Method::GET, "/v1/mcp/servers/unknown/logs"),
+        (Method::GET, "/v1/mcp/servers/unknown/progress"),
     ] {
         refused(&answer(api.request(method, path)).await, 404, "not_found");
     }
@@ -376,7 +376,7 @@ async fn a_test_leaves_nothing_behind() {
         .await
         .expect("an answer");
     assert_eq!(answered.status(), 400);
-    // Somebody who leaves in the middle.
+    // A client that disconnects in the middle.
     let answered = test("*/*", silent("silent")).await.expect("an answer");
     let mut pieces = answered.bytes_stream();
     assert!(pieces.next().await.is_some());
@@ -413,7 +413,7 @@ async fn a_stored_server_is_tried_beside_the_one_that_runs() {
     );
     assert_eq!(status(&api, "tiny").await["steps"], running["steps"]);
 
-    // With its secrets, which nobody sees; one that is disabled is not started by it.
+    // With its secrets, which are never shown. A disabled server is not started.
     let told =
         "echo the key is $KEY >&2; test \"$KEY\" = hunter2 || exit 1; exec python3 -u -c \"$0\"";
     let kept = json!({"name": "kept", "command": "sh", "args": ["-c", told, TINY],

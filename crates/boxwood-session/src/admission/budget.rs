@@ -1,8 +1,7 @@
-//! Bytes that are in memory on somebody's behalf: bodies being read, output being kept, answers
-//! being sent.
+//! Limits the bytes in memory: bodies that are read, output that is kept, responses that are sent.
 //!
-//! New work is refused when the budget is used up. Work that runs goes on: what it may keep is bounded
-//! by itself, and so is how much of it there is.
+//! New work is refused when the budget is used up. Running work continues, because it has limits of its
+//! own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -29,7 +28,7 @@ impl Budget {
         }))
     }
 
-    /// Nothing yet.
+    /// An empty reservation.
     pub fn hold(&self) -> Held {
         Held {
             budget: self.clone(),
@@ -37,7 +36,7 @@ impl Budget {
         }
     }
 
-    /// Whether new work may begin.
+    /// Fails if the budget is used up.
     pub fn check(&self) -> Result<(), SessionError> {
         if self.used() < self.0.limit {
             Ok(())
@@ -54,12 +53,12 @@ impl Budget {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// How often somebody was told to come back later.
+    /// Number of refusals.
     pub fn refused(&self) -> u64 {
         self.0.refused.load(Ordering::Relaxed)
     }
 
-    /// For whoever may not have more, and is counted as told so.
+    /// Counts a refusal.
     pub fn refuse(&self) -> SessionError {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
         SessionError::Busy(Busy::Bytes {
@@ -77,7 +76,7 @@ impl Budget {
     }
 }
 
-/// Bytes of the budget; given back when dropped.
+/// Bytes of the budget; released when dropped.
 #[derive(Debug)]
 pub struct Held {
     budget: Budget,
@@ -85,7 +84,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// For new work: refused when the budget has no room for them.
+    /// For new work: fails if the budget is used up.
     pub fn take(&mut self, bytes: usize) -> Result<(), SessionError> {
         if self.budget.grow(bytes, self.budget.0.limit) {
             self.bytes += bytes;
@@ -95,18 +94,18 @@ impl Held {
         }
     }
 
-    /// For work that runs: what it keeps is its own, and only what comes after it is refused.
+    /// For running work: never fails.
     pub fn count(&mut self, bytes: usize) {
         self.budget.0.used.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
     }
 
-    /// So much in all, if it is more than so far.
+    /// Sets the total if it is more than before.
     pub fn grow_to(&mut self, bytes: usize) {
         self.count(bytes.saturating_sub(self.bytes));
     }
 
-    /// So much in all, whatever it was.
+    /// Sets the total.
     pub fn set(&mut self, bytes: usize) {
         if bytes >= self.bytes {
             self.count(bytes - self.bytes);
@@ -138,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_work_is_refused_where_running_work_goes_on() {
+    fn new_work_is_refused_while_running_work_continues() {
         let budget = Budget::new(100);
         let mut running = budget.hold();
         assert!(running.take(90).is_ok());
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_no_machine_has_are_refused_like_others() {
+    fn sums_that_overflow_are_refused() {
         let budget = Budget::new(usize::MAX);
         let mut held = budget.hold();
         assert!(held.take(1).is_ok());

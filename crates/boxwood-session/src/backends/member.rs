@@ -1,25 +1,25 @@
-//! One backend, and whether it works, from the last time somebody looked.
+//! One backend and its last probe.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use boxwood_backend::{Backend, Outcome, Probe, ProbeError, Progress, StartError, Witness};
+use boxwood_backend::{Backend, Outcome, Probe, ProbeError, Progress, StartError, StartRecorder};
 use boxwood_policy::AdmittedSpec;
 use tokio::time::{Instant, timeout};
 
 use super::{Begun, Candidate, Place};
-use crate::activity::lock;
+use crate::session::activity::lock;
 
-/// A probe tries every mechanism by using it, so a good answer serves for a while.
+/// A probe uses every mechanism, so a good result is kept for a while.
 const GOOD_FOR: Duration = Duration::from_mins(1);
 
-/// Somebody may be mending it right now.
+/// An operator may be fixing it.
 const BAD_FOR: Duration = Duration::from_secs(5);
 
-/// An engine that does not answer does not work.
+/// An engine that does not answer is not available.
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
 
-/// Why a backend does not work, and what helps.
+/// Why a backend is not available, and what helps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) why: String,
@@ -28,7 +28,7 @@ pub(crate) struct Fault {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nobody has looked. It counts as not available: nothing has shown that it works.
+    /// Not probed yet, which counts as not available.
     Unknown,
     Works,
     Fails(Fault),
@@ -36,7 +36,7 @@ pub(crate) enum Verdict {
 
 struct Seen {
     verdict: Verdict,
-    /// `None` when nobody looked since: the next who asks does.
+    /// `None` if the next caller has to probe.
     at: Option<Instant>,
 }
 
@@ -60,7 +60,7 @@ enum Kind {
     Living {
         backend: Arc<dyn Backend>,
         seen: Mutex<Seen>,
-        /// Held by the one who looks; the others wait for what he sees.
+        /// Locked during a probe; other callers wait for its result.
         looking: tokio::sync::Mutex<()>,
     },
     Absent(Fault),
@@ -86,7 +86,7 @@ impl Member {
         }
     }
 
-    /// `None` for one that could not be launched.
+    /// `None` if it could not be initialised.
     pub(crate) fn backend(&self) -> Option<&Arc<dyn Backend>> {
         match &self.kind {
             Kind::Living { backend, .. } => Some(backend),
@@ -112,8 +112,8 @@ impl Member {
         }
     }
 
-    /// Whether it works, by a look that is not long ago. Several who ask share one look.
-    pub(super) async fn look(&self) -> Verdict {
+    /// Returns the result of a recent probe. Concurrent callers share one probe.
+    pub(super) async fn probe(&self) -> Verdict {
         let Kind::Living {
             backend,
             seen,
@@ -138,21 +138,21 @@ impl Member {
         self.verdict()
     }
 
-    /// The same, with everything that was seen, always by a new look.
+    /// Probes again and returns all details.
     pub(super) async fn examine(&self) -> Option<Result<Probe, ProbeError>> {
         let probe = self.backend()?.probe().await;
         self.record(judged(&self.name, &probe));
         Some(probe)
     }
 
-    /// Begins a look where the last one was long ago and nobody is at it.
-    pub(super) fn look_in_background(self: &Arc<Self>) {
+    /// Starts a probe if the last one is old and none is in progress.
+    pub(super) fn probe_in_background(self: &Arc<Self>) {
         if let Kind::Living { seen, looking, .. } = &self.kind
             && lock(seen).is_stale()
             && looking.try_lock().is_ok()
         {
             let member = Arc::clone(self);
-            tokio::spawn(async move { member.look().await });
+            tokio::spawn(async move { member.probe().await });
         }
     }
 
@@ -160,7 +160,7 @@ impl Member {
         &self,
         spec: &AdmittedSpec,
         progress: &Progress,
-        witness: &Witness,
+        witness: &StartRecorder,
     ) -> Result<Begun, StartError> {
         let backend = match &self.kind {
             Kind::Living { backend, .. } => backend,
@@ -190,7 +190,7 @@ impl Member {
         }
     }
 
-    /// One box that did not start says so at once; whether that is still so, the next look tells.
+    /// A box that failed to start marks the backend as not available until the next probe.
     fn failed(&self, why: &str, fix: &str) {
         if let Kind::Living { seen, .. } = &self.kind {
             *lock(seen) = Seen {
@@ -228,7 +228,7 @@ fn judged(name: &str, probe: &Result<Probe, ProbeError>) -> Verdict {
             fatal.map_or(Verdict::Works, Verdict::Fails)
         }
         Err(error) => {
-            tracing::warn!(backend = name, %error, source = ?error.source, "a backend could not be looked at");
+            tracing::warn!(backend = name, %error, source = ?error.source, "failed to probe a backend");
             Verdict::Fails(Fault {
                 why: error.to_string(),
                 fix: "the log has the cause".to_owned(),

@@ -1,9 +1,7 @@
-//! The backends of one daemon: which there are, which work, and which one a box gets.
+//! The backends of one daemon: which are available, and which one runs a box.
 //!
-//! Comes in: candidates in the order in which they are preferred, and whoever's choice among them.
-//! Goes out: a started box and the backend it is of, or why there is none and what helps. Never here:
-//! any of them by name; the order is whoever's who puts them together. A backend that was named is
-//! used or the answer is no: only a choice that was left open moves on to the next one.
+//! A backend that a request names is used or the request fails. Only an open choice moves on to the
+//! next backend.
 
 mod member;
 mod report;
@@ -11,7 +9,7 @@ mod report;
 use std::sync::Arc;
 
 use boxwood_api::BackendInfo;
-use boxwood_backend::{Backend, Progress, Sandbox, StartError, Witness};
+use boxwood_backend::{Backend, Progress, Sandbox, StartError, StartRecorder};
 use boxwood_policy::AdmittedSpec;
 use futures_util::future::join_all;
 
@@ -19,20 +17,20 @@ use crate::SessionError;
 pub(crate) use member::Member;
 use member::{Fault, Verdict};
 
-/// Which backend is wanted.
+/// Which backend is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The first that works.
+    /// The first available one.
     #[default]
     Auto,
-    /// The first that works of those on this machine.
+    /// The first available one on this machine.
     Local,
     /// This one or none.
     Named(String),
 }
 
 impl Choice {
-    /// As people write it. Nothing is no wish, which is `auto`.
+    /// Parses a name. An empty one is `auto`.
     pub fn new(text: &str) -> Self {
         match text.trim() {
             "" | "auto" => Self::Auto,
@@ -41,7 +39,7 @@ impl Choice {
         }
     }
 
-    /// Whether a box that the backend `name` runs is what was wanted.
+    /// Returns true if a box of backend `name` fits the choice.
     pub(crate) fn allows(&self, name: Option<&str>) -> bool {
         match self {
             Self::Auto | Self::Local => true,
@@ -57,7 +55,7 @@ enum Place {
     Elsewhere,
 }
 
-/// A backend that a daemon might use.
+/// A backend that the daemon may use.
 pub struct Candidate {
     name: String,
     place: Place,
@@ -65,7 +63,7 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// One that could be launched. Whether boxes start in it is another question, asked later.
+    /// A backend that was initialised. Probes show whether it can start boxes.
     pub fn living(backend: Arc<dyn Backend>) -> Self {
         Self {
             name: backend.name().to_owned(),
@@ -74,7 +72,7 @@ impl Candidate {
         }
     }
 
-    /// One that could not be launched, and never will be in this process.
+    /// A backend that could not be initialised.
     pub fn absent(name: &str, why: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             name: name.to_owned(),
@@ -86,7 +84,7 @@ impl Candidate {
         }
     }
 
-    /// Its boxes are on other machines, so that it is never what `local` means.
+    /// Its boxes are on other machines, so `local` does not include it.
     #[must_use]
     pub fn elsewhere(self) -> Self {
         Self {
@@ -96,18 +94,18 @@ impl Candidate {
     }
 }
 
-/// Clones are the same backends.
+/// Clones share the backends.
 #[derive(Clone)]
 pub struct Backends {
     members: Arc<[Arc<Member>]>,
-    /// For boxes of which nobody said what runs them.
+    /// For specs without a backend.
     choice: Choice,
-    /// What a request that names nothing at all comes to: its profile may have named one.
+    /// The choice of a request without fields: its profile may name a backend.
     usual: Choice,
 }
 
 impl Backends {
-    /// Preferred ones first.
+    /// In order of preference.
     pub fn new(candidates: impl IntoIterator<Item = Candidate>, choice: Choice) -> Self {
         let members = candidates.into_iter().map(Member::new).map(Arc::new);
         Self {
@@ -121,7 +119,7 @@ impl Backends {
         Self::new([Candidate::living(backend)], Choice::Auto)
     }
 
-    /// Says what the default profile names, for everything that is told without a request.
+    /// Sets the choice of the default profile, for status reports.
     #[must_use]
     pub fn with_usual(self, backend: Option<&str>) -> Self {
         let usual = backend.map_or_else(|| self.choice.clone(), Choice::new);
@@ -132,18 +130,19 @@ impl Backends {
         self.members.iter().map(|member| member.name.as_str())
     }
 
-    /// Whether there is a backend of that name, working or not. `auto` and `local` always are.
+    /// Returns true if there is a backend with that name, available or not. `auto` and `local` always
+    /// exist.
     pub fn check(&self, name: &str) -> Result<(), SessionError> {
         self.among(&Choice::new(name)).map(drop)
     }
 
-    /// Every backend that could be launched.
+    /// All backends that were initialised.
     pub fn living(&self) -> Vec<Arc<dyn Backend>> {
         let backends = self.members.iter().filter_map(|member| member.backend());
         backends.cloned().collect()
     }
 
-    /// The backend of that name. Whether it works shows when it is used.
+    /// Returns the backend with that name, available or not.
     pub fn find(&self, name: &str) -> Result<Arc<dyn Backend>, SessionError> {
         let wanted = Choice::Named(name.trim().to_owned());
         let member = self.among(&wanted)?.first().copied();
@@ -152,13 +151,13 @@ impl Backends {
             .ok_or_else(|| self.unavailable(&wanted))
     }
 
-    /// What a request that names nothing would get now, as far as anybody has looked: the first
-    /// that works, else the first that there is.
+    /// The backend of a request without fields, according to the last probes: the first available one,
+    /// or else the first one.
     pub fn current(&self) -> Option<Arc<dyn Backend>> {
         self.current_for(&self.usual)
     }
 
-    /// The same for a choice of somebody's own.
+    /// The same for another choice.
     pub fn current_for(&self, choice: &Choice) -> Option<Arc<dyn Backend>> {
         let members = self.among(choice).unwrap_or_default();
         let works = members.iter().find(|member| member.works());
@@ -166,19 +165,18 @@ impl Backends {
         member.and_then(|member| member.backend().cloned())
     }
 
-    /// Never waits: whether a backend works is known from the last look, and a new look is begun
-    /// when that was long ago. Needs a Tokio runtime.
+    /// Never waits: uses the last probes and starts new ones if they are old. Needs a Tokio runtime.
     pub fn info(&self) -> BackendInfo {
         self.info_for(&self.usual)
     }
 
-    /// The same for a choice of somebody's own.
+    /// The same for another choice.
     pub fn info_for(&self, choice: &Choice) -> BackendInfo {
         let members = self.among(choice).unwrap_or_default();
         let mut found = None;
-        // Those behind one that works are nobody's business, and cost nothing.
+        // Backends behind an available one are not probed.
         for member in &members {
-            member.look_in_background();
+            member.probe_in_background();
             if member.works() {
                 found = Some(*member);
                 break;
@@ -191,48 +189,47 @@ impl Backends {
         }
     }
 
-    /// Looks until one works that a request that names nothing would get. Meant for the start of a
-    /// daemon, so that its first status is already right.
+    /// Probes until one is available for a request without fields. For the start of a daemon, so that
+    /// its first status is right.
     pub async fn first_look(&self) -> bool {
-        self.look_for(&self.usual).await
+        self.probe_for(&self.usual).await
     }
 
-    /// The same for a choice of somebody's own. Those that were looked at not long ago are not
-    /// looked at again.
-    pub async fn look_for(&self, choice: &Choice) -> bool {
+    /// The same for another choice. Backends with a recent probe are not probed again.
+    pub async fn probe_for(&self, choice: &Choice) -> bool {
         for member in self.among(choice).unwrap_or_default() {
-            if member.look().await == Verdict::Works {
+            if member.probe().await == Verdict::Works {
                 return true;
             }
         }
         false
     }
 
-    /// Whether a box of this spec could be started: looks until one works that it would get.
-    pub async fn look_for_box(&self, spec: &AdmittedSpec) -> Result<(), SessionError> {
+    /// Fails if no box of this spec could be started. Probes until one backend is available.
+    pub async fn probe_for_box(&self, spec: &AdmittedSpec) -> Result<(), SessionError> {
         let choice = spec.backend().map(Choice::new);
         let choice = choice.as_ref().unwrap_or(&self.choice);
         self.among(choice)?;
-        if self.look_for(choice).await {
+        if self.probe_for(choice).await {
             Ok(())
         } else {
             Err(self.unavailable(choice))
         }
     }
 
-    /// Where a box of this spec would be started now, as far as anybody has looked.
+    /// Where a box of this spec would be started, according to the last probes.
     pub fn current_of(&self, spec: &AdmittedSpec) -> Option<Arc<dyn Backend>> {
         let choice = spec.backend().map(Choice::new);
         self.current_for(choice.as_ref().unwrap_or(&self.choice))
     }
 
-    /// Starts a box where the spec, or the daemon's own choice, says. The witness may be told of more
-    /// than one box: the last one is the one that started.
+    /// Starts a box on the backend of the spec or, if it names none, of the daemon's choice. The
+    /// witness may be told of several boxes: the last one is the one that started.
     pub(crate) async fn start(
         &self,
         spec: &AdmittedSpec,
         progress: &Progress,
-        witness: &Witness,
+        witness: &StartRecorder,
     ) -> Result<Begun, SessionError> {
         let choice = spec.backend().map(Choice::new);
         let choice = choice.unwrap_or_else(|| self.choice.clone());
@@ -241,9 +238,9 @@ impl Backends {
             .into_iter()
             .partition(|member| matches!(member.verdict(), Verdict::Fails(_)));
         for member in &failing {
-            // Whoever comes next has it back, once it is back.
+            // It is used again once a probe succeeds.
             if !hopeful.is_empty() {
-                member.look_in_background();
+                member.probe_in_background();
             }
         }
         let mut refused = None;
@@ -254,7 +251,7 @@ impl Backends {
             }
         }
         for member in failing {
-            if member.look().await != Verdict::Works {
+            if member.probe().await != Verdict::Works {
                 continue;
             }
             match member.start(spec, progress, witness).await {
@@ -263,7 +260,7 @@ impl Backends {
             }
         }
         match refused {
-            // Its own words, where nobody else has a say.
+            // The error of a single backend is returned unchanged.
             Some(error) if self.among(&choice)?.len() == 1 => begun(Err(error)),
             _ => Err(self.unavailable(&choice)),
         }
@@ -290,7 +287,7 @@ impl Backends {
         }
     }
 
-    /// Why none of the choice works, by what was last seen.
+    /// Why no backend of the choice is available, according to the last probes.
     fn unavailable(&self, choice: &Choice) -> SessionError {
         let faults: Vec<_> = self
             .among(choice)
@@ -321,7 +318,7 @@ impl Backends {
     }
 }
 
-/// A box that is there, what runs it, and the spec that says so.
+/// A started box, its backend, and its spec.
 pub(crate) struct Begun {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) sandbox: Arc<dyn Sandbox>,

@@ -1,7 +1,4 @@
-//! What is told about the backends to whoever asks.
-//!
-//! Comes in: nothing, or a backend's name. Goes out: words for the wire. Unlike a status, these look
-//! first: somebody wants to know.
+//! Reports about backends. Unlike a status, these probe first.
 
 use std::sync::Arc;
 
@@ -14,26 +11,26 @@ use super::{Backends, Choice};
 use crate::SessionError;
 
 impl Backends {
-    /// Every backend there is, in order. All are looked at, at the same time.
+    /// All backends in order, probed in parallel.
     pub async fn survey(&self) -> Vec<BackendReport> {
-        self.look_in_background();
-        join_all(self.members.iter().map(|member| member.look())).await;
+        self.probe_in_background();
+        join_all(self.members.iter().map(|member| member.probe())).await;
         self.reports()
     }
 
-    /// The same for who wants a backend, the named one or else what a request gets that names nothing: those
-    /// who could be it are waited for. Of the others it tells what was last seen, for one of them may hang.
+    /// Waits only for probes of backends that `choice` may use, because others may hang. The others are
+    /// reported from their last probe.
     pub async fn survey_for(&self, name: Option<&str>) -> Vec<BackendReport> {
-        self.look_in_background();
+        self.probe_in_background();
         let choice = name.map_or_else(|| self.usual.clone(), Choice::new);
-        self.look_for(&choice).await;
+        self.probe_for(&choice).await;
         self.reports()
     }
 
-    /// In tasks of their own: what is seen is kept also when whoever asked does not wait for it.
-    fn look_in_background(&self) {
+    /// In tasks, so that results are kept even if the caller disconnects.
+    fn probe_in_background(&self) {
         for member in self.members.iter() {
-            member.look_in_background();
+            member.probe_in_background();
         }
     }
 
@@ -47,8 +44,8 @@ impl Backends {
             .collect()
     }
 
-    /// Everything about one backend, by looking anew: the named one, else the one that a request
-    /// gets that names nothing. Beside it, whether the others would do.
+    /// All details of one backend from a new probe: the named one, or that of a request without fields.
+    /// Also whether the others are available.
     pub async fn doctor(&self, name: Option<&str>) -> Result<DoctorReport, SessionError> {
         let choice = name.map_or_else(|| self.usual.clone(), Choice::new);
         let members = self.among(&choice)?;
@@ -63,7 +60,7 @@ impl Backends {
         };
         let findings = match member.examine().await {
             Some(Ok(probe)) => probe.findings.into_iter().map(finding).collect(),
-            // What went wrong was recorded with the look.
+            // The failure was recorded by the probe.
             Some(Err(_)) | None => member.fault().map(absent).into_iter().collect(),
         };
         Ok(DoctorReport::new(&member.name, findings).beside(backends))

@@ -1,4 +1,4 @@
-//! Being the one who talks to a managed process.
+//! The client of a managed process.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,17 +11,15 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use super::Managed;
 use crate::SessionError;
-use crate::activity::Attended;
-use crate::replay::Since;
+use crate::program::Since;
+use crate::session::activity::Attended;
 
-/// A process that can be attached to. Whether its turn comes at once is another matter: they come in the
-/// order in which these were made.
+/// A place in the queue of clients of a process. Clients are attached in the order of these.
 pub struct Attachable {
     managed: Arc<Managed>,
     place: Place,
 }
 
-/// In the queue of those who want to be attached.
 enum Place {
     First(OwnedSemaphorePermit),
     Behind(Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>),
@@ -30,14 +28,14 @@ enum Place {
 impl Place {
     fn take(managed: &Managed) -> Result<Self, AcquireError> {
         let mut waiting = Box::pin(Arc::clone(&managed.attachment).acquire_owned());
-        // Being asked once is what puts it in the queue.
+        // The first poll enters the queue.
         match (&mut waiting).now_or_never() {
             Some(permit) => permit.map(Self::First),
             None => Ok(Self::Behind(waiting)),
         }
     }
 
-    async fn come(self) -> Result<OwnedSemaphorePermit, AcquireError> {
+    async fn permit(self) -> Result<OwnedSemaphorePermit, AcquireError> {
         match self {
             Self::First(permit) => Ok(permit),
             Self::Behind(waiting) => waiting.await,
@@ -47,14 +45,14 @@ impl Place {
 
 impl Attachable {
     pub(crate) fn new(managed: Arc<Managed>) -> Result<Self, SessionError> {
-        if managed.is_running() || managed.outlet.has_undelivered() {
+        if managed.is_running() || managed.program.stdout.has_undelivered() {
             Self::queued(managed)
         } else {
             Err(managed.not_running())
         }
     }
 
-    /// An ended process too, as long as its output is kept: whoever lost the end of it may ask again.
+    /// With an offset, an ended process can be attached to while its output is kept.
     pub(crate) fn since(managed: Arc<Managed>, since: Since) -> Result<Self, SessionError> {
         let attachable = match since {
             Since::Now => Self::new(managed)?,
@@ -69,32 +67,35 @@ impl Attachable {
         Ok(Self { managed, place })
     }
 
-    /// Whether the output can be had from there on, as things are now.
+    /// Fails if the output from there on is not kept.
     pub fn check_at(&self, since: Since) -> Result<(), SessionError> {
-        self.managed.outlet.find(since).map(drop)
+        self.managed.program.stdout.find(since).map(drop)
     }
 
-    /// Waits while another one is attached. An error means that the process was stopped or
-    /// replaced meanwhile. The output comes in lines.
+    /// Waits while another client is attached. Fails if the process is stopped or replaced meanwhile. The
+    /// client reads lines.
     pub async fn attach(self) -> Result<Attachment, SessionError> {
-        let attachment = self.turn().await?;
-        attachment.managed.outlet.attach_for_lines();
+        let mut attachment = self.wait().await?;
+        attachment.client = attachment.managed.program.stdout.attach_for_lines();
         Ok(attachment)
     }
 
-    /// As [`Attachable::attach`], for the bytes of the output from any place that is kept.
+    /// As [`Attachable::attach`]. The client reads bytes from any offset that is kept.
     pub async fn attach_at(self, since: Since) -> Result<Attachment, SessionError> {
-        let mut attachment = self.turn().await?;
-        attachment.stdout_offset = attachment.managed.outlet.attach_for_bytes(since)?;
+        let mut attachment = self.wait().await?;
+        let (client, offset) = attachment.managed.program.stdout.attach_for_bytes(since)?;
+        attachment.client = client;
+        attachment.stdout_offset = offset;
         Ok(attachment)
     }
 
-    async fn turn(self) -> Result<Attachment, SessionError> {
+    async fn wait(self) -> Result<Attachment, SessionError> {
         let Self { managed, place } = self;
-        let permit = place.come().await.map_err(|_| managed.replaced())?;
+        let permit = place.permit().await.map_err(|_| managed.replaced())?;
         let attended = Attended::new(&managed.activity);
-        managed.activity.frost.thaw().await?;
+        managed.activity.freeze_state.thaw().await?;
         Ok(Attachment {
+            client: 0,
             stdout_offset: 0,
             managed,
             _attended: attended,
@@ -103,82 +104,87 @@ impl Attachable {
     }
 }
 
-/// The only attachment of a process. Dropping it lets the next one in; the process runs on, and
-/// its output is kept.
+/// The attached client of a process. Dropping it attaches the next one; the process runs on, and its
+/// output is kept.
 pub struct Attachment {
     managed: Arc<Managed>,
+    /// Its number in the queue of stdout.
+    client: u64,
     stdout_offset: u64,
     _attended: Attended,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Attachment {
-    /// One line of stdout without its end, however long (up to 64 MiB; a longer one comes in
-    /// pieces). `None` after the end and the last line. Asking for the next line says that the one
-    /// before it has arrived. Cancel-safe.
+    /// Returns a line of stdout without its newline, or `None` after the last. A line longer than 64 MiB is
+    /// returned in pieces. The call acknowledges the line before. Cancel-safe.
     pub async fn next_line(&self) -> Option<Vec<u8>> {
-        let line = self.managed.outlet.next_line().await?;
+        let line = self.managed.program.stdout.next_line().await?;
         self.touch();
         Some(line)
     }
 
-    /// Gives back the last line because it could not be delivered; it is the next one to come out.
+    /// Returns the last line to the queue because it could not be delivered.
     pub fn put_back(&self, _line: Vec<u8>) {
-        self.managed.outlet.put_back();
+        self.managed.program.stdout.put_back();
     }
 
-    /// Another process of the same id has another beginning.
+    /// Differs for another process with the same id.
     pub fn started_at(&self) -> Timestamp {
         self.managed.started_at
     }
 
-    /// Where the bytes begin, when it was attached for bytes.
+    /// Offset of the first byte of a client that reads bytes.
     pub fn stdout_offset(&self) -> u64 {
         self.stdout_offset
     }
 
-    /// Bytes of stdout, and the offset of the first of them in all that the process ever wrote.
-    /// `None` after the end. Cancel-safe.
+    /// Returns bytes of stdout and the offset of the first, or `None` after the end. Cancel-safe.
     pub async fn next_bytes(&self, most: usize) -> Option<(u64, Bytes)> {
-        let (offset, bytes) = self.managed.outlet.next_bytes(most).await?;
+        let (offset, bytes) = self
+            .managed
+            .program
+            .stdout
+            .next_bytes(self.client, most)
+            .await?;
         self.touch();
         Some((offset, Bytes::from(bytes)))
     }
 
-    /// Everything before is safe with the client. From the first of these on, nothing is forgotten
-    /// that the client does not have, and it is not given more than can be kept.
+    /// Everything before this offset has arrived. From the first call on, output that was not
+    /// acknowledged is kept, and the client receives no more than can be kept.
     pub fn acknowledge(&self, offset: u64) {
-        self.managed.outlet.acknowledge(offset);
+        self.managed.program.stdout.acknowledge(self.client, offset);
     }
 
-    /// How many bytes of input the process has been promised in its life.
+    /// Returns the number of all accepted bytes of input.
     pub fn stdin_accepted(&self) -> u64 {
-        self.managed.stdin.accepted()
+        self.managed.program.stdin.accepted()
     }
 
-    /// Writes to stdin as it is, waiting while the process does not read. Cancel-safe in this
-    /// sense: all of it is accepted, or nothing, and what is accepted is written unless the process ends.
+    /// Returns when the process has received the bytes, and waits while it does not read. All bytes are
+    /// accepted or none; accepted bytes are written even if this future is dropped.
     pub async fn send(&self, bytes: &[u8]) -> Result<u64, SessionError> {
         self.touch();
-        let sent = self.managed.stdin.send(bytes).await;
+        let sent = self.managed.program.stdin.send(bytes).await;
         sent.map_err(|_| self.managed.not_running())
     }
 
-    /// As [`Attachment::send`], but returns as soon as the bytes are safe, with how many have been
-    /// accepted by then. They outlive the daemon on their way to the process.
+    /// As [`Attachment::send`], but returns once the bytes are in the journal of the input, with the number
+    /// of all accepted bytes. They reach the process even if the daemon is restarted.
     pub async fn accept(&self, bytes: &[u8]) -> Result<u64, SessionError> {
         self.touch();
-        let accepted = self.managed.stdin.accept(bytes).await;
+        let accepted = self.managed.program.stdin.accept(bytes).await;
         accepted.map_err(|_| self.managed.not_running())
     }
 
-    /// The process's input ends after what was accepted.
+    /// The input ends after the accepted bytes.
     pub fn close_stdin(&self) {
         self.touch();
-        self.managed.stdin.finish();
+        self.managed.program.stdin.finish();
     }
 
-    /// Resolves when the process has ended and its last words have been read.
+    /// Resolves when the process has ended and its output has been read.
     pub async fn exited(&self) -> ProcessExit {
         self.managed.exited().await
     }
@@ -191,6 +197,6 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        self.managed.outlet.detach();
+        self.managed.program.stdout.detach(self.client);
     }
 }

@@ -1,11 +1,10 @@
-//! What a process wrote lately, in the order it was read.
+//! Recent output of a process, in the order it was read.
 
 use std::collections::VecDeque;
 
 use jiff::Timestamp;
 
-/// Kept per process of each stream: a program whose output is a protocol must not push its own
-/// complaints out.
+/// Kept per stream, so that protocol output on stdout does not displace error messages on stderr.
 const KEPT_BYTES: usize = 128 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +13,7 @@ pub enum LogStream {
     Stderr,
 }
 
-/// Bytes that were read at one time from one stream; not necessarily whole lines.
+/// Bytes of one read; not necessarily complete lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogChunk {
     pub at: Timestamp,
@@ -31,7 +30,7 @@ pub struct ProcessLogs {
 }
 
 impl ProcessLogs {
-    /// One stream of it as text.
+    /// One stream as text.
     pub fn text(&self, stream: LogStream) -> String {
         let bytes: Vec<u8> = self
             .chunks
@@ -47,21 +46,20 @@ impl ProcessLogs {
 pub(super) struct Logs {
     stdout: Kept,
     stderr: Kept,
-    /// Chunks so far, by which those of both streams are put in order.
+    /// Number of chunks, for ordering those of both streams.
     number: u64,
     last: Option<LogStream>,
     dropped: u64,
 }
 
-/// What is kept of one stream, oldest first.
+/// Kept chunks of one stream, oldest first.
 #[derive(Default)]
 struct Kept {
     chunks: VecDeque<(u64, LogChunk)>,
     bytes: usize,
 }
 
-/// Small reads of one stream in a row become one chunk up to this size, so that a process that
-/// writes byte by byte does not cost a chunk per byte.
+/// Consecutive small reads of one stream become one chunk of up to this size.
 const JOINED_BYTES: usize = 4 * 1024;
 
 impl Logs {
@@ -97,7 +95,7 @@ impl Logs {
         }
     }
 
-    /// Bytes that an earlier daemon read and this one does not have.
+    /// Counts bytes that an earlier daemon read and that are not available.
     pub(super) fn missed(&mut self, bytes: u64) {
         self.dropped += bytes;
     }

@@ -1,12 +1,11 @@
-//! Managed processes: long-lived programs of a session, found again by their id.
+//! Managed processes: long-running programs of a session, identified by an id.
 //!
-//! Comes in: a spawned process. Goes out: its state, its recent output, and one attachment at a
-//! time. Never here: restarts (that is for whoever wants the process alive), HTTP.
+//! One client at a time is attached to stdin and stdout; others wait. Callers restart processes.
 
 mod attach;
 mod follow;
+mod lifecycle;
 mod logs;
-mod outlet;
 mod preview;
 mod stop;
 mod table;
@@ -21,32 +20,31 @@ use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
 use crate::SessionError;
-use crate::activity::{Activity, lock};
-use crate::facts::Facts;
-use crate::input::Stdin;
-use crate::quota::Before;
+use crate::program::{Program, scope_of};
+use crate::quota::KillCount;
+use crate::session::activity::{Activity, lock};
 
 pub use attach::{Attachable, Attachment};
-pub(crate) use follow::{Start, adopt, launch};
+pub(crate) use follow::{Start, adopt};
+pub(crate) use lifecycle::{check_argv, find, start, stop};
 pub use logs::{LogChunk, LogStream, ProcessLogs};
-pub(crate) use table::{Claim, ProcessTable, Ticket};
+pub(crate) use table::ProcessTable;
 
 use logs::Logs;
-use outlet::Outlet;
 use preview::Preview;
 
-/// What a start does when a process of that id is running already.
+/// What a start does if a process with that id is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
-    /// Stops it and takes its place.
+    /// Stops and replaces it.
     Running,
-    /// Leaves it alone and says so.
+    /// Fails.
     Refuse,
 }
 
 /// How a managed process ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct End {
     at: Timestamp,
     exit_code: Option<i32>,
     reason: Option<Reason>,
@@ -56,19 +54,13 @@ pub(crate) struct Managed {
     session: SessionId,
     spec: ProcessSpec,
     started_at: Timestamp,
-    began_after: Before,
-    control: Arc<dyn ProcessControl>,
+    quota_kills: KillCount,
+    program: Program,
     activity: Arc<Activity>,
-    /// Set once the process has ended and its last words have been read.
-    ended: watch::Sender<Option<Ended>>,
-    /// Somebody asked for the end, so the signal that brings it is no riddle.
-    asked: watch::Sender<bool>,
-    /// What the next daemon has to know of both.
-    facts: Facts,
-    /// One permit: the attachment. Closed when the process is stopped or replaced.
+    /// Set when the process has ended and its output has been read.
+    end: watch::Sender<Option<End>>,
+    /// One permit for the attached client. Closed when the process is stopped or replaced.
     attachment: Arc<Semaphore>,
-    stdin: Stdin,
-    outlet: Outlet,
     preview: Mutex<Preview>,
     logs: Mutex<Logs>,
 }
@@ -79,17 +71,17 @@ impl Managed {
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        self.ended.borrow().is_none()
+        self.end.borrow().is_none()
     }
 
-    /// When it ended, for choosing which one to forget first.
+    /// The oldest ended process is forgotten first.
     pub(crate) fn ended_at(&self) -> Option<Timestamp> {
-        self.ended.borrow().as_ref().map(|ended| ended.at)
+        self.end.borrow().as_ref().map(|ended| ended.at)
     }
 
     pub(crate) async fn exited(&self) -> ProcessExit {
-        let mut ended = self.ended.subscribe();
-        // The sender is part of `self`, so the channel cannot close meanwhile.
+        let mut ended = self.end.subscribe();
+        // The sender is part of `self`, so the channel cannot close.
         let ended = ended.wait_for(Option::is_some).await;
         let ended = ended.ok().and_then(|ended| ended.clone());
         ProcessExit {
@@ -100,7 +92,7 @@ impl Managed {
     }
 
     pub(crate) fn info(&self) -> ProcessInfo {
-        let ended = self.ended.borrow().clone();
+        let ended = self.end.borrow().clone();
         ProcessInfo {
             session_id: self.session.clone(),
             process_id: self.id().clone(),
@@ -123,7 +115,7 @@ impl Managed {
     }
 
     pub(crate) fn control(&self) -> Arc<dyn ProcessControl> {
-        Arc::clone(&self.control)
+        Arc::clone(&self.program.control)
     }
 
     pub(crate) fn logs(&self) -> ProcessLogs {
@@ -134,10 +126,8 @@ impl Managed {
         if !self.is_running() {
             return Err(self.not_running());
         }
-        self.control
-            .signal(signal, crate::leash::scope_of(signal))
-            .await
-            .map_err(SessionError::control)
+        let sent = self.program.control.signal(signal, scope_of(signal)).await;
+        sent.map_err(SessionError::control)
     }
 
     fn not_running(&self) -> SessionError {

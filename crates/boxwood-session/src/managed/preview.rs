@@ -1,18 +1,18 @@
-//! The last words a process said on stderr, short enough for an answer.
+//! The end of a process's stderr, shortened for display.
 
 use std::collections::VecDeque;
 
-/// Characters in all, line ends included.
+/// Total characters, including newlines.
 const PREVIEW_CHARS: usize = 4000;
-/// No character has more bytes, so this many hold at least a preview full.
+/// Bytes for the longest preview.
 const PARTIAL_BYTES: usize = PREVIEW_CHARS * 4;
 
 #[derive(Default)]
 pub(super) struct Preview {
     lines: VecDeque<Line>,
-    /// Characters of all lines, each with its end.
+    /// Characters of all lines with their newlines.
     chars: usize,
-    /// The line that has no end yet; of a very long one only the last part.
+    /// The line without a newline yet; only its end if it is very long.
     partial: Vec<u8>,
 }
 
@@ -34,7 +34,7 @@ impl Preview {
         }
     }
 
-    /// Lines joined by line ends, trailing space and empty lines left out.
+    /// Lines without trailing spaces and empty lines.
     pub(super) fn text(&self) -> String {
         let unfinished = line_of(&self.partial);
         let mut room = PREVIEW_CHARS;
@@ -78,7 +78,7 @@ fn line_of(bytes: &[u8]) -> Option<Line> {
     if text.is_empty() {
         return None;
     }
-    // A line longer than the preview is shown by its end.
+    // Only the end of a line longer than the preview is shown.
     let chars = text.chars().count();
     let skipped = chars.saturating_sub(PREVIEW_CHARS - 1);
     let start = text

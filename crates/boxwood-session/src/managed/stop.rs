@@ -1,44 +1,42 @@
-//! The end of a managed process: politely first, then not.
+//! Stops a managed process: SIGTERM, then SIGKILL.
 
 use std::time::Duration;
 
 use boxwood_backend::{ControlError, Scope};
 
 use super::Managed;
-use crate::facts::Fact;
-use crate::leash::{Killed, SIGTERM, kill_tree};
+use crate::program::{Killed, SIGTERM, kill_tree};
 
 impl Managed {
-    /// Closes stdin, asks the tree to end, and kills what is left of it when the program has ended
-    /// or the grace is over. Idempotent. Tells whether everything is really gone.
+    /// Closes stdin, sends SIGTERM to the process and its children, and kills them when the process has
+    /// exited or the grace period is over. Idempotent.
     pub(crate) async fn terminate(&self, grace: Duration) -> Killed {
-        if !self.asked.send_replace(true) && self.is_running() {
-            self.facts.add(&Fact::Asked);
+        if self.is_running() {
+            self.program.request_stop();
         }
         self.abandon();
-        self.stdin.close().await;
+        self.program.stdin.close().await;
         if self.is_running() {
-            match self.control.signal(SIGTERM, Scope::Tree).await {
+            match self.program.control.signal(SIGTERM, Scope::Tree).await {
                 Ok(()) | Err(ControlError::Ended | ControlError::Gone) => {}
                 Err(error) => {
-                    tracing::warn!(%error, process = %self.id(), "SIGTERM could not be sent");
+                    tracing::warn!(%error, process = %self.id(), "failed to send SIGTERM to a process");
                 }
             }
-            let _ = tokio::time::timeout(grace, self.control.wait()).await;
+            let _ = tokio::time::timeout(grace, self.program.control.wait()).await;
         }
-        // Also after a polite end: it may have left children behind.
-        let killed = kill_tree(&*self.control).await;
+        // Also after an exit: children may be left.
+        let killed = kill_tree(&*self.program.control).await;
         if matches!(killed, Killed::Dead) {
-            // The watcher needs a moment for the last words; whoever asks next finds them.
-            let _ = self.ended.subscribe().wait_for(Option::is_some).await;
+            // The caller finds the last output.
+            let _ = self.end.subscribe().wait_for(Option::is_some).await;
         }
         killed
     }
 
-    /// Nobody new can reach it. Those who wait for their turn are told; the one attached gets the
-    /// rest of the output.
+    /// Clients that wait to be attached get an error; the attached one gets the rest of the output.
     pub(crate) fn abandon(&self) {
         self.attachment.close();
-        self.outlet.abandon();
+        self.program.stdout.abandon();
     }
 }

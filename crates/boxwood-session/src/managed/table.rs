@@ -1,7 +1,7 @@
-//! The processes of one session by id, and how many there may be.
+//! The managed processes of one session by id.
 //!
-//! Starting and replacing take time and happen outside the table's lock; a slot that says
-//! `Starting` keeps its place meanwhile, and others wait for it or are refused.
+//! Processes are started and replaced outside the lock. Meanwhile the slot is `Starting`, and other
+//! starts wait or are refused.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,16 +10,16 @@ use boxwood_api::{ProcessId, ProcessInfo};
 use tokio::sync::watch;
 
 use super::{Managed, Replace};
-use crate::activity::lock;
+use crate::session::activity::lock;
 
-/// Ended processes that a session remembers; the oldest are forgotten first.
+/// Ended processes that are kept per session; the oldest are removed first.
 const REMEMBERED: usize = 32;
 
 enum Slot {
     Starting {
-        /// The one that is being replaced, for whoever asks meanwhile.
+        /// The process that is being replaced. It is still listed.
         previous: Option<Arc<Managed>>,
-        /// Closed when the start is over, whichever way.
+        /// Closed when the start is over.
         over: watch::Receiver<()>,
     },
     Live(Arc<Managed>),
@@ -44,19 +44,19 @@ impl Slot {
 #[derive(Clone, Default)]
 pub(crate) struct ProcessTable(Arc<Mutex<BTreeMap<ProcessId, Slot>>>);
 
-/// What a start found under its id.
+/// The result of claiming an id.
 pub(crate) enum Claim {
-    /// The place is the caller's. A `previous` one has to be stopped first.
+    /// The id is claimed. `previous` has to be stopped first.
     Mine {
         ticket: Ticket,
         previous: Option<Arc<Managed>>,
     },
-    /// Another start is under way: wait for it, then ask again.
+    /// Another start is in progress: wait for it, then try again.
     Wait(watch::Receiver<()>),
     Refused,
 }
 
-/// The right to fill one slot. Dropped unfilled, the slot is free again.
+/// The right to fill one slot. Dropping it frees the slot.
 pub(crate) struct Ticket {
     table: ProcessTable,
     id: ProcessId,
@@ -126,7 +126,7 @@ impl ProcessTable {
         }
     }
 
-    /// Puts a process back that an earlier daemon started.
+    /// Adds an adopted process.
     pub(crate) fn adopt(&self, managed: Arc<Managed>) {
         let mut slots = lock(&self.0);
         slots.insert(managed.id().clone(), Slot::Live(managed));
@@ -137,7 +137,7 @@ impl ProcessTable {
         lock(&self.0).get(id).and_then(Slot::managed).cloned()
     }
 
-    /// Takes a process out. `Err` is a start under way: wait for it, then ask again.
+    /// Removes a process. `Err` is a start in progress: wait for it, then try again.
     pub(crate) fn take(&self, id: &ProcessId) -> Result<Option<Arc<Managed>>, watch::Receiver<()>> {
         let mut slots = lock(&self.0);
         if let Some(Slot::Starting { over, .. }) = slots.get(id) {
@@ -149,7 +149,7 @@ impl ProcessTable {
         })
     }
 
-    /// Every process there is, the ended ones included.
+    /// All processes, including ended ones.
     pub(crate) fn all(&self) -> Vec<Arc<Managed>> {
         lock(&self.0)
             .values()

@@ -1,147 +1,111 @@
-//! How much a box may write to directories of the host, before, while and after its commands run.
+//! Limits what the commands of a session write to directories of the host.
 //!
-//! Comes in: sessions, and commands that begin and end in them. Goes out: refusals, and programs that are
-//! ended with the reason `disk_quota`. Never here: private areas, which the kernel bounds.
-//!
-//! Nothing is walked twice for a command. A directory's use is known from the last measure and from what
-//! its file system has lost since ([`rule`]), which one question to the kernel tells ([`watcher`]). Only
-//! when that could be too much is everything looked through ([`walk`]), while the box stands still
-//! ([`inspection`]).
+//! The workspace is measured before and after every command and by a poll while one runs
+//! ([`monitor`]). Private workspaces are limited by the kernel and are not measured here.
 
-mod inspection;
-mod place;
-mod restless;
-mod rule;
-mod stops;
-mod system;
+mod directory;
+mod estimate;
+mod monitor;
 mod walk;
-mod watcher;
 
-use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use boxwood_api::{MountMode, Reason};
-use boxwood_policy::{AdmittedMount, OpenedPath};
-use rustix::fs::fstat;
-use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 use crate::SessionError;
-use crate::activity::lock;
 use crate::session::{ExecEnd, Session};
-use place::{NEVER, Place};
-use rule::Doubt;
-pub(crate) use stops::{Before, Stops};
-use system::System;
+use crate::settings::Settings;
+use directory::Directory;
+use estimate::Accuracy;
 
 const MIB: u64 = 1024 * 1024;
 
-/// The longest that a command, or its result, waits for a measure.
-const LONGEST_CHECK: Duration = Duration::from_secs(3);
-/// Before there was any.
-const FIRST_CHECK: Duration = Duration::from_secs(30);
+/// A tree that takes longer to measure cannot be limited, so commands are refused.
+const MEASURE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Who adds to a box's files.
+/// The origin of a write to the files of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
-    /// Whoever asks the daemon: the quota holds.
+    /// A caller of the daemon: the quota applies.
     Client,
-    /// The daemon, which keeps what a command said and bounds that itself.
+    /// The daemon itself, which saves the output of a command and limits its size.
     Daemon,
 }
 
-/// Every file system of the host that boxes write to.
-pub(crate) struct Quotas {
-    min_free: Option<u64>,
-    /// Nobody here keeps one that is not used any more.
-    systems: Mutex<HashMap<u64, Weak<System>>>,
-}
-
-/// What bounds the workspace of one session; empty where the kernel does, or nothing.
+/// The quota state of one session.
 #[derive(Default)]
-pub(crate) struct Bounds(OnceLock<Bound>);
-
-struct Bound {
-    system: Arc<System>,
-    place: Arc<Place>,
-    limit: u64,
-    /// For whoever is refused.
-    shown: String,
+pub(crate) struct Quota {
+    /// Writable directories of the host. Set once, when the session starts.
+    directories: OnceLock<Vec<Directory>>,
+    /// Wakes the poll of an idle session.
+    started: Arc<Notify>,
+    /// Incremented when a kill begins and again when it is complete.
+    kills: AtomicU64,
 }
 
-impl Quotas {
-    pub(crate) fn new(min_free: Option<u64>) -> Self {
-        Self {
-            min_free,
-            systems: Mutex::default(),
-        }
+/// The number of kills when a program was started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KillCount(u64);
+
+impl Quota {
+    /// Read this before the program is started: it can be killed before the start returns.
+    pub(crate) fn kill_count(&self) -> KillCount {
+        KillCount(self.kills.load(Ordering::Acquire))
     }
 
-    /// From now on what the session's box writes to the host is watched, until the session ends.
-    pub(crate) fn watch(&self, session: &Arc<Session>) -> io::Result<()> {
-        let quota_mb = session.spec.limits().workspace_quota_mb;
-        let limit = (quota_mb > 0).then(|| quota_mb.saturating_mul(MIB));
-        if let Some(workspace) = session.spec.workspace() {
-            let joined = self.watch_mount(session, workspace, limit)?;
-            if let (Some((system, place)), Some(limit)) = (joined, limit) {
-                let shown = workspace.source().real_path.display().to_string();
-                // Nobody sets it twice.
-                let _ = session.bounds.0.set(Bound {
-                    system,
-                    place,
-                    limit,
-                    shown,
-                });
-            }
-        }
-        for mount in session.spec.extra_mounts() {
-            self.watch_mount(session, mount, None)?;
-        }
-        Ok(())
+    /// Returns true if the programs of the box were killed after, or while, the program was started.
+    pub(crate) fn killed_since(&self, start: KillCount) -> bool {
+        self.kills.load(Ordering::Acquire) != start.0
     }
 
-    fn watch_mount(
-        &self,
-        session: &Arc<Session>,
-        mount: &AdmittedMount,
-        limit: Option<u64>,
-    ) -> io::Result<Option<(Arc<System>, Arc<Place>)>> {
-        let source = mount.source();
-        if mount.mode() != MountMode::Rw || !source.is_dir {
-            return Ok(None);
-        }
-        let facts = fstat(source.fd())?;
-        let system = self.system(facts.st_dev, source)?;
-        let place = Place::new(Arc::clone(&source.handle), facts.st_dev, facts.st_ino);
-        let (place, unwatched) = system.join(session, place, limit);
-        if unwatched {
-            watcher::start(Arc::clone(&system), Handle::current())?;
-        }
-        Ok(Some((system, place)))
-    }
-
-    fn system(&self, device: u64, source: &OpenedPath) -> io::Result<Arc<System>> {
-        let mut systems = lock(&self.systems);
-        if let Some(known) = systems.get(&device).and_then(Weak::upgrade) {
-            return Ok(known);
-        }
-        systems.retain(|_, known| known.strong_count() > 0);
-        let system = Arc::new(System::new(&source.handle, self.min_free)?);
-        systems.insert(device, Arc::downgrade(&system));
-        Ok(system)
+    fn workspace(&self) -> Option<&Directory> {
+        let mut directories = self.directories.get()?.iter();
+        directories.find(|directory| directory.limit.is_some())
     }
 }
 
-/// Refuses a command in a workspace that holds too much already.
+/// Polls the writable host directories of the session until it ends.
+pub(crate) fn watch(session: &Arc<Session>, settings: &Settings) -> io::Result<()> {
+    let quota_mb = session.spec.limits().workspace_quota_mb;
+    let limit = (quota_mb > 0).then(|| quota_mb.saturating_mul(MIB));
+    let workspace = session.spec.workspace().map(|mount| (mount, limit));
+    let extra = session.spec.extra_mounts().iter().map(|it| (it, None));
+    let writable = workspace
+        .into_iter()
+        .chain(extra)
+        .filter(|(mount, _)| mount.mode() == MountMode::Rw && mount.source().is_dir);
+    let directories = writable
+        .map(|(mount, limit)| Directory::new(mount.source(), limit, settings.load.min_free_bytes))
+        .collect::<io::Result<Vec<_>>>()?;
+    if directories.is_empty() {
+        return Ok(());
+    }
+    let quota = &session.quota;
+    if quota.directories.set(directories).is_ok() {
+        let polling = monitor::run(
+            Arc::downgrade(session),
+            Arc::clone(&quota.started),
+            settings.quota_poll_interval,
+        );
+        tokio::spawn(polling);
+    }
+    Ok(())
+}
+
+/// Refuses a command in a workspace that is over its quota.
 pub(crate) async fn before(session: &Arc<Session>) -> Result<(), SessionError> {
-    check(session, "before execution", Doubt::Usual).await
+    session.quota.started.notify_one();
+    check(session, "before execution", Accuracy::Command).await
 }
 
-/// Refuses to add to such a workspace. Who writes counts and never the path, which a box can lead anywhere.
-/// What the daemon keeps of a command's output is wanted most when the command was stopped for what it wrote.
-/// A box that leads that into its workspace gains one output: with too much in there no further command
-/// begins.
+/// Refuses a write to a workspace that is over its quota.
+///
+/// The path does not matter: a symlink in the box can lead any path into the workspace. Output that
+/// the daemon saves is exempt, because it explains why a command was killed.
 pub(crate) async fn before_write(
     session: &Arc<Session>,
     writer: Writer,
@@ -152,16 +116,16 @@ pub(crate) async fn before_write(
     }
 }
 
-/// What to say of a command that left its workspace with too much. If it failed and nobody knows why,
-/// that may be the reason, and is told so.
+/// Returns the error to report with the result if the workspace is over its quota after a command.
+/// A failure without another reason gets the reason `disk_quota`.
 pub(crate) async fn after(session: &Arc<Session>, end: &mut ExecEnd) -> Option<SessionError> {
     let unexplained = end.reason.is_none() && end.exit_code != Some(0);
-    let doubt = if unexplained {
-        Doubt::Reason
+    let accuracy = if unexplained {
+        Accuracy::Exact
     } else {
-        Doubt::Usual
+        Accuracy::Command
     };
-    let over = check(session, "after execution", doubt).await.err()?;
+    let over = check(session, "after execution", accuracy).await.err()?;
     if unexplained {
         end.reason = Some(Reason::DiskQuota);
     }
@@ -169,54 +133,35 @@ pub(crate) async fn after(session: &Arc<Session>, end: &mut ExecEnd) -> Option<S
 }
 
 async fn check(
-    session: &Arc<Session>,
+    session: &Session,
     phase: &'static str,
-    doubt: Doubt,
+    accuracy: Accuracy,
 ) -> Result<(), SessionError> {
-    let Some(bound) = session.bounds.0.get() else {
+    let Some(workspace) = session.quota.workspace() else {
         return Ok(());
     };
     let unmeasured = |why: String| SessionError::Unmeasured {
         session: session.id.clone(),
-        host_path: bound.shown.clone(),
+        host_path: workspace.host_path.clone(),
         why,
     };
-    let room = bound.system.room().await;
-    let room = room.map_err(|error| unmeasured(error.to_string()))?;
-    {
-        let mut account = lock(&bound.place.account);
-        account.saw(room.free);
-        if !account.is_unsure(bound.limit, doubt, Instant::now()) {
-            return Ok(());
+    let checking = tokio::time::timeout(MEASURE_TIMEOUT, workspace.over_limit(accuracy)).await;
+    let over = match checking {
+        Ok(Ok(over)) => over,
+        Ok(Err(error)) => return Err(unmeasured(error.to_string())),
+        Err(_) => {
+            let seconds = MEASURE_TIMEOUT.as_secs();
+            return Err(unmeasured(format!("it took longer than {seconds} s")));
         }
-    }
-    let members = bound.system.members_at(&bound.place);
-    let sessions: Vec<_> = members.into_iter().map(|member| member.session).collect();
-    let known = lock(&bound.place.account).measured();
-    let longest = if known.is_some() {
-        LONGEST_CHECK
-    } else {
-        FIRST_CHECK
     };
-    let measuring = bound.place.measure(&sessions, NEVER);
-    let Ok(measured) = tokio::time::timeout(longest, measuring).await else {
-        // Those who were within their quota go on under the eyes of the watcher.
-        return match known {
-            Some(used) if used <= bound.limit => Ok(()),
-            Some(_) | None => Err(unmeasured("that takes too long".to_owned())),
-        };
-    };
-    let used = measured
-        .map_err(|error| unmeasured(error.to_string()))?
-        .used;
-    if used <= bound.limit {
+    let Some(over) = over else {
         return Ok(());
-    }
+    };
     Err(SessionError::OverQuota {
         session: session.id.clone(),
         phase,
-        used,
-        limit: bound.limit,
-        host_path: bound.shown.clone(),
+        used: over.used,
+        limit: over.limit,
+        host_path: workspace.host_path.clone(),
     })
 }

@@ -1,8 +1,7 @@
-//! Looks through a directory and adds up what is in it.
+//! Adds up what a directory tree holds.
 //!
-//! Comes in: an open directory. Goes out: what it holds. Never here: a path, or a symlink that is
-//! followed. Every step goes from one open directory to the next, so a hostile tree can be moved about
-//! but leads nowhere else, and one too large or too deep to be looked through is an error.
+//! Every step goes from one open directory to the next, without paths and without following
+//! symlinks, so a program that moves directories during a walk cannot lead it out of the tree.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -14,30 +13,29 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Directories that are open at once: one for every level that has more than one way down.
-const DEEPEST: usize = 512;
-const MOST_ENTRIES: u64 = 20_000_000;
-/// What is remembered of directories that are still to be looked through: their names, and what a name costs
-/// beside itself. Some file systems keep empty directories for nothing, so a quota alone is no bound.
-const MOST_WAITING_BYTES: usize = 256 * 1024 * 1024;
+/// Directories that are open at once: one for every level with more than one subdirectory.
+const MAX_DEPTH: usize = 512;
+const MAX_ENTRIES: u64 = 20_000_000;
+/// Memory for the names of directories that are still to be walked. Empty directories are free on some
+/// file systems, so the quota does not limit their number.
+const MAX_PENDING_BYTES: usize = 256 * 1024 * 1024;
+/// Memory that a pending name takes beside its text.
 const NAME_BYTES: usize = 48;
-/// Files with several names that are remembered.
-const MOST_LINKED: usize = 8_000_000;
-/// Between two questions whether anybody still wants to know.
-const ENTRIES_PER_LOOK: u64 = 64;
-/// What a file takes beside its blocks, also an empty one: a million of them is not nothing.
+/// Files with several hard links that are remembered.
+const MAX_LINKED: usize = 8_000_000;
+const ENTRIES_PER_CANCEL_CHECK: u64 = 64;
+/// Counted for every file beside its blocks, so that a million empty files count.
 const INODE_BYTES: u64 = 256;
 const BLOCK_BYTES: u64 = 512;
 
-/// What a directory holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// The lengths of all files and symlinks, each as often as it has names.
+    /// Lengths of all files and symlinks, once per hard link.
     lengths: u64,
-    /// What is really taken, each file once.
+    /// Allocated blocks, each file once.
     taken: u64,
     pub(super) entries: u64,
-    /// Taken by files that changed lately.
+    /// Allocated blocks of files that changed recently.
     pub(super) recent: u64,
 }
 
@@ -50,21 +48,20 @@ impl Usage {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WalkError {
-    #[error("it has more than {DEEPEST} directories inside each other")]
+    #[error("more than {MAX_DEPTH} nested directories")]
     TooDeep,
-    #[error("it has more files than can be looked through")]
+    #[error("too many files")]
     TooMany,
-    /// Somebody may be hiding something there.
-    #[error("the daemon may not read a directory in it")]
-    Closed,
-    #[error("nobody wants to know any more")]
+    #[error("the daemon has no permission to read a directory in it")]
+    PermissionDenied,
+    #[error("cancelled")]
     Cancelled,
-    #[error("it cannot be read")]
+    #[error("failed to read it")]
     Io(#[from] io::Error),
 }
 
-/// `recent_since`: in seconds of the wall clock. A file's change time is the kernel's own, and no program
-/// can set it back.
+/// `recent_since` is in seconds since the epoch and is compared with the change time, which programs
+/// cannot set.
 pub(super) fn walk(
     directory: BorrowedFd<'_>,
     recent_since: i64,
@@ -76,7 +73,7 @@ pub(super) fn walk(
         recent_since,
         usage: Usage::default(),
         linked: HashSet::new(),
-        waiting_bytes: 0,
+        pending_bytes: 0,
         buffer: Vec::with_capacity(64 * 1024),
     };
     let mut levels = vec![walk.level(root, &cancelled)?];
@@ -88,23 +85,23 @@ pub(super) fn walk(
             levels.pop();
             continue;
         };
-        walk.waiting_bytes -= cost(&name);
+        walk.pending_bytes -= cost(&name);
         let opened = open(level.directory.as_fd(), &name);
         if level.below.is_empty() {
-            // A chain of directories, however long, takes one descriptor.
+            // A chain of single directories of any length takes one descriptor.
             levels.pop();
         }
         let opened = match opened {
             Ok(opened) => opened,
-            // Removed meanwhile, or another thing by now.
+            // Removed or replaced meanwhile.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-            Err(Errno::ACCESS) => return Err(WalkError::Closed),
+            Err(Errno::ACCESS) => return Err(WalkError::PermissionDenied),
             Err(error) => return Err(io::Error::from(error).into()),
         };
         if mount_of(&opened)? != mount {
             continue;
         }
-        if levels.len() >= DEEPEST {
+        if levels.len() >= MAX_DEPTH {
             return Err(WalkError::TooDeep);
         }
         levels.push(walk.level(opened, &cancelled)?);
@@ -112,8 +109,8 @@ pub(super) fn walk(
     Ok(walk.usage)
 }
 
-/// Which mount it is in; kernels before 5.8 tell the device instead. A part of one file system may have
-/// a device number of its own, and a box may make such parts.
+/// The mount id, or the device on kernels before 5.8. The device alone is not enough: a btrfs
+/// subvolume has its own, and a box can create subvolumes.
 fn mount_of(directory: &OwnedFd) -> Result<(bool, u64), WalkError> {
     let wanted = StatxFlags::MNT_ID;
     let facts = statx(directory, c"", AtFlags::EMPTY_PATH, wanted).map_err(io::Error::from)?;
@@ -143,7 +140,7 @@ struct Walk {
     /// Files with more than one name that were met already.
     linked: HashSet<(u64, u64)>,
     /// Of the names in all levels together.
-    waiting_bytes: usize,
+    pending_bytes: usize,
     buffer: Vec<u8>,
 }
 
@@ -170,22 +167,22 @@ impl Walk {
             let facts = match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(facts) => facts,
                 Err(Errno::NOENT) => continue,
-                Err(Errno::ACCESS) => return Err(WalkError::Closed),
+                Err(Errno::ACCESS) => return Err(WalkError::PermissionDenied),
                 Err(error) => return Err(io::Error::from(error).into()),
             };
             self.usage.entries += 1;
-            if self.usage.entries > MOST_ENTRIES {
+            if self.usage.entries > MAX_ENTRIES {
                 return Err(WalkError::TooMany);
             }
-            if self.usage.entries.is_multiple_of(ENTRIES_PER_LOOK) && cancelled() {
+            if self.usage.entries.is_multiple_of(ENTRIES_PER_CANCEL_CHECK) && cancelled() {
                 return Err(WalkError::Cancelled);
             }
             if FileType::from_raw_mode(facts.st_mode) == FileType::Directory {
-                self.waiting_bytes += cost(name);
+                self.pending_bytes += cost(name);
                 below.push(name.to_owned());
             }
             self.count(&facts);
-            if self.waiting_bytes > MOST_WAITING_BYTES || self.linked.len() > MOST_LINKED {
+            if self.pending_bytes > MAX_PENDING_BYTES || self.linked.len() > MAX_LINKED {
                 return Err(WalkError::TooMany);
             }
         }
@@ -266,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_files_are_not_nothing() {
+    fn empty_files_count() {
         let tree = tempfile::tempdir().expect("a directory");
         for number in 0..1000 {
             File::create(tree.path().join(number.to_string())).expect("a file");
@@ -275,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_name_takes_no_room() {
+    fn hard_links_count_once() {
         let tree = tempfile::tempdir().expect("a directory");
         let path = tree.path().join("f");
         fs::write(&path, vec![1; 1 << 20]).expect("written");
@@ -291,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_lately_is_known() {
+    fn recent_changes_are_found() {
         let tree = tempfile::tempdir().expect("a directory");
         fs::write(tree.path().join("f"), vec![1; 1 << 20]).expect("written");
         File::open(tree.path().join("f"))
@@ -308,12 +305,12 @@ mod tests {
     }
 
     #[test]
-    fn a_long_chain_is_walked_and_a_bush_of_chains_is_refused() {
+    fn a_deep_tree_is_walked_and_a_wide_deep_one_is_refused() {
         let tree = tempfile::tempdir().expect("a directory");
         let mut at = File::open(tree.path())
             .map(OwnedFd::from)
             .expect("a directory");
-        for _ in 0..DEEPEST + 50 {
+        for _ in 0..MAX_DEPTH + 50 {
             rustix::fs::mkdirat(&at, "d", Mode::RWXU).expect("made");
             at = open(at.as_fd(), c"d").expect("opened");
         }
@@ -321,7 +318,7 @@ mod tests {
         let mut at = File::open(tree.path())
             .map(OwnedFd::from)
             .expect("a directory");
-        for _ in 0..DEEPEST + 50 {
+        for _ in 0..MAX_DEPTH + 50 {
             for side in ["x", "y", "z"] {
                 rustix::fs::mkdirat(&at, side, Mode::RWXU).expect("made");
             }
@@ -329,20 +326,20 @@ mod tests {
         }
         // Which way is taken first is the file system's choice, so both are right.
         match walked(tree.path()) {
-            Ok(usage) => assert!(usage.entries > 4 * DEEPEST as u64),
+            Ok(usage) => assert!(usage.entries > 4 * MAX_DEPTH as u64),
             Err(error) => assert!(matches!(error, WalkError::TooDeep), "{error}"),
         }
     }
 
     #[test]
-    fn names_of_directories_are_not_remembered_without_end() {
+    fn pending_directory_names_are_limited() {
         let tree = tempfile::tempdir().expect("a directory");
         fs::create_dir(tree.path().join("d")).expect("made");
         let mut walk = Walk {
             recent_since: i64::MAX,
             usage: Usage::default(),
             linked: HashSet::new(),
-            waiting_bytes: MOST_WAITING_BYTES - cost(c"d"),
+            pending_bytes: MAX_PENDING_BYTES - cost(c"d"),
             buffer: Vec::with_capacity(64 * 1024),
         };
         let mut level = || {
@@ -354,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_can_be_called_off() {
+    fn a_walk_can_be_cancelled() {
         let directory = File::open("/").expect("a directory");
         let outcome = walk(directory.as_fd(), i64::MAX, || true);
         assert!(matches!(outcome, Err(WalkError::Cancelled)));

@@ -10,7 +10,7 @@ use boxwood_session::{
 use boxwood_session::{Resume, TerminalSize};
 use boxwood_test_support::FakeBackend;
 
-use super::{asked, asked_with, eventually, id, in_time};
+use super::{eventually, id, in_time, request, request_with};
 
 struct Roof {
     one: Arc<FakeBackend>,
@@ -45,8 +45,8 @@ fn on(backend: &str) -> impl FnOnce(&mut SpecRequest) {
 impl Roof {
     async fn backend_of(&self, session: &str, wish: Option<&str>) -> Result<String, SessionError> {
         let asked = match wish {
-            Some(backend) => asked_with(session, "true", on(backend)),
-            None => asked(session, "true"),
+            Some(backend) => request_with(session, "true", on(backend)),
+            None => request(session, "true"),
         };
         let info = in_time(self.sessions.get_or_create(asked.spec)).await?;
         Ok(info.backend_name)
@@ -64,7 +64,7 @@ impl Roof {
 }
 
 #[tokio::test]
-async fn auto_takes_the_first_that_works_when_a_session_is_made() {
+async fn auto_uses_the_first_available_backend() {
     let roof = roof("auto");
     assert_eq!(roof.backend_of("a", None).await.expect("made"), "one");
     roof.one.break_down("it stopped", "start it");
@@ -76,7 +76,7 @@ async fn auto_takes_the_first_that_works_when_a_session_is_made() {
 }
 
 #[tokio::test]
-async fn local_never_goes_elsewhere() {
+async fn local_never_uses_a_remote_backend() {
     let roof = roof("local");
     roof.one.break_down("no one", "mend it");
     assert_eq!(roof.backend_of("a", None).await.expect("made"), "two");
@@ -89,7 +89,7 @@ async fn local_never_goes_elsewhere() {
     );
     assert!(error.hint().expect("a way out").contains("boxwood doctor"));
     assert_eq!(roof.far.starts(), 0);
-    // Whoever asks for it by name may have it.
+    // It can be requested by name.
     assert_eq!(
         roof.backend_of("b", Some("far")).await.expect("made"),
         "far"
@@ -123,7 +123,7 @@ async fn a_named_backend_never_falls_back() {
 }
 
 #[tokio::test]
-async fn an_unknown_name_is_answered_with_the_known_ones() {
+async fn an_unknown_backend_is_an_error_that_lists_the_known_ones() {
     let roof = roof("auto");
     roof.backend_of("living", None).await.expect("made");
     for session in ["new", "living"] {
@@ -140,7 +140,7 @@ async fn an_unknown_name_is_answered_with_the_known_ones() {
 }
 
 #[tokio::test]
-async fn a_session_on_another_backend_is_a_conflict_that_says_so() {
+async fn a_session_on_another_backend_is_a_conflict() {
     let roof = roof("auto");
     roof.backend_of("s", None).await.expect("made");
     for fitting in [Some("one"), Some("auto"), Some("local"), Some(" "), None] {
@@ -157,7 +157,7 @@ async fn a_session_on_another_backend_is_a_conflict_that_says_so() {
 }
 
 #[tokio::test]
-async fn the_daemons_choice_is_for_those_who_have_none() {
+async fn the_daemons_choice_is_used_for_requests_without_one() {
     let roof = roof("two");
     assert_eq!(roof.backend_of("a", None).await.expect("made"), "two");
     assert_eq!(
@@ -173,7 +173,7 @@ async fn the_daemons_choice_is_for_those_who_have_none() {
 }
 
 #[tokio::test]
-async fn those_behind_one_that_works_cost_nothing() {
+async fn backends_behind_an_available_one_are_not_probed() {
     let roof = roof("auto");
     assert!(in_time(roof.sessions.backends().first_look()).await);
     for session in ["a", "b"] {
@@ -186,7 +186,7 @@ async fn those_behind_one_that_works_cost_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn looks_are_shared_cached_and_renewed() {
+async fn probes_are_shared_cached_and_renewed() {
     let roof = roof("one");
     roof.one.delay_probes(Duration::from_secs(1));
     let looks = (0..10).map(|_| roof.sessions.backends().survey());
@@ -229,7 +229,7 @@ async fn settle() {
 }
 
 #[tokio::test]
-async fn a_start_that_fails_is_seen_at_once_and_so_is_the_return() {
+async fn a_failed_start_marks_a_backend_as_unavailable_until_a_probe_succeeds() {
     let roof = roof("auto");
     assert!(in_time(roof.sessions.backends().first_look()).await);
     roof.break_all();
@@ -244,7 +244,7 @@ async fn a_start_that_fails_is_seen_at_once_and_so_is_the_return() {
         "far"
     );
     assert_eq!(roof.sessions.status().backend.name.as_deref(), Some("far"));
-    // The preferred one is looked at behind the back of whoever starts something.
+    // The preferred one is probed in the background.
     roof.one.mend();
     eventually("the first is back", || {
         roof.sessions.status().backend.name.as_deref() == Some("one")
@@ -264,20 +264,20 @@ async fn an_engine_that_hangs_is_not_available() {
 }
 
 #[tokio::test]
-async fn who_wants_a_backend_does_not_wait_for_another_that_hangs() {
+async fn a_report_does_not_wait_for_other_backends_that_hang() {
     let roof = roof("auto");
     roof.two.delay_probes(Duration::from_hours(1));
     roof.far.delay_probes(Duration::from_secs(1));
     let backends = roof.sessions.backends();
     let survey = in_time(backends.survey_for(None)).await;
     assert!(survey[0].available && survey[0].chosen, "{survey:?}");
-    assert!(!survey[2].available, "nobody knows yet: {survey:?}");
+    assert!(!survey[2].available, "not probed yet: {survey:?}");
     let survey = in_time(backends.survey_for(Some("far"))).await;
     assert!(survey[3].available, "{survey:?}");
 }
 
 #[tokio::test]
-async fn a_survey_tells_of_each_and_of_the_chosen_one() {
+async fn a_report_has_all_backends_and_the_chosen_one() {
     let roof = roof("auto");
     roof.one.break_down("no engine", "start the engine");
     let survey = in_time(roof.sessions.backends().survey()).await;
@@ -344,12 +344,12 @@ async fn a_survey_tells_of_each_and_of_the_chosen_one() {
 }
 
 #[tokio::test]
-async fn what_a_box_can_do_is_its_own_backends() {
+async fn capabilities_are_those_of_the_backend_of_the_box() {
     let roof = roof("auto");
     roof.two.forbid_terminals();
     let terminal = || Stdio::Terminal(TerminalSize { rows: 24, cols: 80 });
     for (backend, has_one) in [("one", true), ("two", false)] {
-        let asked = asked_with(backend, "true", on(backend));
+        let asked = request_with(backend, "true", on(backend));
         let live = in_time(roof.sessions.stream(asked, terminal(), Resume::Never)).await;
         assert_eq!(live.is_ok(), has_one, "{backend}");
         if let Err(error) = live {
@@ -359,7 +359,7 @@ async fn what_a_box_can_do_is_its_own_backends() {
 }
 
 #[tokio::test]
-async fn every_backend_is_let_go() {
+async fn every_backend_is_shut_down() {
     let roof = roof("auto");
     roof.backend_of("a", Some("two")).await.expect("made");
     in_time(roof.sessions.shutdown(ShutdownBoxes::Stop)).await;
@@ -370,7 +370,7 @@ async fn every_backend_is_let_go() {
 }
 
 #[tokio::test]
-async fn a_detail_tells_the_configuration_by_its_hash() {
+async fn a_detail_has_the_hash_of_the_configuration() {
     let roof = roof("auto");
     roof.backend_of("a", None).await.expect("made");
     roof.backend_of("b", Some("one")).await.expect("made");

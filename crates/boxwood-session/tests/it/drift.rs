@@ -5,7 +5,7 @@ use boxwood_policy::{Admission, PolicyRules, ProfileConfig, Profiles};
 use boxwood_session::SessionError;
 use boxwood_test_support::admission_under;
 
-use super::{eventually, house, id, in_time};
+use super::{daemon, eventually, id, in_time};
 
 /// The rules of a daemon whose default profile gives this much memory.
 fn rules(memory_mb: u64) -> PolicyRules {
@@ -20,54 +20,54 @@ fn rules(memory_mb: u64) -> PolicyRules {
     }
 }
 
-fn asked(memory_mb: u64, cmd: &str, change: impl FnOnce(&mut SpecRequest)) -> Admission {
+fn request(memory_mb: u64, cmd: &str, change: impl FnOnce(&mut SpecRequest)) -> Admission {
     admission_under(&rules(memory_mb), "s", cmd, change).expect("admitted")
 }
 
 #[tokio::test]
-async fn an_idle_box_is_made_anew() {
-    let house = house();
+async fn an_idle_box_is_recreated() {
+    let daemon = daemon();
     let made = |memory_mb| {
-        house
+        daemon
             .sessions
-            .get_or_create(asked(memory_mb, "", |_| {}).spec)
+            .get_or_create(request(memory_mb, "", |_| {}).spec)
     };
     let first = in_time(made(256)).await.expect("made");
-    let hash = || house.sessions.detail(&id("s")).expect("there").config_hash;
+    let hash = || daemon.sessions.detail(&id("s")).expect("there").config_hash;
     let before = hash();
     let same = in_time(made(256)).await.expect("there");
     assert_eq!(same.incarnation, first.incarnation);
     let renewed = in_time(made(384)).await.expect("made anew");
     assert_eq!((renewed.incarnation, renewed.memory_mb), (2, 384));
     assert_ne!(hash(), before);
-    assert_eq!(house.backend.boxes().len(), 1, "the old one is gone");
+    assert_eq!(daemon.backend.boxes().len(), 1, "the old one is gone");
     // Once, and not with every request.
     assert_eq!(in_time(made(384)).await.expect("there").incarnation, 2);
 }
 
 #[tokio::test]
 async fn a_busy_box_is_used_as_it_is() {
-    let house = house();
+    let daemon = daemon();
     let nap = super::unique_nap();
-    let sessions = house.sessions.clone();
-    let long = asked(256, &format!("sleep {nap}"), |request| {
+    let sessions = daemon.sessions.clone();
+    let long = request(256, &format!("sleep {nap}"), |request| {
         request.timeout_sec = Some(60);
     });
     let running = tokio::spawn(async move { sessions.exec(long).await });
     eventually("the command", || super::is_asleep(&nap)).await;
-    let beside = in_time(house.sessions.exec(asked(384, "echo hi", |_| {})));
+    let beside = in_time(daemon.sessions.exec(request(384, "echo hi", |_| {})));
     assert_eq!(beside.await.expect("it runs").stdout, "hi\n");
-    let info = &house.sessions.list()[0];
+    let info = &daemon.sessions.list()[0];
     assert_eq!((info.incarnation, info.memory_mb), (1, 256));
     running.abort();
 }
 
 #[tokio::test]
-async fn what_a_caller_named_is_a_conflict_and_no_drift() {
-    let house = house();
+async fn a_field_that_the_caller_named_is_a_conflict() {
+    let daemon = daemon();
     let create = |memory_mb, wish: Option<u64>| {
-        let spec = asked(memory_mb, "", |request| request.memory_mb = wish).spec;
-        in_time(house.sessions.get_or_create(spec))
+        let spec = request(memory_mb, "", |request| request.memory_mb = wish).spec;
+        in_time(daemon.sessions.get_or_create(spec))
     };
     create(256, Some(128)).await.expect("made");
     // Its maker named it, so the profile never had a say.
@@ -84,5 +84,5 @@ async fn what_a_caller_named_is_a_conflict_and_no_drift() {
         ),
         "{error}"
     );
-    assert_eq!(house.backend.starts(), 1);
+    assert_eq!(daemon.backend.starts(), 1);
 }

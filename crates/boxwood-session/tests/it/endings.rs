@@ -6,61 +6,66 @@ use boxwood_api::{ErrorCode, EventKind, FileKind};
 use boxwood_session::{FileAnswer, FileCall, Replace, SessionError, ShutdownBoxes};
 
 use super::{
-    asked, asked_with, eventually, house, house_with, id, in_time, is_running, script, unique_nap,
+    daemon, daemon_with, eventually, id, in_time, is_running, request, request_with, script,
+    unique_nap,
 };
 
 #[tokio::test]
-async fn a_deleted_session_is_gone_with_everything_in_it() {
-    let house = house();
+async fn a_deleted_session_is_removed_with_its_programs() {
+    let daemon = daemon();
     let nap = unique_nap();
     in_time(
-        house
+        daemon
             .sessions
-            .exec(asked("s", &format!("setsid sleep {nap} &"))),
+            .exec(request("s", &format!("setsid sleep {nap} &"))),
     )
     .await
     .expect("it runs");
-    let root = house.backend.boxes()[0].root().to_owned();
+    let root = daemon.backend.boxes()[0].root().to_owned();
     assert!(root.exists());
-    in_time(house.sessions.delete(&id("s"), "test"))
+    in_time(daemon.sessions.delete(&id("s"), "test"))
         .await
         .expect("deleted");
     assert!(!is_running(&nap));
     assert!(!root.exists());
-    let error = in_time(house.sessions.delete(&id("s"), "test"))
+    let error = in_time(daemon.sessions.delete(&id("s"), "test"))
         .await
         .expect_err("gone already");
     assert_eq!(error.to_string(), "session s not found");
     assert_eq!(error.code(), ErrorCode::SessionNotFound);
     assert!(matches!(
-        house.sessions.detail(&id("s")),
+        daemon.sessions.detail(&id("s")),
         Err(SessionError::NotFound { .. })
     ));
 }
 
 #[tokio::test]
 async fn idle_sessions_are_removed_and_busy_ones_are_not() {
-    let house = house_with(|settings| settings.session_ttl = Duration::from_secs(5));
-    let mut events = house.sessions.events();
-    in_time(house.sessions.get_or_create(asked("process", "true").spec))
+    let daemon = daemon_with(|settings| settings.session_ttl = Duration::from_secs(5));
+    let mut events = daemon.sessions.events();
+    in_time(
+        daemon
+            .sessions
+            .get_or_create(request("process", "true").spec),
+    )
+    .await
+    .expect("a session");
+    let kept = request_with("kept", "true", |request| request.persistent = Some(true));
+    in_time(daemon.sessions.get_or_create(kept.spec))
         .await
         .expect("a session");
-    let kept = asked_with("kept", "true", |request| request.persistent = Some(true));
-    in_time(house.sessions.get_or_create(kept.spec))
-        .await
-        .expect("a session");
-    in_time(house.sessions.start_process(
+    in_time(daemon.sessions.start_process(
         &id("process"),
         script("default", "sleep 100"),
         Replace::Refuse,
     ))
     .await
     .expect("a process");
-    in_time(house.sessions.get_or_create(asked("idle", "true").spec))
+    in_time(daemon.sessions.get_or_create(request("idle", "true").spec))
         .await
         .expect("a session");
-    let sessions = house.sessions.clone();
-    let busy = tokio::spawn(async move { sessions.exec(asked("busy", "sleep 10")).await });
+    let sessions = daemon.sessions.clone();
+    let busy = tokio::spawn(async move { sessions.exec(request("busy", "sleep 10")).await });
     let gone = in_time(async {
         loop {
             let event = events.recv().await.expect("an event");
@@ -74,107 +79,107 @@ async fn idle_sessions_are_removed_and_busy_ones_are_not() {
     assert_eq!(gone.1, "idle for too long");
     let result = in_time(busy).await.expect("no panic").expect("a result");
     assert_eq!(result.exit_code, Some(0), "a running command is not reaped");
-    assert!(house.sessions.detail(&id("process")).is_ok());
-    assert!(house.sessions.detail(&id("kept")).is_ok());
+    assert!(daemon.sessions.detail(&id("process")).is_ok());
+    assert!(daemon.sessions.detail(&id("kept")).is_ok());
     in_time(
-        house
+        daemon
             .sessions
             .stop_process(&id("process"), &boxwood_api::ProcessId::default()),
     )
     .await
     .expect("stopped");
     eventually("both to go", || {
-        let names: Vec<_> = house.sessions.list();
+        let names: Vec<_> = daemon.sessions.list();
         names.len() == 1 && names[0].session_id == id("kept")
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_time_to_live_of_zero_is_for_ever() {
-    let house = house_with(|settings| settings.session_ttl = Duration::ZERO);
-    in_time(house.sessions.get_or_create(asked("s", "true").spec))
+async fn a_time_to_live_of_zero_is_unlimited() {
+    let daemon = daemon_with(|settings| settings.session_ttl = Duration::ZERO);
+    in_time(daemon.sessions.get_or_create(request("s", "true").spec))
         .await
         .expect("a session");
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(house.sessions.list().len(), 1);
-    assert_eq!(house.sessions.status().session_ttl_sec, 0);
+    assert_eq!(daemon.sessions.list().len(), 1);
+    assert_eq!(daemon.sessions.status().session_ttl_sec, 0);
 }
 
 #[tokio::test]
-async fn use_moves_the_time_of_last_use() {
-    let house = house();
-    let made = in_time(house.sessions.get_or_create(asked("s", "true").spec))
+async fn commands_update_the_time_of_last_use() {
+    let daemon = daemon();
+    let made = in_time(daemon.sessions.get_or_create(request("s", "true").spec))
         .await
         .expect("a session");
-    in_time(house.sessions.exec(asked("s", "sleep 0.05")))
+    in_time(daemon.sessions.exec(request("s", "sleep 0.05")))
         .await
         .expect("it runs");
-    let used = house.sessions.detail(&id("s")).expect("there").session;
+    let used = daemon.sessions.detail(&id("s")).expect("there").session;
     assert!(used.last_used_at > made.last_used_at);
     assert_eq!(used.created_at, made.created_at);
     // Looking is not using.
-    let looked = house.sessions.detail(&id("s")).expect("there").session;
+    let looked = daemon.sessions.detail(&id("s")).expect("there").session;
     assert_eq!(looked.last_used_at, used.last_used_at);
 }
 
 #[tokio::test]
-async fn a_box_that_dies_unused_is_noticed() {
-    let house = house();
-    in_time(house.sessions.get_or_create(asked("s", "true").spec))
+async fn the_death_of_an_idle_box_closes_its_session() {
+    let daemon = daemon();
+    in_time(daemon.sessions.get_or_create(request("s", "true").spec))
         .await
         .expect("a session");
-    let root = house.backend.boxes()[0].root().to_owned();
-    assert!(house.backend.kill_box(&id("s")));
-    eventually("the session's end", || house.sessions.list().is_empty()).await;
+    let root = daemon.backend.boxes()[0].root().to_owned();
+    assert!(daemon.backend.kill_box(&id("s")));
+    eventually("the session's end", || daemon.sessions.list().is_empty()).await;
     eventually("the box's files", || !root.exists()).await;
 }
 
 #[tokio::test]
-async fn a_shutdown_removes_everything_and_nothing_new_starts() {
-    let house = house();
+async fn a_shutdown_removes_all_sessions_and_refuses_new_ones() {
+    let daemon = daemon();
     let nap = unique_nap();
     for name in ["a", "b", "c"] {
-        let kept = asked_with(name, &format!("sleep {nap} &"), |request| {
+        let kept = request_with(name, &format!("sleep {nap} &"), |request| {
             request.persistent = Some(name == "c");
         });
-        in_time(house.sessions.exec(kept)).await.expect("it runs");
+        in_time(daemon.sessions.exec(kept)).await.expect("it runs");
     }
     assert!(is_running(&nap));
-    in_time(house.sessions.shutdown(ShutdownBoxes::Stop)).await;
+    in_time(daemon.sessions.shutdown(ShutdownBoxes::Stop)).await;
     assert!(!is_running(&nap));
-    assert!(house.backend.boxes().is_empty());
-    assert_eq!(house.backend.shutdowns(), 1);
-    let error = in_time(house.sessions.exec(asked("d", "true")))
+    assert!(daemon.backend.boxes().is_empty());
+    assert_eq!(daemon.backend.shutdowns(), 1);
+    let error = in_time(daemon.sessions.exec(request("d", "true")))
         .await
         .expect_err("too late");
     assert!(matches!(error, SessionError::ShuttingDown));
 }
 
 #[tokio::test]
-async fn a_shutdown_waits_for_a_start_and_removes_what_it_made() {
-    let house = house();
-    house.backend.hold_starts();
-    let sessions = house.sessions.clone();
+async fn a_shutdown_waits_for_a_start_and_removes_its_box() {
+    let daemon = daemon();
+    daemon.backend.hold_starts();
+    let sessions = daemon.sessions.clone();
     let creating =
-        tokio::spawn(async move { sessions.get_or_create(asked("s", "true").spec).await });
-    eventually("a start", || house.backend.starts() == 1).await;
-    let sessions = house.sessions.clone();
+        tokio::spawn(async move { sessions.get_or_create(request("s", "true").spec).await });
+    eventually("a start", || daemon.backend.starts() == 1).await;
+    let sessions = daemon.sessions.clone();
     let shutdown = tokio::spawn(async move { sessions.shutdown(ShutdownBoxes::Stop).await });
     tokio::task::yield_now().await;
-    house.backend.release_starts();
+    daemon.backend.release_starts();
     in_time(shutdown).await.expect("no panic");
     assert!(in_time(creating).await.expect("no panic").is_err());
-    assert!(house.backend.boxes().is_empty());
+    assert!(daemon.backend.boxes().is_empty());
 }
 
 #[tokio::test]
 async fn files_are_those_of_the_session() {
-    let house = house();
+    let daemon = daemon();
     in_time(
-        house
+        daemon
             .sessions
-            .exec(asked("s", "echo hello > a.txt; ln -s /etc/passwd out")),
+            .exec(request("s", "echo hello > a.txt; ln -s /etc/passwd out")),
     )
     .await
     .expect("it runs");
@@ -182,7 +187,7 @@ async fn files_are_those_of_the_session() {
         path: "/workspace/a.txt".to_owned(),
         follow: false,
     };
-    let FileAnswer::Entry(entry) = in_time(house.sessions.file(&id("s"), stat))
+    let FileAnswer::Entry(entry) = in_time(daemon.sessions.file(&id("s"), stat))
         .await
         .expect("it is there")
     else {
@@ -193,7 +198,7 @@ async fn files_are_those_of_the_session() {
         path: "/workspace/out".to_owned(),
         how: boxwood_session::OpenFor::Read,
     };
-    let error = in_time(house.sessions.file(&id("s"), outside))
+    let error = in_time(daemon.sessions.file(&id("s"), outside))
         .await
         .expect_err("there is no /etc/passwd in the box");
     assert_eq!(error.code(), ErrorCode::NotFound);
@@ -201,7 +206,7 @@ async fn files_are_those_of_the_session() {
         path: "/".to_owned(),
         limit: 10,
     };
-    let error = in_time(house.sessions.file(&id("other"), nowhere))
+    let error = in_time(daemon.sessions.file(&id("other"), nowhere))
         .await
         .expect_err("no such session");
     assert_eq!(error.code(), ErrorCode::SessionNotFound);
@@ -209,14 +214,14 @@ async fn files_are_those_of_the_session() {
 
 #[tokio::test]
 async fn the_status_counts_what_is_there() {
-    let house = house();
-    assert!(in_time(house.sessions.backends().first_look()).await);
-    in_time(house.sessions.get_or_create(asked("s", "true").spec))
+    let daemon = daemon();
+    assert!(in_time(daemon.sessions.backends().first_look()).await);
+    in_time(daemon.sessions.get_or_create(request("s", "true").spec))
         .await
         .expect("a session");
     for (name, text) in [("a", "sleep 100"), ("b", "true")] {
         in_time(
-            house
+            daemon
                 .sessions
                 .start_process(&id("s"), script(name, text), Replace::Refuse),
         )
@@ -224,10 +229,10 @@ async fn the_status_counts_what_is_there() {
         .expect("a process");
     }
     eventually("one process's end", || {
-        house.sessions.status().managed_processes == 1
+        daemon.sessions.status().managed_processes == 1
     })
     .await;
-    let status = house.sessions.status();
+    let status = daemon.sessions.status();
     assert_eq!(status.backend.name.as_deref(), Some("fake"));
     assert!(status.backend.available);
     assert_eq!(status.active_sessions, 1);

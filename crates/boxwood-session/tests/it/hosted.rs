@@ -3,11 +3,11 @@
 use boxwood_api::{ErrorCode, EventKind};
 use boxwood_backend::Stdio;
 use boxwood_policy::{Admission, Origin};
-use boxwood_session::{FileCall, Reach, Replace, Resume, SessionError, Sessions, Since};
+use boxwood_session::{Access, FileCall, Replace, Resume, SessionError, Sessions, Since};
 use boxwood_test_support::admission_for;
 
 use super::machine::Machine;
-use super::{asked, eventually, house, id, in_time, process_id, script};
+use super::{daemon, eventually, id, in_time, process_id, request, script};
 
 fn hosted(session: &str) -> Admission {
     let admission = admission_for(Origin::Hosting, &[], session, "", |_| {});
@@ -16,7 +16,7 @@ fn hosted(session: &str) -> Admission {
 
 /// A hosted session with a process and the number of a command in it.
 async fn with_server(sessions: &Sessions) -> u64 {
-    let hosting = sessions.reaching(Reach::Hosting);
+    let hosting = sessions.with_access(Access::Hosting);
     let made = in_time(hosting.get_or_create(hosted("mcp-a").spec)).await;
     made.expect("a session");
     let process = script("main", "echo secret >&2; exec cat");
@@ -41,7 +41,7 @@ fn refused<T>(call: &str, outcome: Result<T, SessionError>) {
 
 async fn assert_closed(sessions: &Sessions, exec_id: u64) {
     let (id, main) = (&id("mcp-a"), &process_id("main"));
-    let wish = || asked("mcp-a", "cat /proc/*/environ");
+    let wish = || request("mcp-a", "cat /proc/*/environ");
     refused("create", in_time(sessions.get_or_create(wish().spec)).await);
     refused("exec", in_time(sessions.exec(wish())).await);
     refused(
@@ -84,24 +84,24 @@ async fn assert_closed(sessions: &Sessions, exec_id: u64) {
 
 #[tokio::test]
 async fn no_client_gets_into_the_box_of_a_hosted_server() {
-    let house = house();
-    let exec_id = with_server(&house.sessions).await;
-    assert_closed(&house.sessions, exec_id).await;
-    let incarnation = house.sessions.list()[0].incarnation;
-    let expecting = house.sessions.expecting(Some(incarnation));
+    let daemon = daemon();
+    let exec_id = with_server(&daemon.sessions).await;
+    assert_closed(&daemon.sessions, exec_id).await;
+    let incarnation = daemon.sessions.list()[0].incarnation;
+    let expecting = daemon.sessions.expecting(Some(incarnation));
     assert_closed(&expecting, exec_id).await;
 
     // What it is can be seen, and not what goes on in it.
-    assert_eq!(house.sessions.list()[0].session_id, id("mcp-a"));
-    let seen = house.sessions.detail(&id("mcp-a")).expect("there");
+    assert_eq!(daemon.sessions.list()[0].session_id, id("mcp-a"));
+    let seen = daemon.sessions.detail(&id("mcp-a")).expect("there");
     assert!(seen.managed_processes.is_empty() && seen.execs.is_empty());
-    let hosting = house.sessions.reaching(Reach::Hosting);
+    let hosting = daemon.sessions.with_access(Access::Hosting);
     let whole = hosting.detail(&id("mcp-a")).expect("there");
     assert_eq!(whole.managed_processes.len(), 1);
 
     // The operator may.
-    let operator = house.sessions.reaching(Reach::All);
-    let said = in_time(operator.exec(asked("mcp-a", "echo here"))).await;
+    let operator = daemon.sessions.with_access(Access::All);
+    let said = in_time(operator.exec(request("mcp-a", "echo here"))).await;
     assert_eq!(said.expect("an end").stdout, "here\n");
     let logs = operator.logs(&id("mcp-a"), &process_id("main"));
     assert!(logs.is_ok());
@@ -111,12 +111,12 @@ async fn no_client_gets_into_the_box_of_a_hosted_server() {
 }
 
 #[tokio::test]
-async fn what_goes_on_in_such_a_box_is_told_to_no_client() {
-    let house = house();
-    let mut watching = [Reach::Clients, Reach::Hosting, Reach::All]
-        .map(|reach| house.sessions.reaching(reach).events());
-    with_server(&house.sessions).await;
-    let hosting = house.sessions.reaching(Reach::Hosting);
+async fn clients_get_no_events_from_the_box_of_a_hosted_server() {
+    let daemon = daemon();
+    let mut watching = [Access::Clients, Access::Hosting, Access::All]
+        .map(|access| daemon.sessions.with_access(access).events());
+    with_server(&daemon.sessions).await;
+    let hosting = daemon.sessions.with_access(Access::Hosting);
     let (server, main) = (id("mcp-a"), process_id("main"));
     in_time(hosting.stop_process(&server, &main))
         .await
@@ -124,7 +124,7 @@ async fn what_goes_on_in_such_a_box_is_told_to_no_client() {
     in_time(hosting.delete(&server, "requested"))
         .await
         .expect("gone");
-    in_time(house.sessions.exec(asked("other", "true")))
+    in_time(daemon.sessions.exec(request("other", "true")))
         .await
         .expect("an end");
     let mut heard = Vec::new();
@@ -153,28 +153,28 @@ async fn what_goes_on_in_such_a_box_is_told_to_no_client() {
 }
 
 #[tokio::test]
-async fn such_sessions_are_not_among_those_that_a_client_has() {
-    let house = house();
-    with_server(&house.sessions).await;
-    let made = in_time(house.sessions.get_or_create(asked("s", "").spec)).await;
+async fn sessions_of_hosted_servers_are_not_listed_for_clients() {
+    let daemon = daemon();
+    with_server(&daemon.sessions).await;
+    let made = in_time(daemon.sessions.get_or_create(request("s", "").spec)).await;
     made.expect("a session");
-    assert_eq!(house.sessions.ids(), [id("s")]);
-    let hosting = house.sessions.reaching(Reach::Hosting);
+    assert_eq!(daemon.sessions.ids(), [id("s")]);
+    let hosting = daemon.sessions.with_access(Access::Hosting);
     assert_eq!(hosting.ids(), [id("mcp-a")]);
-    assert_eq!(house.sessions.reaching(Reach::All).ids().len(), 2);
+    assert_eq!(daemon.sessions.with_access(Access::All).ids().len(), 2);
 }
 
 #[tokio::test]
-async fn it_is_closed_while_it_starts_and_under_the_next_daemon() {
+async fn a_hosted_session_is_inaccessible_while_it_starts_and_after_a_restart() {
     let mut machine = Machine::new();
     let (daemon, _) = machine.daemon().await;
     daemon.backend.hold_starts();
     let making = {
-        let hosting = daemon.sessions.reaching(Reach::Hosting);
+        let hosting = daemon.sessions.with_access(Access::Hosting);
         tokio::spawn(async move { hosting.get_or_create(hosted("mcp-b").spec).await })
     };
     eventually("a start", || daemon.backend.starts() == 1).await;
-    let early = daemon.sessions.exec(asked("mcp-b", "env"));
+    let early = daemon.sessions.exec(request("mcp-b", "env"));
     refused("exec", in_time(early).await);
     let other = id("mcp-b");
     let early = daemon.sessions.delete(&other, "requested");
@@ -186,17 +186,17 @@ async fn it_is_closed_while_it_starts_and_under_the_next_daemon() {
     let (daemon, recovery) = machine.restart(daemon).await;
     assert_eq!(recovery.adopted, 2);
     assert_closed(&daemon.sessions, exec_id).await;
-    let hosting = daemon.sessions.reaching(Reach::Hosting);
+    let hosting = daemon.sessions.with_access(Access::Hosting);
     let whole = hosting.detail(&id("mcp-a")).expect("there");
     assert_eq!(whole.managed_processes.len(), 1);
 }
 
 #[tokio::test]
-async fn a_box_that_somebody_else_made_is_no_place_for_a_server() {
-    let house = house();
-    let made = in_time(house.sessions.get_or_create(asked("mcp-a", "").spec)).await;
+async fn hosting_does_not_use_a_session_of_another_caller() {
+    let daemon = daemon();
+    let made = in_time(daemon.sessions.get_or_create(request("mcp-a", "").spec)).await;
     made.expect("a session");
-    let hosting = house.sessions.reaching(Reach::Hosting);
+    let hosting = daemon.sessions.with_access(Access::Hosting);
     let refused = in_time(hosting.get_or_create(hosted("mcp-a").spec)).await;
     let error = refused.expect_err("refused");
     assert_eq!(error.code(), ErrorCode::SessionConflict);
@@ -213,5 +213,5 @@ async fn a_box_that_somebody_else_made_is_no_place_for_a_server() {
         let code = outcome.expect_err("not hosting's").code();
         assert_eq!(code, ErrorCode::SessionNotFound);
     }
-    assert_eq!(house.sessions.list().len(), 1);
+    assert_eq!(daemon.sessions.list().len(), 1);
 }

@@ -8,7 +8,7 @@ use boxwood_ledger::Ledger;
 use boxwood_session::{Backends, Recovery, Sessions, Settings};
 use boxwood_test_support::{FakeBackend, FakeHost};
 
-use super::{asked, in_time};
+use super::{in_time, request};
 
 /// One machine and its state directory, over the lives of several daemons.
 pub(crate) struct Machine {
@@ -75,13 +75,13 @@ impl Machine {
 
 impl Daemon {
     pub(crate) async fn made(&self, session: &str) -> SessionInfo {
-        in_time(self.sessions.get_or_create(asked(session, "").spec))
+        in_time(self.sessions.get_or_create(request(session, "").spec))
             .await
             .expect("a session")
     }
 
     pub(crate) async fn says(&self, session: &str, cmd: &str) -> String {
-        let result = in_time(self.sessions.exec(asked(session, cmd))).await;
+        let result = in_time(self.sessions.exec(request(session, cmd))).await;
         result.expect("it runs").stdout
     }
 

@@ -1,4 +1,4 @@
-//! Sessions above a backend without isolation: everything but the walls.
+//! Sessions with a backend that runs programs without isolation.
 
 mod backends;
 mod commands;
@@ -25,26 +25,28 @@ use boxwood_policy::Admission;
 use boxwood_session::{Backends, Sessions, Settings};
 use boxwood_test_support::{FakeBackend, admission};
 
-/// No step of a test takes longer, unless it hangs.
+/// A step of a test that takes longer hangs.
 const HANG: Duration = Duration::from_secs(30);
 
-struct House {
+struct TestDaemon {
     backend: Arc<FakeBackend>,
     sessions: Sessions,
 }
 
-fn house() -> House {
-    house_with(|_| {})
+fn daemon() -> TestDaemon {
+    daemon_with(|_| {})
 }
 
-fn house_with(change: impl FnOnce(&mut Settings)) -> House {
-    house_of(FakeBackend::new(), change)
+fn daemon_with(change: impl FnOnce(&mut Settings)) -> TestDaemon {
+    daemon_of(FakeBackend::new(), change)
 }
 
-fn house_of(backend: Arc<FakeBackend>, change: impl FnOnce(&mut Settings)) -> House {
+fn daemon_of(backend: Arc<FakeBackend>, change: impl FnOnce(&mut Settings)) -> TestDaemon {
     let mut settings = Settings::default();
+    // The result of a test does not depend on the free disk space of the machine.
+    settings.load.min_free_bytes = Some(0);
     change(&mut settings);
-    House {
+    TestDaemon {
         backend: Arc::clone(&backend) as _,
         sessions: Sessions::new(Backends::only(backend), settings),
     }
@@ -58,11 +60,11 @@ fn process_id(text: &str) -> ProcessId {
     ProcessId::new(text).expect("a legal process id")
 }
 
-fn asked(session: &str, cmd: &str) -> Admission {
-    asked_with(session, cmd, |_| {})
+fn request(session: &str, cmd: &str) -> Admission {
+    request_with(session, cmd, |_| {})
 }
 
-fn asked_with(session: &str, cmd: &str, change: impl FnOnce(&mut SpecRequest)) -> Admission {
+fn request_with(session: &str, cmd: &str, change: impl FnOnce(&mut SpecRequest)) -> Admission {
     admission(session, cmd, change).expect("policy allows the test's request")
 }
 
@@ -83,7 +85,7 @@ async fn in_time<T>(work: impl Future<Output = T>) -> T {
         .expect("it does not hang")
 }
 
-/// Looks again and again, because nothing announces what is waited for.
+/// Polls, because there is no event for the condition.
 async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = tokio::time::Instant::now() + HANG;
     while !holds() {
@@ -95,14 +97,13 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process is there whose command line has this in it. A shell that is going to start the
-/// program is one already.
+/// Returns true if a process has this in its command line, such as the shell that starts it.
 fn is_running(needle: &str) -> bool {
     let shown = |line: &[u8]| String::from_utf8_lossy(line).contains(needle);
     command_lines().any(|line| shown(&line))
 }
 
-/// Whether the `sleep` itself is there, and not only whoever is going to start it.
+/// Returns true if the `sleep` itself is running, and not only the shell that starts it.
 fn is_asleep(nap: &str) -> bool {
     let wanted = format!("sleep\0{nap}\0");
     command_lines().any(|line| line == wanted.as_bytes())

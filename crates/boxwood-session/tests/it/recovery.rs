@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use boxwood_api::{ErrorCode, MountMode, MountSpec};
-use boxwood_backend::{Backend as _, Progress, Witness};
+use boxwood_backend::{Backend as _, Progress, StartRecorder};
 use boxwood_ledger::{Ledger, Opened};
 use boxwood_policy::Origin;
 use boxwood_session::{
@@ -13,7 +13,7 @@ use boxwood_session::{
 use boxwood_test_support::{FakeBackend, Fault, Point, SmallDisk, admission_for};
 
 use super::machine::Machine;
-use super::{asked, asked_with, eventually, id, in_time};
+use super::{eventually, id, in_time, request, request_with};
 
 fn gone_because(outcome: Result<(), SessionError>) -> String {
     match outcome {
@@ -30,7 +30,7 @@ fn gone_because(outcome: Result<(), SessionError>) -> String {
 }
 
 #[tokio::test]
-async fn sessions_go_on_under_the_next_daemon() {
+async fn sessions_are_adopted_by_the_next_daemon() {
     let mut machine = Machine::new();
     let (daemon, recovery) = machine.daemon().await;
     assert_eq!(recovery, Recovery::default());
@@ -59,10 +59,10 @@ async fn sessions_go_on_under_the_next_daemon() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_taken_over_fits_the_same_requests() {
+async fn an_adopted_session_fits_the_same_requests() {
     let mut machine = Machine::new();
     let (daemon, _) = machine.daemon().await;
-    let wish = |memory| asked_with("s", "", move |request| request.memory_mb = Some(memory)).spec;
+    let wish = |memory| request_with("s", "", move |request| request.memory_mb = Some(memory)).spec;
     let made = in_time(daemon.sessions.get_or_create(wish(300))).await;
     let made = made.expect("a session");
     let hash = daemon.sessions.detail(&id("s")).expect("there").config_hash;
@@ -77,7 +77,7 @@ async fn a_session_that_is_taken_over_fits_the_same_requests() {
 }
 
 #[tokio::test]
-async fn a_session_whose_box_died_meanwhile_is_gone_and_says_why() {
+async fn a_session_whose_box_died_between_daemons_is_gone_with_the_reason() {
     let mut machine = Machine::new();
     let (daemon, _) = machine.daemon().await;
     let made = daemon.made("s").await;
@@ -107,7 +107,7 @@ async fn a_session_whose_box_died_meanwhile_is_gone_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_ledger_that_was_removed_is_rebuilt_from_what_runs() {
+async fn a_removed_ledger_is_rebuilt_from_running_boxes() {
     let mut machine = Machine::new();
     let (daemon, _) = machine.daemon().await;
     let made = daemon.made("s").await;
@@ -138,11 +138,12 @@ async fn a_daemon_killed_anywhere_in_a_creation_leaves_a_session_or_nothing() {
         let other = daemon.made("other").await;
         machine.host.fault(point, Fault::Crashes);
         let sessions = daemon.sessions.clone();
-        let asking = tokio::spawn(async move { sessions.get_or_create(asked("s", "").spec).await });
+        let asking =
+            tokio::spawn(async move { sessions.get_or_create(request("s", "").spec).await });
         in_time(daemon.backend.killed()).await;
         asking.abort();
         let (daemon, recovery) = machine.restart(daemon).await;
-        // Nobody was told of it, so it cannot be lost.
+        // It was not reported, so it cannot be lost.
         assert_eq!(recovery.lost, [], "{point:?}");
         let there = daemon.sessions.detail(&id("s")).is_ok();
         assert_eq!(there, point == Point::AfterRemember, "{point:?}");
@@ -172,7 +173,7 @@ async fn a_daemon_killed_anywhere_in_a_removal_leaves_a_session_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_box_that_cannot_be_taken_over_at_once_gets_a_second_chance() {
+async fn a_failed_adoption_is_retried() {
     let mut machine = Machine::new();
     let (daemon, _) = machine.daemon().await;
     for session in ["a", "b", "c"] {
@@ -186,7 +187,7 @@ async fn a_box_that_cannot_be_taken_over_at_once_gets_a_second_chance() {
 }
 
 #[tokio::test]
-async fn a_box_that_does_not_answer_does_not_hold_up_the_others() {
+async fn a_box_that_does_not_answer_does_not_delay_the_others() {
     let mut machine = Machine::new();
     let (daemon, _) = machine.daemon().await;
     for session in ["a", "b"] {
@@ -202,18 +203,18 @@ async fn a_box_that_does_not_answer_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn of_two_boxes_of_one_session_the_later_one_counts() {
+async fn of_two_boxes_of_one_session_the_later_one_is_adopted() {
     let mut machine = Machine::new();
     let (daemon, _) = machine.daemon().await;
     let first = daemon.made("s").await;
     machine.kill(daemon);
-    // Somebody's second box, which says that it is of a later incarnation.
+    // A second box of a session with a later incarnation.
     let backend = machine.host.backend();
     let left = backend.left_running().await;
     let adopted = backend.adopt(&left[0]).await.expect("it is there");
     let record: serde_json::Value = serde_json::from_slice(&adopted.record).expect("JSON");
-    let (progress, witness) = (Progress::silent(), Witness::none());
-    let spec = asked("s", "").spec;
+    let (progress, witness) = (Progress::silent(), StartRecorder::none());
+    let spec = request("s", "").spec;
     let second = backend.start(&spec, &progress, &witness).await;
     let second = second.expect("it starts");
     let mut later = record;
@@ -235,23 +236,23 @@ async fn of_two_boxes_of_one_session_the_later_one_counts() {
 }
 
 #[tokio::test]
-async fn whoever_means_one_incarnation_never_gets_another() {
+async fn a_request_for_one_incarnation_never_gets_another() {
     let mut machine = Machine::new();
     let (daemon, _) = machine.daemon().await;
     let first = daemon.made("s").await.incarnation;
     let meant = daemon.sessions.expecting(Some(first));
-    in_time(meant.exec(asked("s", "true")))
+    in_time(meant.exec(request("s", "true")))
         .await
         .expect("it is the one");
     in_time(meant.delete(&id("s"), "enough of it"))
         .await
         .expect("it is the one");
 
-    // Nothing is made for whoever means what is gone.
+    // No session is created for a request for an incarnation that is gone.
     let starts = daemon.backend.starts();
     let why = "enough of it";
     assert_eq!(
-        gone_because(in_time(meant.exec(asked("s", "true"))).await.map(drop)),
+        gone_because(in_time(meant.exec(request("s", "true"))).await.map(drop)),
         why
     );
     assert_eq!(daemon.backend.starts(), starts);
@@ -262,11 +263,11 @@ async fn whoever_means_one_incarnation_never_gets_another() {
         follow: true,
     };
     let outcomes = [
-        in_time(meant.get_or_create(asked("s", "").spec))
+        in_time(meant.get_or_create(request("s", "").spec))
             .await
             .map(drop),
-        in_time(meant.exec(asked("s", "true"))).await.map(drop),
-        in_time(meant.exec_existing(asked("s", "true")))
+        in_time(meant.exec(request("s", "true"))).await.map(drop),
+        in_time(meant.exec_existing(request("s", "true")))
             .await
             .map(drop),
         in_time(meant.file(&id("s"), stat())).await.map(drop),
@@ -278,16 +279,16 @@ async fn whoever_means_one_incarnation_never_gets_another() {
         assert_eq!(gone_because(outcome), why);
     }
     let now = daemon.sessions.expecting(Some(second));
-    in_time(now.exec(asked("s", "true")))
+    in_time(now.exec(request("s", "true")))
         .await
         .expect("it is the one");
     let never = daemon.sessions.expecting(Some(second + 1000));
     let why = gone_because(never.detail(&id("s")).map(drop));
-    assert!(why.starts_with("there never was"), "{why}");
+    assert!(why.ends_with("never existed"), "{why}");
 }
 
 #[tokio::test]
-async fn a_shutdown_keeps_what_it_is_told_to_keep() {
+async fn a_shutdown_keeps_the_selected_boxes() {
     for (boxes, kept) in [
         (ShutdownBoxes::Stop, &[][..]),
         (ShutdownBoxes::StopEphemeral, &["lasting"][..]),
@@ -295,16 +296,16 @@ async fn a_shutdown_keeps_what_it_is_told_to_keep() {
     ] {
         let mut machine = Machine::new();
         let (daemon, _) = machine.daemon().await;
-        let lasting = asked_with("lasting", "", |request| request.persistent = Some(true));
+        let lasting = request_with("lasting", "", |request| request.persistent = Some(true));
         let made = in_time(daemon.sessions.get_or_create(lasting.spec)).await;
         made.expect("a session");
         daemon.made("passing").await;
         in_time(daemon.sessions.shutdown(boxes)).await;
         assert_eq!(machine.host.living().len(), kept.len(), "{boxes:?}");
-        // Whoever comes late can do nothing to what is not this daemon's any more.
+        // Later requests have no effect on detached boxes.
         let late = in_time(daemon.sessions.delete(&id("lasting"), "late")).await;
         late.expect_err("too late");
-        let late = in_time(daemon.sessions.exec(asked("passing", "true"))).await;
+        let late = in_time(daemon.sessions.exec(request("passing", "true"))).await;
         late.expect_err("too late");
         drop(daemon);
         assert_eq!(machine.host.living().len(), kept.len(), "{boxes:?}");
@@ -331,14 +332,14 @@ async fn a_shutdown_keeps_what_it_is_told_to_keep() {
 }
 
 #[tokio::test]
-async fn boxes_that_end_with_their_daemon_are_stopped_and_their_ends_are_known() {
+async fn boxes_that_end_with_their_daemon_are_stopped_and_recorded() {
     let state = tempfile::tempdir().expect("a directory");
     let path = state.path().join("ledger.db");
     let (ledger, _) = Ledger::open(&path).await.expect("a ledger");
     let backend = FakeBackend::new();
     let backends = Backends::only(Arc::clone(&backend) as _);
     let (sessions, _) = Sessions::recover(backends, Settings::default(), ledger.clone()).await;
-    let kept = in_time(sessions.get_or_create(asked("kept", "").spec)).await;
+    let kept = in_time(sessions.get_or_create(request("kept", "").spec)).await;
     kept.expect("a session");
     in_time(sessions.shutdown(ShutdownBoxes::Keep)).await;
     assert!(backend.boxes().is_empty());
@@ -347,7 +348,7 @@ async fn boxes_that_end_with_their_daemon_are_stopped_and_their_ends_are_known()
     let (ledger, _) = Ledger::open(&path).await.expect("a ledger");
     let backends = Backends::only(FakeBackend::new() as _);
     let (sessions, _) = Sessions::recover(backends, Settings::default(), ledger.clone()).await;
-    let made = in_time(sessions.get_or_create(asked("s", "").spec)).await;
+    let made = in_time(sessions.get_or_create(request("s", "").spec)).await;
     let incarnation = made.expect("a session").incarnation;
     ledger.close().await;
     let (ledger, _) = Ledger::open(&path).await.expect("a ledger");
@@ -372,7 +373,7 @@ fn a_full_state_directory_stops_new_sessions_and_nothing_else() {
         let mut made = 0;
         let refused = loop {
             let session = format!("new-{made}");
-            let asking = daemon.sessions.get_or_create(asked(&session, "").spec);
+            let asking = daemon.sessions.get_or_create(request(&session, "").spec);
             match in_time(asking).await {
                 Ok(_) => made += 1,
                 Err(error) => break error,
@@ -423,13 +424,13 @@ async fn a_damaged_ledger_costs_no_session() {
     let backends = Backends::only(machine.host.backend() as _);
     let (sessions, recovery) = Sessions::recover(backends, Settings::default(), ledger).await;
     assert_eq!((recovery.adopted, recovery.rebuilt), (1, true));
-    in_time(sessions.exec(asked("s", "true")))
+    in_time(sessions.exec(request("s", "true")))
         .await
         .expect("it runs");
 }
 
 #[tokio::test]
-async fn a_box_that_dies_under_the_next_daemon_is_noticed() {
+async fn the_death_of_an_adopted_box_closes_its_session() {
     let mut machine = Machine::new();
     let (daemon, _) = machine.daemon().await;
     let made = daemon.made("s").await;
@@ -446,7 +447,7 @@ async fn a_box_that_dies_under_the_next_daemon_is_noticed() {
 }
 
 #[tokio::test]
-async fn mounts_that_joined_are_there_for_the_next_daemon() {
+async fn added_mounts_are_known_to_the_next_daemon() {
     let shelf = tempfile::tempdir().expect("a directory");
     let package = |name: &str| {
         let path = shelf.path().join(name);
@@ -484,7 +485,7 @@ async fn mounts_that_joined_are_there_for_the_next_daemon() {
     assert_eq!(again.expect("it fits").incarnation, found.incarnation);
     assert_eq!(daemon.backend.live_mounts(), 0);
 
-    // A directory that somebody put in the place of the old one is another one.
+    // Another directory at the same path is a different one.
     let place = PathBuf::from(&two.host_path);
     std::fs::rename(&place, shelf.path().join("moved")).expect("moved");
     let (daemon, _) = machine.restart(daemon).await;

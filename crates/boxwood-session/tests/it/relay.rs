@@ -4,25 +4,25 @@ use boxwood_api::{ErrorCode, ProcessId, ProcessStatus};
 use boxwood_session::{Attachment, Replace, SessionError};
 use futures_util::FutureExt as _;
 
-use super::{House, asked, eventually, house, id, in_time, script};
+use super::{TestDaemon, daemon, eventually, id, in_time, request, script};
 
-async fn with_process(text: &str) -> House {
-    let house = house();
-    in_time(house.sessions.get_or_create(asked("s", "true").spec))
+async fn with_process(text: &str) -> TestDaemon {
+    let daemon = daemon();
+    in_time(daemon.sessions.get_or_create(request("s", "true").spec))
         .await
         .expect("a session");
     in_time(
-        house
+        daemon
             .sessions
             .start_process(&id("s"), script("default", text), Replace::Refuse),
     )
     .await
     .expect("started");
-    house
+    daemon
 }
 
-async fn attach(house: &House) -> Attachment {
-    let attachable = house
+async fn attach(daemon: &TestDaemon) -> Attachment {
+    let attachable = daemon
         .sessions
         .check_attachable(&id("s"), &ProcessId::default())
         .expect("attachable");
@@ -34,9 +34,9 @@ async fn line(attachment: &mut Attachment) -> Option<String> {
     Some(String::from_utf8(line).expect("text"))
 }
 
-async fn until_exited(house: &House) {
+async fn until_exited(daemon: &TestDaemon) {
     eventually("the process's end", || {
-        house
+        daemon
             .sessions
             .process(&id("s"), &ProcessId::default())
             .is_ok_and(|info| info.status == ProcessStatus::Exited)
@@ -45,21 +45,21 @@ async fn until_exited(house: &House) {
 }
 
 #[tokio::test]
-async fn lines_go_in_and_come_out() {
-    let house = with_process("cat").await;
-    let mut attachment = attach(&house).await;
-    let before = house.sessions.detail(&id("s")).expect("there").session;
+async fn lines_are_relayed_in_both_directions() {
+    let daemon = with_process("cat").await;
+    let mut attachment = attach(&daemon).await;
+    let before = daemon.sessions.detail(&id("s")).expect("there").session;
     in_time(attachment.send(b"one\n\ntwo\n"))
         .await
         .expect("taken");
     assert_eq!(line(&mut attachment).await.as_deref(), Some("one"));
     assert_eq!(line(&mut attachment).await.as_deref(), Some(""));
     assert_eq!(line(&mut attachment).await.as_deref(), Some("two"));
-    let detail = house.sessions.detail(&id("s")).expect("there");
+    let detail = daemon.sessions.detail(&id("s")).expect("there");
     assert!(detail.session.last_used_at > before.last_used_at);
     assert!(detail.managed_process.is_some_and(|info| info.attached));
     drop(attachment);
-    let info = house
+    let info = daemon
         .sessions
         .process(&id("s"), &ProcessId::default())
         .expect("there");
@@ -68,10 +68,10 @@ async fn lines_go_in_and_come_out() {
 }
 
 #[tokio::test]
-async fn who_comes_first_is_attached_first() {
-    let house = with_process("cat").await;
+async fn clients_are_attached_in_order() {
+    let daemon = with_process("cat").await;
     let process = ProcessId::default();
-    let come = || house.sessions.check_attachable(&id("s"), &process);
+    let come = || daemon.sessions.check_attachable(&id("s"), &process);
     let [first, second, third] = [(), (), ()].map(|()| come().expect("attachable"));
     // Whose socket is there sooner is chance.
     let mut third = Box::pin(third.attach());
@@ -84,18 +84,18 @@ async fn who_comes_first_is_attached_first() {
     let second = in_time(second).await.expect("attached");
     drop(second);
     in_time(third).await.expect("attached");
-    // Nor is anybody kept waiting by one who went away before.
+    // A client that disconnected before does not block the next.
     drop(come().expect("attachable"));
-    attach(&house).await;
+    attach(&daemon).await;
 }
 
 #[tokio::test]
-async fn no_line_is_lost_or_doubled_when_attachments_change() {
-    let house = with_process("i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done").await;
+async fn no_line_is_lost_or_repeated_when_clients_change() {
+    let daemon = with_process("i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done").await;
     let mut got = Vec::new();
     let mut ended = false;
     while !ended {
-        let mut attachment = attach(&house).await;
+        let mut attachment = attach(&daemon).await;
         for _ in 0..37 {
             // Half of the reads are given up, and some lines are given back.
             {
@@ -132,10 +132,10 @@ async fn no_line_is_lost_or_doubled_when_attachments_change() {
 }
 
 #[tokio::test]
-async fn a_second_attachment_waits_for_its_turn() {
-    let house = with_process("cat").await;
-    let mut first = attach(&house).await;
-    let second = house
+async fn a_second_client_waits() {
+    let daemon = with_process("cat").await;
+    let mut first = attach(&daemon).await;
+    let second = daemon
         .sessions
         .check_attachable(&id("s"), &ProcessId::default())
         .expect("it is not refused");
@@ -150,25 +150,29 @@ async fn a_second_attachment_waits_for_its_turn() {
 }
 
 #[tokio::test]
-async fn those_who_wait_are_told_when_the_process_goes() {
-    let house = with_process("cat").await;
-    let mut first = attach(&house).await;
-    let second = house
+async fn waiting_clients_get_an_error_when_the_process_is_stopped() {
+    let daemon = with_process("cat").await;
+    let mut first = attach(&daemon).await;
+    let second = daemon
         .sessions
         .check_attachable(&id("s"), &ProcessId::default())
         .expect("attachable");
     let waiting = tokio::spawn(second.attach());
     in_time(first.send(b"last\n")).await.expect("taken");
     eventually("the line", || {
-        house
+        daemon
             .sessions
             .logs(&id("s"), &ProcessId::default())
             .is_ok_and(|logs| !logs.chunks.is_empty())
     })
     .await;
-    in_time(house.sessions.stop_process(&id("s"), &ProcessId::default()))
-        .await
-        .expect("stopped");
+    in_time(
+        daemon
+            .sessions
+            .stop_process(&id("s"), &ProcessId::default()),
+    )
+    .await
+    .expect("stopped");
     let outcome = in_time(waiting).await.expect("no panic");
     assert!(matches!(
         outcome.err(),
@@ -181,33 +185,46 @@ async fn those_who_wait_are_told_when_the_process_goes() {
 }
 
 #[tokio::test]
-async fn a_replacement_closes_the_old_attachment() {
-    let house = with_process("echo old; cat").await;
-    let mut old = attach(&house).await;
-    in_time(house.sessions.start_process(
+async fn replacing_a_process_ends_the_old_attachment() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let written = directory.path().join("written");
+    let daemon = with_process(&format!("echo old; : > {}; cat", written.display())).await;
+    let mut old = attach(&daemon).await;
+    eventually("the old process has written", || written.exists()).await;
+    in_time(daemon.sessions.start_process(
         &id("s"),
         script("default", "echo new; cat"),
         Replace::Running,
     ))
     .await
     .expect("started");
-    let mut new = attach(&house).await;
+    let mut new = attach(&daemon).await;
     assert_eq!(line(&mut new).await.as_deref(), Some("new"));
     assert_eq!(line(&mut old).await.as_deref(), Some("old"));
     assert_eq!(line(&mut old).await, None);
 }
 
 #[tokio::test]
-async fn output_waits_for_the_first_attachment_and_survives_the_process() {
-    let house = with_process("echo one; echo two; printf three").await;
-    until_exited(&house).await;
-    let mut attachment = attach(&house).await;
+async fn the_output_of_a_process_that_closes_stdout_ends_while_it_runs() {
+    let daemon = with_process("echo one; exec >&-; sleep 100").await;
+    let mut attachment = attach(&daemon).await;
+    assert_eq!(line(&mut attachment).await.as_deref(), Some("one"));
+    assert_eq!(line(&mut attachment).await, None);
+    let exited = attachment.exited().now_or_never();
+    assert!(exited.is_none(), "{exited:?}");
+}
+
+#[tokio::test]
+async fn output_is_kept_for_the_first_client_after_the_exit() {
+    let daemon = with_process("echo one; echo two; printf three").await;
+    until_exited(&daemon).await;
+    let mut attachment = attach(&daemon).await;
     for expected in ["one", "two", "three"] {
         assert_eq!(line(&mut attachment).await.as_deref(), Some(expected));
     }
     assert_eq!(line(&mut attachment).await, None);
     drop(attachment);
-    let error = house
+    let error = daemon
         .sessions
         .check_attachable(&id("s"), &ProcessId::default())
         .err()
@@ -221,9 +238,9 @@ async fn output_waits_for_the_first_attachment_and_survives_the_process() {
 
 #[tokio::test]
 async fn a_line_of_ten_mebibytes_is_one_line() {
-    let house =
+    let daemon =
         with_process("head -c 10485760 /dev/zero | tr '\\0' x; echo; echo short; sleep 100").await;
-    let mut attachment = attach(&house).await;
+    let mut attachment = attach(&daemon).await;
     let long = line(&mut attachment).await.expect("the long line");
     assert_eq!(long.len(), 10 * 1024 * 1024);
     assert!(long.bytes().all(|byte| byte == b'x'));
@@ -231,66 +248,70 @@ async fn a_line_of_ten_mebibytes_is_one_line() {
 }
 
 #[tokio::test]
-async fn a_process_that_floods_waits_and_loses_nothing() {
-    let house = with_process(
+async fn a_process_with_unread_output_waits_and_loses_nothing() {
+    let daemon = with_process(
         "i=0; while [ $i -lt 400000 ]; do echo 0123456789; i=$((i+1)); done; echo done >&2",
     )
     .await;
-    // Nobody is attached: the buffer fills, the pipe fills, the process waits.
+    // Without a client, the queue and the pipe fill and the process waits.
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    let info = house
+    let info = daemon
         .sessions
         .process(&id("s"), &ProcessId::default())
         .expect("there");
     assert_eq!(info.status, ProcessStatus::Running);
-    let mut attachment = attach(&house).await;
+    let mut attachment = attach(&daemon).await;
     let mut lines = 0;
     while let Some(text) = line(&mut attachment).await {
         assert_eq!(text, "0123456789");
         lines += 1;
     }
     assert_eq!(lines, 400_000);
-    until_exited(&house).await;
+    until_exited(&daemon).await;
 }
 
 #[tokio::test]
-async fn a_long_stderr_line_stops_nothing() {
-    let house = with_process(
+async fn a_long_stderr_line_does_not_block() {
+    let daemon = with_process(
         "head -c 5000000 /dev/zero | tr '\\0' e >&2; echo >&2; echo fine >&2; echo out",
     )
     .await;
-    until_exited(&house).await;
-    let info = house
+    until_exited(&daemon).await;
+    let info = daemon
         .sessions
         .process(&id("s"), &ProcessId::default())
         .expect("there");
     assert_eq!(info.exit_code, Some(0));
     assert!(info.stderr_preview.ends_with("fine"));
     assert!(info.stderr_preview.chars().count() <= 4000);
-    let mut attachment = attach(&house).await;
+    let mut attachment = attach(&daemon).await;
     assert_eq!(line(&mut attachment).await.as_deref(), Some("out"));
 }
 
 #[tokio::test]
-async fn a_process_that_does_not_read_holds_up_only_its_sender() {
-    let house = with_process("sleep 100").await;
-    let attachment = attach(&house).await;
+async fn a_process_that_does_not_read_blocks_only_its_sender() {
+    let daemon = with_process("sleep 100").await;
+    let attachment = attach(&daemon).await;
     let sent = {
         let message = vec![b'x'; 1_000_000];
         let sending = attachment.send(&message);
         tokio::time::timeout(std::time::Duration::from_millis(200), sending).await
     };
     assert!(sent.is_err(), "the pipe is full");
-    in_time(house.sessions.stop_process(&id("s"), &ProcessId::default()))
-        .await
-        .expect("stopped all the same");
+    in_time(
+        daemon
+            .sessions
+            .stop_process(&id("s"), &ProcessId::default()),
+    )
+    .await
+    .expect("stopped all the same");
 }
 
 #[tokio::test]
-async fn what_does_not_exist_cannot_be_attached_to() {
-    let house = with_process("cat").await;
+async fn attaching_to_a_missing_process_fails() {
+    let daemon = with_process("cat").await;
     let missing = |session: &str, process: &str| {
-        house
+        daemon
             .sessions
             .check_attachable(&id(session), &super::process_id(process))
             .err()

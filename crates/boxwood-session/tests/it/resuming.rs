@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::{ErrorCode, EventKind, ExecState, ExecStatus, ProcessId, ProcessStatus, Reason};
+use boxwood_api::{
+    ErrorCode, EventKind, ExecExit, ExecState, ExecStatus, ProcessId, ProcessStatus, Reason,
+};
 use boxwood_ledger::Ledger;
 use boxwood_session::{
-    Attachment, Backends, LiveEvent, LiveExec, LogStream, Replace, Resume, Sessions, Settings,
-    ShutdownBoxes, Since, Stdio,
+    Attachment, Backends, ExecEvent, LogStream, Replace, Resume, Sessions, Settings, ShutdownBoxes,
+    Since, Stdio, StreamedExec,
 };
 use boxwood_test_support::FakeHost;
-use tokio::sync::mpsc::Receiver;
 
-use super::{asked, asked_with, eventually, house, house_with, id, in_time, script};
+use super::{daemon, daemon_with, eventually, id, in_time, request, request_with, script};
 
 /// The next daemon on the same machine. Its ledger is new: what runs says enough.
 async fn next_daemon(host: &Arc<FakeHost>) -> Sessions {
@@ -22,7 +23,7 @@ async fn next_daemon(host: &Arc<FakeHost>) -> Sessions {
 }
 
 async fn with_process(sessions: &Sessions, words: &str) {
-    in_time(sessions.get_or_create(asked("s", "").spec))
+    in_time(sessions.get_or_create(request("s", "").spec))
         .await
         .expect("a session");
     let mut spec = script("default", "");
@@ -58,7 +59,7 @@ async fn read(attachment: &Attachment, length: usize) -> (u64, String) {
 }
 
 #[tokio::test]
-async fn a_relay_goes_on_after_a_killed_daemon_without_a_lost_or_doubled_byte() {
+async fn a_relay_continues_after_a_killed_daemon_without_a_lost_or_repeated_byte() {
     let host = FakeHost::new();
     let first = next_daemon(&host).await;
     with_process(&first, "name p; echo").await;
@@ -82,17 +83,17 @@ async fn a_relay_goes_on_after_a_killed_daemon_without_a_lost_or_doubled_byte() 
     assert!(left.end_program("p", 9));
     assert!(in_time(attachment.next_bytes(1)).await.is_none());
     assert_eq!(in_time(attachment.exited()).await.exit_code, Some(9));
-    // Whoever lost the end of it may ask again, although the process has ended.
+    // Output of an ended process can be read again.
     drop(attachment);
     let attachment = attach_at(&second, Since::Offset(9)).await;
     assert_eq!(read(&attachment, 3).await, (9, "in\n".to_owned()));
 }
 
 #[tokio::test]
-async fn closed_input_ends_after_what_was_accepted() {
-    let house = house();
-    let sessions = &house.sessions;
-    in_time(sessions.get_or_create(asked("s", "true").spec))
+async fn closed_input_ends_after_the_accepted_bytes() {
+    let daemon = daemon();
+    let sessions = &daemon.sessions;
+    in_time(sessions.get_or_create(request("s", "true").spec))
         .await
         .expect("a session");
     in_time(sessions.start_process(&id("s"), script("default", "cat"), Replace::Refuse))
@@ -110,7 +111,7 @@ async fn closed_input_ends_after_what_was_accepted() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_lines_gets_the_last_one_again_and_misses_none() {
+async fn a_client_of_lines_gets_the_last_one_again_after_a_crash() {
     let host = FakeHost::new();
     let first = next_daemon(&host).await;
     with_process(&first, "name p; say one; say two; say three; stay").await;
@@ -134,7 +135,7 @@ async fn a_client_that_takes_lines_gets_the_last_one_again_and_misses_none() {
 }
 
 #[tokio::test]
-async fn an_end_that_nobody_saw_is_told_once_and_stays_as_it_was() {
+async fn an_unobserved_exit_is_reported_once() {
     let host = FakeHost::new();
     let first = next_daemon(&host).await;
     with_process(&first, "name p; say out; moan wrong; stay").await;
@@ -181,10 +182,10 @@ async fn an_end_that_nobody_saw_is_told_once_and_stays_as_it_was() {
 }
 
 #[tokio::test]
-async fn output_is_kept_for_a_while_only() {
-    let house = house_with(|settings| settings.replay.bytes = 100_000);
-    let (sessions, process) = (&house.sessions, ProcessId::default());
-    in_time(sessions.get_or_create(asked("s", "true").spec))
+async fn replay_is_limited() {
+    let daemon = daemon_with(|settings| settings.replay.bytes = 100_000);
+    let (sessions, process) = (&daemon.sessions, ProcessId::default());
+    in_time(sessions.get_or_create(request("s", "true").spec))
         .await
         .expect("a session");
     let text = "head -c 400000 /dev/zero; sleep 1000";
@@ -207,27 +208,27 @@ async fn output_is_kept_for_a_while_only() {
     assert_eq!(read(&attachment, 90_000).await.0, 310_000);
 }
 
-async fn hear_all(events: &mut Receiver<LiveEvent>) -> (String, LiveEvent) {
+async fn hear_all(exec: &StreamedExec) -> (String, ExecExit) {
     let mut stdout = Vec::new();
     loop {
-        match in_time(events.recv()).await.expect("an end") {
-            LiveEvent::Stdout(bytes) => stdout.extend_from_slice(&bytes),
-            LiveEvent::Stderr(_) => {}
-            exited @ LiveEvent::Exited { .. } => {
+        match in_time(exec.next()).await.expect("an end") {
+            ExecEvent::Stdout(bytes) => stdout.extend_from_slice(&bytes),
+            ExecEvent::Stderr(_) => {}
+            ExecEvent::Exited(exited) => {
                 return (String::from_utf8_lossy(&stdout).into_owned(), exited);
             }
         }
     }
 }
 
-async fn streamed(sessions: &Sessions, cmd: &str, resume: Resume) -> LiveExec {
-    in_time(sessions.stream(asked("s", cmd), Stdio::Pipes, resume))
+async fn streamed(sessions: &Sessions, cmd: &str, resume: Resume) -> StreamedExec {
+    in_time(sessions.stream(request("s", cmd), Stdio::Pipes, resume))
         .await
         .expect("it starts")
 }
 
 #[tokio::test]
-async fn a_command_goes_on_when_its_client_is_sent_away_by_a_daemon_that_leaves() {
+async fn a_command_runs_on_when_a_detaching_daemon_disconnects_its_client() {
     let host = FakeHost::new();
     let first = next_daemon(&host).await;
     let live = streamed(&first, "@ name p; echo", Resume::Never).await;
@@ -239,15 +240,16 @@ async fn a_command_goes_on_when_its_client_is_sent_away_by_a_daemon_that_leaves(
     let second = next_daemon(&host).await;
     let detail = second.exec_detail(&id("s"), exec_id).expect("it is known");
     assert_eq!(detail.info.state, ExecState::Running);
-    let (control, mut events) = resumed(&second, exec_id, 0).split();
-    let input = control.input().expect("it has one");
-    in_time(input.accept(b"still here\n")).await.expect("safe");
-    let heard = in_time(events.recv()).await;
-    assert_eq!(heard, Some(LiveEvent::Stdout("still here\n".into())));
+    let exec = resumed(&second, exec_id, 0);
+    in_time(exec.accept_stdin(b"still here\n"))
+        .await
+        .expect("safe");
+    let heard = in_time(exec.next()).await;
+    assert_eq!(heard, Some(ExecEvent::Stdout("still here\n".into())));
 }
 
 #[tokio::test]
-async fn a_daemon_that_leaves_kills_and_follows_nothing_any_more() {
+async fn a_detaching_daemon_refuses_to_kill_and_resume() {
     let host = FakeHost::new();
     let first = next_daemon(&host).await;
     let live = streamed(&first, "@ name p; echo", Resume::Allowed).await;
@@ -267,7 +269,7 @@ async fn a_daemon_that_leaves_kills_and_follows_nothing_any_more() {
         .expect("there it is killed");
 }
 
-fn resumed(sessions: &Sessions, exec_id: u64, stdout: u64) -> LiveExec {
+fn resumed(sessions: &Sessions, exec_id: u64, stdout: u64) -> StreamedExec {
     let since = Since::Offset(stdout);
     sessions
         .resume_exec(&id("s"), exec_id, since, Since::Now)
@@ -276,71 +278,73 @@ fn resumed(sessions: &Sessions, exec_id: u64, stdout: u64) -> LiveExec {
 
 #[tokio::test]
 async fn a_resumable_command_waits_for_its_client() {
-    let house = house();
+    let daemon = daemon();
     let cmd = "echo one; read line; echo got $line; exit 3";
-    let live = streamed(&house.sessions, cmd, Resume::Allowed).await;
+    let live = streamed(&daemon.sessions, cmd, Resume::Allowed).await;
     let exec_id = live.exec_id();
-    let (control, mut events) = live.split();
-    let first = in_time(events.recv()).await;
-    assert_eq!(first, Some(LiveEvent::Stdout("one\n".into())));
-    drop((control, events));
+    let exec = live;
+    let first = in_time(exec.next()).await;
+    assert_eq!(first, Some(ExecEvent::Stdout("one\n".into())));
+    drop(exec);
     eventually("its loss is noticed", || {
-        let execs = house.sessions.execs(&id("s")).expect("there");
+        let execs = daemon.sessions.execs(&id("s")).expect("there");
         execs.len() == 1 && !execs[0].attached && execs[0].resumable
     })
     .await;
-    let live = resumed(&house.sessions, exec_id, 2);
+    let live = resumed(&daemon.sessions, exec_id, 2);
     assert_eq!((live.stdout_offset(), live.stdin_accepted()), (2, Some(0)));
-    let (control, mut events) = live.split();
-    let input = control.input().expect("an input");
-    assert_eq!(in_time(input.accept(b"this\n")).await.expect("safe"), 5);
-    let (stdout, exited) = hear_all(&mut events).await;
+    let exec = live;
+    assert_eq!(
+        in_time(exec.accept_stdin(b"this\n")).await.expect("safe"),
+        5
+    );
+    let (stdout, exited) = hear_all(&exec).await;
     assert_eq!(stdout, "e\ngot this\n");
     assert!(matches!(
         exited,
-        LiveEvent::Exited {
+        ExecExit {
             exit_code: Some(3),
             ..
         }
     ));
-    // It is remembered, for whoever lost that too.
-    let detail = house
+    // It is kept after the end.
+    let detail = daemon
         .sessions
         .exec_detail(&id("s"), exec_id)
         .expect("there");
     assert_eq!(detail.info.state, ExecState::Ended);
     assert_eq!(detail.result.expect("a result").stdout, "one\ngot this\n");
-    let (_control, mut events) = resumed(&house.sessions, exec_id, 0).split();
-    assert_eq!(hear_all(&mut events).await.0, "one\ngot this\n");
+    let exec = resumed(&daemon.sessions, exec_id, 0);
+    assert_eq!(hear_all(&exec).await.0, "one\ngot this\n");
 }
 
 #[tokio::test]
-async fn a_second_client_takes_the_place_of_the_first() {
-    let house = house();
-    let live = streamed(&house.sessions, "echo one; read line", Resume::Allowed).await;
+async fn a_second_client_replaces_the_first() {
+    let daemon = daemon();
+    let live = streamed(&daemon.sessions, "echo one; read line", Resume::Allowed).await;
     let exec_id = live.exec_id();
-    let (_control, mut first) = live.split();
-    assert!(in_time(first.recv()).await.is_some());
-    let (mut control, mut second) = resumed(&house.sessions, exec_id, 0).split();
-    assert_eq!(in_time(first.recv()).await, None, "no end is told to it");
-    in_time(control.write_stdin(b"x\n")).await.expect("taken");
-    assert_eq!(hear_all(&mut second).await.0, "one\n");
+    let first = live;
+    assert!(in_time(first.next()).await.is_some());
+    let second = resumed(&daemon.sessions, exec_id, 0);
+    assert_eq!(in_time(first.next()).await, None, "no end is told to it");
+    in_time(second.write_stdin(b"x\n")).await.expect("taken");
+    assert_eq!(hear_all(&second).await.0, "one\n");
 }
 
 #[tokio::test]
-async fn a_command_nobody_comes_back_for_is_killed() {
-    let house = house_with(|settings| {
+async fn a_resumable_command_is_killed_if_no_client_returns() {
+    let daemon = daemon_with(|settings| {
         settings.replay.resume_grace = Duration::from_millis(200);
     });
-    let live = streamed(&house.sessions, "sleep 1000", Resume::Allowed).await;
+    let live = streamed(&daemon.sessions, "sleep 1000", Resume::Allowed).await;
     let exec_id = live.exec_id();
     drop(live);
     eventually("its end", || {
-        let detail = house.sessions.exec_detail(&id("s"), exec_id);
+        let detail = daemon.sessions.exec_detail(&id("s"), exec_id);
         detail.is_ok_and(|detail| detail.info.state == ExecState::Ended)
     })
     .await;
-    let detail = house
+    let detail = daemon
         .sessions
         .exec_detail(&id("s"), exec_id)
         .expect("there");
@@ -349,11 +353,11 @@ async fn a_command_nobody_comes_back_for_is_killed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_followed_again_says_so() {
-    let house = house();
-    let live = streamed(&house.sessions, "sleep 1000", Resume::Never).await;
+async fn resuming_fails_for_commands_that_are_not_resumable() {
+    let daemon = daemon();
+    let live = streamed(&daemon.sessions, "sleep 1000", Resume::Never).await;
     let error = |exec_id| {
-        house
+        daemon
             .sessions
             .resume_exec(&id("s"), exec_id, Since::Now, Since::Now)
             .err()
@@ -366,37 +370,37 @@ async fn what_cannot_be_followed_again_says_so() {
 
 #[tokio::test]
 async fn a_running_command_can_be_killed_by_others() {
-    let house = house();
-    let sessions = house.sessions.clone();
-    let running = tokio::spawn(async move { sessions.exec(asked("s", "sleep 1000")).await });
+    let daemon = daemon();
+    let sessions = daemon.sessions.clone();
+    let running = tokio::spawn(async move { sessions.exec(request("s", "sleep 1000")).await });
     eventually("the command", || {
-        house
+        daemon
             .sessions
             .execs(&id("s"))
             .is_ok_and(|execs| execs.len() == 1)
     })
     .await;
-    let exec = house.sessions.execs(&id("s")).expect("there").remove(0);
+    let exec = daemon.sessions.execs(&id("s")).expect("there").remove(0);
     assert_eq!(exec.command, "sleep 1000");
-    in_time(house.sessions.kill_exec(&id("s"), exec.exec_id))
+    in_time(daemon.sessions.kill_exec(&id("s"), exec.exec_id))
         .await
         .expect("killed");
     let result = in_time(running).await.expect("no panic").expect("a result");
     assert_eq!(result.reason, Some(Reason::Cancelled));
-    assert!(house.sessions.execs(&id("s")).expect("there").is_empty());
+    assert!(daemon.sessions.execs(&id("s")).expect("there").is_empty());
 }
 
 #[tokio::test]
-async fn a_live_command_is_followed_by_the_next_daemon() {
+async fn a_streamed_command_is_adopted_by_the_next_daemon() {
     let host = FakeHost::new();
     let first = next_daemon(&host).await;
     let live = streamed(&first, "@ name x; say hello; moan oh; echo", Resume::Never).await;
     let exec_id = live.exec_id();
-    let (mut control, mut events) = live.split();
-    in_time(control.write_stdin(b"one\n")).await.expect("taken");
+    let exec = live;
+    in_time(exec.write_stdin(b"one\n")).await.expect("taken");
     let mut heard = 0;
     while heard < 10 {
-        if let Some(LiveEvent::Stdout(bytes)) = in_time(events.recv()).await {
+        if let Some(ExecEvent::Stdout(bytes)) = in_time(exec.next()).await {
             heard += bytes.len();
         }
     }
@@ -406,8 +410,8 @@ async fn a_live_command_is_followed_by_the_next_daemon() {
     assert!(execs.len() == 1 && execs[0].adopted && !execs[0].attached);
     let live = resumed(&second, exec_id, 3);
     assert_eq!(live.stdin_accepted(), Some(4));
-    let (mut control, mut events) = live.split();
-    in_time(control.write_stdin(b"two\n")).await.expect("taken");
+    let exec = live;
+    in_time(exec.write_stdin(b"two\n")).await.expect("taken");
     eventually("its echo", || {
         let execs = second.execs(&id("s")).expect("there");
         execs[0].stdout_bytes == 14
@@ -415,11 +419,11 @@ async fn a_live_command_is_followed_by_the_next_daemon() {
     .await;
     let left = host.box_of(&id("s")).expect("its box lives");
     assert!(left.end_program("x", 4));
-    let (stdout, exited) = hear_all(&mut events).await;
+    let (stdout, exited) = hear_all(&exec).await;
     assert_eq!(stdout, "lo\none\ntwo\n");
     assert!(matches!(
         exited,
-        LiveEvent::Exited {
+        ExecExit {
             exit_code: Some(4),
             ..
         }
@@ -443,12 +447,12 @@ async fn a_live_command_is_followed_by_the_next_daemon() {
 }
 
 #[tokio::test]
-async fn a_captured_command_keeps_its_output_its_input_and_its_deadline() {
+async fn an_adopted_captured_command_keeps_output_input_and_deadline() {
     let host = FakeHost::new();
     let first = next_daemon(&host).await;
     let input = "line\n".repeat(40_000);
     let stdin = input.clone();
-    let admission = asked_with("s", "@ name in; echo; stay", |spec| {
+    let admission = request_with("s", "@ name in; echo; stay", |spec| {
         spec.stdin = Some(stdin);
     });
     let sessions = first.clone();
@@ -459,7 +463,7 @@ async fn a_captured_command_keeps_its_output_its_input_and_its_deadline() {
             .is_ok_and(|execs| execs.len() == 1 && execs[0].stdout_bytes > 0)
     })
     .await;
-    let slow = asked_with("s", "@ name slow; say begun; stay", |spec| {
+    let slow = request_with("s", "@ name slow; say begun; stay", |spec| {
         spec.timeout_sec = Some(6);
     });
     let sessions = first.clone();

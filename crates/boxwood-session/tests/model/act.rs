@@ -12,7 +12,7 @@ use crate::daemon::TTL;
 use crate::model::{DELETED, Model, Past};
 use crate::plan::Op;
 
-/// Somebody heard this.
+/// The answer of a request.
 #[derive(Debug)]
 pub(crate) enum Said {
     Incarnation(u64),
@@ -28,7 +28,7 @@ pub(crate) enum Said {
     Known,
     /// Something that is never right.
     Wrong(String),
-    /// Nobody asked for anything.
+    /// No request was made.
     Nothing,
     Error(SessionError),
 }
@@ -239,8 +239,7 @@ async fn echo(
     Ok(Said::Echoed)
 }
 
-/// Whoever comes back to a process that has ended may read, and is promised nothing that it would not
-/// read.
+/// A client of an ended process may read, and no input is accepted that the process would not read.
 async fn refused(
     sessions: &Sessions,
     (session, process): &(SessionId, ProcessId),

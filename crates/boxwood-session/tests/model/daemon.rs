@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use boxwood_ledger::{Ledger, OpenError};
+use boxwood_ledger::Ledger;
 use boxwood_session::{Backends, Sessions, Settings, ShutdownBoxes};
 use boxwood_test_support::{FakeBackend, FakeHost, Fault};
 use tokio::runtime::Runtime;
@@ -100,43 +100,45 @@ impl Daemon {
     ) -> Result<Self, Killed> {
         let mut frame = Frame::new();
         let backend = host.backend();
-        let path = ledger_path(directory);
+        // Not cut: the thread that opens the ledger cannot be killed, and would move a damaged file away
+        // while the next daemon already uses its successor.
+        let ledger = frame.run("opening the ledger", open(&ledger_path(directory)));
         let starting = {
             let backend = Arc::clone(&backend);
+            let ledger = ledger.clone();
             async move {
-                let ledger = open(&path).await;
                 let settings = Settings {
                     session_ttl: TTL,
                     ..Settings::default()
                 };
                 let backends = Backends::only(backend);
-                let recovering = Sessions::recover(backends, settings, ledger.clone());
+                let recovering = Sessions::recover(backends, settings, ledger);
                 let (sessions, _) = recovering.await;
-                (sessions, ledger)
+                sessions
             }
         };
         let started = match cut {
             None => Some(frame.run("starting", starting)),
             Some(cut) => frame.run("starting", cut_short(starting, cut, host, &backend)),
         };
-        match started {
-            Some((sessions, ledger)) => Ok(Self {
-                sessions,
-                ledger,
-                backend,
-                host: Arc::clone(host),
-                frame,
-            }),
-            None => Err(Killed),
-        }
+        let Some(sessions) = started else {
+            close_after(frame, &ledger);
+            return Err(Killed);
+        };
+        Ok(Self {
+            sessions,
+            ledger,
+            backend,
+            host: Arc::clone(host),
+            frame,
+        })
     }
 
     pub(crate) fn run<T>(&mut self, what: &str, work: impl Future<Output = T>) -> T {
         self.frame.run(what, work)
     }
 
-    /// Does the work until the daemon is killed; what comes back is the work's outcome, if somebody
-    /// heard of it.
+    /// Runs the work until the daemon is killed. Returns its outcome if it was reported before.
     pub(crate) fn kill<T: Send + 'static>(
         mut self,
         what: &str,
@@ -147,6 +149,8 @@ impl Daemon {
         let outcome = self.frame.run(what, killing);
         self.host.crash();
         self.host.mend();
+        let Self { frame, ledger, .. } = self;
+        close_after(frame, &ledger);
         outcome
     }
 
@@ -190,17 +194,20 @@ async fn cut_short<T: Send + 'static>(
     }
 }
 
+/// Ends all tasks of a killed daemon, and then waits for the thread of its ledger. With a killed process that
+/// thread is gone at once.
+fn close_after(frame: Frame, ledger: &Ledger) {
+    drop(frame);
+    Frame::new().run("closing the ledger of a killed daemon", ledger.close());
+}
+
 pub(crate) fn ledger_path(directory: &Path) -> PathBuf {
     directory.join("ledger.db")
 }
 
-/// A killed process lets go of its files at once; a thread of ours takes a moment.
 async fn open(path: &Path) -> Ledger {
-    loop {
-        match Ledger::open(path).await {
-            Ok((ledger, _)) => return ledger,
-            Err(OpenError::InUse { .. }) => std::thread::sleep(Duration::from_micros(100)),
-            Err(error) => panic!("the ledger does not open: {error}"),
-        }
+    match Ledger::open(path).await {
+        Ok((ledger, _)) => ledger,
+        Err(error) => panic!("the ledger does not open: {error}"),
     }
 }

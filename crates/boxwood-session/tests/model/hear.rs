@@ -177,7 +177,7 @@ impl Story<'_> {
                 } else {
                     // Killed right after; the next one tells.
                     let daemon = Daemon::start(&self.host, self.directory, None);
-                    let daemon = daemon.map_err(|Killed| "killed by nobody")?;
+                    let daemon = daemon.map_err(|Killed| "killed without a request")?;
                     let seen = look::sessions(&daemon);
                     daemon.kill("dying", async {}, Cut::Turns(0));
                     seen

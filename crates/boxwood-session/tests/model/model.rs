@@ -40,7 +40,7 @@ pub(crate) struct Past {
 pub(crate) struct Model {
     pub(crate) sessions: Sessions,
     pub(crate) past: Vec<Past>,
-    /// The highest incarnation that anybody has seen.
+    /// The highest incarnation that was reported.
     pub(crate) highest: u64,
     /// How much each process was told, and so has said.
     pub(crate) told: BTreeMap<(u8, u8), u64>,
@@ -56,7 +56,7 @@ impl Model {
             .is_some_and(|found| found.state == State::Running)
     }
 
-    /// The last session of that name ended, and nobody had asked for it.
+    /// The last session of that name ended without a request.
     pub(crate) fn ended_by_itself(&self, session: u8) -> bool {
         let mut past = self.past.iter().rev();
         let last = past.find(|past| past.session == session);
@@ -138,7 +138,7 @@ impl Model {
         }
     }
 
-    /// The daemon was killed while it did this, and nobody heard how far it got. Whatever is there now
+    /// The daemon was killed during this step, and its progress is unknown. Whatever is there now
     /// must be there because of it, or have been there before.
     pub(crate) fn settle(&mut self, during: &Op, seen: &Sessions) -> Result<(), String> {
         match during {

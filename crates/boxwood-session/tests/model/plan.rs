@@ -8,7 +8,7 @@ use proptest::prelude::*;
 pub(crate) const SESSIONS: u8 = 3;
 pub(crate) const PROCESSES: u8 = 2;
 
-/// What somebody asks of a daemon, or what happens while one lives.
+/// A request to the daemon, or an event while it runs.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     /// Two kinds of box do not fit each other.

@@ -100,7 +100,7 @@ impl Story<'_> {
         }
     }
 
-    /// Whether it is something that nobody asks the daemon for; then it is done.
+    /// Runs the step if it is not a request to the daemon. Returns true then.
     fn happens(&mut self, op: &Op) -> bool {
         match op {
             Op::Ends {
@@ -139,7 +139,7 @@ impl Story<'_> {
             Some(op) => {
                 let acting = act(daemon.sessions.clone(), &self.model, op.clone());
                 match daemon.kill("acting", acting, cut) {
-                    // Nobody tells the clock that everything has gone.
+                    // The clock is not told that all sessions are gone.
                     Some(_) if matches!(op, Op::Expire) => unheard = Some(op),
                     Some(said) => self.heard(op, &said)?,
                     None => unheard = Some(op),
@@ -198,7 +198,7 @@ impl Story<'_> {
 
     fn next_daemon(&mut self, unheard: Option<&Op>) -> Outcome {
         let daemon = Daemon::start(&self.host, self.directory, None);
-        self.daemon = Some(daemon.map_err(|Killed| "killed by nobody")?);
+        self.daemon = Some(daemon.map_err(|Killed| "killed without a request")?);
         if let Some(op) = unheard {
             let seen = look::sessions(self.daemon()?);
             self.model.settle(op, &seen)?;
@@ -321,7 +321,7 @@ impl Story<'_> {
             let found = found.max_by_key(|exec| exec.started_at);
             let Some(found) = found else {
                 return if ran {
-                    Err("nobody knows of the command that ran".to_owned())
+                    Err("the command that ran is not listed".to_owned())
                 } else {
                     Ok(())
                 };

@@ -1,41 +1,29 @@
-//! `SKILL.md`: front matter and body.
+//! Parses and rewrites `SKILL.md`: front matter and body.
 //!
-//! Comes in: the text of a file. Goes out: the fields the store knows, the facts its rules ask
-//! about, and, for a rewrite, the same text with only the asked-for fields changed. Never here:
-//! files.
+//! A rewrite changes only the requested fields and keeps the rest of the text.
 
-mod compose;
-mod emit;
-mod python_float;
 mod rewrite;
-mod scalar;
-mod value;
+mod yaml;
 
 pub(crate) use rewrite::{Fields, rewrite};
 
 use crate::SkillError;
 use crate::python_text::{lines_with_ends, strip, universal_newlines};
-use compose::Composed;
-use value::Value;
+use yaml::Mapping;
+pub(crate) use yaml::Value;
 
-/// Front matter is a page of settings; more than this is an attack on the parser.
+/// Limits the work of the parser. Real front matter is much smaller.
 const MAX_YAML_BYTES: usize = 64 << 10;
 
-/// A `SKILL.md`, read.
+/// A parsed `SKILL.md`.
 #[derive(Debug)]
 pub(crate) struct Document {
-    /// The YAML between the markers, where there are markers.
+    /// The YAML between the markers, if there are markers.
     yaml: Option<String>,
-    composed: Composed,
+    mapping: Mapping,
     /// What follows the front matter, without leading newlines.
     pub(crate) body: String,
     pub(crate) byte_order_mark: bool,
-}
-
-/// The value of a key, as Python's `str()` shows it.
-pub(crate) struct Shown {
-    pub(crate) text: String,
-    pub(crate) is_string: bool,
 }
 
 impl Document {
@@ -44,13 +32,13 @@ impl Document {
         let Some((yaml, body)) = split(&content) else {
             return Ok(Self {
                 yaml: None,
-                composed: Composed::empty(),
+                mapping: Mapping::empty(),
                 byte_order_mark: content.starts_with('\u{feff}'),
                 body: content.into_owned(),
             });
         };
         Ok(Self {
-            composed: read_yaml(&yaml)?,
+            mapping: read_yaml(&yaml)?,
             yaml: Some(yaml),
             body,
             byte_order_mark: false,
@@ -61,38 +49,30 @@ impl Document {
         self.yaml.is_some()
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = String> {
-        self.composed
-            .entries
-            .iter()
-            .filter_map(|entry| entry.key.python_str().ok())
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        let keys = self.mapping.entries.iter().map(|entry| &entry.key);
+        keys.filter_map(Value::as_text)
     }
 
-    /// A value that Python would count as true, with blanks at its ends removed; `None` for an
-    /// absent, empty or blank one.
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        self.mapping.get(key)
+    }
+
+    /// The trimmed value. `None` if it is absent or blank.
     pub(crate) fn text(&self, key: &str) -> Result<Option<String>, SkillError> {
-        let Some(value) = self.composed.get(key) else {
-            return Ok(None);
+        let text = match self.get(key) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(value) => value
+                .as_text()
+                .ok_or_else(|| refused(format!("`{key}` is not a string")))?,
         };
-        if !value.is_truthy() {
-            return Ok(None);
-        }
-        let shown = value.python_str()?;
-        let stripped = strip(&shown);
-        Ok((!stripped.is_empty()).then(|| stripped.to_owned()))
+        let text = strip(text);
+        Ok((!text.is_empty()).then(|| text.to_owned()))
     }
 
-    pub(crate) fn shown(&self, key: &str) -> Option<Shown> {
-        let value = self.composed.get(key)?;
-        Some(Shown {
-            text: value.python_str().ok()?,
-            is_string: value.is_string(),
-        })
-    }
-
-    /// Whether a key, where it is there at all, maps strings to strings.
+    /// Returns false if the key exists and is not a mapping of strings to strings.
     pub(crate) fn is_string_map(&self, key: &str) -> bool {
-        match self.composed.get(key) {
+        match self.get(key) {
             None => true,
             Some(Value::Map(entries)) => entries
                 .iter()
@@ -102,7 +82,7 @@ impl Document {
     }
 }
 
-/// The YAML and the body, or nothing where there is no complete front matter.
+/// The YAML and the body. `None` if there is no complete front matter.
 fn split(content: &str) -> Option<(String, String)> {
     if !content.starts_with("---") {
         return None;
@@ -113,7 +93,7 @@ fn split(content: &str) -> Option<(String, String)> {
         return None;
     }
     let end = rest.iter().position(|line| strip(line) == "---")?;
-    // To the seed's YAML reader these are line ends like any other.
+    // PyYAML treats these as line ends.
     let yaml = rest[..end]
         .concat()
         .replace(['\u{85}', '\u{2028}', '\u{2029}'], "\n");
@@ -121,13 +101,13 @@ fn split(content: &str) -> Option<(String, String)> {
     Some((yaml, body.trim_start_matches('\n').to_owned()))
 }
 
-fn read_yaml(yaml: &str) -> Result<Composed, SkillError> {
+fn read_yaml(yaml: &str) -> Result<Mapping, SkillError> {
     if yaml.len() > MAX_YAML_BYTES {
         return Err(refused(format!(
             "front matter is longer than {MAX_YAML_BYTES} bytes"
         )));
     }
-    // The seed's YAML reader refuses these before it looks at anything else.
+    // PyYAML refuses these characters first.
     if let Some(bad) = yaml
         .chars()
         .find(|&character| !is_yaml_printable(character))
@@ -137,12 +117,12 @@ fn read_yaml(yaml: &str) -> Result<Composed, SkillError> {
             u32::from(bad)
         )));
     }
-    // Newer YAML lets a tab stand there; the seed, and everybody who reads YAML 1.1, does not.
+    // YAML 1.2 allows a tab here. YAML 1.1 parsers, including that of LangBot Box, do not.
     let tabbed = |line: &str| line.starts_with('\t') && !strip(line).is_empty();
     if yaml.lines().any(tabbed) {
         return Err(refused("front matter is indented with a tab"));
     }
-    compose::compose(yaml)
+    Mapping::parse(yaml)
 }
 
 fn is_yaml_printable(character: char) -> bool {

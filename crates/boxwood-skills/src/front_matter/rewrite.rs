@@ -1,20 +1,16 @@
-//! Changing three fields and nothing else.
+//! Changes single fields of a front matter.
 //!
-//! The YAML is edited as text: the lines of a changed field are replaced, everything else stays
-//! as its author wrote it, comments and order included. The result is read again and compared;
-//! where an edit did not do what it should (anchors, odd layouts), the mapping is written anew
-//! from its values, and compared again.
+//! The YAML is edited as text: the lines of a changed field are replaced, and everything else is kept, including
+//! comments and order. The result is parsed and compared; a layout that cannot be edited is refused.
 
-use std::fmt::Write as _;
-
-use super::compose::{Composed, Shape, is_key};
-use super::{Document, emit, read_yaml, refused};
+use super::yaml::{Entry, Mapping, is_string};
+use super::{Document, is_yaml_printable, read_yaml, refused};
 use crate::SkillError;
 use crate::python_text::strip;
 
 const KNOWN: [&str; 3] = ["name", "display_name", "description"];
 
-/// What the known fields shall be: `None` keeps what is there, blank removes it.
+/// New values of the known fields. `None` keeps a field, blank removes it.
 #[derive(Debug, Default)]
 pub(crate) struct Fields<'a> {
     pub(crate) name: Option<&'a str>,
@@ -32,7 +28,7 @@ impl Fields<'_> {
     }
 }
 
-/// The text of a `SKILL.md` with these fields and this body.
+/// Returns a `SKILL.md` with these fields and this body.
 pub(crate) fn rewrite(
     old: &Document,
     fields: &Fields<'_>,
@@ -47,44 +43,40 @@ pub(crate) fn rewrite(
 }
 
 fn new_yaml(old: &Document, fields: &Fields<'_>) -> Result<String, SkillError> {
-    let source = old.yaml.as_deref().unwrap_or("");
-    if let Some(edited) = edited(source, &old.composed, fields)
-        && says(&edited, &old.composed, fields)
-    {
-        return Ok(edited);
-    }
-    let anew = written_anew(&old.composed, fields);
-    if says(&anew, &old.composed, fields) {
-        Ok(anew)
-    } else {
-        Err(refused("front matter could not be rewritten without loss"))
-    }
+    edited(
+        old.yaml.as_deref().unwrap_or_default(),
+        &old.mapping,
+        fields,
+    )
+    .filter(|edited| keeps_the_rest(edited, &old.mapping, fields))
+    .ok_or_else(|| {
+        refused("the layout of the front matter cannot be edited; write `SKILL.md` as a file")
+    })
 }
 
-/// The old lines with the changed fields replaced; `None` where the layout does not allow it.
-fn edited(source: &str, old: &Composed, fields: &Fields<'_>) -> Option<String> {
-    let indent = match old.shape {
-        Shape::Empty => "",
-        Shape::BlockMapping => {
-            let first = old.entries.first()?;
-            indent_of(source, first.key_start)?
-        }
-        Shape::FlowMapping | Shape::Other => return None,
+/// Replaces the changed fields in the text. `None` if the layout does not allow it.
+fn edited(source: &str, old: &Mapping, fields: &Fields<'_>) -> Option<String> {
+    if !old.is_editable {
+        return None;
+    }
+    let indent = match old.entries.first() {
+        Some(first) => indent_of(source, first.key_start)?,
+        None => "",
     };
-    // (place, end of what is replaced, new text), in the order of the text.
+    // (start, end of the replaced text, new text), in text order.
     let mut edits: Vec<(usize, usize, String)> = Vec::new();
-    // New fields come after the known ones that stand before them.
+    // New fields follow the known fields that precede them in order.
     let mut after = match old.entries.first() {
         Some(entry) => line_start(source, entry.key_start),
         None => source.len(),
     };
     for (key, wanted) in fields.wanted() {
-        let mut places = old.entries.iter().filter(|entry| is_key(&entry.key, key));
+        let mut places = old.entries.iter().filter(|entry| entry.is(key));
         let place = places.next();
         if places.next().is_some() {
             return None;
         }
-        let line = |value: &str| format!("{indent}{key}: {}", emit::string(value));
+        let line = |value: &str| format!("{indent}{key}: {}", quoted(value));
         match (place, wanted) {
             (Some(entry), wanted) => {
                 let start = line_start(source, entry.key_start);
@@ -126,16 +118,16 @@ fn line_start(source: &str, at: usize) -> usize {
     source[..at].rfind('\n').map_or(0, |newline| newline + 1)
 }
 
-/// The blanks before a key, or `None` where something else stands before it on its line.
+/// The indentation of a key. `None` if other text precedes it on its line.
 fn indent_of(source: &str, key_start: usize) -> Option<&str> {
     let before = &source[line_start(source, key_start)..key_start];
     before.chars().all(|c| c == ' ').then_some(before)
 }
 
-/// Where the lines of a value end, and the comment behind a value of one line.
+/// The end of the lines of a value, and the comment after a one-line value.
 fn value_end(source: &str, key_start: usize, value_end: usize) -> (usize, &str) {
     let value = &source[key_start..value_end];
-    // A block scalar's span runs over the blank lines behind it; those may stay.
+    // The span of a block scalar includes the following blank lines, which are kept.
     if value.ends_with('\n') {
         let kept = value.trim_end_matches('\n').len() + 1;
         return (key_start + kept, "");
@@ -152,63 +144,81 @@ fn value_end(source: &str, key_start: usize, value_end: usize) -> (usize, &str) 
     (end, comment)
 }
 
-fn written_anew(old: &Composed, fields: &Fields<'_>) -> String {
-    let mut text = String::new();
-    for (key, wanted) in fields.wanted() {
-        match (wanted, old.get(key)) {
-            (Some(wanted), _) if !strip(wanted).is_empty() => {
-                let _ = writeln!(text, "{key}: {}", emit::string(wanted));
-            }
-            (None, Some(value)) => {
-                let _ = write!(text, "{key}: ");
-                emit::flow(value, &mut text);
-                text.push('\n');
-            }
-            _ => {}
-        }
-    }
-    for entry in &old.entries {
-        if !KNOWN.iter().any(|key| is_key(&entry.key, key)) {
-            emit::flow(&entry.key, &mut text);
-            text.push_str(": ");
-            emit::flow(&entry.value, &mut text);
-            text.push('\n');
-        }
-    }
-    text
-}
-
-/// Whether a new text means what it should and has kept the rest.
-fn says(yaml: &str, old: &Composed, fields: &Fields<'_>) -> bool {
+/// Checks that the new text has the new values and keeps all others.
+fn keeps_the_rest(yaml: &str, old: &Mapping, fields: &Fields<'_>) -> bool {
     let Ok(new) = read_yaml(yaml) else {
         return false;
     };
-    // The text must also survive being put between the markers.
+    // The text must also parse between the markers.
     if yaml.lines().any(|line| strip(line) == "---") {
         return false;
     }
     let known = fields.wanted().iter().all(|(key, wanted)| match wanted {
         None => new.get(key) == old.get(key),
-        Some(wanted) if strip(wanted).is_empty() => own(&new, key).is_none(),
-        Some(wanted) => new.get(key).is_some_and(|value| {
-            value.is_string() && value.python_str().is_ok_and(|s| s == *wanted)
-        }),
+        Some(wanted) if strip(wanted).is_empty() => new.get(key).is_none(),
+        Some(wanted) => new
+            .get(key)
+            .is_some_and(|value| value.is_string() && value.as_text() == Some(wanted)),
     });
-    let rest = |composed: &Composed| -> Vec<_> {
-        let unknown = composed
-            .entries
-            .iter()
-            .filter(|entry| !KNOWN.iter().any(|key| is_key(&entry.key, key)));
-        unknown
-            .map(|entry| (entry.key.clone(), entry.value.clone()))
-            .collect()
-    };
-    known && rest(&new) == rest(old)
+    let unknown = |entry: &&Entry| !KNOWN.iter().any(|key| entry.is(key));
+    let new = new.entries.iter().filter(unknown);
+    let old = old.entries.iter().filter(unknown);
+    known && new.map(Entry::pair).eq(old.map(Entry::pair))
 }
 
-fn own<'a>(composed: &'a Composed, key: &str) -> Option<&'a super::compose::Entry> {
-    composed
-        .entries
-        .iter()
-        .find(|entry| is_key(&entry.key, key))
+/// Writes a string on one line: plain if YAML 1.1 and 1.2 parsers read it alike, else in single quotes, else in double
+/// quotes with escapes.
+fn quoted(text: &str) -> String {
+    if is_plain(text) {
+        text.to_owned()
+    } else if text.chars().all(fits_single_quotes) && !text.is_empty() {
+        format!("'{}'", text.replace('\'', "''"))
+    } else {
+        double_quoted(text)
+    }
+}
+
+fn is_plain(text: &str) -> bool {
+    text.starts_with(char::is_alphanumeric)
+        && text
+            .chars()
+            .all(|c| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric())
+        && !text.ends_with([' ', ':'])
+        && !text.contains(": ")
+        && !text.contains(" #")
+        && is_string(text)
+}
+
+fn fits_single_quotes(character: char) -> bool {
+    is_yaml_printable(character)
+        && !matches!(
+            character,
+            '\t' | '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}' | '\u{feff}'
+        )
+}
+
+fn double_quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            _ if fits_single_quotes(character) => quoted.push(character),
+            _ => {
+                let code = u32::from(character);
+                let escape = match code {
+                    0..=0xff => format!("\\x{code:02X}"),
+                    0x100..=0xffff => format!("\\u{code:04X}"),
+                    _ => format!("\\U{code:08X}"),
+                };
+                quoted.push_str(&escape);
+            }
+        }
+    }
+    quoted.push('"');
+    quoted
 }

@@ -1,4 +1,4 @@
-//! The same questions the seed's runtime was asked, and its answers.
+//! Compares the store with recorded results of LangBot Box. Intended differences are marked `differs` in the data.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::fixture::Fixture;
 
 #[test]
-fn front_matter_is_read_as_the_seed_reads_it() {
+fn front_matter_is_read_as_by_langbot_box() {
     let cases: Vec<Value> =
         serde_json::from_str(include_str!("golden/front_matter.json")).expect("cases");
     assert!(cases.len() > 90);
@@ -33,7 +33,7 @@ fn front_matter_is_read_as_the_seed_reads_it() {
         if (ours != case["skill"]) != case.get("differs").is_some() {
             let why = fixture.store.problems().expect("problems");
             wrong.push(format!(
-                "{content:?}\n seed {}\n ours {ours} {why:?}",
+                "{content:?}\n LangBot Box {}\n ours {ours} {why:?}",
                 case["skill"]
             ));
         }
@@ -42,7 +42,7 @@ fn front_matter_is_read_as_the_seed_reads_it() {
 }
 
 #[test]
-fn operations_answer_as_the_seed_does() {
+fn operations_return_what_langbot_box_returns() {
     let cases: Vec<Value> =
         serde_json::from_str(include_str!("golden/operations.json")).expect("cases");
     assert!(cases.len() > 100);
@@ -78,7 +78,7 @@ fn operations_answer_as_the_seed_does() {
         let meant = case.get("differs").is_some();
         if same == meant {
             wrong.push(format!(
-                "{op} {}\n seed {}\n ours {answer}",
+                "{op} {}\n LangBot Box {}\n ours {answer}",
                 case["args"], case["answer"]
             ));
         }
@@ -96,7 +96,7 @@ fn operations_answer_as_the_seed_does() {
         tree.sort();
         if json!(tree) != case["tree"] && !meant {
             wrong.push(format!(
-                "{op} {}\n seed {}\n ours {tree:?}",
+                "{op} {}\n LangBot Box {}\n ours {tree:?}",
                 case["args"], case["tree"]
             ));
         }

@@ -71,24 +71,22 @@ fn a_new_field_takes_its_place_and_a_blank_one_goes() {
 }
 
 #[test]
-fn odd_layouts_are_written_anew_without_loss() {
+fn layouts_that_cannot_be_edited_are_refused() {
     for before in [
-        "---\n{name: one, description: old, extra: [1, two, {k: v}], when: 2026-11-16, n: ~}\n---\nb\n",
-        "---\nname: one\ndescription: &d old\nextra: [1, two, {k: v}]\nagain: *d\nwhen: 2026-11-16\nn:\n---\nb\n",
-        "---\n? name\n: one\n? description\n: old\n? extra\n: [1, two, {k: v}]\n---\nb\n",
-        "---\nname: one\ndescription: first\ndescription: old\nextra: [1, two, {k: v}]\n---\nb\n",
+        "---\n{name: one, description: old, extra: [1, two, {k: v}]}\n---\nb\n",
+        "---\n? name\n: one\n? description\n: old\n---\nb\n",
+        "---\nname: one\ndescription: first\ndescription: old\n---\nb\n",
+        "---\n- a list\n---\nb\n",
     ] {
-        let after = described(before, "new: value");
-        assert!(
-            after.contains("new: value") && !after.contains("first"),
-            "{after}"
-        );
         let fixture = Fixture::new();
-        fixture.put("two/SKILL.md", &after);
-        let skill = fixture.store.list().expect("listed").remove(0);
-        assert_eq!(skill.description, "new: value");
-        assert_eq!(skill.instructions, "b\n");
-        assert!(after.contains("extra"), "{after}");
+        fixture.put("one/SKILL.md", before);
+        let patch = SkillPatch {
+            description: Some("new".to_owned()),
+            ..SkillPatch::default()
+        };
+        let error = fixture.store.update("one", &patch).expect_err("refused");
+        assert!(error.to_string().contains("cannot be edited"), "{error}");
+        assert_eq!(fixture.text("one/SKILL.md"), before);
     }
 }
 

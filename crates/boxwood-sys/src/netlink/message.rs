@@ -46,13 +46,13 @@ impl Message {
         self.bytes(kind, &terminated)
     }
 
-    /// A number in the machine's own byte order, as the route family wants it.
+    /// A number in host byte order, for the route family.
     #[must_use]
     pub fn number(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_ne_bytes())
     }
 
-    /// A number in network byte order, as netfilter wants it.
+    /// A number in network byte order, for netfilter.
     #[must_use]
     pub fn number_be(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_be_bytes())
@@ -90,8 +90,7 @@ impl Message {
         start
     }
 
-    /// A value too long for its 16-bit length keeps the length saturated; the kernel then refuses
-    /// the message as malformed, which is what such a message is.
+    /// The length of a value that is too long is saturated; the kernel then refuses the message as malformed.
     fn close(&mut self, start: usize) {
         let length = u16::try_from(self.bytes.len() - start).unwrap_or(u16::MAX);
         self.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
@@ -170,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_built_can_be_read_again() {
+    fn a_message_round_trips() {
         let message = Message::new(7, 1)
             .body(&[1, 2])
             .text(3, "eth0")

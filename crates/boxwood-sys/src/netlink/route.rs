@@ -1,8 +1,6 @@
 //! Links, addresses and routes.
 //!
-//! Comes in: interface names, IPv4 addresses, the network namespace of a box. Goes out: the change,
-//! made in the namespace of the calling thread, or the kernel's refusal. Never here: which address a
-//! box gets, and why.
+//! All changes apply to the network namespace of the calling thread.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -36,7 +34,7 @@ const LINK_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 const INET6_ADDR_GEN_MODE: u16 = 8;
 const ADDR_GEN_MODE_NONE: u8 = 1;
-/// Statistics are most of a link's answer and nobody here reads them.
+/// Statistics are the largest part of a link's description, and are not used.
 const EXT_MASK_SKIP_STATS: u32 = 8;
 
 const ADDRESS_ADDRESS: u16 = 1;
@@ -52,7 +50,7 @@ const ROUTE_PROTOCOL_BOOT: u8 = 3;
 const TABLE_MAIN: u8 = 254;
 
 const INTERFACE_UP: u32 = 1;
-/// `AF_INET` and `AF_INET6`, in the widths that messages have for them.
+/// `AF_INET` and `AF_INET6` in the widths used by messages.
 const INET: u8 = 2;
 const INET6: u16 = 10;
 
@@ -68,18 +66,18 @@ pub struct Link {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub destination: Subnet,
-    /// Packets to it end on this machine.
+    /// Packets are delivered to this machine.
     pub local: bool,
-    /// Indexes of the interfaces it leaves by; several for a multipath route.
+    /// Indexes of the outgoing interfaces; several for a multipath route.
     pub interfaces: Vec<u32>,
 }
 
-/// Two ends of a virtual cable.
+/// A veth pair.
 #[derive(Clone, Copy, Debug)]
 pub struct VethPair<'a> {
     /// The end in the caller's namespace.
     pub outside: &'a str,
-    /// The end that is born in `netns`. It is never visible outside it.
+    /// The end that is created in `netns`. It is never visible outside of it.
     pub inside: &'a str,
     pub netns: BorrowedFd<'a>,
     pub mtu: u32,
@@ -89,7 +87,7 @@ pub fn loopback_up() -> Result<(), NetlinkError> {
     set_up("lo")
 }
 
-/// Gives the named interface its address and makes it the way out. For the inside of a box.
+/// Configures address and default route of the named interface. Used inside a box.
 pub fn configure_interface(
     name: &str,
     address: Ipv4Addr,
@@ -108,7 +106,7 @@ pub fn configure_interface(
     add_default_route(index, gateway)
 }
 
-/// Creates both ends, down and without addresses. The inner one appears directly in its namespace.
+/// Creates both ends, down and without addresses. The inner one is created directly in its namespace.
 pub fn create_veth(pair: VethPair<'_>) -> Result<(), NetlinkError> {
     let VethPair {
         outside,
@@ -137,7 +135,7 @@ pub fn create_veth(pair: VethPair<'_>) -> Result<(), NetlinkError> {
     Socket::open(Family::Route, "create a veth pair")?.request(message)
 }
 
-/// Deletes the named link. One that does not exist is an error with `ENODEV`.
+/// Deletes the named link. Fails with `ENODEV` if it does not exist.
 pub fn delete_link(name: &str) -> Result<(), NetlinkError> {
     let message = Message::new(DELETE_LINK, REQUEST | ACKNOWLEDGE)
         .body(&link_body(0, 0))
@@ -152,8 +150,8 @@ pub fn set_up(name: &str) -> Result<(), NetlinkError> {
     Socket::open(Family::Route, "set an interface up")?.request(message)
 }
 
-/// Keeps the kernel from giving the interface a link-local IPv6 address when it goes up. A kernel
-/// without IPv6 has nothing to switch off.
+/// Keeps the kernel from assigning a link-local IPv6 address when the interface goes up. Does nothing on a
+/// kernel without IPv6.
 pub fn without_ipv6_address(index: u32) -> Result<(), NetlinkError> {
     let message = Message::new(SET_LINK, REQUEST | ACKNOWLEDGE)
         .body(&link_body(index, 0))
@@ -219,7 +217,7 @@ fn one_link(question: Message) -> Result<Link, NetlinkError> {
     found.ok_or_else(|| NetlinkError::new(OPERATION, Errno::NODEV))
 }
 
-/// Every link of this namespace whose name starts with `prefix`.
+/// All links of this namespace whose names start with `prefix`.
 pub fn links_with_prefix(prefix: &str) -> Result<Vec<Link>, NetlinkError> {
     let question = Message::new(GET_LINK, REQUEST | DUMP)
         .body(&link_body(0, 0))
@@ -231,7 +229,7 @@ pub fn links_with_prefix(prefix: &str) -> Result<Vec<Link>, NetlinkError> {
     Ok(links)
 }
 
-/// Every IPv4 route of this namespace, all tables, the local one included.
+/// All IPv4 routes of this namespace, of all tables including the local one.
 pub fn routes() -> Result<Vec<Route>, NetlinkError> {
     let mut body = [0; 12];
     body[0] = INET;
@@ -296,7 +294,7 @@ fn next_hops(mut bytes: &[u8]) -> Vec<u32> {
     interfaces
 }
 
-/// `struct ifinfomsg`: which interface, and the flags to set.
+/// `struct ifinfomsg`: the interface and the flags to set.
 fn link_body(index: u32, flags: u32) -> [u8; 16] {
     let mut body = [0; 16];
     body[4..8].copy_from_slice(&index.to_ne_bytes());

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-/// An IPv4 network, `10.213.0.0/16`. Host bits are cleared when it is made.
+/// An IPv4 network such as `10.213.0.0/16`. The constructor clears host bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subnet {
     address: Ipv4Addr,
@@ -77,7 +77,7 @@ impl std::error::Error for SubnetError {}
 impl FromStr for Subnet {
     type Err = SubnetError;
 
-    /// Refuses host bits: `10.213.0.1/16` is more likely a mistake than a wish.
+    /// Rejects host bits: `10.213.0.1/16` is probably a mistake.
     fn from_str(text: &str) -> Result<Self, SubnetError> {
         let parse = || {
             let (address, prefix) = text.split_once('/').unwrap_or((text, "32"));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_networks_parse() {
+    fn networks_with_host_bits_are_rejected() {
         for bad in [
             "",
             "10.0.0.1/8",
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn overlap_is_containment_either_way() {
+    fn networks_overlap_if_one_contains_the_other() {
         for (left, right, expected) in [
             ("10.0.0.0/8", "10.213.4.0/30", true),
             ("10.213.4.0/30", "10.0.0.0/8", true),

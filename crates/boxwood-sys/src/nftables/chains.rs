@@ -1,9 +1,8 @@
-//! Looks at the chains of all tables, and leaves marked rules in one that is not ours.
+//! Lists the chains of all tables, and adds marked rules to chains of other programs.
 //!
-//! A packet must pass every chain at a hook, so where another program's forward chain drops by
-//! default (Docker's does), an `accept` in our own table is not enough. The rules put there carry a
-//! mark in their user data: by it they are found again and removed, whoever started the program that
-//! finds them.
+//! A packet must pass every chain at a hook. If the forward chain of another program drops by default
+//! (Docker's does), an `accept` in our own table is not enough. The added rules carry a mark in their user
+//! data, by which any daemon can find and remove them.
 
 use rustix::io::Errno;
 
@@ -15,7 +14,7 @@ use super::{
 use crate::netlink::{Attributes, Family, NetlinkError, Socket};
 
 const POLICY_DROP: u32 = 0;
-/// `NFTNL_UDATA_RULE_COMMENT`: what `nft list` shows as the rule's comment.
+/// `NFTNL_UDATA_RULE_COMMENT`: shown by `nft list` as the rule's comment.
 const USERDATA_COMMENT: u8 = 0;
 /// Any address family.
 const ALL: u8 = 0;
@@ -27,12 +26,12 @@ pub struct Chain {
     pub table: String,
     pub name: String,
     hook: Option<u32>,
-    /// What happens to a packet that no rule of it decides about.
+    /// The policy for packets that no rule decides about.
     pub drops_by_default: bool,
 }
 
 impl Chain {
-    /// Whether IPv4 packets pass through it at `hook`.
+    /// Returns true if IPv4 packets pass the chain at `hook`.
     pub fn sees_ipv4_at(&self, hook: Hook) -> bool {
         self.hook == Some(hook as u32) && (self.family == super::INET || self.family == super::IPV4)
     }
@@ -47,7 +46,7 @@ pub fn chains() -> Result<Vec<Chain>, NetlinkError> {
     Ok(chains)
 }
 
-/// Puts `rules` at the head of a chain, each marked with `mark`.
+/// Inserts `rules` at the head of a chain, each marked with `mark`.
 pub fn insert_marked_rules(
     chain: &Chain,
     mark: &str,
@@ -56,7 +55,7 @@ pub fn insert_marked_rules(
     let messages = rules
         .into_iter()
         .map(|rule| {
-            // Without APPEND a rule goes to the head.
+            // Without APPEND the rule is inserted at the head.
             message(NEW_RULE, CREATE | super::ACKNOWLEDGE, chain.family)
                 .text(RULE_TABLE, &chain.table)
                 .text(RULE_CHAIN, &chain.name)
@@ -65,14 +64,14 @@ pub fn insert_marked_rules(
         })
         .collect();
     commit(
-        "let boxes through another program's packet filter",
+        "add rules to the packet filter of another program",
         messages,
     )
 }
 
-/// Removes the rules of `chain` that carry `mark`, and says how many there were.
+/// Removes the rules of `chain` with `mark` and returns their number.
 pub fn remove_marked_rules(chain: &Chain, mark: &str) -> Result<usize, NetlinkError> {
-    const OPERATION: &str = "remove our rules from another program's packet filter";
+    const OPERATION: &str = "remove rules from the packet filter of another program";
     let question = message(GET_RULE, DUMP, chain.family)
         .text(RULE_TABLE, &chain.table)
         .text(RULE_CHAIN, &chain.name);
@@ -88,7 +87,7 @@ pub fn remove_marked_rules(chain: &Chain, mark: &str) -> Result<usize, NetlinkEr
         let ours = attributes
             .first(RULE_USERDATA)
             .is_some_and(|data| data.value == wanted);
-        // Old kernels ignore the chain in the question and dump the whole table.
+        // Old kernels ignore the chain in the request and dump the whole table.
         let here = text(RULE_TABLE).as_deref() == Some(&chain.table)
             && text(RULE_CHAIN).as_deref() == Some(&chain.name);
         if let (true, true, Some(handle)) = (ours, here, attributes.first(RULE_HANDLE)) {
@@ -108,7 +107,7 @@ pub fn remove_marked_rules(chain: &Chain, mark: &str) -> Result<usize, NetlinkEr
         })
         .collect();
     match commit(OPERATION, messages) {
-        // The other program took its chain away in the meantime, and our rules with it.
+        // The other program removed its chain meanwhile, and our rules with it.
         Err(error) if error.errno() == Errno::NOENT => Ok(0),
         outcome => outcome.map(|()| handles.len()),
     }

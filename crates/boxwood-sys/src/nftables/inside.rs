@@ -1,8 +1,8 @@
 //! The packet filter inside a box's own network namespace.
 //!
-//! Init installs these rules before it gives up its capabilities; no command in the box can remove them.
-//! A daemon that is not root cannot filter outside the box, so they are its only filter. As root they
-//! are the second one, after the host's own table, and need nothing of it.
+//! Init installs these rules before it drops its capabilities, so commands in the box cannot remove them.
+//! Without root they are the only filter. With root they are the second one, independent of the host's
+//! table.
 
 use std::net::Ipv4Addr;
 
@@ -12,8 +12,8 @@ use rustix::io::Errno;
 
 const TABLE: &str = "boxwood";
 
-/// Where no box has any business, on whatever host: the host itself, link-local neighbours, and the
-/// addresses at which clouds hand out credentials.
+/// Networks that no box may reach on any host: the host itself, link-local neighbours, and metadata
+/// services of clouds.
 pub const NEVER_REACHABLE: [Subnet; 8] = [
     Subnet::new(Ipv4Addr::UNSPECIFIED, 8),
     Subnet::new(Ipv4Addr::LOCALHOST, 8),
@@ -28,16 +28,16 @@ pub const NEVER_REACHABLE: [Subnet; 8] = [
     Subnet::new(Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
-/// What the rules need to know about this host.
+/// What the rules need from the host.
 #[derive(Clone, Debug, Default)]
 pub struct InsideRules {
-    /// Name servers: port 53 of them may be reached even where the address itself may not.
+    /// Name servers: port 53 is reachable even if the address is denied.
     pub resolvers: Vec<Ipv4Addr>,
-    /// Denied beside [`NEVER_REACHABLE`]: the host's own addresses, and what the operator named.
+    /// Denied in addition to [`NEVER_REACHABLE`]: addresses of the host, and networks set by the operator.
     pub denied: Vec<Subnet>,
 }
 
-/// Filters what leaves and enters the calling process's network namespace, except its loopback.
+/// Filters all traffic of the calling process's network namespace, except on loopback.
 pub fn guard_inside(rules: &InsideRules) -> Result<(), NetlinkError> {
     match install(rules, Refusal::Answer) {
         Err(error) if error.errno() == Errno::NOENT => install(rules, Refusal::Silence),

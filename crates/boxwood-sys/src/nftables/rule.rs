@@ -1,7 +1,7 @@
-//! One rule: what must be true of a packet, then what happens to it.
+//! One rule: conditions on a packet, then a verdict.
 //!
-//! A rule is written left to right (`Rule::new().arrives_by(…).to(…).refuse(…)`) and becomes the
-//! kernel's own small instructions: load a field into a register, compare it, give a verdict.
+//! Written left to right, `Rule::new().arrives_by(…).to(…).refuse(…)`, and translated to the kernel's
+//! instructions: load a field into a register, compare it, return a verdict.
 
 use crate::netlink::{Message, Subnet};
 
@@ -40,18 +40,18 @@ const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
 const JUMP: u32 = (-3_i32).cast_unsigned();
 
-/// An interface name, or how it starts.
+/// An interface name, or a prefix of one.
 #[derive(Clone, Copy, Debug)]
 pub enum Name<'a> {
     Exact(&'a str),
     Prefix(&'a str),
 }
 
-/// What a connection's packet is to conntrack.
+/// The conntrack state of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Invalid = 1,
-    /// Belongs to a known connection, or is an error message about one.
+    /// Belongs to a known connection, or is an ICMP error about one.
     Known = 2 | 4,
     New = 8,
 }
@@ -62,12 +62,12 @@ pub enum Transport {
     Udp = 17,
 }
 
-/// How a packet that may not pass is turned away.
+/// How a refused packet is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The sender is told at once ("administratively prohibited").
+    /// The sender gets an ICMP error ("administratively prohibited").
     Answer,
-    /// For kernels that cannot answer: the sender waits until it gives up.
+    /// Dropped, for kernels without `reject`; the sender runs into a timeout.
     Silence,
 }
 
@@ -157,13 +157,13 @@ impl Rule {
         self.bits(CT_STATE, state as u32, Is::Different)
     }
 
-    /// The packet's destination was not rewritten on this machine (a published container port).
+    /// The destination was not rewritten on this machine, as it is for a published container port.
     #[must_use]
     pub fn not_redirected(self) -> Self {
         self.bits(CT_STATUS, CT_STATUS_DESTINATION_NAT, Is::Equal)
     }
 
-    /// An answer to the packet's source would not leave by the interface the packet came from.
+    /// A reply to the packet's source would leave by another interface.
     #[must_use]
     pub fn source_is_elsewhere(self) -> Self {
         self.with(Expression::WayBack)
@@ -193,7 +193,7 @@ impl Rule {
         self.with(Expression::Verdict(JUMP, Some(chain.to_owned())))
     }
 
-    /// Rewrites the source to the address of the interface the packet leaves by.
+    /// Rewrites the source to the address of the outgoing interface.
     #[must_use]
     pub fn masquerade(self) -> Self {
         self.with(Expression::Masquerade)
@@ -205,8 +205,8 @@ impl Rule {
     }
 
     fn interface(self, key: u32, is: Is, name: Name<'_>) -> Self {
-        // The register holds 16 bytes padded with zeros: comparing fewer is a prefix match, and
-        // comparing one zero more makes it exact.
+        // The register has 16 zero-padded bytes: comparing fewer is a prefix match, and including one zero
+        // makes it exact.
         let bytes = match name {
             Name::Prefix(prefix) => prefix.as_bytes().to_vec(),
             Name::Exact(name) => [name.as_bytes(), &[0]].concat(),

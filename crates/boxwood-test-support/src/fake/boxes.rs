@@ -36,13 +36,13 @@ pub struct FakeBox {
     places: Mutex<Vec<Place>>,
     numbers: AtomicU64,
     programs: Mutex<BTreeMap<u64, Arc<Program>>>,
-    /// Scripts live in this process; only real programs have to be looked for.
+    /// Scripts live in this process; only real programs have to be found.
     has_children: AtomicBool,
     record: Mutex<Option<Vec<u8>>>,
     /// The daemon that made it, or took it over last.
     owner: Mutex<Weak<Life>>,
     alive: watch::Sender<bool>,
-    /// Whether its programs are to stand still.
+    /// Whether its programs should be frozen.
     frozen: AtomicBool,
     /// Whether some of them may have been stopped. Held by the one who freezes or thaws.
     stopped: Mutex<bool>,
@@ -119,7 +119,7 @@ impl FakeBox {
         lock(&self.record).clone()
     }
 
-    /// Programs that run, or that are kept for whoever asks how they ended.
+    /// Programs that run, and ended ones whose exit status is kept.
     pub fn programs(&self) -> usize {
         lock(&self.programs).len()
     }
@@ -165,20 +165,18 @@ impl FakeBox {
         }
     }
 
-    /// Whether its programs stand still, or are about to.
+    /// Whether its programs are frozen or about to be.
     pub fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::Acquire)
     }
 
-    /// What is wanted of its programs from now on. Somebody then has to see to it with `settle`.
+    /// Sets the desired state of its programs. `settle` applies it.
     pub(super) fn want(&self, frozen: bool) {
         self.frozen.store(frozen, Ordering::Release);
     }
 
-    /// Stops every real program, or lets it go on, by what was wanted last: whoever gave up waiting for
-    /// a freeze has begun it all the same, and it must not overtake the thaw. Scripts live in this
-    /// process and go on: they are told of nothing meanwhile, because whoever tells them something
-    /// thaws first.
+    /// Stops or continues every real program, as last requested: a freeze whose caller gave up must not overtake the
+    /// thaw. Scripts run in this process and continue: a caller thaws the box before it sends them anything.
     pub(super) fn settle(&self) {
         let mut stopped = lock(&self.stopped);
         if !self.has_children.load(Ordering::Acquire) {
@@ -231,7 +229,7 @@ impl FakeBox {
         lock(&self.programs).values().cloned().collect()
     }
 
-    /// Nobody will ask for the program again.
+    /// The program will not be requested again.
     pub(super) fn release(&self, program: &Program) {
         program.let_go_of_everything();
         self.drop_if_over(program);

@@ -2,7 +2,9 @@
 //! stands for it.
 
 use boxwood_backend::{FileError, FileFault, FileTool, FileToolAnswer};
-use boxwood_init::file_tools::{self, ToolAnswer, ToolFailure, ToolFault, ToolOrder};
+use boxwood_init::file_tools::{
+    self, FileToolError, FileToolErrorKind, FileToolRequest, FileToolResponse,
+};
 
 use super::boxes::FakeBox;
 
@@ -25,10 +27,10 @@ pub(super) fn answer(within: &FakeBox, tool: FileTool) -> Result<FileToolAnswer,
         inside: path.trim_end_matches('/').to_owned(),
         outside: outside.to_string_lossy().into_owned(),
     };
-    let order = ToolOrder::from(words(tool, &names.outside));
+    let order = FileToolRequest::from(words(tool, &names.outside));
     match file_tools::run(order, &|| true) {
         Ok(answer) => Ok(names.wire(answer, path)),
-        Err(ToolFailure { fault, text }) => Err(FileError::Refused {
+        Err(FileToolError { fault, text }) => Err(FileError::Refused {
             fault: fault_of(fault),
             text: text.replace(&names.outside, &path),
         }),
@@ -49,21 +51,21 @@ impl Names {
         }
     }
 
-    fn wire(&self, answer: ToolAnswer, path: String) -> FileToolAnswer {
+    fn wire(&self, answer: FileToolResponse, path: String) -> FileToolAnswer {
         match answer {
-            ToolAnswer::Read(text) => FileToolAnswer::Read(text.at(path)),
-            ToolAnswer::Write(written) => FileToolAnswer::Write(written.at(path)),
-            ToolAnswer::Edit(mut edited) => {
+            FileToolResponse::Read(text) => FileToolAnswer::Read(text.at(path)),
+            FileToolResponse::Write(written) => FileToolAnswer::Write(written.at(path)),
+            FileToolResponse::Edit(mut edited) => {
                 edited.diff = edited.diff.replace(&self.outside, &self.inside);
                 FileToolAnswer::Edit(edited.at(path))
             }
-            ToolAnswer::Glob(mut found) => {
+            FileToolResponse::Glob(mut found) => {
                 for path in &mut found.paths {
                     *path = self.inside(path);
                 }
                 FileToolAnswer::Glob(found.into())
             }
-            ToolAnswer::Grep(mut lines) => {
+            FileToolResponse::Grep(mut lines) => {
                 for line in &mut lines.lines {
                     line.file = self.inside(&line.file);
                 }
@@ -99,19 +101,19 @@ fn words(tool: FileTool, outside: &str) -> file_tools::FileTool {
     }
 }
 
-fn fault_of(fault: ToolFault) -> FileFault {
+fn fault_of(fault: FileToolErrorKind) -> FileFault {
     match fault {
-        ToolFault::NotFound => FileFault::NotFound,
-        ToolFault::Denied => FileFault::Denied,
-        ToolFault::NotADirectory => FileFault::NotADirectory,
-        ToolFault::IsADirectory => FileFault::IsADirectory,
-        ToolFault::NotAFile => FileFault::NotAFile,
-        ToolFault::NoSpace => FileFault::NoSpace,
-        ToolFault::ReadOnly => FileFault::ReadOnly,
-        ToolFault::TooManyLinks => FileFault::TooManyLinks,
-        ToolFault::BadPath => FileFault::BadPath,
-        ToolFault::Unfit => FileFault::Unfit,
-        ToolFault::TooLarge => FileFault::TooLarge,
-        ToolFault::Other => FileFault::Other,
+        FileToolErrorKind::NotFound => FileFault::NotFound,
+        FileToolErrorKind::Denied => FileFault::Denied,
+        FileToolErrorKind::NotADirectory => FileFault::NotADirectory,
+        FileToolErrorKind::IsADirectory => FileFault::IsADirectory,
+        FileToolErrorKind::NotAFile => FileFault::NotAFile,
+        FileToolErrorKind::NoSpace => FileFault::NoSpace,
+        FileToolErrorKind::ReadOnly => FileFault::ReadOnly,
+        FileToolErrorKind::TooManyLinks => FileFault::TooManyLinks,
+        FileToolErrorKind::BadPath => FileFault::BadPath,
+        FileToolErrorKind::InvalidArgument => FileFault::Unfit,
+        FileToolErrorKind::TooLarge => FileFault::TooLarge,
+        FileToolErrorKind::Other => FileFault::Other,
     }
 }

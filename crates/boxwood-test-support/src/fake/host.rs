@@ -50,7 +50,7 @@ impl FakeHost {
         self.faults.want(point, fault);
     }
 
-    /// Takes back every fault that has not happened, and lets go of everything that hangs.
+    /// Clears pending faults and releases everything that hangs.
     pub fn mend(&self) {
         self.faults.mend();
     }

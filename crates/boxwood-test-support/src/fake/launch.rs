@@ -18,7 +18,7 @@ use super::script::{self, Script};
 use super::terminal::Terminal;
 
 /// One argument cannot be longer than 128 KiB, so a long script goes through a file.
-const LONGEST_SCRIPT_ARGUMENT: usize = 96 * 1024;
+const TIMEOUT_SCRIPT_ARGUMENT: usize = 96 * 1024;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 type Started = (Arc<Program>, Ends);
@@ -69,7 +69,7 @@ fn run_script(of: &Arc<FakeBox>, number: u64, text: String, stdio: Stdio) -> io:
 fn run_program(of: &Arc<FakeBox>, number: u64, request: &SpawnRequest) -> io::Result<Started> {
     let (base, rest) = of.locate(&request.cwd);
     let cwd = base.join(rest);
-    // A directory of the host's that is gone stays gone: whoever had it would find it again.
+    // A directory of the host that was removed is not created again.
     std::fs::metadata(&base)?;
     std::fs::create_dir_all(&cwd)?;
     let argv = short_enough(of, request.argv.clone(), number)?;
@@ -98,7 +98,7 @@ fn short_enough(of: &FakeBox, mut argv: Vec<String>, number: u64) -> io::Result<
     if let [shell, flag, script, ..] = argv.as_mut_slice()
         && shell == "/bin/sh"
         && flag == "-c"
-        && script.len() > LONGEST_SCRIPT_ARGUMENT
+        && script.len() > TIMEOUT_SCRIPT_ARGUMENT
     {
         let path = of.root().join(format!("script-{number}"));
         std::fs::write(&path, &*script)?;
@@ -133,7 +133,7 @@ impl Launch<'_> {
         };
         let mut command = if terminal.is_some() {
             // Becomes the leader of a session whose terminal is its stdin, then the program. The
-            // signals of the keyboard work even where the test itself was told to ignore them.
+            // signals of the keyboard work even if the test itself ignores them.
             let mut command = Command::new("env");
             command.args(["--default-signal", "setsid", "--ctty", "--", program]);
             command
@@ -168,7 +168,7 @@ impl Launch<'_> {
                 .stdout(ChildStdio::piped())
                 .stderr(ChildStdio::piped());
         }
-        // Before the child is there: whoever ends the box meanwhile looks for it.
+        // Set before the child exists, so that a concurrent stop of the box finds it.
         self.of.has_child();
         let mut child = command.spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);

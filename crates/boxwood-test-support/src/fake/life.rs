@@ -50,7 +50,7 @@ impl Life {
 /// Where something can be made to go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
-    /// A box is about to be made, and nobody has written that down.
+    /// A box is about to be created, and not yet recorded.
     BeforeWitness,
     /// It is written down, and not made.
     AfterWitness,
@@ -67,7 +67,7 @@ pub enum Point {
     /// Nothing is left of the box, and its caller does not know.
     Stopped,
     BeforeAdopt,
-    /// The box has a new daemon, which has not looked at it.
+    /// A new daemon is connected to the box.
     Adopted,
     BeforeSettle,
 }

@@ -41,7 +41,7 @@ impl Link {
     }
 }
 
-/// Held by every part of a process. With the last one, the program is let go of.
+/// Held by every part of a process. Dropping the last one releases the program.
 pub(super) struct Token {
     pub(super) link: Arc<Link>,
     pub(super) program: Arc<Program>,

@@ -1,8 +1,7 @@
 //! A backend without any isolation, for tests that need no privileges.
 //!
-//! Comes in: admitted specs. Goes out: "boxes" that are temporary directories, and programs that
-//! are plain children of the test. Never here: a wall of any kind. Its label says so: nothing is in
-//! force. Everything else of the backend contract is real, so that what is proven above it holds.
+//! Boxes are temporary directories, and programs are children of the test. The isolation label is empty. Everything
+//! else of the backend contract is real.
 //!
 //! A program's working directory is inside the temporary directory, but absolute paths in commands
 //! are the host's: there is no root of its own without privileges.
@@ -32,7 +31,7 @@ use std::time::Duration;
 use boxwood_api::SessionId;
 use boxwood_backend::{
     AdoptError, Adopted, Backend, BoxFuture, BoxHandle, Capabilities, Finding, Images, Outcome,
-    Probe, ProbeError, Progress, Sandbox, StartError, Witness,
+    Probe, ProbeError, Progress, Sandbox, StartError, StartRecorder,
 };
 use boxwood_policy::AdmittedSpec;
 use tokio::sync::watch;
@@ -130,7 +129,7 @@ impl FakeBackend {
         self.life.ended().await;
     }
 
-    /// From now on it is an engine that is not there: looks say so, and boxes do not start.
+    /// Makes the engine unavailable: probes report it, and boxes do not start.
     pub fn break_down(&self, why: &str, fix: &str) {
         *lock(&self.broken) = Some(Broken {
             why: why.to_owned(),
@@ -146,7 +145,7 @@ impl FakeBackend {
         *lock(&self.probe_delay) = delay;
     }
 
-    /// How often somebody has looked whether it works.
+    /// Number of probes.
     pub fn probes(&self) -> usize {
         self.probes.load(Ordering::Acquire)
     }
@@ -205,7 +204,7 @@ impl FakeBackend {
         self.starts.load(Ordering::Acquire)
     }
 
-    /// How often it was told to let go of everything.
+    /// Number of shutdowns.
     pub fn shutdowns(&self) -> usize {
         self.shut_down.load(Ordering::Acquire)
     }
@@ -236,7 +235,7 @@ impl FakeBackend {
         &self,
         spec: &AdmittedSpec,
         progress: &Progress,
-        witness: &Witness,
+        witness: &StartRecorder,
     ) -> Result<Arc<dyn Sandbox>, StartError> {
         self.starts.fetch_add(1, Ordering::AcqRel);
         self.images.pull_what_is_missing(progress);
@@ -271,7 +270,7 @@ impl FakeBackend {
     async fn make(
         &self,
         spec: &AdmittedSpec,
-        witness: &Witness,
+        witness: &StartRecorder,
     ) -> Result<Arc<dyn Sandbox>, StartError> {
         let step = |step: &'static str| {
             move |source| StartError::Step {
@@ -284,7 +283,7 @@ impl FakeBackend {
         let reached = faults.reach(Point::BeforeWitness, &self.life, None);
         reached.await.map_err(step("the test asked for it"))?;
         if self.adoption {
-            let telling = witness.about_to_start(FakeBox::handle_of(self.name, number));
+            let telling = witness.record(FakeBox::handle_of(self.name, number));
             telling.await.map_err(step("writing the box down"))?;
         }
         let reached = faults.reach(Point::AfterWitness, &self.life, None);
@@ -322,8 +321,8 @@ impl FakeBackend {
         let record = found.record().ok_or(AdoptError::Unfinished)?;
         let sandbox = self.hold(Arc::clone(&found));
         if let Err(error) = faults.reach(Point::Adopted, &self.life, Some(&found)).await {
-            // It is left alone: whoever settles ends it.
-            sandbox.let_go();
+            // The cleanup ends it.
+            sandbox.detach();
             found.disowned();
             return Err(failed(error));
         }
@@ -338,7 +337,7 @@ impl FakeBackend {
             return;
         }
         let faults = &self.host.faults;
-        // There is nobody to tell.
+        // The error has no receiver.
         let _ = faults.reach(Point::BeforeSettle, &self.life, None).await;
         for left in self.host.boxes() {
             if left.backend() == self.name && !left.is_owned_by(&self.life) {
@@ -403,7 +402,7 @@ impl Backend for FakeBackend {
         &'a self,
         spec: &'a AdmittedSpec,
         progress: &'a Progress,
-        witness: &'a Witness,
+        witness: &'a StartRecorder,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
         Box::pin(self.life.live(self.begin(spec, progress, witness)))
     }
@@ -422,7 +421,7 @@ impl Backend for FakeBackend {
         Box::pin(self.life.live(self.take_over(handle)))
     }
 
-    fn settle(&self) -> BoxFuture<'_, ()> {
+    fn finish_adoption(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.life.live(self.clear_up()))
     }
 

@@ -94,7 +94,7 @@ impl Program {
         }
     }
 
-    /// For one that nobody holds any more.
+    /// For a program without a handle.
     pub(super) fn kill(&self) {
         match &self.made {
             Made::Script(script) => script.end(ExitStatus::Signal(9)),
@@ -122,7 +122,7 @@ impl Program {
         drop(kept);
     }
 
-    /// `None` when nobody asked to keep it.
+    /// `None` if it is not kept.
     pub(super) fn copies(&self) -> io::Result<Option<Copies>> {
         let kept = lock(&self.kept);
         let Some(Kept { keep, ends }) = &*kept else {
@@ -136,7 +136,7 @@ impl Program {
         }))
     }
 
-    /// Tells everybody who waits.
+    /// Notifies all waiting callers.
     pub(super) fn ended(&self, status: ExitStatus, of: &Weak<FakeBox>) {
         let of = of.upgrade();
         let status = match &of {

@@ -1,14 +1,13 @@
 //! A daemon's hold on a pretended box.
 
-use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use boxwood_api::{IsolationLabel, Mechanism, MissingMechanism, NetworkIsolation};
 use boxwood_backend::{
-    Adopted, BeingWritten, BoxFuture, ControlError, FileAnswer, FileCall, FileError, KeptProcess,
-    MountError, Process, Sandbox, SpawnError, SpawnRequest, StopError,
+    Adopted, BoxFuture, ControlError, FileAnswer, FileCall, FileError, KeptProcess, MountError,
+    Process, Sandbox, SpawnError, SpawnRequest, StopError,
 };
 use boxwood_policy::AdmittedMount;
 
@@ -35,7 +34,7 @@ impl FakeSandbox {
         }
     }
 
-    /// With everything that an earlier daemon kept. What nobody asked to keep ends here.
+    /// With everything that an earlier daemon kept. The rest ends here.
     pub(super) fn adopted(self, record: Vec<u8>) -> io::Result<Adopted> {
         let mut processes = Vec::new();
         for program in self.link.to.all() {
@@ -208,7 +207,7 @@ impl Sandbox for FakeSandbox {
         Box::pin(self.link.life.live(self.write_down(record)))
     }
 
-    fn let_go(&self) {
+    fn detach(&self) {
         self.link.let_go();
     }
 
@@ -223,10 +222,6 @@ impl Sandbox for FakeSandbox {
             self.link.to.want(true);
             self.aside(FakeBox::settle).await.map(|()| true)
         }))
-    }
-
-    fn hold(&self) -> BoxFuture<'_, Result<bool, ControlError>> {
-        self.freeze()
     }
 
     fn thaw(&self) -> BoxFuture<'_, Result<(), ControlError>> {
@@ -248,15 +243,6 @@ impl Sandbox for FakeSandbox {
             }
             self.aside(FakeBox::kill_all).await
         }))
-    }
-
-    /// Nobody looks: what a fake box holds open is for boxes with walls to show.
-    fn unlinked_bytes(&self, _: u64) -> BoxFuture<'_, u64> {
-        Box::pin(std::future::ready(0))
-    }
-
-    fn being_written(&self, _: u64, _: &mut HashSet<i32>) -> BeingWritten {
-        BeingWritten::default()
     }
 
     fn stop(&self) -> BoxFuture<'_, Result<(), StopError>> {

@@ -106,7 +106,7 @@ fn commands(text: &str) -> impl Iterator<Item = &str> {
     text.split(';').map(str::trim)
 }
 
-/// Somebody ended it meanwhile.
+/// It was ended meanwhile.
 struct Ended(ExitStatus);
 
 impl Stage {
@@ -166,7 +166,7 @@ impl Stage {
             match rustix::io::write(to, bytes) {
                 Ok(written) => bytes = &bytes[written..],
                 Err(Errno::AGAIN) => self.wait(Some((to.as_fd(), PollFlags::OUT)))?,
-                // Nobody listens any more: as for a program that does not handle the signal.
+                // No reader: like a program that does not handle SIGPIPE.
                 Err(Errno::PIPE) => return Err(Ended(ExitStatus::Signal(13))),
                 Err(_) => return Err(Ended(ExitStatus::Code(1))),
             }

@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// Whoever is still there then is not to be stopped or killed by us.
-const LONGEST: Duration = Duration::from_secs(10);
+/// After this long a process cannot be stopped or killed.
+const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
-/// Looks that find nothing. A process that only lives to fork the next may hide from one of them.
+/// Scans without a result. A process that only forks the next may be missed by one scan.
 const EMPTY_LOOKS: usize = 2;
 
 /// Kills everything that carries the mark, until nothing does.
 pub(super) fn kill_marked(mark: &str) {
-    let until = Instant::now() + LONGEST;
+    let until = Instant::now() + TIMEOUT;
     let mut empty = 0;
     while empty < EMPTY_LOOKS && Instant::now() < until {
         let found = marked(mark);
@@ -49,7 +49,7 @@ fn kill(found: &BTreeMap<i32, Facts>) {
 
 /// Stops everything that carries the mark, until nothing of it runs or it is no longer wanted.
 pub(super) fn stop_marked(mark: &str, is_wanted: impl Fn() -> bool) {
-    let until = Instant::now() + LONGEST;
+    let until = Instant::now() + TIMEOUT;
     while is_wanted() && Instant::now() < until {
         let found = marked(mark).into_iter();
         let running: Vec<_> = found
@@ -62,7 +62,7 @@ pub(super) fn stop_marked(mark: &str, is_wanted: impl Fn() -> bool) {
         for pid in running {
             let _ = kill_process(pid, Signal::STOP);
         }
-        // The kernel stops a process when it next looks.
+        // The kernel stops a process asynchronously.
         thread::sleep(PAUSE);
     }
 }
@@ -75,7 +75,7 @@ pub(super) fn signal_marked(mark: &str, signal: Signal) {
     }
 }
 
-/// What is told of a process that is not dead.
+/// The state of a living process.
 struct Facts {
     state: char,
     parent: i32,

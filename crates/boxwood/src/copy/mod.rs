@@ -1,8 +1,7 @@
 //! Copies files between this machine and a box.
 //!
-//! Comes in: a client and two places. Goes out: files, and a count of them. Symbolic links are never
-//! followed below the named source and never created: one that came out of a box could point at
-//! anything here, and one that goes in could carry a file nobody meant to give away.
+//! Symbolic links are never followed below the named source and never created: one from a box could point at any file of
+//! the host, and one into a box could copy a file by accident.
 
 mod into_box;
 mod out_of_box;

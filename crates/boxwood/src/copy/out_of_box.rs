@@ -1,8 +1,7 @@
 //! From a box to this machine.
 //!
-//! What the box says is not trusted: a name is one plain component or it is skipped, a file is written
-//! under a name of ours and then moved into place, so that a link somebody left there is replaced and
-//! never written through.
+//! Names from the box are not trusted: a name that is not one plain component is skipped. A file is written under a
+//! temporary name and then renamed, so that an existing link is replaced and never followed.
 
 use std::fs;
 use std::io;

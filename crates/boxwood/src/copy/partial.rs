@@ -1,7 +1,7 @@
 //! A file that appears under its name when it is complete.
 //!
-//! It is written beside its target under a name of ours and then moved into place, so that a link
-//! somebody left there is replaced and never written through.
+//! It is written next to its target under a temporary name and then renamed, so that an existing link is replaced and
+//! never followed.
 
 use std::fs;
 use std::io;

@@ -1,20 +1,19 @@
-//! How far a copy has come.
+//! Progress of a copy.
 
-use std::io::{IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::flags::size_text;
 use crate::printable::printable;
+use crate::status_line::StatusLine;
 
-/// Short copies end before anything is shown.
+/// Shorter copies show no progress.
 const SHOW_AFTER: Duration = Duration::from_millis(400);
-const SHOW_EVERY: Duration = Duration::from_millis(100);
 
-/// What was copied, for the end.
+/// The result of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Copied {
     pub(crate) files: u64,
@@ -23,32 +22,21 @@ pub(crate) struct Copied {
     pub(crate) skipped: u64,
 }
 
-/// Counts, and keeps one line on stderr up to date when that is a terminal.
+/// Counters, with a progress line on a terminal.
 pub(crate) struct Progress {
     files: AtomicU64,
     bytes: AtomicU64,
     skipped: AtomicU64,
-    line: Option<Mutex<Line>>,
-}
-
-struct Line {
-    next: Instant,
-    shown: bool,
+    line: Mutex<StatusLine>,
 }
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        let line = std::io::stderr().is_terminal().then(|| {
-            Mutex::new(Line {
-                next: Instant::now() + SHOW_AFTER,
-                shown: false,
-            })
-        });
         Self {
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
-            line,
+            line: Mutex::new(StatusLine::after(SHOW_AFTER)),
         }
     }
 
@@ -62,7 +50,7 @@ impl Progress {
         self.show();
     }
 
-    /// Says what was left out: a copy that is not whole must not look whole.
+    /// Reports what was left out: an incomplete copy must not look complete.
     pub(crate) fn skip(&self, path: &str, why: &str) {
         self.skipped.fetch_add(1, Ordering::Relaxed);
         self.clear();
@@ -83,25 +71,17 @@ impl Progress {
     }
 
     fn show(&self) {
-        let Some(line) = &self.line else { return };
-        let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        if now < line.next {
-            return;
-        }
-        line.next = now + SHOW_EVERY;
-        line.shown = true;
-        let Copied { files, bytes, .. } = self.copied();
-        eprint!("\r\u{1b}[K{} in {files} files", size_text(bytes));
-        // The line is a courtesy; a terminal that does not take it is no reason to stop copying.
-        let _ = std::io::stderr().flush();
+        self.line().draw(|| {
+            let Copied { files, bytes, .. } = self.copied();
+            format!("{} in {files} files", size_text(bytes))
+        });
     }
 
     fn clear(&self) {
-        let Some(line) = &self.line else { return };
-        let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::mem::take(&mut line.shown) {
-            eprint!("\r\u{1b}[K");
-        }
+        self.line().clear();
+    }
+
+    fn line(&self) -> MutexGuard<'_, StatusLine> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

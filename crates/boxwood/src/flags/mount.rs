@@ -61,8 +61,7 @@ fn split_mode(text: &str) -> (&str, Option<MountMode>) {
     }
 }
 
-/// Relative paths are meant from where the person stands. Symlinks and `..` stay: whoever opens the
-/// path resolves them, once.
+/// Relative paths start at the working directory. Symlinks and `..` are resolved when the daemon opens the path.
 fn absolute_text(path: &str) -> Result<String, String> {
     absolute(path)
         .map_err(|error| format!("`{path}` cannot be made absolute: {error}"))?

@@ -24,7 +24,7 @@ pub(crate) struct BoxFlags {
 
     /// Mount a host directory or file; repeatable
     ///
-    /// Directories that hold the system's or Boxwood's own secrets are refused, whoever asks.
+    /// Directories that hold the system's or Boxwood's own secrets are always refused.
     #[arg(short = 'v', long = "volume", value_name = "HOST:/PATH[:ro]")]
     pub(crate) volumes: Vec<Mount>,
 
@@ -183,7 +183,7 @@ impl CommandFlags {
             .map(|variable| (variable.key.clone(), variable.value.clone()))
             .collect();
         request.workdir.clone_from(&self.workdir);
-        // The API counts whole seconds; a fraction is rounded up so that nobody gets less than asked.
+        // The API counts whole seconds; a fraction is rounded up so that the timeout is never shorter than requested.
         request.timeout_sec = self
             .timeout
             .map(|timeout| timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0));

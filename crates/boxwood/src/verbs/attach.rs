@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::{process_id, session_id};
 use crate::failure::{Failure, Outcome};
 use crate::interrupts::Interrupts;
-use crate::keyboard::Keyboard;
+use crate::stdin::StdinReader;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,8 +24,8 @@ restarted the attachment goes on by itself; nothing is lost or comes twice.";
 
 /// Connect to the stdin and stdout of a managed process
 ///
-/// What you type goes to the process; what it writes comes back, beginning with what nobody has read
-/// yet. Its stderr is in `boxwood logs`.
+/// Your input goes to the process, and its output to you, starting with the output that is still unread.
+/// Its stderr is in `boxwood logs`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_stdin: bool,
 
-    /// Begin after so many bytes of all it wrote, or with what nobody has read
+    /// Start after this many bytes of its output, or with the unread output
     #[arg(long, value_name = "OFFSET", default_value = "now", value_parser = since)]
     since: Since,
 }
@@ -90,7 +90,7 @@ async fn pass_on(
         if !stdin {
             return Ok(());
         }
-        let mut keyboard = Keyboard::start();
+        let mut keyboard = StdinReader::start();
         let mut ended = true;
         while let Some(bytes) = keyboard.next().await {
             ended = bytes.ends_with(b"\n");

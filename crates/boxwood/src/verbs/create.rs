@@ -7,7 +7,6 @@ use super::session_id;
 use crate::failure::Outcome;
 use crate::flags::BoxFlags;
 use crate::output::Output;
-use crate::printable::printable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,9 +39,5 @@ pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
         request.persistent = Some(true);
     }
     let session = client.create_session(&args.session, &request).await?;
-    if output.is_json() {
-        Output::json(&session)
-    } else {
-        Output::line(&printable(session.session_id.as_str()))
-    }
+    output.name_or(&session, session.session_id.as_str())
 }

@@ -51,7 +51,7 @@ fn words(event: &Event) -> String {
         EventKind::ImagePull(news) => format!("pulls `{}`: {}", news.image, news.text),
         EventKind::SessionCreated { .. } => "created".to_owned(),
         EventKind::SessionDeleted { why } => format!("removed: {why}"),
-        EventKind::SessionFrozen => "frozen: nobody used it".to_owned(),
+        EventKind::SessionFrozen => "frozen: idle".to_owned(),
         EventKind::SessionThawed { frozen_ms } => format!("thawed after {frozen_ms} ms"),
         EventKind::ExecStarted { exec_id } => format!("exec {exec_id} started"),
         EventKind::ExecFinished {

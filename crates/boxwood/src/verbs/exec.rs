@@ -6,9 +6,9 @@ use boxwood_api::{SessionId, SpecRequest};
 use boxwood_client::{Client, LiveRequest};
 
 use super::{print_notices, session_id};
-use crate::conversation::{self, Connect};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{BoxFlags, CommandFlags, command_line};
+use crate::interactive::{self, Connect};
 use crate::live::{Control, Events};
 use crate::output::Output;
 use crate::terminal;
@@ -89,9 +89,9 @@ pub(crate) async fn talk(
     };
     let live = client.live_exec(session, request).await?;
     print_notices(&live.notices);
-    conversation::hold(
-        Control::There(live.sender),
-        Events::There(live.receiver),
+    interactive::attach(
+        Control::Remote(live.sender),
+        Events::Remote(live.receiver),
         how,
     )
     .await
@@ -108,7 +108,7 @@ async fn captured(args: &Args, client: &Client, mut spec: SpecRequest) -> Outcom
     spec.cmd = command_line(&args.words);
     let result = client.exec(&args.session, &spec).await?;
     Output::json(&result)?;
-    Ok(conversation::exit_code(result.status, result.exit_code))
+    Ok(interactive::exit_code(result.status, result.exit_code))
 }
 
 pub(crate) fn read_stdin() -> Outcome<String> {

@@ -74,14 +74,14 @@ pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
     }
 }
 
-/// Whoever follows waits for a daemon that is restarted.
+/// With `--follow`, waits for a daemon that is restarting.
 async fn ask<T, F: Future<Output = Result<T, ClientError>>>(
     client: &Client,
     args: &Args,
     question: impl Fn() -> F,
 ) -> Result<T, ClientError> {
     if args.follow {
-        client.patiently(question).await
+        client.with_retries(question).await
     } else {
         question().await
     }

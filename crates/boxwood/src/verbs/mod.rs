@@ -4,6 +4,7 @@ pub(crate) mod attach;
 pub(crate) mod completion;
 pub(crate) mod cp;
 pub(crate) mod create;
+mod deletions;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod exec;

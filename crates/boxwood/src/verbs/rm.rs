@@ -1,13 +1,12 @@
-//! `boxwood rm`: the end of sessions.
+//! `boxwood rm`: removes sessions.
 
 use boxwood_api::{ErrorCode, SessionId};
 use boxwood_client::Client;
-use serde::Serialize;
 
+use super::deletions::Deletions;
 use super::session_id;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::output::Output;
-use crate::printable::printable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,13 +33,6 @@ pub(crate) struct Args {
     force: bool,
 }
 
-#[derive(Serialize)]
-struct Deleted<'a> {
-    deleted: &'a [SessionId],
-}
-
-/// Goes through all of them and fails at the end with the first error: one wrong name must not keep
-/// the others alive.
 pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcome<()> {
     let sessions = if args.all {
         client
@@ -52,26 +44,15 @@ pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
     } else {
         args.sessions.clone()
     };
-    let mut deleted = Vec::new();
-    let mut failure: Option<Failure> = None;
+    let mut deletions = Deletions::new(output);
     for session in sessions {
         match client.delete_session(&session).await {
-            Ok(_) => {
-                if !output.is_json() {
-                    Output::line(&printable(session.as_str()))?;
-                }
-                deleted.push(session);
-            }
+            Ok(_) => deletions.deleted(session)?,
             Err(error) if is_gone(error.code()) && (args.force || args.all) => {}
-            Err(error) => {
-                failure.get_or_insert(error.into());
-            }
+            Err(error) => deletions.failed(error.into()),
         }
     }
-    if output.is_json() {
-        Output::json(&Deleted { deleted: &deleted })?;
-    }
-    failure.map_or(Ok(()), Err)
+    deletions.finish("deleted")
 }
 
 fn is_gone(code: ErrorCode) -> bool {

@@ -1,6 +1,7 @@
 //! `boxwood run`: one command in a box of its own, without a daemon.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::{SessionId, SpecRequest};
@@ -11,9 +12,9 @@ use boxwood_skills::SkillStore;
 
 use super::print_notices;
 use crate::backend;
-use crate::conversation::{self, Connect};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{BoxFlags, CommandFlags, command_line};
+use crate::interactive::{self, Connect};
 use crate::live::{Control, Events};
 use crate::output::Output;
 use crate::terminal;
@@ -185,17 +186,15 @@ async fn talk(
         Connect::Input => Stdio::Pipes,
         Connect::Terminal => Stdio::Terminal(terminal::size().into()),
     };
-    let live = sessions
-        .stream_argv(admission, argv, stdio, Resume::Never)
-        .await?;
-    let (control, events) = live.split();
-    conversation::hold(Control::Here(control), Events::Here(events), how).await
+    let starting = sessions.stream_argv(admission, argv, stdio, Resume::Never);
+    let exec = Arc::new(starting.await?);
+    interactive::attach(Control::Local(Arc::clone(&exec)), Events::Local(exec), how).await
 }
 
 async fn captured(sessions: &Sessions, admission: Admission) -> Outcome<u8> {
     let result = sessions.exec(admission).await?;
     Output::json(&result)?;
-    Ok(conversation::exit_code(result.status, result.exit_code))
+    Ok(interactive::exit_code(result.status, result.exit_code))
 }
 
 /// Unlike any other, for the process list and the log.

@@ -36,8 +36,8 @@ Every setting of the configuration file is also a variable, as in BOXWOOD_SESSIO
 
 /// Run the daemon
 ///
-/// Listens on this machine only unless told otherwise, where its own user and root need no token and
-/// everybody else does (`boxwood token`). Also listens on a socket in its run directory.
+/// Listens on the loopback address by default. Its own user and root need no token there, other users do
+/// (`boxwood token`). Also listens on a socket in its run directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -90,14 +90,14 @@ pub(crate) struct Args {
     /// End with stdin, from which nothing is read
     ///
     /// For a program that starts a daemon of its own: however that program ends, its daemon ends as if
-    /// told to stop. Nobody can take over from such a daemon.
+    /// told to stop. Another daemon cannot take over from it.
     #[arg(long, conflicts_with_all = ["takeover", "stdio"])]
     until_stdin_closes: bool,
 
     /// Take over from the daemon that runs on the same state directory
     ///
     /// It hands over its sockets, lets running requests end, leaves its boxes as they are and ends.
-    /// Nobody is refused meanwhile. Without such a daemon this one starts as always.
+    /// No request is refused meanwhile. Without such a daemon this one starts as usual.
     #[arg(long)]
     takeover: bool,
 
@@ -173,7 +173,7 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<()> {
     Ok(served?)
 }
 
-/// The lines scripts wait for. Nobody reading them is no reason to stop.
+/// The lines that scripts wait for. A closed stdout is ignored.
 fn tell_ready(ready: &Ready, output: Output) {
     if output.is_json() {
         let backend = ready.backend.name.clone();
@@ -238,7 +238,7 @@ fn start_log(log: &LogConfig) -> Outcome<()> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // Nobody reading the log is no reason to stop, and complaining of it to stderr would be one.
+        // A closed stderr must not stop the daemon, and reporting it on stderr would.
         .log_internal_errors(false)
         .with_ansi(false);
     let started = match log.format {

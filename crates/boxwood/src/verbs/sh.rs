@@ -4,9 +4,9 @@ use boxwood_api::{SessionId, SpecRequest};
 use boxwood_client::Client;
 
 use super::session_id;
-use crate::conversation::Connect;
 use crate::failure::Outcome;
 use crate::flags::{BoxFlags, CommandFlags};
+use crate::interactive::Connect;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -7,7 +7,6 @@ use super::{process_id, session_id};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{BoxFlags, EnvVar};
 use crate::output::Output;
-use crate::printable::printable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,9 +73,5 @@ pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
         Ok(process) => process,
         Err(error) => return Err(error.into()),
     };
-    if output.is_json() {
-        Output::json(&process)
-    } else {
-        Output::line(&printable(process.process_id.as_str()))
-    }
+    output.name_or(&process, process.process_id.as_str())
 }

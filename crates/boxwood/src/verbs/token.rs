@@ -1,4 +1,4 @@
-//! `boxwood token`: who may speak to the daemon beside its own user.
+//! `boxwood token`: access tokens of the daemon.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ Run it as the daemon's own user: tokens are kept in the daemon's state directory
 
 /// Manage access tokens
 ///
-/// On the same machine the daemon's own user and root need no token. Everybody else sends one, as
+/// On the same machine the daemon's own user and root need no token. Other users send one, as
 /// `Authorization: Bearer` or `X-API-Key`; client verbs take it from `BOXWOOD_TOKEN`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -70,7 +70,7 @@ impl Dockerd {
         let engine = self.engine.clone();
         let (child, directory) = (&mut self.child, self.directory.path());
         until("dockerd answers", || {
-            // As whoever looks after services would.
+            // As a service manager would.
             if matches!(child.try_wait(), Ok(Some(_))) {
                 *child = spawn(directory);
             }

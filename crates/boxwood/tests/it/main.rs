@@ -1,46 +1,11 @@
-//! The command as a person meets it: what it prints, and how it ends.
+//! The `boxwood` command end to end: what it prints, its exit codes, and the daemon behind it.
+//!
+//! A new test goes into the folder of its topic; helpers that several topics share go into `support/`.
 
-mod activation;
-mod aftermath;
 mod agent;
-mod agent_files;
-mod agent_page;
-mod agent_remote;
-mod agent_remote_child;
-mod agent_skills;
-mod agent_states;
 mod boxes;
-mod budget;
-mod command;
-mod completion;
-mod daemon;
-mod descriptors;
-mod errors;
-mod files;
 mod help;
-mod help_commands;
-mod help_processes;
-mod help_sessions;
-mod help_skills;
-mod help_system;
-mod help_tools;
-mod host;
-mod hosted_mcp;
-mod http;
-mod images;
 mod langbot;
+mod lifecycle;
 mod mcp;
-mod mcp_batches;
-mod mcp_proxy;
-mod mcp_server;
-mod processes;
-mod restarts;
-mod scripted;
-mod seed;
-mod sessions;
-mod shutdown_modes;
-mod skills;
-mod skills_in_boxes;
-mod takeover;
-mod tokens;
-mod warm_and_frozen;
+mod support;

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::ensure;
-use boxwood_backend::suite::{Footprint, settle};
 use boxwood_ledger::Ledger;
+use boxwood_suites::{Footprint, settle};
 
 use crate::chance::Chance;
 use crate::house::{Daemon, House};
@@ -144,7 +144,7 @@ impl Undertaker {
         let until = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
             while !until.load(Ordering::Acquire) {
-                Footprint::bury(&OURS);
+                Footprint::reap(&OURS);
                 std::thread::sleep(Duration::from_millis(100));
             }
         });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use boxwood_backend::suite::long_form;
+use boxwood_suites::long_form;
 
 /// `SplitMix64`: small, and good enough to choose moments.
 #[derive(Clone, Debug)]

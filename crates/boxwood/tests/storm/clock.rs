@@ -1,7 +1,7 @@
 //! Every daemon wakes up a day later than the one before, as after a machine's long sleep.
 //!
 //! The clocks that decide (monotonic, and since boot) are moved by a time namespace around the daemon.
-//! The wall clock has no namespace: moving it would move everybody's, and nothing here is decided by it.
+//! The wall clock has no namespace: moving it would affect the whole host, and nothing here is decided by it.
 
 use crate::aftermath::survive;
 use crate::chance::kills;

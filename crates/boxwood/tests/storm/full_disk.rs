@@ -117,7 +117,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // What is mounted over a directory that is removed stays with whoever has it open.
+        // What is mounted over a directory that is removed stays with the processes that have it open.
         let _ = unmount(self.directory.path(), UnmountFlags::DETACH);
     }
 }

@@ -123,7 +123,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// As nobody can prepare for. False when it had ended by itself before.
+    /// Without warning. False when it had ended by itself before.
     pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             anyhow::bail!("the daemon ended by itself: {status}");

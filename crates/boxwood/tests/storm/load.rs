@@ -27,7 +27,7 @@ pub(crate) struct Tally {
     pub(crate) no_room: AtomicBool,
     /// Sessions that were refused for that.
     pub(crate) refused: AtomicU64,
-    /// Sessions of which nobody knows whether they are there.
+    /// Sessions that may or may not exist.
     unsure: Mutex<BTreeSet<String>>,
 }
 
@@ -129,7 +129,7 @@ impl Worker {
                     if was_full || self.tally.no_room.load(Ordering::Acquire) =>
                 {
                     ensure!(
-                        body.to_string().contains("room"),
+                        body.to_string().contains("no space left"),
                         "what is missing is not named: {body}"
                     );
                     self.tally.refused.fetch_add(1, Ordering::Relaxed);
@@ -159,7 +159,7 @@ impl Worker {
 
 impl Tally {
     fn unsure(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-        self.unsure.lock().expect("nobody panics with it")
+        self.unsure.lock().expect("not poisoned")
     }
 
     /// Removes every session that may be there.

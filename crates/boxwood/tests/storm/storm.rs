@@ -46,7 +46,7 @@ pub(crate) struct Storm<'a> {
 }
 
 impl<'a> Storm<'a> {
-    /// The first daemon, its sessions, and everybody who talks to them.
+    /// The first daemon, its sessions and their clients.
     pub(crate) async fn gather(
         house: &'a House,
         mut chance: Chance,
@@ -160,7 +160,7 @@ impl<'a> Storm<'a> {
     pub(crate) async fn lost(&mut self, session: &str) -> anyhow::Result<()> {
         while self.doomed.contains(session) {
             let ended = tokio::time::timeout(CALM_WITHIN, self.relays.join_next()).await;
-            match ended.with_context(|| format!("nobody noticed that {session} is gone"))? {
+            match ended.with_context(|| format!("no client noticed that {session} is gone"))? {
                 Some(ended) => self.relay_ended(ended?)?,
                 None => bail!("there are no relays"),
             }

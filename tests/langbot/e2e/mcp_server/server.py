@@ -1,8 +1,4 @@
-"""An MCP server on stdin and stdout, with nothing but the standard library.
-
-Comes in: one JSON-RPC request a line. Goes out: one answer a line. Never here: a package that a box
-would have to install.
-"""
+"""An MCP server on stdin and stdout, with nothing but the standard library."""
 
 import json
 import os

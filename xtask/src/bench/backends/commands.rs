@@ -1,7 +1,4 @@
 //! The engines' own commands, for comparison.
-//!
-//! Comes in: the variables of engines that are up. Goes out: one run of each command. Never here:
-//! timing, or anything of ours.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,4 @@
 //! The same box on every engine, and beside it the engines' own commands.
-//!
-//! Comes in: our binary, and which rows. Goes out: those rows. Never here: how an engine is started.
 
 mod commands;
 mod sides;
@@ -23,12 +21,12 @@ const EXEC: &str = "backends-exec";
 const CREATE: &str = "backends-create";
 pub(super) const NAMES: [&str; 2] = [EXEC, CREATE];
 
-/// What stands above the table of these rows.
+/// The text above the table.
 pub(super) const ABOUT: &str = "\
 One `boxwood serve --backend …` for each backend, all of them beside real engines started for this run, \
 asked by the same bare TCP client. Docker and Podman run a small Debian, native and nsjail the host's own \
 system. In each round the engines' own `exec` commands have one turn, then, after a pause in which the \
-engines finish, everything else has ten, in an order shuffled anew for each. The seed's runtime on the same \
+engines finish, everything else has ten, in an order shuffled anew for each. LangBot Box's runtime on the same \
 engines is in the last table, because only its own client speaks to it.";
 
 /// An engine's daemon is busy for a while after its command has returned.
@@ -64,7 +62,7 @@ const EXECS: [Comparison; 13] = [
     exec(Backend::Nsjail, Side::DockerCommand, Some(1.0 / 40.0)),
     exec(Backend::Native, Side::PodmanCommand, Some(1.0 / 40.0)),
     exec(Backend::Podman, Side::PodmanCommand, Some(1.0 / 40.0)),
-    // The promise about these is for a loop with nothing else in it, and stands above.
+    // The promise about these is for a loop with nothing else in it, and is above.
     exec(Backend::Native, Side::Fork, None),
     exec(Backend::Docker, Side::Fork, None),
     exec(Backend::Podman, Side::Fork, None),

@@ -1,7 +1,4 @@
 //! Everything that takes turns: our daemon on each backend, and what it is measured with.
-//!
-//! Comes in: our binary. Goes out: what each side does when it is its turn, or why it cannot. Never
-//! here: timing.
 
 use std::path::Path;
 

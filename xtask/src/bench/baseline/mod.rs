@@ -1,6 +1,4 @@
 //! The plain programs we compare ourselves with.
-//!
-//! Comes in: nothing. Goes out: one run of each. Never here: timing.
 
 pub(super) mod oci;
 pub(super) mod server;

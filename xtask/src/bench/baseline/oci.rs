@@ -1,7 +1,7 @@
 //! `runc` and `crun`: one container for each run of `sh -c true`.
 //!
 //! In: nothing. Out: one run of either runtime. Both use the same bundle: a root directory of
-//! busybox, and the configuration of `runc spec`. Never here: timing.
+//! busybox, and the configuration of `runc spec`.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,7 +1,7 @@
 //! A program that listens on loopback, for the length of a measurement.
 //!
 //! In: the command and the address it was told. Out: the running process, once it listens. The
-//! process and everything it started end on drop. Never here: what is asked of it.
+//! process and everything it started end on drop.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;

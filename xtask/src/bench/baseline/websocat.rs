@@ -1,7 +1,7 @@
 //! `websocat`, a relay between WebSocket connections and commands.
 //!
 //! In: nothing. Out: a server that starts one `cat` for each connection. Built from crates.io into
-//! the target directory, once, with the release options of the package. Never here: timing.
+//! the target directory, once, with the release options of the package.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,6 +1,4 @@
 //! One tool call, through each gateway in turn.
-//!
-//! Comes in: a binary. Goes out: what ours adds against what the others add.
 
 use std::path::Path;
 use std::time::Duration;

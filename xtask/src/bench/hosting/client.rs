@@ -1,7 +1,4 @@
 //! The smallest MCP client over HTTP that can keep a session and a connection.
-//!
-//! Comes in: an address and a path. Goes out: the text of each answer, JSON or the events of a stream.
-//! Never here: HTTP itself.
 
 use std::net::SocketAddr;
 

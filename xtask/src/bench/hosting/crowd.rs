@@ -1,6 +1,4 @@
-//! Fifty servers at once, and what one of them costs while nobody calls it.
-//!
-//! Comes in: a binary. Goes out: whether all of them connected, and the memory that is ours.
+//! Fifty servers at once, and what an idle one costs.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -68,7 +66,7 @@ fn measure(binary: &Path, note: &mut String) -> Result<Measured> {
 
     let gateway = supergateway(&project.script())?;
     std::thread::sleep(SETTLE);
-    // It starts a server for each session, and nobody has one.
+    // It starts a server for each session, and there is none.
     let all = procfs::descendants(&[gateway.pid()])?;
     ensure!(
         all.is_empty(),

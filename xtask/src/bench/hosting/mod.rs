@@ -1,7 +1,4 @@
 //! MCP servers behind the gateway, beside the gateways that people use.
-//!
-//! Comes in: our binary, and which rows. Goes out: those rows. Never here: what a server needs to be
-//! right; the suites ask that.
 
 mod calls;
 mod client;
@@ -20,7 +17,7 @@ const CALL: &str = "hosting-call";
 const MANY: &str = "hosting-many";
 pub(super) const NAMES: [&str; 2] = [CALL, MANY];
 
-/// What stands above the table of these rows.
+/// The text above the table.
 pub(super) const ABOUT: &str = "\
 One small MCP server (Python, standard input and output), asked directly through its pipes, and through gateways \
 over HTTP: ours, where it runs in a box, and two others, where it runs on the host. All run side by side and take \

@@ -1,6 +1,4 @@
 //! The small server, asked directly, in a box of ours, and behind other people's gateways.
-//!
-//! Comes in: where the server's file is. Goes out: sides that answer, each gone on drop.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,4 @@
-//! A Docker daemon of our own, for docker backends: the seed's and ours.
-//!
-//! Comes in: nothing. Goes out: a `dockerd` with its own socket and storage and the seed's image in
-//! it, gone on drop. Never here: the machine's own Docker, if it has one.
+//! A Docker daemon of our own, for docker backends: LangBot Box's and ours.
 
 use std::process::Command;
 
@@ -10,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use crate::engines::{Dockerd, Place, busybox_tar};
 use crate::run::{find, is_root};
 
-/// What the seed asks for when nobody names an image.
+/// The default image of LangBot Box.
 const IMAGE: &str = "rockchin/langbot-sandbox:latest";
 
 pub(super) struct Docker {

@@ -1,7 +1,4 @@
-//! LangBot's published client on us and on the seed's own runtime.
-//!
-//! Comes in: our binary, and which rows. Goes out: those rows: our default against the seed with nsjail
-//! and with docker, and ours on each of these engines against the seed on the same one. Never here: a client of our own; `tests/langbot/bench/client.py` drives the real one.
+//! LangBot's published client on us and on LangBot Box's own runtime.
 
 mod docker;
 mod sides;
@@ -14,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
+use super::langbot_box;
 use super::sample::Samples;
-use super::seed;
 use super::table::{Measured, Row, micros, time_text};
 use super::{Effort, progress};
 use crate::run::workspace_root;
@@ -24,14 +21,14 @@ use sides::{Side, Sides};
 /// Every row's name starts like this; alone it means all of them.
 pub(super) const PREFIX: &str = "langbot";
 
-/// What stands above the table of these rows.
+/// The text above the table.
 pub(super) const ABOUT: &str = "\
 The same requests through the client that LangBot ships (`langbot-plugin` 0.4.2, Python), on Boxwood and \
-on the seed's own runtime of that package, with its nsjail and its docker backend. Ours runs natively, as it \
+on LangBot Box's own runtime of that package, with its nsjail and its docker backend. Ours runs natively, as it \
 does by default, and on the same two engines (one program, one daemon, one image for both). All five run side \
 by side and take turns, in an order shuffled anew each round; every session mounts a workspace of the host's, \
 as LangBot's do. Times are what the client's caller waits, so each holds the client's own time: the \
-`__ping` row is its floor, to be subtracted by whoever wants the runtimes alone, and the notes say for how \
+`__ping` row is its floor, to be subtracted for the runtimes alone, and the notes say for how \
 long the client was computing.";
 
 struct Topic {
@@ -72,7 +69,7 @@ const TOPICS: [Topic; 5] = [
             "warm exec of `true`, ours on docker",
         ],
         against: &PAIRS,
-        note: "the seed's nsjail backend starts a new jail for each exec, with resource limits by rlimit \
+        note: "LangBot Box's nsjail backend starts a new jail for each exec, with resource limits by rlimit \
                where the host has no cgroup v2; its docker backend runs `docker inspect` and `docker exec`",
     },
     Topic {
@@ -84,7 +81,7 @@ const TOPICS: [Topic; 5] = [
             "create + first exec + delete, 60 ms apart, ours on docker",
         ],
         against: &PAIRS,
-        note: "for the seed's nsjail backend a session is a directory, and no process until the exec",
+        note: "for LangBot Box's nsjail backend a session is a directory, and no process until the exec",
     },
     Topic {
         name: "langbot-relay",
@@ -141,9 +138,9 @@ pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool)
                     _ => topic.what[0],
                 },
                 against: match theirs {
-                    Side::Docker => "the seed with docker",
-                    _ if topic.against.len() == 1 => "the seed's runtime",
-                    _ => "the seed with nsjail",
+                    Side::Docker => "LangBot Box with docker",
+                    _ if topic.against.len() == 1 => "LangBot Box's runtime",
+                    _ => "LangBot Box with nsjail",
                 },
                 at_most: Some(1.0),
                 result,
@@ -175,11 +172,11 @@ struct Times {
 
 fn drive(sides: &Sides, topics: &[&Topic], effort: Effort) -> Result<Results> {
     let directory = tempfile::tempdir()?;
-    // As long as it is connected, the seed's runtime waits for it to leave before it ends.
+    // As long as it is connected, LangBot Box's runtime waits for it to leave before it ends.
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL"])
-        .arg(seed::programs()?.join("python"))
+        .arg(langbot_box::programs()?.join("python"))
         .arg(workspace_root().join("tests/langbot/bench/client.py"))
         // The client keeps files where it runs, and the workspaces are made there.
         .current_dir(directory.path())

@@ -1,7 +1,4 @@
 //! The runtimes that LangBot's client is measured with.
-//!
-//! Comes in: our binary. Goes out: the sides that run here, and for each that does not, why. Never
-//! here: measuring.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::TempDir;
 
 use super::super::daemon::Daemon;
-use super::super::seed::SeedRuntime;
+use super::super::langbot_box::SeedRuntime;
 use super::docker::Docker;
 use crate::engines::{self, PROGRAMS};
 use crate::run::is_root;
@@ -32,7 +29,7 @@ pub(super) enum Side {
     Ours,
     OursOnNsjail,
     OursOnDocker,
-    /// The seed's, as the next.
+    /// LangBot Box's, as the next.
     Nsjail,
     Docker,
 }
@@ -102,7 +99,7 @@ impl Sides {
     }
 }
 
-/// With the same program as the seed's.
+/// With the same program as LangBot Box's.
 fn start_on_nsjail(binary: &Path) -> Result<Daemon> {
     let program = engines::install_nsjail()?;
     Daemon::start_on(binary, "nsjail", |command| {
@@ -111,7 +108,7 @@ fn start_on_nsjail(binary: &Path) -> Result<Daemon> {
     })
 }
 
-/// On the same engine as the seed's and with the same image, which both take when nobody names one.
+/// On the same engine and with the same default image as LangBot Box.
 fn start_on_docker(binary: &Path, docker: &Docker) -> Result<Daemon> {
     Daemon::start_on(binary, "docker", |command| {
         docker.environment(command);
@@ -120,10 +117,10 @@ fn start_on_docker(binary: &Path, docker: &Docker) -> Result<Daemon> {
     })
 }
 
-/// Where the seed's nsjail backend keeps its sessions; it cannot be told another place.
+/// Where LangBot Box's nsjail backend keeps its sessions; it cannot be configured.
 const NSJAIL_SESSIONS: &str = "/tmp/langbot-box-nsjail";
 
-/// Gives the program a session directory that nobody else sees, then becomes it.
+/// Executes the program with a private session directory.
 const OWN_SESSIONS: &str = r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#;
 
 struct NsjailSide {
@@ -137,7 +134,7 @@ impl NsjailSide {
     fn start() -> Result<Self> {
         ensure!(
             is_root(),
-            "the seed's nsjail backend is measured as root only"
+            "LangBot Box's nsjail backend is measured as root only"
         );
         let program = engines::install_nsjail()?;
         let programs = program.parent().context("`nsjail` lies in no directory")?;
@@ -153,7 +150,7 @@ impl NsjailSide {
                 .env("PATH", format!("{}:{}", programs.display(), PROGRAMS));
             choose(command, Side::Nsjail);
         })
-        .context("the seed's runtime could not be started with nsjail")?;
+        .context("LangBot Box's runtime could not be started with nsjail")?;
         Ok(Self {
             runtime,
             _sessions: sessions,
@@ -175,12 +172,12 @@ impl DockerSide {
             docker.environment(command);
             choose(command, Side::Docker);
         })
-        .context("the seed's runtime could not be started with docker")?;
+        .context("LangBot Box's runtime could not be started with docker")?;
         Ok(Self { runtime, docker })
     }
 }
 
-/// Without this the seed takes the first backend it finds.
+/// Without this LangBot Box takes the first backend it finds.
 fn choose(command: &mut Command, side: Side) {
     command.env(
         "LANGBOT_BOX_CONFIG",
@@ -207,7 +204,7 @@ impl MountPoint {
 impl Drop for MountPoint {
     fn drop(&mut self) {
         if self.made {
-            // Somebody else may have put something there meanwhile; then it is theirs.
+            // Another process may have created it meanwhile; then it is kept.
             let _ = fs::remove_dir(self.path);
         }
     }

@@ -1,6 +1,4 @@
 //! A daemon killed over its boxes, and the next one that takes them up.
-//!
-//! Comes in: a binary. Goes out: the row. Never here: whether nothing was lost, which tests show.
 
 use std::path::Path;
 use std::time::Instant;

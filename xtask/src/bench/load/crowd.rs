@@ -1,6 +1,4 @@
 //! One box among a thousand.
-//!
-//! Comes in: a binary. Goes out: the rows about exec, create and memory with all of them alive.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

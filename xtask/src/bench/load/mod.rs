@@ -1,7 +1,4 @@
 //! What a crowd does to one of its members.
-//!
-//! Comes in: our binary, and which rows. Goes out: those rows. Never here: other people's programs,
-//! except where a number means nothing without them.
 
 mod adoption;
 mod crowd;
@@ -22,7 +19,7 @@ const CROWD: &str = "load-crowd";
 const ADOPTION: &str = "load-adoption";
 pub(super) const NAMES: [&str; 5] = [OUTPUT, FORKS, CONNECTIONS, CROWD, ADOPTION];
 
-/// What stands above the table of these rows.
+/// The text above the table.
 pub(super) const ABOUT: &str = "\
 Both sides are ours: the same thing with and without the crowd. A flood is switched on and off many times within a \
 row, so that both sides see the same machine. The client that measures, the flood and the daemon share the \

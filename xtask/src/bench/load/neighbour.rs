@@ -1,7 +1,4 @@
 //! A quiet box beside one that floods.
-//!
-//! Comes in: a binary, and what the flood is made of. Goes out: the row. Never here: how the daemon
-//! defends itself.
 
 use std::collections::VecDeque;
 use std::io::Write as _;

@@ -1,13 +1,9 @@
-//! The gateway as clients of the era with sessions see it, before servers that speak over pipes.
+//! The gateway in front of fake MCP servers that are connected by in-memory pipes.
+//!
+//! A test of one module belongs next to it. A test of the gateway as a whole belongs to its client: `legacy/` for
+//! clients with sessions, `modern/` for clients without. Within these, the file names what is tested; `all_servers.rs`
+//! has the tests of `/mcp/_all`. Tests with real hosting are in `hosting/tests/gateway.rs`.
 
-mod calls;
-mod client;
-mod house;
-mod peer;
-mod questions;
-mod sessions;
-mod sharing;
-mod streams;
-
-use self::client::Client;
-use self::house::Small;
+mod fake_servers;
+mod legacy;
+mod modern;

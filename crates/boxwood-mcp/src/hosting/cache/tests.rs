@@ -1,5 +1,3 @@
-//! Installs that are files of a test.
-
 use std::time::Duration;
 
 use super::*;
@@ -26,14 +24,14 @@ impl Place {
     }
 }
 
-fn made(cache: &Cache, key: &str) -> Kept {
+fn made(cache: &Cache, key: &str) -> CacheEntry {
     let fresh = cache.fresh().expect("a place");
     fs::write(fresh.join("tool"), "x").expect("written");
     cache.keep(&fresh, key, 10).expect("kept")
 }
 
 #[test]
-fn an_install_is_found_only_when_it_is_whole() {
+fn only_complete_installs_are_found() {
     let place = Place::new();
     let cache = place.cache();
     let fresh = cache.fresh().expect("a place");
@@ -49,7 +47,7 @@ fn an_install_is_found_only_when_it_is_whole() {
 }
 
 #[test]
-fn one_that_is_made_again_is_found_and_the_older_one_stays_for_whoever_has_it() {
+fn a_repeated_install_is_found_and_the_older_one_stays() {
     let place = Place::new();
     let cache = place.cache();
     let first = made(&cache, "k");
@@ -62,14 +60,14 @@ fn one_that_is_made_again_is_found_and_the_older_one_stays_for_whoever_has_it() 
     assert!(first.place.join("tool").exists());
     cache.remove("k").expect("removed");
     assert_eq!(cache.find("k").expect("read").expect("there").name, "k.2");
-    // The key is held for all of them.
+    // The lock covers all numbers of a key.
     let held = cache.try_hold("k.2").expect("free");
     assert!(cache.try_hold("k").is_none());
     drop(held);
 }
 
 #[test]
-fn a_discarded_install_leaves_nothing() {
+fn a_discarded_install_is_removed() {
     let place = Place::new();
     let cache = place.cache();
     let fresh = cache.fresh().expect("a place");
@@ -79,35 +77,35 @@ fn a_discarded_install_leaves_nothing() {
 }
 
 #[test]
-fn what_nobody_finishes_is_cleared_but_not_what_is_made_now() {
+fn leftover_partial_installs_are_removed_and_active_ones_stay() {
     let place = Place::new();
     place.cache().fresh().expect("a place");
     let cache = place.cache();
     let now = cache.fresh().expect("a place");
-    clear_unfinished(&cache.unfinished().expect("listed"));
+    clear_unfinished(&cache.partial().expect("listed"));
     assert_eq!(place.entries(), 1);
     assert!(now.exists());
-    // Whoever made it could not remove its box, and leaves both to others.
+    // The installer's box could not be removed.
     cache.leave(&now);
-    clear_unfinished(&cache.unfinished().expect("listed"));
+    clear_unfinished(&cache.partial().expect("listed"));
     assert_eq!(place.entries(), 0);
 }
 
 #[test]
-fn what_cannot_be_removed_does_not_save_the_rest() {
+fn a_failed_removal_does_not_stop_the_others() {
     let place = Place::new();
     place.cache().fresh().expect("a place");
-    // A file under such a name is no directory, and stays.
+    // A regular file with such a name cannot be removed as a directory.
     let stuck = place.dir.path().join("cache/.new-0");
     fs::write(&stuck, "").expect("written");
     place.cache().fresh().expect("a place");
-    clear_unfinished(&place.cache().unfinished().expect("listed"));
+    clear_unfinished(&place.cache().partial().expect("listed"));
     assert!(stuck.exists());
     assert_eq!(place.entries(), 1);
 }
 
 #[test]
-fn installs_are_listed_by_when_somebody_last_wanted_them() {
+fn installs_are_listed_by_last_use() {
     let place = Place::new();
     let cache = place.cache();
     for (key, age) in [("a", 30), ("b", 20), ("c", 10)] {
@@ -125,7 +123,7 @@ fn installs_are_listed_by_when_somebody_last_wanted_them() {
     let names: Vec<_> = costs.iter().map(|cost| cost.name.as_str()).collect();
     assert_eq!(names, ["b", "c", "a"]);
     assert!(costs.iter().all(|cost| cost.bytes == 10));
-    // What an older daemon kept is measured.
+    // A missing size is measured again.
     fs::remove_file(place.dir.path().join("sizes/b")).expect("removed");
     cache.touch("b").expect("touched");
     let costs = cache.costs().expect("read");

@@ -1,34 +1,14 @@
-//! From a server's command to what runs in a box.
+//! Plans the launch of a server: what to install, what to start, and which host directories to mount.
 //!
-//! Comes in: a server as its client's configuration describes it, and the host's file system. Goes out: a
-//! plan: what to install, what to start, which directory of the host to copy or to mount. Never here: a
-//! box, a process, or a decision about what may be mounted. Installs go to a cache at a fixed place in the
-//! box, so a later start needs neither launcher nor network.
+//! Runs nothing and does not decide what may be mounted. Installs are mounted at a fixed path in the box, so that
+//! later starts need neither the launcher nor the network.
 
-mod asked;
-mod contents;
-mod entry;
 mod error;
-mod failure;
-mod habits;
-mod homes;
-mod host_venv;
-mod infer;
-mod key;
-mod node_recipe;
-mod npm;
-mod options;
-mod package;
-mod paths;
+mod parse;
 mod project;
-mod python_recipe;
-mod quote;
-mod reading;
+mod read_text;
 mod recipe;
-mod scene;
-mod stage;
-mod tree;
-mod uv;
+mod workspace;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,23 +18,26 @@ use boxwood_api::{DEFAULT_MOUNT_PATH, McpServerSpec, MountMode};
 use super::BoxKind;
 
 pub(crate) use error::LaunchError;
-pub(crate) use failure::dep_install_error;
-pub(crate) use stage::{Staging, stage};
+pub(crate) use workspace::paths::HostDirectory;
 
-use asked::{Asked, Launcher};
-use entry::Entry;
-use infer::Inferred;
-use key::Key;
-use paths::{Place, Rewrite};
-use scene::{Drawn, Scene};
-use stage::Contents;
+use parse::command::{Launcher, ParsedCommand};
+use recipe::entry::Entry;
+use recipe::key::{self, Key};
+use recipe::{LaunchContext, Resolved, node, python};
+use workspace::digest;
+use workspace::infer::{self, Inferred};
+use workspace::paths::{Mapping, PathMap};
 
-/// Where a box sees its install.
+/// Mount point of the install in the box.
 pub(crate) const CACHE: &str = "/opt/mcp";
-/// Searched last when a server brings a `PATH` of its own, which is mostly that of another machine.
+/// Mount point of host directories in the box of an installer, which copies them to where the server sees them.
+/// Builds write beside their sources, and the host directory is mounted read-only.
+pub(crate) const SOURCES: &str = "/opt/mcp-sources";
+/// Mount point of the installed modules of a Node project. Node searches for modules up to the root directory.
+pub(crate) const NODE_MODULES: &str = "/node_modules";
+/// Appended to a `PATH` set by the server, which often comes from another machine.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What the plan of every server on this host depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct HostFacts {
     tools: String,
@@ -68,195 +51,145 @@ impl HostFacts {
     }
 }
 
-/// What it takes to start a server.
 #[derive(Clone, Debug)]
 pub(crate) struct LaunchPlan {
     pub(crate) install: Option<InstallPlan>,
-    /// As far as it is known before the install; [`LaunchPlan::program`] knows it afterwards.
+    /// Before the install. [`LaunchPlan::program`] returns the final one.
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
     pub(crate) cwd: String,
     pub(crate) env: BTreeMap<String, String>,
-    pub(crate) host_path: Option<HostPath>,
+    /// They must pass policy before anything in them is used.
+    pub(crate) directories: Vec<HostDirectory>,
 }
 
-/// An install that a box makes once.
 #[derive(Clone, Debug)]
 pub(crate) struct InstallPlan {
-    /// Stands for all that decides over the install and is known without its box and its sources.
+    /// Digest of all inputs except the box kind and the workspace contents.
     pub(crate) basis: String,
-    /// For `/bin/sh`. What it writes is for people to see; it succeeds, or says why not on stderr.
+    /// For `/bin/sh`. Its output is shown to users. Errors go to stderr.
     pub(crate) script: String,
-    /// For the script alone: nothing in it is meant for the server.
+    /// Only for the script, not for the server.
     pub(crate) env: BTreeMap<String, String>,
-    /// For people.
+    /// For display.
     pub(crate) what: String,
-    /// Which parts of the workspace the script looks into, by their names there; empty for the whole.
-    pub(crate) parts: Vec<String>,
-    /// What is installed from the workspace itself, by its place there: every byte of it decides.
+    /// Host directories that the script needs.
+    pub(crate) parts: Vec<HostDirectory>,
+    /// Host paths whose contents are part of the key.
     pub(crate) contents: Vec<PathBuf>,
+    /// The modules of a project are installed, and the server needs them at [`NODE_MODULES`].
+    pub(crate) has_node_modules: bool,
 }
 
 impl InstallPlan {
-    /// Names the finished install. The same one only where the install would come out the same. Reads
-    /// files, so it may block; `workspace` is where the box's lies on the host, and was judged.
-    pub(crate) fn key(
-        &self,
-        made_in: &BoxKind,
-        workspace: Option<&Path>,
-    ) -> Result<String, LaunchError> {
+    /// The cache key. Equal keys mean equal installs. Reads host directories, which must have passed policy, and may
+    /// block.
+    pub(crate) fn key(&self, made_in: &BoxKind) -> Result<String, LaunchError> {
         let mut key = Key::new("install");
         key.add("basis", &self.basis);
         key.add("image", &made_in.image);
         key.add("backend", &made_in.backend);
-        contents::add(&mut key, workspace, &self.contents)?;
+        digest::add(&mut key, &self.contents)?;
         Ok(key.finish())
     }
 }
 
-/// A directory of the host that becomes the workspace. Nothing of it may be used before it was judged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HostPath {
-    /// Copied together. Mostly it is one.
-    Staged(Vec<Staging>),
-    Direct {
-        path: PathBuf,
-    },
-}
-
-/// What a process of the server is.
+/// The process to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
     pub(crate) cwd: String,
     pub(crate) env: BTreeMap<String, String>,
-    /// A shell command that fails where the box no longer has what the install was made with.
+    /// A shell command that fails if the box no longer has what the install needs.
     pub(crate) check: Option<String>,
 }
 
-/// What somebody who adds the server should know of it.
+/// A notice for the user who adds the server.
 pub(crate) fn notice(spec: &McpServerSpec) -> Option<String> {
-    let asked = Asked::read(&spec.command, &spec.args).ok()?;
-    let habit = habits::of(&asked.launcher)?;
-    let is_settled = spec.env.contains_key(habit.variable)
-        || spec.settings.env.contains_key(habit.variable)
+    let parsed = ParsedCommand::read(&spec.command, &spec.args).ok()?;
+    let (variable, path) = node::MEMORY_FILE;
+    let is_settled = spec.env.contains_key(variable)
+        || spec.settings.env.contains_key(variable)
         || spec.settings.host_path_mode == MountMode::Rw;
-    (!is_settled).then(|| habit.notice())
-}
-
-/// Reads a server's command. Looks at the host's file system, so it may block.
-pub(crate) fn plan(spec: &McpServerSpec, facts: &HostFacts) -> Result<LaunchPlan, LaunchError> {
-    let asked = Asked::read(&spec.command, &spec.args)?;
-    let rewrite = match host_path(spec, &asked)? {
-        Inferred::Nothing => None,
-        Inferred::One(host) => Some(Rewrite::new(&host, DEFAULT_MOUNT_PATH)),
-        Inferred::Several(hosts) => Some(Rewrite::several(&hosts, DEFAULT_MOUNT_PATH)),
-    };
-    let scene = Scene {
-        spec,
-        rewrite: rewrite.as_ref(),
-    };
-    let drawn = match &asked.launcher {
-        Launcher::PythonTool(tool) => python_recipe::tool(tool, &scene)?,
-        Launcher::Project(run) => python_recipe::run(run, &asked, &scene)?,
-        Launcher::NodeTool(tool) => node_recipe::tool(tool, &asked, &scene)?,
-        Launcher::Node { args } => node_recipe::run("node", args, &asked, &scene)?,
-        Launcher::Npm { args } => node_recipe::run("npm", args, &asked, &scene)?,
-        Launcher::Plain { command, args } => as_it_is(command, args, &scene)?,
-    };
-    let cwd = match (&drawn.cwd, &spec.cwd) {
-        (Some(cwd), _) => cwd.clone(),
-        (None, Some(cwd)) => scene.word(cwd),
-        (None, None) => DEFAULT_MOUNT_PATH.to_owned(),
-    };
-    let mut env = BTreeMap::new();
-    if let Some(habit) = habits::of(&asked.launcher) {
-        env.insert(habit.variable.to_owned(), habit.place.to_owned());
-    }
-    // What is said of one process wins over what is said of the box.
-    env.extend(spec.settings.env.clone());
-    env.extend(spec.env.clone());
-    env.extend(asked.env.clone());
-    let host_path = rewrite
-        .as_ref()
-        .map(|rewrite| workspace(rewrite, &asked, &drawn, &scene))
-        .transpose()?;
-    Ok(LaunchPlan {
-        install: drawn.recipe.map(|recipe| recipe.finish(spec, &facts.tools)),
-        command: drawn.command,
-        args: drawn.args,
-        cwd,
-        env,
-        host_path,
+    (node::is_server_memory(&parsed.launcher) && !is_settled).then(|| {
+        format!(
+            "it stores its data in `{path}` ({variable}), which is removed with its box; set `host_path` \
+             with `host_path_mode` `rw` to keep it"
+        )
     })
 }
 
-/// How the directory gets into the box.
-fn workspace(
-    rewrite: &Rewrite,
-    asked: &Asked,
-    drawn: &Drawn,
-    scene: &Scene<'_>,
-) -> Result<HostPath, LaunchError> {
-    if !scene.is_direct() {
-        let programs = programs(asked, scene);
-        let is_installed = |place: &Place| {
-            let recipe = drawn.recipe.as_ref();
-            !is_package(asked) && recipe.is_some_and(|recipe| recipe.shows(place))
-        };
-        let is_project = |place: &Place| {
-            is_installed(place) || programs.iter().any(|program| place.holds(program))
-        };
-        let staging = |place: &Place| Staging {
-            from: place.real.clone(),
-            into: place.name.clone(),
-            contents: if is_project(place) {
-                Contents::Project
-            } else {
-                Contents::Data
-            },
-            links: links_in(&drawn.links, &place.name),
-        };
-        return Ok(HostPath::Staged(
-            rewrite.places().iter().map(staging).collect(),
-        ));
+/// Parses the command. Reads the host's file system and may block.
+pub(crate) fn plan(spec: &McpServerSpec, facts: &HostFacts) -> Result<LaunchPlan, LaunchError> {
+    let parsed = ParsedCommand::read(&spec.command, &spec.args)?;
+    let path_map = match host_path(spec, &parsed)? {
+        Inferred::Nothing => None,
+        Inferred::One(host) => Some(PathMap::new(&host, DEFAULT_MOUNT_PATH)),
+        Inferred::Several(hosts) => Some(PathMap::several(&hosts, DEFAULT_MOUNT_PATH)),
+    };
+    let context = LaunchContext {
+        spec,
+        path_map: path_map.as_ref(),
+    };
+    let resolved = match &parsed.launcher {
+        Launcher::PythonTool(tool) => python::tool(tool, &context)?,
+        Launcher::Project(run) => python::run(run, &parsed, &context)?,
+        Launcher::NodeTool(tool) => node::tool(tool, &parsed, &context)?,
+        Launcher::Node { args } => node::run("node", args, &parsed, &context)?,
+        Launcher::Npm { args } => node::run("npm", args, &parsed, &context)?,
+        Launcher::Plain { command, args } => as_written(command, args, &context)?,
+    };
+    let cwd = match (&resolved.cwd, &spec.cwd) {
+        (Some(cwd), _) => cwd.clone(),
+        (None, Some(cwd)) => context.word(cwd),
+        (None, None) => DEFAULT_MOUNT_PATH.to_owned(),
+    };
+    let mut env = BTreeMap::new();
+    if node::is_server_memory(&parsed.launcher) {
+        let (variable, path) = node::MEMORY_FILE;
+        env.insert(variable.to_owned(), path.to_owned());
     }
-    match (rewrite.host(), rewrite.places()) {
-        (Some(path), _) => Ok(HostPath::Direct {
-            path: path.to_owned(),
-        }),
-        (None, places) => Err(LaunchError::SeveralDirect {
-            count: places.len(),
-        }),
+    // Settings of the process override those of the box.
+    env.extend(spec.settings.env.clone());
+    env.extend(spec.env.clone());
+    env.extend(parsed.env.clone());
+    if matches!(parsed.launcher, Launcher::Project(_)) {
+        // A project may be mounted for writing, and its directory stays as it is.
+        env.entry("PYTHONDONTWRITEBYTECODE".to_owned())
+            .or_insert_with(|| "1".to_owned());
     }
+    let mappings = path_map.iter().flat_map(PathMap::mappings);
+    Ok(LaunchPlan {
+        install: resolved
+            .recipe
+            .map(|recipe| recipe.finish(spec, &facts.tools)),
+        command: resolved.command,
+        args: resolved.args,
+        cwd,
+        env,
+        directories: mappings.map(Mapping::whole).collect(),
+    })
 }
 
-/// Of one part of the copy.
-fn links_in(links: &[(PathBuf, String)], part: &str) -> Vec<(PathBuf, String)> {
-    links
-        .iter()
-        .filter_map(|(place, says)| {
-            let inside = place.strip_prefix(part).ok()?;
-            Some((inside.to_owned(), says.clone()))
-        })
-        .collect()
-}
-
-fn as_it_is(command: &str, args: &[String], scene: &Scene<'_>) -> Result<Drawn, LaunchError> {
-    if !scene.spec.with.is_empty() {
+fn as_written(
+    command: &str,
+    args: &[String],
+    context: &LaunchContext<'_>,
+) -> Result<Resolved, LaunchError> {
+    if !context.spec.with.is_empty() {
         return Err(LaunchError::WithNothing {
             command: command.to_owned(),
         });
     }
-    let command = scene
-        .rewrite
-        .map_or_else(|| command.to_owned(), |rewrite| rewrite.command(command));
-    Ok(Drawn::new(command, scene.words(args), None))
+    let command = context
+        .path_map
+        .map_or_else(|| command.to_owned(), |path_map| path_map.command(command));
+    Ok(Resolved::new(command, context.words(args), None))
 }
 
-/// The directory that was asked for, or the one that the words of the command have in common.
-fn host_path(spec: &McpServerSpec, asked: &Asked) -> Result<Inferred, LaunchError> {
+/// The configured directory, or the common parent of the paths in the command.
+fn host_path(spec: &McpServerSpec, parsed: &ParsedCommand) -> Result<Inferred, LaunchError> {
     if spec.settings.host_path_mode == MountMode::None {
         return Ok(Inferred::Nothing);
     }
@@ -268,60 +201,12 @@ fn host_path(spec: &McpServerSpec, asked: &Asked) -> Result<Inferred, LaunchErro
             Err(LaunchError::NoHostPath { path })
         };
     }
-    let words = asked.words.iter().chain(&spec.cwd).map(String::as_str);
+    let words = parsed.words.iter().chain(&spec.cwd).map(String::as_str);
     infer::infer(words)
 }
 
-/// Where on the host that lies which is started. What else the command names is what it works on.
-fn programs(asked: &Asked, scene: &Scene<'_>) -> Vec<PathBuf> {
-    let on_host = |path: &str| scene.on_host(path);
-    let mut programs: Vec<_> = asked
-        .scripts()
-        .filter_map(Path::to_str)
-        .map(on_host)
-        .collect();
-    if is_package(asked) {
-        // Its code comes from elsewhere, unless it is told which to run; then it runs that in its directory.
-        if programs.is_empty() {
-            return programs;
-        }
-    } else {
-        programs.extend(asked.venv.clone());
-    }
-    programs.extend(scene.spec.cwd.as_deref().map(PathBuf::from));
-    programs.extend(scene.spec.settings.host_path.as_deref().map(PathBuf::from));
-    match &asked.launcher {
-        Launcher::Project(run) => {
-            programs.extend(
-                run.directory
-                    .iter()
-                    .chain(&run.project)
-                    .map(|path| on_host(path)),
-            );
-        }
-        // Whatever it is, a file among its words may be what it runs.
-        Launcher::Plain { .. } => {
-            let files = asked.words.iter().map(|word| on_host(word));
-            programs.extend(files.filter(|path| path.is_file()));
-        }
-        Launcher::PythonTool(_)
-        | Launcher::NodeTool(_)
-        | Launcher::Node { .. }
-        | Launcher::Npm { .. } => {}
-    }
-    programs
-}
-
-/// Installed by its name.
-fn is_package(asked: &Asked) -> bool {
-    matches!(
-        asked.launcher,
-        Launcher::PythonTool(_) | Launcher::NodeTool(_)
-    )
-}
-
 impl LaunchPlan {
-    /// What to start. `install` is where the finished install lies on the host.
+    /// The final program. `install` is the host path of the finished install.
     pub(crate) fn program(&self, install: Option<&Path>) -> Result<Program, LaunchError> {
         let entry = match (&self.install, install) {
             (None, _) => Entry::default(),
@@ -349,10 +234,9 @@ impl LaunchPlan {
     }
 }
 
-/// What the install brought, then what the server asked for, then what the box has. `None` when the box's
-/// own will do.
-fn search_path(entry: &Entry, asked: Option<&String>) -> Option<String> {
-    if entry.path.is_empty() && asked.is_none() {
+/// The `PATH` of the install, then of the server, then of the box. `None` if the box's `PATH` is sufficient.
+fn search_path(entry: &Entry, parsed: Option<&String>) -> Option<String> {
+    if entry.path.is_empty() && parsed.is_none() {
         return None;
     }
     let boxs_own = if entry.box_path.is_empty() {
@@ -360,7 +244,7 @@ fn search_path(entry: &Entry, asked: Option<&String>) -> Option<String> {
     } else {
         &entry.box_path
     };
-    let parts = entry.path.iter().chain(asked).map(String::as_str);
+    let parts = entry.path.iter().chain(parsed).map(String::as_str);
     let mut directories: Vec<&str> = Vec::new();
     for directory in parts.chain([boxs_own]).flat_map(|part| part.split(':')) {
         if !directory.is_empty() && !directories.contains(&directory) {

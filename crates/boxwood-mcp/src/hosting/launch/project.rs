@@ -1,8 +1,6 @@
-//! What a directory says about the project in it.
+//! Reads the manifests of a project on the host.
 //!
-//! Comes in: a directory of the host. Goes out: what would have to be installed for it. Never here: an
-//! install. What the files say is never quoted in an error: nobody has judged yet whether the directory
-//! may be looked into.
+//! Errors never quote the files, because policy has not yet decided whether the caller may read them.
 
 use std::fs;
 use std::path::Path;
@@ -11,71 +9,55 @@ use serde_json::Value;
 use toml::Table;
 
 use super::LaunchError;
-use super::package::plain;
-use super::reading::read_text;
+use super::parse::package::plain;
+use super::read_text::read_text;
 
-/// No manifest is longer.
 const LONGEST_MANIFEST: u64 = 4 * 1024 * 1024;
-/// How far into a script its own metadata is looked for.
+/// How far into a script its metadata is searched.
 const LONGEST_SCRIPT: u64 = 1024 * 1024;
-/// More dependencies than this belong into a lock.
 const MOST_DEPENDENCIES: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum PythonKind {
-    /// `requirements.txt`, and nothing to install.
+pub(crate) enum PythonKind {
+    /// Only a `requirements.txt`.
     Requirements,
-    /// `pyproject.toml` that lists what is needed and builds nothing.
+    /// A `pyproject.toml` with dependencies and no build.
     Declared,
-    /// It is installed itself.
+    /// A project that is installed itself.
     Package,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PythonProject {
-    pub(super) kind: PythonKind,
-    pub(super) requires_python: Option<String>,
-    /// Of a `Declared` one.
-    pub(super) dependencies: Vec<String>,
-    pub(super) has_lock: bool,
+pub(crate) struct PythonProject {
+    pub(crate) kind: PythonKind,
+    pub(crate) requires_python: Option<String>,
+    pub(crate) has_lock: bool,
 }
 
 impl PythonProject {
-    pub(super) fn read(directory: &Path, extras: &[String]) -> Result<Option<Self>, LaunchError> {
+    pub(crate) fn read(directory: &Path) -> Result<Option<Self>, LaunchError> {
         let has = |name: &str| directory.join(name).is_file();
-        let has_lock = has("uv.lock");
         let pyproject = pyproject(directory)?;
-        let of = |kind, requires_python, dependencies| Self {
+        let declared = pyproject.as_ref().and_then(pyproject_kind);
+        let kind = if has("setup.py") || has("setup.cfg") {
+            PythonKind::Package
+        } else if let Some(kind) = declared {
+            kind
+        } else if has("requirements.txt") {
+            PythonKind::Requirements
+        } else {
+            return Ok(None);
+        };
+        let requires_python = pyproject
+            .as_ref()
+            .and_then(|pyproject| table(pyproject, "project")?.get("requires-python"))
+            .and_then(toml::Value::as_str)
+            .map(str::to_owned);
+        Ok(Some(Self {
             kind,
             requires_python,
-            dependencies,
-            has_lock,
-        };
-        if let Some(pyproject) = &pyproject
-            && let Some(kind) = pyproject_kind(pyproject)
-        {
-            let project = table(pyproject, "project");
-            let requires = project
-                .and_then(|project| project.get("requires-python"))
-                .and_then(toml::Value::as_str)
-                .map(str::to_owned);
-            let builds = has("setup.py") || has("setup.cfg");
-            let declared = declared(project, extras);
-            check_names(
-                &directory.join("pyproject.toml"),
-                declared.as_deref().unwrap_or_default(),
-            )?;
-            return Ok(Some(match declared {
-                Some(dependencies) if kind == PythonKind::Declared && !builds => {
-                    of(PythonKind::Declared, requires, dependencies)
-                }
-                _ => of(PythonKind::Package, requires, Vec::new()),
-            }));
-        }
-        if has("setup.py") || has("setup.cfg") {
-            return Ok(Some(of(PythonKind::Package, None, Vec::new())));
-        }
-        Ok(has("requirements.txt").then(|| of(PythonKind::Requirements, None, Vec::new())))
+            has_lock: has("uv.lock"),
+        }))
     }
 }
 
@@ -91,12 +73,12 @@ fn pyproject(directory: &Path) -> Result<Option<Table>, LaunchError> {
     })?;
     text.map(|text| {
         text.parse::<Table>()
-            .map_err(|_| bad(&path, "it is no TOML"))
+            .map_err(|_| bad(&path, "invalid TOML"))
     })
     .transpose()
 }
 
-/// `None` when the file only holds settings of tools.
+/// `None` if the file only configures tools.
 fn pyproject_kind(pyproject: &Table) -> Option<PythonKind> {
     let tools = table(pyproject, "tool");
     let has_tool = |name: &str| tools.is_some_and(|tools| tools.contains_key(name));
@@ -116,36 +98,12 @@ fn pyproject_kind(pyproject: &Table) -> Option<PythonKind> {
     }
 }
 
-/// The dependencies, when they are all written down.
-fn declared(project: Option<&Table>, extras: &[String]) -> Option<Vec<String>> {
-    let project = project?;
-    let is_dynamic = project
-        .get("dynamic")
-        .and_then(toml::Value::as_array)
-        .is_some_and(|names| {
-            names
-                .iter()
-                .any(|name| name.as_str() == Some("dependencies"))
-        });
-    if is_dynamic {
-        return None;
-    }
-    let mut all = project
-        .get("dependencies")
-        .map_or(Some(Vec::new()), texts)?;
-    let optional = table(project, "optional-dependencies");
-    for extra in extras {
-        all.extend(texts(optional?.get(extra)?)?);
-    }
-    (all.len() <= MOST_DEPENDENCIES).then_some(all)
-}
-
-/// Nothing that an installer would take for an option. What it says stays untold.
+/// Refuses entries that an installer would take for an option, without quoting them.
 fn check_names(path: &Path, dependencies: &[String]) -> Result<(), LaunchError> {
     if dependencies.iter().any(|word| plain(word).is_err()) {
         return Err(bad(
             path,
-            "one of its `dependencies` is no name of a package",
+            "one of its `dependencies` is not a valid requirement",
         ));
     }
     Ok(())
@@ -166,16 +124,16 @@ fn bad(path: &Path, message: &str) -> LaunchError {
     }
 }
 
-/// What a script says in its first comment that it needs (PEP 723).
+/// Inline metadata of a script (PEP 723).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ScriptNeeds {
-    pub(super) dependencies: Vec<String>,
-    pub(super) requires_python: Option<String>,
+pub(crate) struct ScriptNeeds {
+    pub(crate) dependencies: Vec<String>,
+    pub(crate) requires_python: Option<String>,
 }
 
 impl ScriptNeeds {
-    pub(super) fn read(script: &Path) -> Result<Option<Self>, LaunchError> {
-        // A script that is too long or no text has no metadata that anybody could read.
+    pub(crate) fn read(script: &Path) -> Result<Option<Self>, LaunchError> {
+        // A script that is too long or not UTF-8 has no metadata.
         let Ok(Some(text)) = read_text(script, LONGEST_SCRIPT) else {
             return Ok(None);
         };
@@ -184,12 +142,12 @@ impl ScriptNeeds {
         };
         let table = block
             .parse::<Table>()
-            .map_err(|_| bad(script, "its `script` metadata is no TOML"))?;
+            .map_err(|_| bad(script, "its `script` metadata is invalid TOML"))?;
         let dependencies = table
             .get("dependencies")
             .map_or(Some(Vec::new()), texts)
             .filter(|all| all.len() <= MOST_DEPENDENCIES)
-            .ok_or_else(|| bad(script, "its `dependencies` are no list of names"))?;
+            .ok_or_else(|| bad(script, "its `dependencies` are not a list of strings"))?;
         check_names(script, &dependencies)?;
         Ok(Some(Self {
             dependencies,
@@ -217,14 +175,14 @@ fn metadata_block(text: &str) -> Option<String> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NodeModules {
-    /// They are there, or none are needed.
+pub(crate) enum NodeModules {
+    /// Present, or not needed.
     Here,
     Missing,
 }
 
-/// What a Node project still needs. `None` when there is no `package.json`.
-pub(super) fn node_modules(directory: &Path) -> Result<Option<NodeModules>, LaunchError> {
+/// `None` without a `package.json`.
+pub(crate) fn node_modules(directory: &Path) -> Result<Option<NodeModules>, LaunchError> {
     let path = directory.join("package.json");
     let text = read_text(&path, LONGEST_MANIFEST).map_err(|source| LaunchError::Manifest {
         path: path.clone(),
@@ -233,7 +191,7 @@ pub(super) fn node_modules(directory: &Path) -> Result<Option<NodeModules>, Laun
     let Some(text) = text else {
         return Ok(None);
     };
-    let manifest: Value = serde_json::from_str(&text).map_err(|_| bad(&path, "it is no JSON"))?;
+    let manifest: Value = serde_json::from_str(&text).map_err(|_| bad(&path, "invalid JSON"))?;
     let needs_some = ["dependencies", "devDependencies", "optionalDependencies"]
         .iter()
         .filter_map(|name| manifest.get(name)?.as_object())
@@ -260,13 +218,13 @@ mod tests {
 
     #[track_caller]
     fn kind(files: &[(&str, &str)]) -> Option<PythonKind> {
-        PythonProject::read(tree(files).path(), &[])
+        PythonProject::read(tree(files).path())
             .expect("it can be read")
             .map(|project| project.kind)
     }
 
     #[test]
-    fn a_project_is_a_package_a_list_or_nothing() {
+    fn projects_are_classified_by_their_manifests() {
         const BUILDS: &str = "[build-system]\nrequires=[]\n[project]\nname='x'\n";
         const LISTS: &str = "[project]\nname='x'\ndependencies=['mcp<2']\n";
         const TOOLS: &str = "[tool.ruff]\nline-length=100\n";
@@ -302,31 +260,24 @@ mod tests {
     }
 
     #[test]
-    fn declared_dependencies_come_with_the_extras_that_are_asked_for() {
+    fn the_required_python_is_read() {
         let tree = tree(&[(
             "pyproject.toml",
-            "[project]\nname='x'\nrequires-python='>=3.10'\ndependencies=['a>1','b']\n[project.optional-dependencies]\nmore=['c']\n",
+            "[project]\nname='x'\nrequires-python='>=3.10'\n",
         )]);
-        let read = |extras: &[&str]| {
-            let extras: Vec<_> = extras.iter().map(|&extra| extra.to_owned()).collect();
-            PythonProject::read(tree.path(), &extras)
-                .expect("it can be read")
-                .expect("there is one")
-        };
-        assert_eq!(read(&[]).dependencies, ["a>1", "b"]);
-        assert_eq!(read(&["more"]).dependencies, ["a>1", "b", "c"]);
-        assert_eq!(read(&[]).requires_python.as_deref(), Some(">=3.10"));
-        assert_eq!(read(&["unknown"]).kind, PythonKind::Package);
+        let project = PythonProject::read(tree.path()).expect("it can be read");
+        let required = project.and_then(|project| project.requires_python);
+        assert_eq!(required.as_deref(), Some(">=3.10"));
     }
 
     #[test]
-    fn a_manifest_that_does_not_parse_is_named_and_not_quoted() {
+    fn an_invalid_manifest_is_named_and_not_quoted() {
         let tree = tree(&[
             ("pyproject.toml", "secret = = 1"),
             ("package.json", "{secret"),
         ]);
         for error in [
-            PythonProject::read(tree.path(), &[]).expect_err("no TOML"),
+            PythonProject::read(tree.path()).expect_err("no TOML"),
             node_modules(tree.path()).expect_err("no JSON"),
         ] {
             assert!(matches!(error, LaunchError::BadManifest { .. }));
@@ -335,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_says_itself_what_it_needs() {
+    fn inline_script_metadata_is_read() {
         let tree = tree(&[
             (
                 "with.py",
@@ -358,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_missing_only_when_some_are_needed() {
+    fn modules_are_missing_only_if_needed() {
         let none = tree(&[("package.json", r#"{"name":"x"}"#)]);
         let some = tree(&[("package.json", r#"{"dependencies":{"zod":"3"}}"#)]);
         let read = |directory: &Path| node_modules(directory).expect("it can be read");

@@ -1,4 +1,4 @@
-//! Clients of the gateway, before servers that hosting keeps.
+//! Gateway clients with hosted servers.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use super::habits::Habits;
-use super::{House, name};
+use super::fake_server::FakeServer;
+use super::{Fixture, name};
+use crate::agent_server::Answer;
 use crate::gateway::{Gateway, GatewaySettings, Target};
-use crate::http_server::Answer;
 
 struct Client {
     gateway: Gateway,
@@ -20,17 +20,17 @@ struct Client {
 }
 
 impl Client {
-    fn of(house: &House, server: &'static str) -> Self {
+    fn of(fixture: &Fixture, server: &'static str) -> Self {
         Self {
-            gateway: Gateway::new(house.hosting.clone(), GatewaySettings::default()),
+            gateway: Gateway::new(fixture.hosting.clone(), GatewaySettings::default()),
             server,
             session: None,
         }
     }
 
-    /// With a session that has begun.
-    async fn begun(house: &House, server: &'static str, capabilities: Value) -> Self {
-        let mut client = Self::of(house, server);
+    /// With an initialized session.
+    async fn begun(fixture: &Fixture, server: &'static str, capabilities: Value) -> Self {
+        let mut client = Self::of(fixture, server);
         let params = json!({"protocolVersion": "2025-06-18", "capabilities": capabilities});
         let answer = client.ask("initialize", params).await;
         let session = answer.headers().get("mcp-session-id").expect("a session");
@@ -59,7 +59,7 @@ impl Client {
         answer
     }
 
-    /// The last message of the answer.
+    /// The last message of the response.
     async fn call(&self, tool: &str) -> Value {
         let params = json!({"name": tool, "arguments": {}});
         let body = self.ask("tools/call", params).await.into_body();
@@ -72,13 +72,13 @@ impl Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_goes_on_when_its_server_is_started_again() {
-    let house = House::new();
-    house.knows("frail", Habits::living([Some(20), None]));
-    house
+async fn a_session_survives_a_restart_of_its_server() {
+    let fixture = Fixture::new();
+    fixture.add_program("frail", FakeServer::living([Some(20), None]));
+    fixture
         .add(json!({"name": "frail", "command": "frail"}))
         .await;
-    let client = Client::begun(&house, "frail", json!({})).await;
+    let client = Client::begun(&fixture, "frail", json!({})).await;
     assert_eq!(
         client.call("greet").await["result"]["content"][0]["text"],
         "hello"
@@ -89,18 +89,18 @@ async fn a_session_goes_on_when_its_server_is_started_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_server_asks_at_once_is_not_lost_and_its_process_ends_with_the_session() {
-    let house = House::new();
-    let habits = Habits {
+async fn early_server_requests_arrive_and_the_process_ends_with_the_session() {
+    let fixture = Fixture::new();
+    let fake_server = FakeServer {
         asks_for_roots: true,
-        ..Habits::default()
+        ..FakeServer::default()
     };
-    house.knows("curious", habits);
-    house
+    fixture.add_program("curious", fake_server);
+    fixture
         .add(json!({"name": "curious", "command": "curious"}))
         .await;
-    let client = Client::begun(&house, "curious", json!({"roots": {}})).await;
-    assert_eq!(house.runtime.running("mcp-curious").len(), 2);
+    let client = Client::begun(&fixture, "curious", json!({"roots": {}})).await;
+    assert_eq!(fixture.runtime.running("mcp-curious").len(), 2);
     let mut news = client.send(Method::GET, String::new()).await.into_body();
     let frame = news.frame().await.expect("a frame").expect("no error");
     let text = frame.into_data().expect("data");
@@ -113,23 +113,23 @@ async fn what_a_server_asks_at_once_is_not_lost_and_its_process_ends_with_the_se
     let gone = client.send(Method::DELETE, String::new()).await;
     assert_eq!(gone.status(), StatusCode::NO_CONTENT);
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(house.runtime.running("mcp-curious"), ["main"]);
+    assert_eq!(fixture.runtime.running("mcp-curious"), ["main"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_call_that_a_process_of_ones_own_never_answered_the_next_one_gets_another() {
-    let house = House::new();
-    let habits = Habits {
+async fn a_hung_client_process_is_replaced_for_the_next_call() {
+    let fixture = Fixture::new();
+    let fake_server = FakeServer {
         deaf_after: Some(Duration::from_secs(10)),
-        // The first beside the main one.
+        // The first child process.
         deaf_run: Some(1),
-        ..Habits::default()
+        ..FakeServer::default()
     };
-    house.knows("hangs", habits);
-    house
+    fixture.add_program("hangs", fake_server);
+    fixture
         .add(json!({"name": "hangs", "command": "hangs"}))
         .await;
-    let client = Client::begun(&house, "hangs", json!({"roots": {}})).await;
+    let client = Client::begun(&fixture, "hangs", json!({"roots": {}})).await;
     tokio::time::sleep(Duration::from_secs(11)).await;
     let late = client.call("greet").await;
     assert_eq!(late["error"]["data"]["phase"], "tool_call", "{late}");
@@ -138,36 +138,40 @@ async fn after_a_call_that_a_process_of_ones_own_never_answered_the_next_one_get
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_of_ones_own_is_kept_for_a_client_that_listens() {
-    let house = House::new();
-    house.well("time").await;
-    let listens = Client::begun(&house, "time", json!({"roots": {}})).await;
+async fn an_open_stream_keeps_the_client_process() {
+    let fixture = Fixture::new();
+    fixture.well("time").await;
+    let listens = Client::begun(&fixture, "time", json!({"roots": {}})).await;
     let stream = listens.send(Method::GET, String::new()).await;
-    let kept = house.runtime.running("mcp-time");
-    let _leaves = Client::begun(&house, "time", json!({"roots": {}})).await;
-    assert_eq!(house.runtime.running("mcp-time").len(), 3);
+    let kept = fixture.runtime.running("mcp-time");
+    let _leaves = Client::begun(&fixture, "time", json!({"roots": {}})).await;
+    assert_eq!(fixture.runtime.running("mcp-time").len(), 3);
     tokio::time::sleep(Duration::from_mins(20)).await;
     assert_eq!(
-        house.runtime.running("mcp-time"),
+        fixture.runtime.running("mcp-time"),
         kept,
         "the other one went"
     );
     drop(stream);
     tokio::time::sleep(Duration::from_mins(4)).await;
-    assert_eq!(house.runtime.running("mcp-time"), kept, "it may come back");
+    assert_eq!(
+        fixture.runtime.running("mcp-time"),
+        kept,
+        "it may come back"
+    );
     tokio::time::sleep(Duration::from_mins(4)).await;
-    assert_eq!(house.runtime.running("mcp-time"), ["main"]);
+    assert_eq!(fixture.runtime.running("mcp-time"), ["main"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_listens_does_not_keep_its_server_awake() {
-    let house = House::new();
-    let time = house
+async fn an_open_stream_does_not_keep_the_server_from_idling() {
+    let fixture = Fixture::new();
+    let time = fixture
         .add(json!({"name": "time", "command": "well", "idle_stop_sec": 600}))
         .await;
-    let client = Client::begun(&house, "time", json!({"roots": {}})).await;
+    let client = Client::begun(&fixture, "time", json!({"roots": {}})).await;
     let _stream = client.send(Method::GET, String::new()).await;
-    house.until_status(&time, McpStatus::Stopped).await;
+    fixture.until_status(&time, McpStatus::Stopped).await;
     assert_eq!(
         client.call("greet").await["result"]["content"][0]["text"],
         "hello"
@@ -175,14 +179,14 @@ async fn a_client_that_listens_does_not_keep_its_server_awake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_whose_process_found_no_place_again_is_served_by_the_shared_one() {
-    let house = House::with(|settings| settings.max_children = 1);
-    house.well("time").await;
-    let first = Client::begun(&house, "time", json!({"roots": {}})).await;
+async fn without_free_slot_the_shared_process_serves_the_client() {
+    let fixture = Fixture::with(|settings| settings.max_children = 1);
+    fixture.well("time").await;
+    let first = Client::begun(&fixture, "time", json!({"roots": {}})).await;
     tokio::time::sleep(Duration::from_mins(10)).await;
-    assert_eq!(house.runtime.running("mcp-time"), ["main"]);
-    let second = Client::begun(&house, "time", json!({"roots": {}})).await;
-    assert_eq!(house.runtime.running("mcp-time").len(), 2);
+    assert_eq!(fixture.runtime.running("mcp-time"), ["main"]);
+    let second = Client::begun(&fixture, "time", json!({"roots": {}})).await;
+    assert_eq!(fixture.runtime.running("mcp-time").len(), 2);
     for client in [&first, &second] {
         let answer = client.call("greet").await;
         assert_eq!(answer["result"]["content"][0]["text"], "hello", "{answer}");
@@ -190,20 +194,23 @@ async fn a_client_whose_process_found_no_place_again_is_served_by_the_shared_one
     let level = first.ask("logging/setLevel", json!({"level": "debug"}));
     let body = level.await.into_body().collect().await.expect("a body");
     let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-    assert!(text.contains("have a process of this server"), "{text}");
+    assert!(
+        text.contains("clients already have their own process of this server"),
+        "{text}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_start_is_an_answer_with_its_phase() {
-    let house = House::new();
-    let habits = Habits {
-        greets_after: Duration::from_hours(24),
-        ..Habits::default()
+async fn a_failed_start_is_reported_with_its_phase() {
+    let fixture = Fixture::new();
+    let fake_server = FakeServer {
+        handshake_delay: Duration::from_hours(24),
+        ..FakeServer::default()
     };
-    house.knows("mute", habits);
+    fixture.add_program("mute", fake_server);
     let spec = json!({"name": "mute", "command": "mute", "box": {"startup_timeout_sec": 5}});
-    house.add(spec).await;
-    let client = Client::of(&house, "mute");
+    fixture.add(spec).await;
+    let client = Client::of(&fixture, "mute");
     let params = json!({"protocolVersion": "2025-06-18", "capabilities": {}});
     let body = client.ask("initialize", params).await.into_body();
     let text = body.collect().await.expect("a body").to_bytes();
@@ -212,13 +219,13 @@ async fn a_server_that_does_not_start_is_an_answer_with_its_phase() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn listing_all_servers_keeps_none_awake_and_wakes_none() {
-    let house = House::new();
-    let time = house
+async fn listing_all_servers_starts_none_and_keeps_none_running() {
+    let fixture = Fixture::new();
+    let time = fixture
         .add(json!({"name": "time", "command": "well", "idle_stop_sec": 60}))
         .await;
-    house.until_status(&time, McpStatus::Connected).await;
-    let client = Client::begun(&house, "_all", json!({})).await;
+    fixture.until_status(&time, McpStatus::Connected).await;
+    let client = Client::begun(&fixture, "_all", json!({})).await;
     let listed = async || {
         let body = client.ask("tools/list", json!({})).await.into_body();
         let bytes = body.collect().await.expect("a body").to_bytes();
@@ -228,9 +235,9 @@ async fn listing_all_servers_keeps_none_awake_and_wakes_none() {
         assert!(listed().await);
         tokio::time::sleep(Duration::from_secs(20)).await;
     }
-    assert_eq!(house.runtime_of(&time).status, McpStatus::Stopped);
+    assert_eq!(fixture.runtime_of(&time).status, McpStatus::Stopped);
     assert!(listed().await, "as it was listed before");
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(house.runtime_of(&time).status, McpStatus::Stopped);
-    assert_eq!(house.runtime.names(), [""; 0], "it still sleeps");
+    assert_eq!(fixture.runtime_of(&time).status, McpStatus::Stopped);
+    assert_eq!(fixture.runtime.names(), [""; 0], "it is still idle");
 }

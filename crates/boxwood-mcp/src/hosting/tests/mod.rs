@@ -1,43 +1,47 @@
-//! Servers that are hosted for real, in boxes of a test runtime.
+//! Hosting with a fake runtime.
 //!
-//! Where time matters, servers are tasks and time stands still until everybody waits for it. The others
-//! are real processes.
+//! Tests of timing use servers that run as tasks, with paused time. The others use real processes.
 
 mod adoption;
-mod changing;
-mod children;
-mod copies;
+mod changes;
+mod cleanup;
+mod client_processes;
+mod fake_server;
 mod faults;
 mod gateway;
-mod habits;
+mod host_io;
+mod idle;
 mod installs;
-mod keeping;
+mod lifecycle;
 mod program;
 mod real;
 mod retry_model;
 mod runtime;
-mod sleeping;
-mod sweeping;
-mod trials;
-mod turns;
+mod start_permits;
+mod test_runs;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::{McpRuntimeInfo, McpServerName, McpServerSpec, McpStatus};
 use serde_json::{Map, Value, json};
 
-use self::habits::Habits;
+use self::fake_server::FakeServer;
 use self::runtime::TestRuntime;
 use super::{Hosting, HostingSettings};
 
-struct House {
+struct Fixture {
     runtime: Arc<TestRuntime>,
     hosting: Hosting,
     dir: tempfile::TempDir,
 }
 
-impl House {
+fn settings_in(directory: &Path) -> HostingSettings {
+    HostingSettings::new(directory.join("mcp"))
+}
+
+impl Fixture {
     fn new() -> Self {
         Self::with(|_| {})
     }
@@ -45,8 +49,8 @@ impl House {
     fn with(change: impl FnOnce(&mut HostingSettings)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let runtime = Arc::new(TestRuntime::default());
-        runtime.program("well", |pipes| Habits::default().serve(pipes));
-        let mut settings = HostingSettings::new(dir.path().join("mcp"));
+        runtime.program("well", |pipes| FakeServer::default().serve(pipes));
+        let mut settings = settings_in(dir.path());
         change(&mut settings);
         let hosting = Hosting::new(Arc::clone(&runtime) as _, settings).expect("hosting");
         hosting.begin();
@@ -57,10 +61,9 @@ impl House {
         }
     }
 
-    /// A server whose program has these habits.
-    fn knows(&self, program: &str, habits: Habits) {
+    fn add_program(&self, program: &str, fake_server: FakeServer) {
         self.runtime
-            .program(program, move |pipes| habits.clone().serve(pipes));
+            .program(program, move |pipes| fake_server.clone().serve(pipes));
     }
 
     async fn add(&self, spec: Value) -> McpServerName {
@@ -70,7 +73,7 @@ impl House {
         name
     }
 
-    /// A server that is well, connected.
+    /// Adds a server without misbehaviour and waits until it is connected.
     async fn well(&self, name: &str) -> McpServerName {
         let name = self.add(json!({"name": name, "command": "well"})).await;
         self.until(&name, |runtime| runtime.status == McpStatus::Connected)
@@ -82,7 +85,7 @@ impl House {
         self.hosting.get(name).expect("there").runtime
     }
 
-    /// Waits for it to be so, an hour at most.
+    /// Waits for at most an hour of test time.
     async fn until(
         &self,
         name: &McpServerName,
@@ -108,7 +111,7 @@ impl House {
         self.until(name, |runtime| runtime.status == status).await
     }
 
-    /// How many entries there are below the directory of hosting.
+    /// Number of entries in a subdirectory of hosting.
     fn entries(&self, below: &str) -> usize {
         let place = self.dir.path().join("mcp").join(below);
         std::fs::read_dir(place).expect("listed").count()
@@ -119,7 +122,6 @@ fn spec_of(spec: Value) -> McpServerSpec {
     serde_json::from_value(spec).expect("a spec")
 }
 
-/// No arguments.
 fn nothing() -> Map<String, Value> {
     Map::new()
 }

@@ -1,4 +1,4 @@
-//! A process of the test runtime: a real one of the host, or a task that behaves like one.
+//! A process of the fake runtime: a real child process, or a task.
 
 use std::collections::VecDeque;
 use std::process::Stdio;
@@ -15,20 +15,20 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::hosting::{Gone, Wire};
+use crate::hosting::{ProcessExit, ProcessIo};
 
-/// The end of a task's pipes that the task has.
+/// The task's end of its pipes.
 pub(super) struct Pipes {
     pub(super) input: mpsc::UnboundedReceiver<Bytes>,
     pub(super) process: Arc<Process>,
 }
 
 impl Pipes {
-    pub(super) fn say(&self, line: &str) {
+    pub(super) fn write_stdout(&self, line: &str) {
         self.process.wrote(Bytes::from(format!("{line}\n")));
     }
 
-    pub(super) fn complain(&self, text: &str) {
+    pub(super) fn write_stderr(&self, text: &str) {
         let mut stderr = self.process.stderr.lock().expect("no panic");
         stderr.push_str(text);
     }
@@ -42,14 +42,14 @@ pub(super) struct Process {
     output: Mutex<Output>,
     news: Notify,
     pub(super) stderr: Mutex<String>,
-    gone: watch::Sender<Option<Gone>>,
+    gone: watch::Sender<Option<ProcessExit>>,
     pub(super) kill: CancellationToken,
 }
 
 #[derive(Default)]
 struct Output {
     kept: VecDeque<Bytes>,
-    /// Counts up with every reader, so that an older one learns that it was replaced.
+    /// Incremented for each reader, so that an older one notices its replacement.
     reader: u64,
     has_ended: bool,
 }
@@ -75,7 +75,7 @@ impl Process {
         (process, pipes)
     }
 
-    /// Starts it as a real child of this process, with its own group so that its whole tree can be ended.
+    /// Starts a real child in its own process group, so that all its descendants can be killed.
     pub(super) fn spawn(mut pipes: Pipes, cwd: &std::path::Path) -> std::io::Result<()> {
         let process = Arc::clone(&pipes.process);
         let mut child = tokio::process::Command::new(&process.spec.command)
@@ -105,11 +105,11 @@ impl Process {
                 reads.wrote(Bytes::copy_from_slice(&buffer[..count]));
             }
         });
-        let complains = Arc::clone(&process);
+        let startup_stderr = Arc::clone(&process);
         let complaining = tokio::spawn(async move {
             let mut buffer = vec![0; 64 * 1024];
             while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-                let mut kept = complains.stderr.lock().expect("no panic");
+                let mut kept = startup_stderr.stderr.lock().expect("no panic");
                 kept.push_str(&String::from_utf8_lossy(&buffer[..count]));
             }
         });
@@ -122,7 +122,7 @@ impl Process {
                     None
                 }
             };
-            // What it left running in its group goes with its box.
+            // Descendants are killed with the box.
             if let Some(group) = group {
                 let group = format!("-{group}");
                 let mut kill = tokio::process::Command::new("kill");
@@ -131,7 +131,7 @@ impl Process {
             }
             let drained = futures_util::future::join(reading, complaining);
             drop(tokio::time::timeout(std::time::Duration::from_secs(1), drained).await);
-            process.end(Gone {
+            process.end(ProcessExit {
                 exit_code: status.and_then(|status| status.code()),
                 why: None,
             });
@@ -139,7 +139,7 @@ impl Process {
         Ok(())
     }
 
-    /// As a process does that closed its stdin: it hears nothing more, and may live on.
+    /// Simulates a process that closed its stdin and keeps running.
     pub(super) fn refuse_input(&self) {
         self.refuses_input.store(true, Ordering::Relaxed);
     }
@@ -149,7 +149,7 @@ impl Process {
         self.news.notify_waiters();
     }
 
-    pub(super) fn end(&self, gone: Gone) {
+    pub(super) fn end(&self, gone: ProcessExit) {
         self.output.lock().expect("no panic").has_ended = true;
         self.gone.send_if_modified(|held| {
             let is_first = held.is_none();
@@ -163,7 +163,7 @@ impl Process {
         self.gone.borrow().is_none()
     }
 
-    pub(super) async fn exited(&self) -> Gone {
+    pub(super) async fn exited(&self) -> ProcessExit {
         let mut gone = self.gone.subscribe();
         let gone = gone.wait_for(Option::is_some).await.expect("it is held");
         gone.clone().expect("there is one")
@@ -192,7 +192,7 @@ impl Process {
         }
     }
 
-    pub(super) fn attach(self: &Arc<Self>) -> Box<dyn Wire> {
+    pub(super) fn attach(self: &Arc<Self>) -> Box<dyn ProcessIo> {
         let mut output = self.output.lock().expect("no panic");
         output.reader += 1;
         let number = output.reader;
@@ -204,7 +204,7 @@ impl Process {
         })
     }
 
-    /// As if the way to it broke: whoever reads learns that nothing more comes.
+    /// Simulates a lost connection.
     pub(super) fn drop_reader(&self) {
         self.output.lock().expect("no panic").reader += 1;
         self.news.notify_waiters();
@@ -216,7 +216,7 @@ struct Attached {
     number: u64,
 }
 
-impl Wire for Attached {
+impl ProcessIo for Attached {
     fn next(&self) -> BoxFuture<'_, Option<Bytes>> {
         async move {
             loop {
@@ -255,7 +255,7 @@ impl Wire for Attached {
         self.process.input.lock().expect("no panic").take();
     }
 
-    fn exited(&self) -> BoxFuture<'_, Gone> {
+    fn exited(&self) -> BoxFuture<'_, ProcessExit> {
         self.process.exited().boxed()
     }
 }

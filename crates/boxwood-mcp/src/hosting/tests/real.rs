@@ -5,7 +5,7 @@ use std::time::Duration;
 use boxwood_api::{McpPhase, McpStatus};
 use serde_json::{Value, json};
 
-use super::House;
+use super::Fixture;
 
 pub(super) const SERVER: &str = r#"
 import json, os, sys
@@ -27,7 +27,7 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
 "#;
 
-/// Without a path of the host in it, so that nothing is installed or copied.
+/// Contains no host path, so that nothing is installed or copied.
 fn script(name: &str, code: &str) -> Value {
     json!({
         "name": name, "command": "env", "args": ["PYTHONUNBUFFERED=1", "sh", "-c", "exec python3 -c \"$CODE\""],
@@ -36,50 +36,50 @@ fn script(name: &str, code: &str) -> Value {
     })
 }
 
-fn impatient() -> House {
-    House::with(|settings| settings.retry_delays = [Duration::from_millis(10); 3])
+fn impatient() -> Fixture {
+    Fixture::with(|settings| settings.retry_delays = [Duration::from_millis(10); 3])
 }
 
 #[tokio::test]
 async fn a_real_process_is_connected_called_and_stopped() {
-    let house = impatient();
-    let real = house.add(script("real", SERVER)).await;
-    let server = house.hosting.server(&real).await;
+    let fixture = impatient();
+    let real = fixture.add(script("real", SERVER)).await;
+    let server = fixture.hosting.server(&real).await;
     if let Err(error) = server {
-        panic!("{error}: {:#?}", house.runtime_of(&real));
+        panic!("{error}: {:#?}", fixture.runtime_of(&real));
     }
     let arguments = json!({"a": [1, 2]})
         .as_object()
         .cloned()
         .expect("an object");
-    let result = house
+    let result = fixture
         .hosting
         .call(&real, "echo", arguments)
         .await
         .expect("a result");
     assert!(result.get().contains("from-the-secrets"), "{result}");
-    let process = house
+    let process = fixture
         .runtime
         .process("mcp-real", "main")
         .expect("a process");
-    house.hosting.remove(&real).await.expect("removed");
+    fixture.hosting.remove(&real).await.expect("removed");
     assert!(!process.is_running());
 }
 
 async fn fails(code: &str) -> (McpPhase, String) {
-    let house = impatient();
-    let broken = house.add(script("broken", code)).await;
-    let failed = house.until_status(&broken, McpStatus::Error).await;
-    assert_eq!(house.runtime.names(), [""; 0], "nothing is left running");
+    let fixture = impatient();
+    let broken = fixture.add(script("broken", code)).await;
+    let failed = fixture.until_status(&broken, McpStatus::Error).await;
+    assert_eq!(fixture.runtime.names(), [""; 0], "nothing is left running");
     let phase = failed.error_phase.expect("a phase");
     (phase, failed.error_message.expect("a message"))
 }
 
 #[tokio::test]
-async fn garbage_on_stdout_ends_in_a_named_phase() {
+async fn garbage_on_stdout_fails_in_a_named_phase() {
     let (phase, message) = fails("while True: print('log line')").await;
     assert_eq!(phase, McpPhase::McpInit);
-    assert!(message.contains("no MCP messages"), "{message}");
+    assert!(message.contains("not MCP messages"), "{message}");
 }
 
 #[tokio::test]
@@ -93,11 +93,11 @@ async fn a_traceback_is_in_the_error() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_not_there_is_told_in_phase_process_start() {
-    let house = impatient();
+async fn a_missing_command_fails_in_phase_process_start() {
+    let fixture = impatient();
     let spec = json!({"name": "none", "command": "no-such-program"});
-    let none = house.add(spec).await;
-    let failed = house.until_status(&none, McpStatus::Error).await;
+    let none = fixture.add(spec).await;
+    let failed = fixture.until_status(&none, McpStatus::Error).await;
     assert_eq!(
         failed.error_phase,
         Some(McpPhase::ProcessStart),

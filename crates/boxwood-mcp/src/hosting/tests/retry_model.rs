@@ -1,4 +1,4 @@
-//! Retrying against a model that says the same in the plainest words, over every history.
+//! Compares the retry policy with a simple model over random histories.
 
 use std::time::Duration;
 
@@ -6,84 +6,89 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use crate::hosting::HostingSettings;
-use crate::hosting::retry::{GivenUp, Mends, Next, Retry};
+use crate::hosting::supervisor::retry::{GiveUpReason, Next, Retry, Retryable};
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Pass(u64),
     Connect,
-    Fail { mends: Mends, main_ended: bool },
+    Fail {
+        retryable: Retryable,
+        main_exited: bool,
+    },
     Ask,
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
-    let mends = prop_oneof![
-        6 => Just(Mends::Perhaps),
-        1 => Just(Mends::HardlyTwice),
-        1 => Just(Mends::Never),
+    let retryable = prop_oneof![
+        6 => Just(Retryable::Yes),
+        1 => Just(Retryable::Once),
+        1 => Just(Retryable::No),
     ];
     let event = prop_oneof![
         3 => (0_u64..120).prop_map(Event::Pass),
         3 => Just(Event::Connect),
-        6 => (mends, any::<bool>()).prop_map(|(mends, main_ended)| Event::Fail { mends, main_ended }),
+        6 => (retryable, any::<bool>()).prop_map(|(retryable, main_exited)| Event::Fail { retryable, main_exited }),
         1 => Just(Event::Ask),
     ];
     prop::collection::vec(event, 1..60)
 }
 
-/// Keeps the whole history and looks it through each time.
+/// Keeps the whole history.
 #[derive(Default)]
 struct Model {
     second: u64,
     connected_at: Option<u64>,
     failures: u32,
-    was_doubtful: bool,
+    last_was_once: bool,
     ends: Vec<u64>,
 }
 
 impl Model {
-    fn fail(&mut self, mends: Mends, main_ended: bool) -> Next {
+    fn fail(&mut self, retryable: Retryable, main_exited: bool) -> Next {
         let was_healthy = self
             .connected_at
             .take()
             .is_some_and(|at| self.second - at >= 60);
         if was_healthy {
-            (self.failures, self.was_doubtful) = (0, false);
+            (self.failures, self.last_was_once) = (0, false);
         }
         self.failures += 1;
-        let is_second_doubt = self.was_doubtful && mends == Mends::HardlyTwice;
-        self.was_doubtful = mends == Mends::HardlyTwice;
-        if main_ended {
+        let is_repeated_once = self.last_was_once && retryable == Retryable::Once;
+        self.last_was_once = retryable == Retryable::Once;
+        if main_exited {
             self.ends.push(self.second);
         }
         let lately = |at: &&u64| self.second - **at < 300;
         let ends = self.ends.iter().filter(lately).count();
-        if mends == Mends::Never || is_second_doubt {
-            return Next::GiveUp(GivenUp::CannotMend);
+        if retryable == Retryable::No || is_repeated_once {
+            return Next::GiveUp(GiveUpReason::NotRetryable);
         }
         if ends > 5 {
-            return Next::GiveUp(GivenUp::CrashLoop { ends });
+            return Next::GiveUp(GiveUpReason::CrashLoop { ends });
         }
         match self.failures {
-            1..=3 => Next::Again {
+            1..=3 => Next::Retry {
                 after: Duration::from_secs(1 << self.failures),
             },
-            attempts => Next::GiveUp(GivenUp::Exhausted { attempts }),
+            attempts => Next::GiveUp(GiveUpReason::Exhausted { attempts }),
         }
     }
 }
 
-/// How often it ended is only told up to one more than the limit.
+/// The number of exits is only reported up to one more than the limit.
 fn bounded(next: Next) -> Next {
     match next {
-        Next::GiveUp(GivenUp::CrashLoop { .. }) => Next::GiveUp(GivenUp::CrashLoop { ends: 6 }),
+        Next::GiveUp(GiveUpReason::CrashLoop { .. }) => {
+            Next::GiveUp(GiveUpReason::CrashLoop { ends: 6 })
+        }
         other => other,
     }
 }
 
 proptest! {
     #[test]
-    fn it_decides_as_the_model_does(events in events()) {
+    fn retry_agrees_with_the_model(events in events()) {
         let mut retry = Retry::new(&HostingSettings::new("unused"));
         let mut model = Model::default();
         let start = Instant::now();
@@ -99,9 +104,9 @@ proptest! {
                     retry.asked();
                     model = Model { second: model.second, ..Model::default() };
                 }
-                Event::Fail { mends, main_ended } => {
-                    let decided = bounded(retry.failed(now, mends, main_ended));
-                    prop_assert_eq!(decided, bounded(model.fail(mends, main_ended)));
+                Event::Fail { retryable, main_exited } => {
+                    let decided = bounded(retry.failed(now, retryable, main_exited));
+                    prop_assert_eq!(decided, bounded(model.fail(retryable, main_exited)));
                     prop_assert_eq!(retry.count(), model.failures);
                 }
             }
@@ -109,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn it_never_goes_on_for_ever_without_health(lives in prop::collection::vec(0_u64..60, 20)) {
+    fn retries_without_health_are_bounded(lives in prop::collection::vec(0_u64..60, 20)) {
         let mut retry = Retry::new(&HostingSettings::new("unused"));
         let mut now = Instant::now();
         let mut attempts = 0;
@@ -117,8 +122,8 @@ proptest! {
             attempts += 1;
             retry.connected(now);
             now += Duration::from_secs(life);
-            match retry.failed(now, Mends::Perhaps, true) {
-                Next::Again { after } => now += after,
+            match retry.failed(now, Retryable::Yes, true) {
+                Next::Retry { after } => now += after,
                 Next::GiveUp(_) => break,
             }
         }
@@ -127,11 +132,11 @@ proptest! {
 }
 
 #[test]
-fn settling_is_the_same_early_or_late() {
+fn settling_early_or_late_is_equivalent() {
     let settings = HostingSettings::new("unused");
     let mut retry = Retry::new(&settings);
     let start = Instant::now();
-    retry.failed(start, Mends::Perhaps, true);
+    retry.failed(start, Retryable::Yes, true);
     retry.connected(start);
     let healthy = retry.healthy_at().expect("there is something to forget");
     assert_eq!(healthy, start + settings.healthy_after);

@@ -1,9 +1,8 @@
-//! A runtime for tests: its boxes are entries in a map, its processes are real or tasks.
+//! A fake runtime. Boxes are entries in a map, and processes are real or tasks.
 //!
-//! Paths of a box are put in the place of its mounts' paths, so that scripts work as they would there.
+//! Paths in the box are replaced by the host paths of its mounts.
 
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,68 +19,70 @@ use jiff::Timestamp;
 use tokio::io::AsyncReadExt as _;
 
 use super::program::{Pipes, Process};
-use crate::hosting::{BoxKind, Gone, HostDirectory, MadeBox, OwnMount, Runtime, Standing, Wire};
+use crate::hosting::{
+    BoxAvailability, BoxKind, CreatedBox, HostingMount, ProcessExit, ProcessIo, Runtime,
+};
 
-type Program = Arc<dyn Fn(Pipes) -> BoxFuture<'static, Gone> + Send + Sync>;
+type Program = Arc<dyn Fn(Pipes) -> BoxFuture<'static, ProcessExit> + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct TestRuntime {
     state: Mutex<State>,
     pub(super) created: AtomicUsize,
-    /// How long a box takes to be made.
+    /// Duration of box creation.
     pub(super) create_takes: Mutex<Duration>,
-    /// How long it takes to be removed.
+    /// Duration of box removal.
     pub(super) delete_takes: Mutex<Duration>,
-    /// So many attempts to remove a box are refused from now on.
+    /// Number of box removals that fail from now on.
     pub(super) delete_fails: AtomicUsize,
-    /// How long a process takes to be stopped.
+    /// Duration of stopping a process.
     pub(super) stop_takes: Mutex<Duration>,
-    /// How long it takes to attach to one.
+    /// Duration of attaching to a process.
     pub(super) attach_takes: Mutex<Duration>,
-    /// So many attempts to attach are refused from now on.
+    /// Number of attach attempts that fail from now on.
     pub(super) attach_fails: AtomicUsize,
-    /// Somebody else holds every process.
+    /// Another reader is attached to every process.
     pub(super) held: AtomicBool,
-    /// Whatever is installed fails, as it does without a network.
+    /// Every install fails, as without a network.
     pub(super) install_fails: AtomicBool,
-    /// Making a box is a bug.
+    /// Creating a box panics.
     pub(super) panics: AtomicBool,
-    /// What every box has otherwise than it was asked for.
+    /// Notices of every box.
     pub(super) notices: Mutex<Vec<String>>,
-    /// Of boxes whose server names none.
+    /// Image of boxes without one.
     pub(super) image: Mutex<String>,
 }
 
 #[derive(Default)]
 struct State {
-    standing: Option<Standing>,
+    availability: Option<BoxAvailability>,
     sessions: BTreeMap<SessionId, Session>,
     programs: HashMap<String, Program>,
     executed: Vec<SpecRequest>,
-    requested: Vec<(SpecRequest, Vec<OwnMount>)>,
+    requested: Vec<(SpecRequest, Vec<HostingMount>)>,
     refuses: Option<BoxesError>,
 }
 
 struct Session {
     incarnation: u64,
     spec: SpecRequest,
-    mounts: Vec<OwnMount>,
+    mounts: Vec<HostingMount>,
     scratch: Arc<tempfile::TempDir>,
     processes: BTreeMap<ProcessId, Arc<Process>>,
 }
 
 impl TestRuntime {
-    /// A command that is a task of this process.
+    /// Registers a command that runs as a task.
     pub(super) fn program<F>(&self, name: &str, run: impl Fn(Pipes) -> F + Send + Sync + 'static)
     where
-        F: Future<Output = Gone> + Send + 'static,
+        F: Future<Output = ProcessExit> + Send + 'static,
     {
         let run: Program = Arc::new(move |pipes| run(pipes).boxed());
         self.state().programs.insert(name.to_owned(), run);
     }
 
-    pub(super) fn stands(&self, standing: Standing) {
-        self.state().standing = Some(standing);
+    pub(super) fn stands(&self, availability: BoxAvailability) {
+        self.state().availability = Some(availability);
     }
 
     pub(super) fn refuses(&self, error: Option<BoxesError>) {
@@ -93,7 +94,7 @@ impl TestRuntime {
         state.sessions.keys().map(ToString::to_string).collect()
     }
 
-    pub(super) fn requested(&self) -> Vec<(SpecRequest, Vec<OwnMount>)> {
+    pub(super) fn requested(&self) -> Vec<(SpecRequest, Vec<HostingMount>)> {
         self.state().requested.clone()
     }
 
@@ -140,15 +141,18 @@ impl TestRuntime {
     }
 }
 
-/// Others only look whether an install still fits.
+/// Other scripts only check an install.
 pub(super) fn is_install(script: &SpecRequest) -> bool {
     script.cmd.contains("set -eu")
 }
 
 impl Session {
-    /// A text with the box's paths in it, as the host knows them.
+    /// Replaces paths in the box by host paths.
     fn on_the_host(&self, text: &str) -> String {
         let mut text = text.to_owned();
+        for mount in &self.spec.extra_mounts {
+            text = text.replace(&mount.mount_path, &mount.host_path);
+        }
         for mount in &self.mounts {
             text = text.replace(&mount.mount_path, &mount.host_path.display().to_string());
         }
@@ -156,7 +160,7 @@ impl Session {
             Some(path) => path.clone(),
             None => self.scratch.path().display().to_string(),
         };
-        // A workspace that was mounted is in its place already.
+        // A mounted workspace was replaced above.
         text.replace("/workspace", &workspace)
     }
 
@@ -166,22 +170,18 @@ impl Session {
 }
 
 impl Runtime for TestRuntime {
-    fn standing<'a>(&'a self, _: &'a McpBoxSettings) -> BoxFuture<'a, Standing> {
-        let standing = self.state().standing.clone().unwrap_or(Standing::Ready);
-        std::future::ready(standing).boxed()
+    fn availability<'a>(&'a self, _: &'a McpBoxSettings) -> BoxFuture<'a, BoxAvailability> {
+        let availability = self
+            .state()
+            .availability
+            .clone()
+            .unwrap_or(BoxAvailability::Ready);
+        std::future::ready(availability).boxed()
     }
 
-    fn judge(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Option<HostDirectory>>> {
-        let judged = || {
-            let path = spec.host_path.clone()?;
-            let handle: OwnedFd = std::fs::File::open(&path).ok()?.into();
-            Some(HostDirectory {
-                handle: Arc::new(handle),
-                real_path: path.into(),
-            })
-        };
+    fn judge(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<bool>> {
         let refused = self.state().refuses.clone();
-        std::future::ready(refused.map_or_else(|| Ok(judged()), Err)).boxed()
+        std::future::ready(refused.map_or(Ok(spec.host_path.is_some()), Err)).boxed()
     }
 
     fn resolve(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<BoxKind>> {
@@ -195,7 +195,11 @@ impl Runtime for TestRuntime {
         std::future::ready(Ok(kind)).boxed()
     }
 
-    fn create(&self, spec: SpecRequest, mounts: Vec<OwnMount>) -> BoxFuture<'_, Answer<MadeBox>> {
+    fn create(
+        &self,
+        spec: SpecRequest,
+        mounts: Vec<HostingMount>,
+    ) -> BoxFuture<'_, Answer<CreatedBox>> {
         async move {
             let takes = *self.create_takes.lock().expect("no panic");
             tokio::time::sleep(takes).await;
@@ -217,7 +221,7 @@ impl Runtime for TestRuntime {
                 processes: BTreeMap::new(),
             };
             state.sessions.insert(id, session);
-            Ok(MadeBox {
+            Ok(CreatedBox {
                 session: info,
                 notices: self.notices.lock().expect("no panic").clone(),
             })
@@ -320,7 +324,7 @@ impl Runtime for TestRuntime {
                     tokio::spawn(async move {
                         let gone = tokio::select! {
                             gone = program(pipes) => gone,
-                            () = running.kill.cancelled() => Gone { exit_code: Some(137), why: None },
+                            () = running.kill.cancelled() => ProcessExit { exit_code: Some(137), why: None },
                         };
                         running.end(gone);
                     });
@@ -349,7 +353,7 @@ impl Runtime for TestRuntime {
         &'a self,
         session: &'a SessionId,
         process: &'a ProcessId,
-    ) -> BoxFuture<'a, Answer<Box<dyn Wire>>> {
+    ) -> BoxFuture<'a, Answer<Box<dyn ProcessIo>>> {
         async move {
             let takes = *self.attach_takes.lock().expect("no panic");
             tokio::time::sleep(takes).await;
@@ -361,7 +365,7 @@ impl Runtime for TestRuntime {
             let found = self.find(session, process)?;
             if self.held.load(Ordering::Relaxed) {
                 return Err(BoxesError {
-                    message: "somebody holds it already".to_owned(),
+                    message: "it is already attached".to_owned(),
                     ..ended()
                 });
             }
@@ -399,7 +403,7 @@ impl Runtime for TestRuntime {
     }
 }
 
-/// A command that runs until it is dropped.
+/// A command that is killed on drop.
 struct Child(tokio::process::Child);
 
 impl Command for Child {

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 
 use super::{Stage, logged, raw, stage};
 use crate::wire::object::BadObject;
-use crate::wire::{Ask, Burden, CallError, Ended, Message, WireLimits};
+use crate::wire::{BodyPermit, CallError, CallOptions, CloseReason, Message, WireLimits};
 
 const SOON: Duration = Duration::from_millis(50);
 
@@ -23,12 +23,12 @@ async fn clients_with_the_same_id_get_their_own_answers() {
     let (first, second) = (connection.clone(), connection);
     let first = tokio::spawn(async move {
         let message = request("1", r#"{"who":"first"}"#);
-        first.relay(message, Ask::default()).await
+        first.relay(message, CallOptions::default()).await
     });
     let one = peer.told().await;
     let second = tokio::spawn(async move {
         let message = request("1", r#"{"who":"second"}"#);
-        second.relay(message, Ask::default()).await
+        second.relay(message, CallOptions::default()).await
     });
     let two = peer.told().await;
     assert_ne!(one["id"], two["id"]);
@@ -57,9 +57,9 @@ async fn a_requests_bytes_count_until_the_server_has_them() {
     let counted = std::sync::Arc::new(());
     let weak = std::sync::Arc::downgrade(&counted);
     let long = format!(r#"{{"x":"{}"}}"#, "y".repeat(4 * super::PIPE));
-    let message = request("1", &long).counted(Some(&Burden::new(counted)));
-    let call = tokio::spawn(async move { connection.relay(message, Ask::default()).await });
-    // It does not fit into the pipe, so the writer waits.
+    let message = request("1", &long).counted(Some(&BodyPermit::new(counted)));
+    let call = tokio::spawn(async move { connection.relay(message, CallOptions::default()).await });
+    // The request does not fit into the pipe, so the writer waits.
     tokio::time::sleep(SOON).await;
     assert!(weak.upgrade().is_some());
     let told = peer.told().await;
@@ -72,7 +72,7 @@ async fn a_requests_bytes_count_until_the_server_has_them() {
 }
 
 #[tokio::test]
-async fn a_relayed_request_keeps_what_nobody_knows() {
+async fn a_relayed_request_keeps_unknown_fields() {
     let Stage {
         connection,
         mut peer,
@@ -81,7 +81,7 @@ async fn a_relayed_request_keeps_what_nobody_knows() {
     let text =
         br#"{"trace":[1.0],"jsonrpc":"2.0","id":"x","method":"new/method","params":{"a":1}}"#;
     let message = Message::parse(text).unwrap();
-    let call = tokio::spawn(async move { connection.relay(message, Ask::default()).await });
+    let call = tokio::spawn(async move { connection.relay(message, CallOptions::default()).await });
     let told = peer.told().await;
     assert_eq!(told["trace"], json!([1.0]));
     assert_eq!(told["method"], "new/method");
@@ -103,9 +103,9 @@ async fn progress_reaches_its_caller_with_its_own_token() {
     let mut calls = Vec::new();
     for _ in 0..2 {
         let (progress, events) = mpsc::channel(8);
-        let how = Ask {
+        let how = CallOptions {
             progress: Some(progress),
-            ..Ask::default()
+            ..CallOptions::default()
         };
         // Both clients chose the same token.
         let message = request(
@@ -135,7 +135,7 @@ async fn progress_reaches_its_caller_with_its_own_token() {
     assert_eq!(params, r#"{"progress":0.50,"progressToken":"t","new":{}}"#);
     assert!(events.recv().await.is_none());
     assert!(others.try_recv().is_err());
-    assert!(logged(&log, "progress of nobody's call"));
+    assert!(logged(&log, "progress for an unknown request"));
 }
 
 #[tokio::test]
@@ -146,9 +146,9 @@ async fn a_subscription_speaks_of_the_callers_own_id() {
         ..
     } = stage(WireLimits::default());
     let (progress, mut events) = mpsc::channel(8);
-    let how = Ask {
+    let how = CallOptions {
         progress: Some(progress),
-        ..Ask::default()
+        ..CallOptions::default()
     };
     let listen = Message::request(raw(r#""sub""#), "subscriptions/listen", Some(raw("{}")));
     let call = tokio::spawn(async move { connection.relay(listen, how).await });
@@ -169,32 +169,34 @@ async fn a_subscription_speaks_of_the_callers_own_id() {
 }
 
 #[tokio::test]
-async fn a_call_nobody_waits_for_is_cancelled() {
+async fn a_dropped_call_is_cancelled() {
     let Stage {
         connection,
         mut peer,
         log,
     } = stage(WireLimits::default());
     let calling = connection.clone();
-    let call = tokio::spawn(async move { calling.request("slow", None, Ask::default()).await });
+    let call =
+        tokio::spawn(async move { calling.request("slow", None, CallOptions::default()).await });
     let told = peer.told().await;
     call.abort();
     let cancelled = peer.told().await;
     assert_eq!(cancelled["method"], "notifications/cancelled");
     assert_eq!(cancelled["params"]["requestId"], told["id"]);
-    // It answers nevertheless, twice.
+    // The server responds to the cancelled call, twice.
     peer.answer(&told, "{}").await;
     peer.answer(&told, "{}").await;
     let next = connection.clone();
-    let next = tokio::spawn(async move { next.request("next", None, Ask::default()).await });
+    let next =
+        tokio::spawn(async move { next.request("next", None, CallOptions::default()).await });
     let told = peer.told().await;
     peer.answer(&told, "{}").await;
     assert!(next.await.unwrap().is_ok());
-    let nobodys = log.lines();
-    let nobodys = nobodys
+    let unmatched = log.lines();
+    let unmatched = unmatched
         .iter()
-        .filter(|line| line.contains("answer to nobody"));
-    assert_eq!(nobodys.count(), 2);
+        .filter(|line| line.contains("response to unknown request"));
+    assert_eq!(unmatched.count(), 2);
 }
 
 #[tokio::test]
@@ -205,7 +207,8 @@ async fn a_client_cannot_cancel_anothers_call_by_its_id() {
         ..
     } = stage(WireLimits::default());
     let calling = connection.clone();
-    let call = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    let call =
+        tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
     let told = peer.told().await;
     let guessed = raw(&json!({"requestId": told["id"]}).to_string());
     let cancel = Message::notification("notifications/cancelled", Some(guessed));
@@ -226,11 +229,11 @@ async fn a_late_call_ends_and_is_cancelled_but_never_initialize() {
         ..
     } = stage(WireLimits::default());
     let late = connection
-        .request("initialize", None, Ask::within(SOON))
+        .request("initialize", None, CallOptions::with_timeout(SOON))
         .await;
     assert!(matches!(late, Err(CallError::TimedOut { .. })));
     let late = connection
-        .request("tools/list", None, Ask::within(SOON))
+        .request("tools/list", None, CallOptions::with_timeout(SOON))
         .await;
     let expected = CallError::TimedOut {
         method: "tools/list".to_owned(),
@@ -259,15 +262,17 @@ async fn more_calls_than_allowed_are_refused() {
     for _ in 0..2 {
         let connection = connection.clone();
         calls.push(tokio::spawn(async move {
-            connection.request("m", None, Ask::default()).await
+            connection.request("m", None, CallOptions::default()).await
         }));
         peer.told().await;
     }
-    let refused = connection.request("m", None, Ask::default()).await;
+    let refused = connection.request("m", None, CallOptions::default()).await;
     assert_eq!(refused.unwrap_err(), CallError::Busy { most: 2 });
     calls.pop().unwrap().abort();
     peer.told().await;
-    let again = connection.request("m", None, Ask::within(SOON)).await;
+    let again = connection
+        .request("m", None, CallOptions::with_timeout(SOON))
+        .await;
     assert!(matches!(again, Err(CallError::TimedOut { .. })));
 }
 
@@ -280,7 +285,7 @@ async fn a_message_that_is_too_large_is_not_sent() {
     let Stage { connection, .. } = stage(limits);
     let params = format!(r#"{{"a":"{}"}}"#, "x".repeat(1000));
     let refused = connection
-        .request("m", Some(raw(&params)), Ask::default())
+        .request("m", Some(raw(&params)), CallOptions::default())
         .await;
     assert!(matches!(
         refused,
@@ -301,9 +306,9 @@ async fn params_that_read_two_ways_are_refused() {
         ),
     ] {
         let refused = connection
-            .request("m", Some(raw(params)), Ask::default())
+            .request("m", Some(raw(params)), CallOptions::default())
             .await;
-        let expected = CallError::BadParams(BadObject::Twice(key.to_owned()));
+        let expected = CallError::BadParams(BadObject::DuplicateKey(key.to_owned()));
         assert_eq!(refused.unwrap_err(), expected);
     }
 }
@@ -317,13 +322,18 @@ async fn only_clients_count_as_users() {
     } = stage(WireLimits::default());
     let calling = connection.clone();
     let within = Duration::from_secs(30);
-    let ours = tokio::spawn(async move { calling.request("ping", None, Ask::ours(within)).await });
+    let ours = tokio::spawn(async move {
+        calling
+            .request("ping", None, CallOptions::internal(within))
+            .await
+    });
     let told = peer.told().await;
     assert!(!connection.is_busy());
     peer.answer(&told, "{}").await;
     ours.await.unwrap().unwrap();
     let calling = connection.clone();
-    let theirs = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    let theirs =
+        tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
     let told = peer.told().await;
     assert!(connection.is_busy());
     assert_eq!(connection.idle_for(), Duration::ZERO);
@@ -341,15 +351,16 @@ async fn letting_go_ends_every_call_and_leaves_the_server_alone() {
     } = stage(WireLimits::default());
     let ended = connection.ended();
     let calling = connection.clone();
-    let call = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    let call =
+        tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
     peer.told().await;
     connection.close();
     let failed = call.await.unwrap().unwrap_err();
-    assert_eq!(failed, CallError::Ended(Ended::Detached));
-    assert_eq!(ended.await, Ended::Detached);
+    assert_eq!(failed, CallError::Closed(CloseReason::Detached));
+    assert_eq!(ended.await, CloseReason::Detached);
     assert!(connection.is_ended());
-    let after = connection.request("m", None, Ask::default()).await;
-    assert_eq!(after.unwrap_err(), CallError::Ended(Ended::Detached));
+    let after = connection.request("m", None, CallOptions::default()).await;
+    assert_eq!(after.unwrap_err(), CallError::Closed(CloseReason::Detached));
 }
 
 #[tokio::test]
@@ -362,6 +373,6 @@ async fn the_last_clone_lets_go() {
     let ended = connection.ended();
     drop(connection.clone());
     drop(connection);
-    assert_eq!(ended.await, Ended::Detached);
+    assert_eq!(ended.await, CloseReason::Detached);
     assert!(peer.line().await.is_none());
 }

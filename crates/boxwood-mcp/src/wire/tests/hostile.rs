@@ -1,11 +1,14 @@
 use std::time::Duration;
 
 use super::{Peer, Stage, left, logged, raw, stage};
-use crate::wire::{Ask, CallError, Connection, Ended, Heard, Hears, WireLimits};
+use crate::wire::{
+    CallError, CallOptions, CloseReason, Connection, InboundEvent, InboundFilter, WireLimits,
+};
 
 async fn still_works(connection: &Connection, peer: &mut Peer) {
     let calling = connection.clone();
-    let call = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    let call =
+        tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
     let told = peer.told().await;
     peer.answer(&told, "{}").await;
     assert!(call.await.unwrap().is_ok());
@@ -43,14 +46,15 @@ async fn garbage_without_end_ends_it() {
         ..
     } = stage(WireLimits::default());
     let calling = connection.clone();
-    let call = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    let call =
+        tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
     peer.told().await;
     for _ in 0..100 {
         peer.say("nonsense").await;
     }
-    let ended = Ended::Garbage { lines: 100 };
+    let ended = CloseReason::Garbage { lines: 100 };
     assert_eq!(connection.ended().await, ended);
-    assert_eq!(call.await.unwrap().unwrap_err(), CallError::Ended(ended));
+    assert_eq!(call.await.unwrap().unwrap_err(), CallError::Closed(ended));
 }
 
 #[tokio::test]
@@ -73,7 +77,7 @@ async fn a_line_of_a_hundred_megabytes_ends_it_in_bounded_memory() {
             }
         }
     });
-    assert_eq!(connection.ended().await, Ended::TooLong { limit });
+    assert_eq!(connection.ended().await, CloseReason::TooLong { limit });
     flood.await.unwrap();
 }
 
@@ -91,9 +95,11 @@ async fn an_answer_that_is_too_long_fails_its_own_call_alone() {
     let long = "x".repeat(150_000);
     for id_first in [true, false] {
         let (one, two) = (connection.clone(), connection.clone());
-        let one = tokio::spawn(async move { one.request("one", None, Ask::default()).await });
+        let one =
+            tokio::spawn(async move { one.request("one", None, CallOptions::default()).await });
         let told = peer.told().await;
-        let two = tokio::spawn(async move { two.request("two", None, Ask::default()).await });
+        let two =
+            tokio::spawn(async move { two.request("two", None, CallOptions::default()).await });
         let other = peer.told().await;
         let id = &told["id"];
         peer.say(&if id_first {
@@ -111,7 +117,7 @@ async fn an_answer_that_is_too_long_fails_its_own_call_alone() {
         r#"{{"jsonrpc":"2.0","method":"n","params":["{long}"]}}"#
     ))
     .await;
-    let ended = Ended::TooLong { limit: 100_000 };
+    let ended = CloseReason::TooLong { limit: 100_000 };
     assert_eq!(connection.ended().await, ended);
 }
 
@@ -135,20 +141,24 @@ async fn a_line_that_never_ends_is_not_followed_for_ever() {
             .is_ok()
         {}
     });
-    assert_eq!(connection.ended().await, Ended::TooLong { limit: 10_000 });
+    assert_eq!(
+        connection.ended().await,
+        CloseReason::TooLong { limit: 10_000 }
+    );
     drop(connection);
     flood.await.unwrap();
 }
 
 #[tokio::test]
-async fn wrong_and_repeated_ids_meet_nobody() {
+async fn responses_with_wrong_or_repeated_ids_are_ignored() {
     let Stage {
         connection,
         mut peer,
         log,
     } = stage(WireLimits::default());
     let calling = connection.clone();
-    let call = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    let call =
+        tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
     let told = peer.told().await;
     let id = told["id"].as_u64().unwrap();
     for wrong in [
@@ -171,11 +181,11 @@ async fn wrong_and_repeated_ids_meet_nobody() {
     let answer = call.await.unwrap().unwrap();
     assert_eq!(answer.outcome().unwrap().get(), "\"right\"");
     still_works(&connection, &mut peer).await;
-    let nobodys = log.lines();
-    let nobodys = nobodys
+    let unmatched = log.lines();
+    let unmatched = unmatched
         .iter()
-        .filter(|line| line.contains("answer to nobody"));
-    assert_eq!(nobodys.count(), 8);
+        .filter(|line| line.contains("response to unknown request"));
+    assert_eq!(unmatched.count(), 8);
 }
 
 #[tokio::test]
@@ -186,7 +196,8 @@ async fn an_answer_that_is_no_text_arrives_with_the_bad_bytes_replaced() {
         log,
     } = stage(WireLimits::default());
     let calling = connection.clone();
-    let call = tokio::spawn(async move { calling.request("m", None, Ask::default()).await });
+    let call =
+        tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
     let id = peer.told().await["id"].clone();
     let mut line =
         format!("\u{feff}{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":\"caf").into_bytes();
@@ -194,7 +205,7 @@ async fn an_answer_that_is_no_text_arrives_with_the_bad_bytes_replaced() {
     peer.write(&line).await;
     let answer = call.await.unwrap().unwrap();
     assert_eq!(answer.outcome().unwrap().get(), "\"caf\u{fffd}\"");
-    assert!(logged(&log, "not UTF-8"));
+    assert!(logged(&log, "invalid UTF-8"));
 }
 
 #[tokio::test]
@@ -205,9 +216,9 @@ async fn a_batch_of_answers_reaches_every_caller() {
         ..
     } = stage(WireLimits::default());
     let (one, two) = (connection.clone(), connection.clone());
-    let one = tokio::spawn(async move { one.request("one", None, Ask::default()).await });
+    let one = tokio::spawn(async move { one.request("one", None, CallOptions::default()).await });
     let first = peer.told().await["id"].clone();
-    let two = tokio::spawn(async move { two.request("two", None, Ask::default()).await });
+    let two = tokio::spawn(async move { two.request("two", None, CallOptions::default()).await });
     let second = peer.told().await["id"].clone();
     peer.say(&format!(
         r#"[{{"jsonrpc":"2.0","id":{second},"result":2}},{{"jsonrpc":"2.0","id":{first},"result":1}}]"#
@@ -225,30 +236,30 @@ async fn a_server_that_exits_is_read_to_its_end() {
         ..
     } = stage(WireLimits::default());
     let (one, two) = (connection.clone(), connection.clone());
-    let one = tokio::spawn(async move { one.request("one", None, Ask::default()).await });
+    let one = tokio::spawn(async move { one.request("one", None, CallOptions::default()).await });
     let told = peer.told().await;
-    let two = tokio::spawn(async move { two.request("two", None, Ask::default()).await });
+    let two = tokio::spawn(async move { two.request("two", None, CallOptions::default()).await });
     peer.told().await;
     peer.exit(137);
     peer.answer(&told, "{}").await;
     drop(peer);
     assert!(one.await.unwrap().is_ok());
-    let ended = Ended::Exited(left(137));
+    let ended = CloseReason::Exited(left(137));
     assert_eq!(
         two.await.unwrap().unwrap_err(),
-        CallError::Ended(ended.clone())
+        CallError::Closed(ended.clone())
     );
     assert_eq!(connection.ended().await, ended);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_that_holds_the_output_open_delays_nobody_for_long() {
+async fn a_child_that_keeps_the_output_open_delays_the_end_briefly() {
     let Stage {
         connection, peer, ..
     } = stage(WireLimits::default());
     let began = tokio::time::Instant::now();
     peer.exit(0);
-    assert_eq!(connection.ended().await, Ended::Exited(left(0)));
+    assert_eq!(connection.ended().await, CloseReason::Exited(left(0)));
     assert!(began.elapsed() < Duration::from_secs(5));
     drop(peer);
 }
@@ -261,7 +272,7 @@ async fn a_server_that_closes_only_its_output_is_noticed() {
         ..
     } = stage(WireLimits::default());
     peer.output = None;
-    assert_eq!(connection.ended().await, Ended::OutputClosed);
+    assert_eq!(connection.ended().await, CloseReason::OutputClosed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,17 +283,13 @@ async fn a_server_that_closes_only_its_input_is_noticed_at_the_next_word() {
         ..
     } = stage(WireLimits::default());
     peer.input = None;
-    let failed = connection.request("m", None, Ask::default()).await;
+    let failed = connection.request("m", None, CallOptions::default()).await;
     assert!(matches!(
         failed,
-        Err(CallError::Ended(Ended::InputClosed { .. }))
+        Err(CallError::Closed(CloseReason::InputClosed { .. }))
     ));
     let ended = connection.ended().await;
-    assert!(
-        ended
-            .to_string()
-            .starts_with("the server takes no more input")
-    );
+    assert!(ended.to_string().starts_with("the server closed its input"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -298,13 +305,13 @@ async fn a_server_that_reads_nothing_costs_bounded_memory_and_time() {
     } = stage(limits);
     let params = format!(r#"{{"a":"{}"}}"#, "x".repeat(60_000));
     let calls = (0..20).map(|_| {
-        let patience = Ask::within(Duration::from_secs(10));
+        let patience = CallOptions::with_timeout(Duration::from_secs(10));
         connection.request("m", Some(raw(&params)), patience)
     });
     for answer in futures_util::future::join_all(calls).await {
         assert!(matches!(answer, Err(CallError::TimedOut { .. })));
     }
-    // A few lines began their way before nobody waited for them; all others were never written.
+    // A few lines were written before the calls were cancelled; the others were never written.
     let mut read = 0;
     let patience = Duration::from_mins(1);
     while let Ok(Some(told)) = tokio::time::timeout(patience, peer.line()).await {
@@ -315,16 +322,16 @@ async fn a_server_that_reads_nothing_costs_bounded_memory_and_time() {
 }
 
 #[tokio::test]
-async fn both_sides_write_a_lot_and_nobody_waits_for_ever() {
+async fn both_sides_write_a_lot_without_a_deadlock() {
     let Stage {
         connection,
         mut peer,
         ..
     } = stage(WireLimits::default());
-    let mut listener = connection.inbound(Hears::Notifications);
+    let mut listener = connection.inbound(InboundFilter::Notifications);
     let mut input = peer.input.take().unwrap();
     let mut output = peer.output.take().unwrap();
-    // It writes two megabytes before it reads a word, and its answers are as long as the questions.
+    // Writes two megabytes before it reads, and its responses are as long as the requests.
     let server = tokio::spawn(async move {
         use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
         let long = "n".repeat(20_000);
@@ -343,7 +350,8 @@ async fn both_sides_write_a_lot_and_nobody_waits_for_ever() {
         (input, output)
     });
     let params = format!(r#"["{}"]"#, "q".repeat(20_000));
-    let calls = (0..100).map(|_| connection.request("echo", Some(raw(&params)), Ask::default()));
+    let calls =
+        (0..100).map(|_| connection.request("echo", Some(raw(&params)), CallOptions::default()));
     let calls = futures_util::future::join_all(calls);
     let answers = tokio::time::timeout(Duration::from_mins(1), calls)
         .await
@@ -352,7 +360,7 @@ async fn both_sides_write_a_lot_and_nobody_waits_for_ever() {
         assert_eq!(answer.unwrap().outcome().unwrap().get(), params);
     }
     let _open = server.await.unwrap();
-    assert!(matches!(listener.next().await, Heard::Message(_)));
+    assert!(matches!(listener.next().await, InboundEvent::Message(_)));
 }
 
 #[tokio::test]
@@ -364,8 +372,11 @@ async fn the_log_is_bounded_and_tells_no_arguments() {
     } = stage(WireLimits::default());
     let params = Some(raw(r#"{"password":"hunter2"}"#));
     let calling = connection.clone();
-    let call =
-        tokio::spawn(async move { calling.request("tools/call", params, Ask::default()).await });
+    let call = tokio::spawn(async move {
+        calling
+            .request("tools/call", params, CallOptions::default())
+            .await
+    });
     let told = peer.told().await;
     peer.answer(&told, r#"{"secret":"hunter3"}"#).await;
     call.await.unwrap().unwrap();

@@ -1,8 +1,8 @@
 use bytes::Bytes;
 
+use crate::wire::framing::OversizedLine;
 use crate::wire::framing::{Frame, Lines};
 use crate::wire::object::BadObject;
-use crate::wire::overlong::Overlong;
 use crate::wire::{BadMessage, Kind, Message, Object, Payload};
 
 use super::raw;
@@ -39,10 +39,10 @@ fn a_client_writes_the_keys_it_is_judged_by_as_they_are() {
         r#""method":"notifications/x","Id":1"#,
     ] {
         let refused = read(odd);
-        assert!(matches!(refused, Err(BadMessage::Lookalike(_))), "{odd}");
+        assert!(matches!(refused, Err(BadMessage::AmbiguousKey(_))), "{odd}");
         let batch = format!(r#"[{{"jsonrpc":"2.0",{odd}}}]"#);
         assert!(Payload::of_client(batch.as_bytes()).is_err(), "{batch}");
-        // A server has nothing to gain by it.
+        // Messages of servers are not checked.
         assert!(Payload::parse(format!(r#"{{"jsonrpc":"2.0",{odd}}}"#).as_bytes()).is_ok());
     }
     for fine in [
@@ -109,7 +109,7 @@ fn each_kind_is_told_from_its_shape() {
 }
 
 fn twice(key: &str) -> BadMessage {
-    BadMessage::Json(BadObject::Twice(key.to_owned()))
+    BadMessage::Json(BadObject::DuplicateKey(key.to_owned()))
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn frames(limit: usize, chunks: &[&[u8]]) -> Vec<Result<Vec<u8>, usize>> {
         lines.feed(Bytes::copy_from_slice(chunk), |frame| {
             frames.push(match frame {
                 Frame::Line(line) => Ok(line.to_vec()),
-                Frame::Overlong(overlong) => Err(overlong.bytes()),
+                Frame::OversizedLine(oversized) => Err(oversized.bytes()),
             });
         });
     }
@@ -258,13 +258,13 @@ fn a_line_too_long_is_reported_at_once_and_at_its_end() {
     assert_eq!(got, expected);
 }
 
-fn overlong(text: &str) -> Option<u64> {
-    let mut overlong = Overlong::default();
+fn oversized(text: &str) -> Option<u64> {
+    let mut oversized = OversizedLine::default();
     for part in text.as_bytes().chunks(100) {
-        overlong.add(part);
+        oversized.add(part);
     }
-    overlong.end();
-    overlong.answers()
+    oversized.end();
+    oversized.answers()
 }
 
 #[test]
@@ -272,11 +272,11 @@ fn the_call_of_a_long_answer_is_found_before_or_after_the_result() {
     let long = "x".repeat(5000);
     let first = format!(r#"{{"jsonrpc":"2.0","id": 17,"result":"{long}"}}"#);
     let last = format!(r#"{{"result":{{"a":"{long}","id":3}},"jsonrpc":"2.0","id":"18"}}"#);
-    assert_eq!(overlong(&first), Some(17));
-    assert_eq!(overlong(&last), Some(18));
-    assert_eq!(overlong(&long), None);
+    assert_eq!(oversized(&first), Some(17));
+    assert_eq!(oversized(&last), Some(18));
+    assert_eq!(oversized(&long), None);
     assert_eq!(
-        overlong(&format!(
+        oversized(&format!(
             r#"{{"jsonrpc":"2.0","method":"m","params":"{long}"}}"#
         )),
         None

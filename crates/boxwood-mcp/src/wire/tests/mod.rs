@@ -1,9 +1,9 @@
-//! The wire against peers of every kind, over pipes in memory.
+//! Connections to fake servers over in-memory pipes.
 
 mod calls;
-mod greetings;
+mod handshakes;
 mod hostile;
-mod listening;
+mod inbound;
 mod messages;
 mod properties;
 
@@ -19,18 +19,18 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexS
 use tokio::sync::{Mutex, watch};
 
 use super::{Connection, ProtocolLog, WireLimits};
-use crate::hosting::{Gone, Wire};
+use crate::hosting::{ProcessExit, ProcessIo};
 
-/// Small, so that whoever does not read holds the other up soon.
+/// Small, so that a side that does not read blocks the other soon.
 const PIPE: usize = 64 * 1024;
 
 struct Pipes {
     output: Mutex<DuplexStream>,
     input: Mutex<Option<DuplexStream>>,
-    exit: watch::Receiver<Option<Gone>>,
+    exit: watch::Receiver<Option<ProcessExit>>,
 }
 
-impl Wire for Pipes {
+impl ProcessIo for Pipes {
     fn next(&self) -> BoxFuture<'_, Option<Bytes>> {
         Box::pin(async {
             let mut chunk = vec![0; 16 * 1024];
@@ -62,7 +62,7 @@ impl Wire for Pipes {
         }
     }
 
-    fn exited(&self) -> BoxFuture<'_, Gone> {
+    fn exited(&self) -> BoxFuture<'_, ProcessExit> {
         let mut exit = self.exit.clone();
         Box::pin(async move {
             match exit.wait_for(Option::is_some).await {
@@ -73,8 +73,8 @@ impl Wire for Pipes {
     }
 }
 
-fn left(code: i32) -> Gone {
-    Gone {
+fn left(code: i32) -> ProcessExit {
+    ProcessExit {
         exit_code: Some(code),
         why: None,
     }
@@ -84,11 +84,11 @@ fn left(code: i32) -> Gone {
 struct Peer {
     input: Option<BufReader<DuplexStream>>,
     output: Option<DuplexStream>,
-    exit: watch::Sender<Option<Gone>>,
+    exit: watch::Sender<Option<ProcessExit>>,
 }
 
 impl Peer {
-    /// What it is told next; `None` once its input has ended.
+    /// The next message to the server. `None` at the end of its input.
     async fn line(&mut self) -> Option<Value> {
         let mut line = String::new();
         let input = self.input.as_mut()?;
@@ -106,7 +106,7 @@ impl Peer {
 
     async fn write(&mut self, bytes: &[u8]) {
         let output = self.output.as_mut().expect("its output is open");
-        output.write_all(bytes).await.expect("somebody reads");
+        output.write_all(bytes).await.expect("the reader is open");
     }
 
     async fn answer(&mut self, request: &Value, result: &str) {

@@ -58,7 +58,7 @@ proptest! {
         prop_assert_eq!(std::str::from_utf8(&line).unwrap(), expected);
         let again = Message::parse(&line).unwrap().with_id(raw("\"other\"")).json();
         let expected = without_line_ends(&text).replacen("\"id\":1", "\"id\":\"other\"", 1);
-        // The text of a value may hold the same words as the id; it stands before it here.
+        // A value before the id may contain text that looks like an id.
         if !extra.contains("\"id\":1") {
             prop_assert_eq!(std::str::from_utf8(&again).unwrap(), expected);
         }
@@ -102,8 +102,8 @@ proptest! {
             let chunk = Bytes::copy_from_slice(&bytes[pair[0]..pair[1]]);
             lines.feed(chunk, |frame| match frame {
                 Frame::Line(line) => got.push(Some(line.to_vec())),
-                Frame::Overlong(overlong) if overlong.has_ended() => got.push(None),
-                Frame::Overlong(_) => {}
+                Frame::OversizedLine(oversized) if oversized.has_ended() => got.push(None),
+                Frame::OversizedLine(_) => {}
             });
             prop_assert!(lines.unfinished() <= bytes.len());
         }

@@ -64,7 +64,7 @@ fn a_name_that_is_not_utf8_is_refused_or_read_as_the_old_code_page() {
         ),
         "{error:?}"
     );
-    // Not flagged: code page 437, as everybody reads it.
+    // Not flagged: code page 437.
     let fixture = Fixture::new();
     let old = Raw {
         flags: 0,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use boxwood_api::{ImageInfo, ImageName};
 use boxwood_client::Client;
 
-use super::feed::{Counted, feed};
+use super::archive_stream::{Counted, archive_stream};
 use super::image_name;
 use super::pack;
 use crate::failure::{Failure, Outcome};
@@ -49,11 +49,7 @@ pub(crate) async fn main(
         None => name_of(&args.source)?,
     };
     let info = send(&args.source, &name, client, backend).await?;
-    if output.is_json() {
-        Output::json(&info)
-    } else {
-        Output::line(&printable(&info.name))
-    }
+    output.name_or(&info, &info.name)
 }
 
 async fn send(
@@ -70,7 +66,7 @@ async fn send(
     let about = tokio::fs::metadata(source).await.map_err(failed)?;
     if about.is_dir() {
         let directory = source.to_owned();
-        let (archive, packing) = feed(move |out| pack::pack(&directory, out));
+        let (archive, packing) = archive_stream(move |out| pack::pack(&directory, out));
         let sent = client
             .import_image(name, backend, Counted::new(archive))
             .await;

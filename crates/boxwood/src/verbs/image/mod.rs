@@ -1,8 +1,7 @@
 //! `boxwood image`: what boxes start from. One file per action: its flags, its help, what it does.
 
-mod feed;
+mod archive_stream;
 mod import;
-mod line;
 mod ls;
 mod pack;
 mod pull;

@@ -4,11 +4,10 @@ use boxwood_api::{ImageName, ImageProgress};
 use boxwood_client::{Client, PullEvent};
 
 use super::image_name;
-use super::line::Line;
 use crate::failure::Outcome;
 use crate::flags::size_text;
 use crate::output::Output;
-use crate::printable::printable;
+use crate::status_line::StatusLine;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,19 +34,15 @@ pub(crate) async fn main(
     output: Output,
 ) -> Outcome<()> {
     let mut pull = client.pull_image(&args.name, backend).await?;
-    let mut line = Line::new();
+    let mut line = StatusLine::new();
     let info = loop {
         match pull.next().await? {
-            PullEvent::Progress(news) => line.show(|| words(&news)),
+            PullEvent::Progress(news) => line.draw(|| words(&news)),
             PullEvent::Done(info) => break info,
         }
     };
     drop(line);
-    if output.is_json() {
-        Output::json(&info)
-    } else {
-        Output::line(&printable(&info.name))
-    }
+    output.name_or(&info, &info.name)
 }
 
 fn words(news: &ImageProgress) -> String {

@@ -2,12 +2,11 @@
 
 use boxwood_api::{ErrorCode, ImageName};
 use boxwood_client::Client;
-use serde::Serialize;
 
 use super::image_name;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::output::Output;
-use crate::printable::printable;
+use crate::verbs::deletions::Deletions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,36 +30,19 @@ pub(crate) struct Args {
     force: bool,
 }
 
-#[derive(Serialize)]
-struct Deleted<'a> {
-    deleted: &'a [String],
-}
-
-/// Goes through all of them and fails at the end with the first error.
 pub(crate) async fn main(
     args: &Args,
     client: &Client,
     backend: Option<&str>,
     output: Output,
 ) -> Outcome<()> {
-    let mut deleted = Vec::new();
-    let mut failure: Option<Failure> = None;
+    let mut deletions = Deletions::new(output);
     for name in &args.names {
         match client.remove_image(name, backend).await {
-            Ok(gone) => {
-                if !output.is_json() {
-                    Output::line(&printable(&gone.deleted))?;
-                }
-                deleted.push(gone.deleted);
-            }
+            Ok(removed) => deletions.deleted(removed.deleted)?,
             Err(error) if args.force && error.code() == ErrorCode::ImageNotFound => {}
-            Err(error) => {
-                failure.get_or_insert_with(|| error.into());
-            }
+            Err(error) => deletions.failed(error.into()),
         }
     }
-    if output.is_json() {
-        Output::json(&Deleted { deleted: &deleted })?;
-    }
-    failure.map_or(Ok(()), Err)
+    deletions.finish("deleted")
 }

@@ -26,7 +26,7 @@ const MOST_BYTES: u64 = 64 << 20;
 /// Call a tool of a server
 ///
 /// Prints what the tool answers, and ends with 1 when the tool says that it failed. A server that was
-/// stopped because nobody called it is started. Interrupting it takes the call back.
+/// stopped when idle is started. An interrupt cancels the call.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {

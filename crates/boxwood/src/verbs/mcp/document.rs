@@ -1,7 +1,6 @@
-//! JSON as people keep it in files: with comments, trailing commas and a byte order mark.
+//! Parses JSON with comments, trailing commas and a byte order mark.
 //!
-//! Comes in: a file's text. Goes out: its value. A key that stands twice is an error: one of the two
-//! would be lost without a word.
+//! A duplicate key is an error, because one of the two values would be lost silently.
 
 use std::fmt;
 

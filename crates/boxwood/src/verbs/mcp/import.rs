@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::progress::{Waiting, exit_code, settle, settled};
 use super::values::{
-    Answer, InputFlag, Surroundings, ask_person, gather, input_flag, take_env_files,
+    Answer, InputFlag, LocalEnvironment, gather, input_flag, prompt_user, take_env_files,
 };
-use super::{ask, document, refused};
+use super::{document, prompt, refused};
 use crate::failure::{EXIT_ERROR, Failure, Outcome};
 use crate::output::Output;
 use crate::printable::printable;
@@ -108,20 +108,20 @@ fn request(args: &Args) -> Outcome<(ImportMcpRequest, Vec<String>)> {
         .map_err(|why| Failure::usage(format!("`{shown}` is no JSON: {why}")))?;
     let mentioned =
         mentions(&document).map_err(|error| Failure::usage(format!("`{shown}`: {error}")))?;
-    let surroundings = Surroundings {
+    let environment = LocalEnvironment {
         workspace: workspace(args)?,
         home: std::env::var("HOME").ok(),
         variable: &|name| std::env::var(name).ok(),
     };
-    let mut person = |input: &McpInput| ask_person(input);
+    let mut person = |input: &McpInput| prompt_user(input);
     let is_typed = args.file != Path::new("-");
-    let answer: Option<Answer<'_>> = if is_typed && ask::is_possible() {
+    let answer: Option<Answer<'_>> = if is_typed && prompt::is_possible() {
         Some(&mut person)
     } else {
         None
     };
-    let mut found = gather(&mentioned, &args.inputs, &surroundings, answer)?;
-    take_env_files(&mut document, &mut found.values, &surroundings.workspace)?;
+    let mut found = gather(&mentioned, &args.inputs, &environment, answer)?;
+    take_env_files(&mut document, &mut found.values, &environment.workspace)?;
     for missing in &found.missing {
         eprintln!("boxwood: {} has no value here", printable(missing));
     }

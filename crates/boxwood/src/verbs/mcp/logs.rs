@@ -60,7 +60,7 @@ pub(super) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
     let mut shown = [String::new(), String::new()];
     loop {
         let logs = if args.follow {
-            client.patiently(|| client.mcp_logs(&args.name)).await
+            client.with_retries(|| client.mcp_logs(&args.name)).await
         } else {
             client.mcp_logs(&args.name).await
         };

@@ -7,7 +7,7 @@ use super::{refused, tone};
 use crate::failure::Outcome;
 use crate::flags::command_line;
 use crate::output::Output;
-use crate::printable::printable;
+use crate::printable::{ellipsized, printable};
 use crate::table::{Cell, Table};
 use crate::verbs::{ago, wire_word};
 
@@ -18,7 +18,7 @@ Examples:
   boxwood mcp ls -o json | jq '.[] | select(.runtime.status == \"error\") | .name'";
 
 /// What is more is seen with `status`.
-const MOST_CHARS: usize = 60;
+const MAX_COLUMNS: usize = 60;
 
 /// List servers, and how they are
 #[derive(Debug, clap::Args)]
@@ -52,8 +52,8 @@ fn table(servers: &[McpServerInfo]) -> Table {
             Cell::toned(wire_word(&runtime.status), tone(runtime.status)),
             tools(server).into(),
             ago(server.updated_at).into(),
-            shortened(&command_line(&line)).into(),
-            shortened(&note(server)).into(),
+            ellipsized(&command_line(&line), MAX_COLUMNS).into(),
+            ellipsized(&note(server), MAX_COLUMNS).into(),
         ]);
     }
     table
@@ -83,15 +83,6 @@ fn note(server: &McpServerInfo) -> String {
         McpStatus::Queued => "waits for its turn".to_owned(),
         McpStatus::Disabled | McpStatus::Connected | McpStatus::Stopped => String::new(),
     }
-}
-
-fn shortened(text: &str) -> String {
-    if text.chars().count() <= MOST_CHARS {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(MOST_CHARS - 1).collect();
-    short.push('…');
-    short
 }
 
 #[cfg(test)]
@@ -128,12 +119,5 @@ pub(super) mod tests {
             {"phase": "mcp_init", "started_at": "2026-01-01T00:00:00Z"},
         ]});
         assert_eq!(note(&server(on_its_way)), "mcp_init");
-    }
-
-    #[test]
-    fn long_lines_are_cut_where_people_see_it() {
-        assert_eq!(shortened("short"), "short");
-        let cut = shortened(&"é".repeat(100));
-        assert_eq!((cut.chars().count(), cut.ends_with('…')), (60, true));
     }
 }

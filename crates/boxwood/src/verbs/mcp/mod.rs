@@ -1,16 +1,16 @@
 //! `boxwood mcp`: MCP servers that the daemon runs in boxes. One file per action.
 
 mod add;
-mod ask;
 mod call;
 mod config;
 mod document;
 mod env_file;
 mod import;
+mod lifecycle;
 mod logs;
 mod ls;
-mod order;
 mod progress;
+mod prompt;
 mod proxy;
 mod spec_flags;
 mod status;
@@ -58,12 +58,12 @@ enum Action {
     Tools(tools::Args),
     Call(call::Args),
     Test(Box<test::Args>),
-    Start(order::Start),
-    Restart(order::Restart),
-    Stop(order::Stop),
-    Enable(order::Enable),
-    Disable(order::Disable),
-    Rm(order::Rm),
+    Start(lifecycle::Start),
+    Restart(lifecycle::Restart),
+    Stop(lifecycle::Stop),
+    Enable(lifecycle::Enable),
+    Disable(lifecycle::Disable),
+    Rm(lifecycle::Rm),
     Proxy(proxy::Args),
     Config(config::Args),
 }
@@ -84,12 +84,12 @@ pub(crate) async fn main(
         Action::Tools(args) => tools::main(args, client, output).await,
         Action::Call(args) => call::main(args, client, output).await,
         Action::Test(args) => test::main(args, client, output).await,
-        Action::Start(args) => order::start(args, client, output).await,
-        Action::Restart(args) => order::restart(args, client, output).await,
-        Action::Stop(args) => order::stop(args, client, output).await,
-        Action::Enable(args) => order::enable(args, client, output).await,
-        Action::Disable(args) => order::disable(args, client, output).await,
-        Action::Rm(args) => order::rm(args, client, output).await,
+        Action::Start(args) => lifecycle::start(args, client, output).await,
+        Action::Restart(args) => lifecycle::restart(args, client, output).await,
+        Action::Stop(args) => lifecycle::stop(args, client, output).await,
+        Action::Enable(args) => lifecycle::enable(args, client, output).await,
+        Action::Disable(args) => lifecycle::disable(args, client, output).await,
+        Action::Rm(args) => lifecycle::rm(args, client, output).await,
         Action::Proxy(args) => proxy::main(args, client).await,
         Action::Config(args) => config::main(args, client, url).await,
     }

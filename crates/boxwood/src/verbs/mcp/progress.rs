@@ -1,10 +1,7 @@
-//! Servers on their way, for whoever waits.
-//!
-//! Comes in: what the daemon tells about each. Goes out: a line for every phase on stderr, with one more
-//! below them that moves where that is a terminal; at the end, how each server is on stdout.
+//! Progress of servers that start: one line per phase on stderr, with a status line below them on a terminal, and the
+//! final status of each server on stdout.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use boxwood_api::{
@@ -19,13 +16,13 @@ use crate::failure::{EXIT_ERROR, Failure, Outcome};
 use crate::flags::duration_text;
 use crate::output::Output;
 use crate::printable::printable;
-use crate::terminal;
+use crate::status_line::StatusLine;
 use crate::verbs::wire_word;
 
 const TICK: Duration = Duration::from_millis(120);
 /// Of an installer, to be shown when the start fails.
 const KEPT_LINES: usize = 20;
-/// News that wait to be shown; whoever brings more waits too.
+/// Updates to be printed. A full queue stops the readers of the progress streams.
 const QUEUE: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,59 +75,59 @@ pub(super) async fn settled(
 }
 
 async fn follow(client: &Client, servers: &mut [McpServerInfo], output: Output) -> Outcome<()> {
-    let (tell, mut news) = mpsc::channel(QUEUE);
+    let (sender, mut update) = mpsc::channel(QUEUE);
     for (at, server) in servers.iter().enumerate() {
-        let (client, name, tell) = (client.clone(), server.name.clone(), tell.clone());
+        let (client, name, sender) = (client.clone(), server.name.clone(), sender.clone());
         tokio::spawn(async move {
-            let ended = watch(&client, &name, at, &tell).await;
+            let ended = watch(&client, &name, at, &sender).await;
             if let Err(error) = ended {
-                // Nobody listens any more.
-                let _ = tell.send((at, Err(error))).await;
+                // Fails if another server's error has already ended the command.
+                let _ = sender.send((at, Err(error))).await;
             }
         });
     }
-    drop(tell);
-    let mut board = Board::new(output);
+    drop(sender);
+    let mut display = ProgressDisplay::new(output);
     let mut tick = tokio::time::interval(TICK);
     let mut settled = 0;
     while settled < servers.len() {
         tokio::select! {
-            heard = news.recv() => {
-                let Some((at, heard)) = heard else { break };
-                let heard = heard.map_err(refused)?;
+            update = update.recv() => {
+                let Some((at, update)) = update else { break };
+                let update = update.map_err(refused)?;
                 let name = servers[at].name.to_string();
-                board.hear(&name, &heard);
-                if let McpProgress::Done { runtime } = heard {
+                display.update(&name, &update);
+                if let McpProgress::Done { runtime } = update {
                     servers[at].runtime = *runtime;
                     settled += 1;
                 }
             }
-            _ = tick.tick() => board.draw(),
+            _ = tick.tick() => display.draw(),
         }
     }
     Ok(())
 }
 
-type Heard = (usize, Result<McpProgress, ClientError>);
+type Update = (usize, Result<McpProgress, ClientError>);
 
 /// Goes on after a restart of the daemon.
 async fn watch(
     client: &Client,
     name: &McpServerName,
     at: usize,
-    tell: &mpsc::Sender<Heard>,
+    sender: &mpsc::Sender<Update>,
 ) -> Result<(), ClientError> {
     loop {
-        let mut stream = client.patiently(|| client.mcp_progress(name)).await?;
+        let mut stream = client.with_retries(|| client.mcp_progress(name)).await?;
         loop {
-            let news = match stream.next().await {
-                Ok(Some(news)) => news,
+            let update = match stream.next().await {
+                Ok(Some(update)) => update,
                 Ok(None) => break,
-                Err(error) if error.is_of_connection() => break,
+                Err(error) if error.is_connection_error() => break,
                 Err(error) => return Err(error),
             };
-            let is_last = matches!(news, McpProgress::Done { .. });
-            if tell.send((at, Ok(news))).await.is_err() || is_last {
+            let is_last = matches!(update, McpProgress::Done { .. });
+            if sender.send((at, Ok(update))).await.is_err() || is_last {
                 return Ok(());
             }
         }
@@ -145,24 +142,24 @@ pub(super) async fn follow_once(
     name: &str,
     output: Output,
 ) -> Outcome<McpRuntimeInfo> {
-    let mut board = Board::new(output);
+    let mut display = ProgressDisplay::new(output);
     let mut tick = tokio::time::interval(TICK);
     loop {
         tokio::select! {
-            heard = stream.next() => {
-                let heard = heard.map_err(refused)?.ok_or_else(|| {
+            update = stream.next() => {
+                let update = update.map_err(refused)?.ok_or_else(|| {
                     Failure::new(
                         ErrorCode::InternalError,
                         anyhow::anyhow!("the daemon stopped before there was a result"),
                     )
                     .hint("try again")
                 })?;
-                board.hear(name, &heard);
-                if let McpProgress::Done { runtime } = heard {
+                display.update(name, &update);
+                if let McpProgress::Done { runtime } = update {
                     return Ok(*runtime);
                 }
             }
-            _ = tick.tick() => board.draw(),
+            _ = tick.tick() => display.draw(),
         }
     }
 }
@@ -176,54 +173,44 @@ pub(super) fn outcome_line(name: &str, runtime: &McpRuntimeInfo) -> String {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// With a line that moves.
-    Terminal,
-    Plain,
-    /// Standard output is for a program, and so is our silence.
-    Silent,
-}
-
 struct Active {
     phase: McpPhase,
     detail: Option<String>,
     since: Instant,
-    /// What the installer said last.
+    /// What the installer output last.
     lines: VecDeque<String>,
 }
 
-struct Board {
-    mode: Mode,
+struct ProgressDisplay {
+    /// With JSON output, stderr stays empty as well.
+    is_silent: bool,
     active: BTreeMap<String, Active>,
-    is_drawn: bool,
+    line: StatusLine,
 }
 
-impl Board {
+impl ProgressDisplay {
     fn new(output: Output) -> Self {
-        let mode = if output.is_json() {
-            Mode::Silent
-        } else if std::io::stderr().is_terminal() {
-            Mode::Terminal
-        } else {
-            Mode::Plain
-        };
+        let is_silent = output.is_json();
         Self {
-            mode,
+            is_silent,
             active: BTreeMap::new(),
-            is_drawn: false,
+            line: if is_silent {
+                StatusLine::hidden()
+            } else {
+                StatusLine::new()
+            },
         }
     }
 
-    fn hear(&mut self, name: &str, news: &McpProgress) {
-        for line in self.lines_for(name, news) {
+    fn update(&mut self, name: &str, update: &McpProgress) {
+        for line in self.lines_for(name, update) {
             self.print(&line);
         }
     }
 
     /// The lines that stay.
-    fn lines_for(&mut self, name: &str, news: &McpProgress) -> Vec<String> {
-        match news {
+    fn lines_for(&mut self, name: &str, update: &McpProgress) -> Vec<String> {
+        match update {
             McpProgress::Phase { phase, detail } => {
                 let is_same = self
                     .active
@@ -271,8 +258,8 @@ impl Board {
                     .map(|notice| format!("{name}: {notice}"))
                     .collect();
                 if runtime.status == McpStatus::Error {
-                    let said = active.map(|active| active.lines).unwrap_or_default();
-                    lines.extend(failure_lines(name, runtime, &said));
+                    let output = active.map(|active| active.lines).unwrap_or_default();
+                    lines.extend(failure_lines(name, runtime, &output));
                 }
                 lines
             }
@@ -280,55 +267,40 @@ impl Board {
     }
 
     fn print(&mut self, line: &str) {
-        if self.mode == Mode::Silent {
+        if self.is_silent {
             return;
         }
-        self.clear();
+        self.line.clear();
         eprintln!("{}", printable(line));
         self.draw();
     }
 
-    /// The line that moves.
     fn draw(&mut self) {
-        if self.mode != Mode::Terminal || self.active.is_empty() {
-            return self.clear();
-        }
-        // A wrapped line cannot be taken back.
-        let room = usize::from(terminal::size().cols).saturating_sub(1).max(20);
-        let text: String = printable(&self.moving_line()).chars().take(room).collect();
-        eprint!("\r\u{1b}[K{text}");
-        self.is_drawn = true;
-        // The line is a courtesy; a terminal that does not take it is no reason to stop.
-        let _ = std::io::stderr().flush();
-    }
-
-    fn moving_line(&self) -> String {
-        let parts: Vec<String> = self
-            .active
-            .iter()
-            .map(|(name, active)| {
-                let time =
-                    duration_text(Duration::from_secs(active.since.elapsed().as_secs().max(1)));
-                let said = active.lines.back().map(|line| format!(": {}", line.trim()));
-                format!("{name} {} {time}{}", active.phase, said.unwrap_or_default())
-            })
-            .collect();
-        match parts.as_slice() {
-            [one] => format!("… {one}"),
-            several => format!("… {} on their way; {}", several.len(), several.join("; ")),
-        }
-    }
-
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.is_drawn) {
-            eprint!("\r\u{1b}[K");
+        if self.active.is_empty() {
+            self.line.clear();
+        } else {
+            let active = &self.active;
+            self.line.draw(|| status_text(active));
         }
     }
 }
 
-impl Drop for Board {
-    fn drop(&mut self) {
-        self.clear();
+fn status_text(active: &BTreeMap<String, Active>) -> String {
+    let parts: Vec<String> = active
+        .iter()
+        .map(|(name, active)| {
+            let time = duration_text(Duration::from_secs(active.since.elapsed().as_secs().max(1)));
+            let last = active.lines.back().map(|line| format!(": {}", line.trim()));
+            format!("{name} {} {time}{}", active.phase, last.unwrap_or_default())
+        })
+        .collect();
+    match parts.as_slice() {
+        [one] => format!("… {one}"),
+        several => format!(
+            "… {} servers starting; {}",
+            several.len(),
+            several.join("; ")
+        ),
     }
 }
 
@@ -350,9 +322,9 @@ fn waiting_line(name: &str, why: &str, until: Option<Timestamp>, now: Timestamp)
     format!("{name}: {why}; tried again in {left}")
 }
 
-/// What the installer said, what went wrong, and what to do about it.
-fn failure_lines(name: &str, runtime: &McpRuntimeInfo, said: &VecDeque<String>) -> Vec<String> {
-    let mut lines: Vec<String> = said.iter().map(|line| format!("  | {line}")).collect();
+/// What the installer output, what went wrong, and what to do about it.
+fn failure_lines(name: &str, runtime: &McpRuntimeInfo, output: &VecDeque<String>) -> Vec<String> {
+    let mut lines: Vec<String> = output.iter().map(|line| format!("  | {line}")).collect();
     let place = runtime
         .error_phase
         .map_or_else(String::new, |phase| format!(" in {phase}"));
@@ -378,11 +350,11 @@ mod tests {
 
     use super::*;
 
-    fn board() -> Board {
-        Board {
-            mode: Mode::Silent,
+    fn display() -> ProgressDisplay {
+        ProgressDisplay {
+            is_silent: true,
             active: BTreeMap::new(),
-            is_drawn: false,
+            line: StatusLine::hidden(),
         }
     }
 
@@ -405,34 +377,37 @@ mod tests {
 
     #[test]
     fn every_phase_has_its_line_once() {
-        let mut board = board();
+        let mut display = display();
         let install = phase(McpPhase::DepInstall, Some("mcp-server-time"));
         assert_eq!(
-            board.lines_for("time", &install),
+            display.lines_for("time", &install),
             ["time: dep_install: mcp-server-time"]
         );
         // Told again by the next daemon.
-        assert_eq!(board.lines_for("time", &install), [""; 0]);
+        assert_eq!(display.lines_for("time", &install), [""; 0]);
         let start = phase(McpPhase::ProcessStart, None);
-        assert_eq!(board.lines_for("time", &start), ["time: process_start"]);
-        assert_eq!(board.lines_for("time", &done("connected")), [""; 0]);
-        assert!(board.active.is_empty());
+        assert_eq!(display.lines_for("time", &start), ["time: process_start"]);
+        assert_eq!(display.lines_for("time", &done("connected")), [""; 0]);
+        assert!(display.active.is_empty());
     }
 
     #[test]
     fn a_failure_comes_with_what_the_installer_said_last() {
-        let mut board = board();
-        board.hear("time", &phase(McpPhase::DepInstall, None));
+        let mut display = display();
+        display.update("time", &phase(McpPhase::DepInstall, None));
         for number in 0..30 {
-            board.hear(
+            display.update(
                 "time",
                 &McpProgress::Output {
                     line: format!("line {number}"),
                 },
             );
         }
-        assert_eq!(board.moving_line(), "… time dep_install 1s: line 29");
-        let lines = board.lines_for("time", &done("error"));
+        assert_eq!(
+            status_text(&display.active),
+            "… time dep_install 1s: line 29"
+        );
+        let lines = display.lines_for("time", &done("error"));
         assert_eq!(lines.len(), KEPT_LINES + 3);
         assert_eq!(lines[0], "  | line 10");
         assert_eq!(
@@ -447,31 +422,31 @@ mod tests {
 
     #[test]
     fn what_the_box_was_not_given_is_told_at_the_end() {
-        let mut news = done("connected");
-        let McpProgress::Done { runtime } = &mut news else {
+        let mut update = done("connected");
+        let McpProgress::Done { runtime } = &mut update else {
             panic!("it is done");
         };
         runtime.notices = vec!["network is locked to off".to_owned()];
         assert_eq!(
-            board().lines_for("time", &news),
+            display().lines_for("time", &update),
             ["time: network is locked to off"]
         );
     }
 
     #[test]
     fn who_waits_is_told_what_for() {
-        let mut board = board();
-        board.hear("time", &phase(McpPhase::McpInit, None));
+        let mut display = display();
+        display.update("time", &phase(McpPhase::McpInit, None));
         let queued = McpProgress::Waiting {
             why: "queued until others have started".to_owned(),
             retry_count: 0,
             until: None,
         };
         assert_eq!(
-            board.lines_for("time", &queued),
+            display.lines_for("time", &queued),
             ["time: queued until others have started"]
         );
-        assert!(board.active.is_empty(), "nothing moves");
+        assert!(display.active.is_empty(), "nothing moves");
         let now = Timestamp::UNIX_EPOCH;
         let until = now + Duration::from_millis(1990);
         assert_eq!(
@@ -486,13 +461,13 @@ mod tests {
     }
 
     #[test]
-    fn several_servers_share_the_line_that_moves() {
-        let mut board = board();
-        board.hear("a", &phase(McpPhase::McpInit, None));
-        board.hear("b", &phase(McpPhase::DepInstall, None));
+    fn several_servers_share_the_progress_line() {
+        let mut display = display();
+        display.update("a", &phase(McpPhase::McpInit, None));
+        display.update("b", &phase(McpPhase::DepInstall, None));
         assert_eq!(
-            board.moving_line(),
-            "… 2 on their way; a mcp_init 1s; b dep_install 1s"
+            status_text(&display.active),
+            "… 2 servers starting; a mcp_init 1s; b dep_install 1s"
         );
     }
 

@@ -51,7 +51,7 @@ pub(super) struct SpecFlags {
     #[arg(long, value_name = "DIR", help_heading = "Box")]
     host_path: Option<String>,
 
-    /// Let it change that directory; otherwise it has a copy of its own
+    /// Let it change that directory; otherwise it is mounted read-only
     #[arg(long, help_heading = "Box")]
     writable: bool,
 
@@ -146,7 +146,7 @@ impl SpecFlags {
     }
 }
 
-/// Never taken from here: what somebody has in the environment may be a secret.
+/// The value is never taken from the environment, which may hold secrets.
 fn shown_variable(text: &str) -> Result<EnvVar, String> {
     if !text.contains('=') {
         return Err(format!("`{text}` has no value; write `{text}=VALUE`"));
@@ -159,7 +159,7 @@ fn by_name(variables: &[EnvVar]) -> BTreeMap<String, String> {
     variables.iter().map(pair).collect()
 }
 
-/// The API counts whole seconds; a fraction is rounded up so that nobody gets less than asked.
+/// The API counts whole seconds; a fraction is rounded up so that the timeout is never shorter than requested.
 fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }

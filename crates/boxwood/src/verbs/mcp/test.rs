@@ -33,7 +33,7 @@ pub(super) struct Args {
     flags: SpecFlags,
 }
 
-/// Nobody else sees it.
+/// Not visible outside this command.
 const UNNAMED: &str = "test";
 
 pub(super) async fn main(args: &Args, client: &Client, output: Output) -> Outcome<u8> {

@@ -1,7 +1,6 @@
-//! Values that a pasted document asks for, from this machine and from the person.
+//! Collects the values that a pasted document refers to, from the environment and from prompts.
 //!
-//! Comes in: what the document mentions. Goes out: a value for each name, and the names that have none.
-//! Nothing that the document does not mention is ever read.
+//! Only variables that the document mentions are read.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 use boxwood_mcp::{McpInput, McpMentions};
 use serde_json::{Map, Value};
 
-use super::{ask, env_file};
+use super::{env_file, prompt};
 use crate::failure::{Failure, Outcome};
 
 /// No file of variables is longer.
@@ -55,7 +54,7 @@ pub(super) fn input_flag(text: &str) -> Result<InputFlag, String> {
 }
 
 /// What this machine knows without being asked.
-pub(super) struct Surroundings<'a> {
+pub(super) struct LocalEnvironment<'a> {
     pub(super) workspace: PathBuf,
     pub(super) home: Option<String>,
     /// The environment.
@@ -80,11 +79,11 @@ impl Gathered {
 /// Asks the person about one input.
 pub(super) type Answer<'a> = &'a mut dyn FnMut(&McpInput) -> io::Result<String>;
 
-/// `answer` asks the person; it is not called where nobody is there.
+/// `answer` prompts the user; it is not called without a terminal.
 pub(super) fn gather(
     mentions: &McpMentions,
     flags: &[InputFlag],
-    surroundings: &Surroundings<'_>,
+    environment: &LocalEnvironment<'_>,
     mut answer: Option<Answer<'_>>,
 ) -> Outcome<Gathered> {
     let mut found = Gathered::default();
@@ -96,7 +95,7 @@ pub(super) fn gather(
         if found.has("env", name) {
             continue;
         }
-        match (surroundings.variable)(name) {
+        match (environment.variable)(name) {
             Some(value) => {
                 found.values.insert(format!("env:{name}"), value);
             }
@@ -122,12 +121,12 @@ pub(super) fn gather(
             None => found.missing.push(format!("the input `{}`", input.id)),
         }
     }
-    let workspace = surroundings.workspace.to_string_lossy().into_owned();
+    let workspace = environment.workspace.to_string_lossy().into_owned();
     found
         .values
         .entry("workspaceFolder".to_owned())
         .or_insert(workspace);
-    if let Some(home) = &surroundings.home {
+    if let Some(home) = &environment.home {
         found
             .values
             .entry("userHome".to_owned())
@@ -137,7 +136,7 @@ pub(super) fn gather(
 }
 
 /// Asks about one input, in the document's own words.
-pub(super) fn ask_person(input: &McpInput) -> io::Result<String> {
+pub(super) fn prompt_user(input: &McpInput) -> io::Result<String> {
     let about = input.description.as_deref().unwrap_or(&input.id);
     let mut question = crate::printable::printable(about).into_owned();
     if !input.options.is_empty() {
@@ -148,9 +147,9 @@ pub(super) fn ask_person(input: &McpInput) -> io::Result<String> {
         question = format!("{question} [{}]", crate::printable::printable(default));
     }
     if input.is_password {
-        ask::secret(&question)
+        prompt::secret(&question)
     } else {
-        ask::line(&question)
+        prompt::line(&question)
     }
 }
 
@@ -297,8 +296,8 @@ mod tests {
 
     use super::*;
 
-    fn surroundings(variable: &dyn Fn(&str) -> Option<String>) -> Surroundings<'_> {
-        Surroundings {
+    fn environment(variable: &dyn Fn(&str) -> Option<String>) -> LocalEnvironment<'_> {
+        LocalEnvironment {
             workspace: PathBuf::from("/src/app"),
             home: Some("/home/a".to_owned()),
             variable,
@@ -326,7 +325,7 @@ mod tests {
             (name == "SET").then(|| "here".to_owned())
         };
         let mentions = mentions(&document()).expect("a document");
-        let Ok(found) = gather(&mentions, &[], &surroundings(&variable), None) else {
+        let Ok(found) = gather(&mentions, &[], &environment(&variable), None) else {
             panic!("nothing can fail");
         };
         assert_eq!(found.values["env:SET"], "here");
@@ -351,7 +350,7 @@ mod tests {
         let found = gather(
             &mentions,
             &flags,
-            &surroundings(&|_| None),
+            &environment(&|_| None),
             Some(&mut answer),
         );
         let Ok(found) = found else {
@@ -373,8 +372,8 @@ mod tests {
             questions.push(input.id.clone());
             Ok(String::new())
         };
-        let surroundings = surroundings(&|_| Some("shell".to_owned()));
-        let Ok(found) = gather(&mentions, &flags, &surroundings, Some(&mut answer)) else {
+        let environment = environment(&|_| Some("shell".to_owned()));
+        let Ok(found) = gather(&mentions, &flags, &environment, Some(&mut answer)) else {
             panic!("nothing can fail");
         };
         assert_eq!(found.values["env:SET"], "flag");

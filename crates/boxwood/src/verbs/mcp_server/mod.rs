@@ -112,7 +112,7 @@ async fn serve(args: &Args, url: Option<&str>) -> Outcome<()> {
         interrupts.next().await;
     };
     let ended = serve_stdio(agent, home, told_to_leave).await;
-    // Commands that nobody waits for any more have to be killed over there.
+    // Kills the commands of unfinished calls in their boxes.
     if let Some(connector) = connector {
         connector.dispose().await;
     }

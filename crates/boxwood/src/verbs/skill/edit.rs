@@ -1,8 +1,7 @@
-//! `boxwood skill edit`: a file of a skill, in the person's own editor.
+//! `boxwood skill edit`: opens a file of a skill in the user's editor.
 //!
-//! Comes in: a file of the store, or new contents. Goes out: the file, replaced whole, unless somebody
-//! else changed it meanwhile. What was typed is never lost: when it cannot be written back, it stays
-//! on this machine and the error says where.
+//! The file is replaced as a whole, unless it was changed in the store meanwhile. Edits are never lost: if they cannot
+//! be written back, they stay in a local file that the error names.
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ use crate::interrupts::Interrupts;
 use crate::output::Output;
 use crate::printable::printable;
 
-/// More than anybody edits by hand, and what the store takes unless the operator said otherwise.
+/// The default limit of the store.
 const MOST_BYTES: usize = 64 << 20;
 
 const EXAMPLES: &str = "\
@@ -31,7 +30,7 @@ A file that does not exist is created, with the directories above it.";
 /// Change a file of a skill
 ///
 /// Opens the file in your editor and writes it back when you have changed it. The file is replaced in
-/// one step, and not at all when somebody else has changed it in the meantime.
+/// one step, and only if it was not changed in the store in the meantime.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {

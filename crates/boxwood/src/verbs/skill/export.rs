@@ -11,7 +11,6 @@ use super::refused;
 use crate::copy::{Partial, Progress};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::printable::printable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,9 +67,5 @@ async fn to_file(mut download: Download, file: &Path, output: Output) -> Outcome
     }
     partial.settle(file, 0o644).await?;
     let bytes = progress.finish().bytes;
-    if output.is_json() {
-        Output::json(&Exported { file, bytes })
-    } else {
-        Output::line(&printable(&file.to_string_lossy()))
-    }
+    output.name_or(&Exported { file, bytes }, &file.to_string_lossy())
 }

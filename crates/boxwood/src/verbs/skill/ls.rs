@@ -5,12 +5,12 @@ use boxwood_client::Client;
 
 use crate::failure::Outcome;
 use crate::output::Output;
-use crate::printable::printable;
+use crate::printable::{ellipsized, printable};
 use crate::table::{Cell, Table, Tone};
 use crate::verbs::ago;
 
 /// What fits beside the other columns.
-const DESCRIPTION_CHARS: usize = 60;
+const DESCRIPTION_COLUMNS: usize = 60;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -73,12 +73,7 @@ fn warnings(skill: &SkillInfo) -> Cell {
 
 pub(super) fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= DESCRIPTION_CHARS {
-        return line;
-    }
-    let mut short: String = line.chars().take(DESCRIPTION_CHARS - 1).collect();
-    short.push('…');
-    short
+    ellipsized(&line, DESCRIPTION_COLUMNS).into_owned()
 }
 
 #[cfg(test)]
@@ -89,7 +84,7 @@ mod tests {
     fn a_long_description_takes_one_line() {
         assert_eq!(shortened("a\nb   c"), "a b c");
         let long = shortened(&"字".repeat(100));
-        assert_eq!(long.chars().count(), DESCRIPTION_CHARS);
+        assert_eq!(long.chars().count(), DESCRIPTION_COLUMNS / 2);
         assert!(long.ends_with('…'));
     }
 }

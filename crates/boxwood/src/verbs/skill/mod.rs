@@ -109,7 +109,7 @@ fn print_warnings(about: &str, warnings: &[SkillWarning]) {
     }
 }
 
-/// Text of several lines that may come from anybody, for a terminal.
+/// Prints untrusted text of several lines.
 fn print_text(text: &str) -> Outcome<()> {
     for line in text.lines() {
         let columns: Vec<_> = line.split('\t').map(printable).collect();

@@ -1,7 +1,6 @@
-//! A directory of this machine as a zip archive: the daemon may be on another one.
+//! Packs a local directory into a zip archive in memory, because the daemon may run on another machine.
 //!
-//! Comes in: a directory. Goes out: the archive in memory, with the directory's name at its top.
-//! Never here: what may be in a skill; the store judges that, of every archive alike.
+//! The archive is not validated here. The store validates every archive in the same way.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Cursor, Read as _, Write as _};
@@ -14,7 +13,7 @@ use crate::copy::Progress;
 use crate::failure::{Failure, Outcome};
 use crate::flags::size_text;
 
-/// Enough for anything that is a skill; somebody's whole home directory is not.
+/// Catches a home directory that was given by mistake.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// How deep the store looks for skills below a directory.

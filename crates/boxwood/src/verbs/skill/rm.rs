@@ -2,12 +2,11 @@
 
 use boxwood_api::ErrorCode;
 use boxwood_client::Client;
-use serde::Serialize;
 
 use super::refused;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::output::Output;
-use crate::printable::printable;
+use crate::verbs::deletions::Deletions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,31 +28,14 @@ pub(super) struct Args {
     force: bool,
 }
 
-#[derive(Serialize)]
-struct Deleted<'a> {
-    deleted: &'a [String],
-}
-
-/// Goes through all of them and fails at the end with the first error, as `boxwood rm` does.
 pub(super) async fn main(args: &Args, client: &Client, output: Output) -> Outcome<()> {
-    let mut deleted = Vec::new();
-    let mut failure: Option<Failure> = None;
+    let mut deletions = Deletions::new(output);
     for name in &args.names {
         match client.delete_skill(name).await {
-            Ok(answer) => {
-                if !output.is_json() {
-                    Output::line(&printable(&answer.deleted))?;
-                }
-                deleted.push(answer.deleted);
-            }
+            Ok(removed) => deletions.deleted(removed.deleted)?,
             Err(error) if error.code() == ErrorCode::NotFound && args.force => {}
-            Err(error) => {
-                failure.get_or_insert(refused(error));
-            }
+            Err(error) => deletions.failed(refused(error)),
         }
     }
-    if output.is_json() {
-        Output::json(&Deleted { deleted: &deleted })?;
-    }
-    failure.map_or(Ok(()), Err)
+    deletions.finish("deleted")
 }

@@ -1,7 +1,4 @@
-//! `boxwood skill validate`: what the Agent Skills rules say.
-//!
-//! Comes in: a directory or an archive of this machine, or a skill's name. Goes out: what is wrong and
-//! what is only unusual. A path is looked at here, without a daemon.
+//! `boxwood skill validate`: checks a skill against the Agent Skills rules. A path is checked without a daemon.
 
 use std::path::Path;
 

@@ -54,8 +54,10 @@ async fn images_are_listed_imported_used_pulled_and_removed() {
     well(&daemon, &["image", "pull", &remote, on[0], on[1]]).await;
     assert!(ls().await.contains(&remote), "{}", ls().await);
     well(&daemon, &["image", "rm", &remote, on[0], on[1]]).await;
-    let nobody = format!("{registry}/no/such-image:1");
-    let (pulled, said) = daemon.verb(&["image", "pull", &nobody, on[0], on[1]]).await;
+    let missing = format!("{registry}/no/such-image:1");
+    let (pulled, said) = daemon
+        .verb(&["image", "pull", &missing, on[0], on[1]])
+        .await;
     assert!(!pulled && said.contains("hint:"), "{said}");
     daemon.stop().await;
 }

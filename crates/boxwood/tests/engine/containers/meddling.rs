@@ -1,4 +1,4 @@
-//! Somebody removes or kills a container behind the daemon's back.
+//! Containers that are removed or killed outside the daemon.
 
 use boxwood_api::Reason;
 use rustix::process::{Pid, Signal, kill_process};

@@ -91,7 +91,7 @@ async fn an_image_that_nobody_has_is_a_clear_answer() {
     let daemon = Daemon::start(&pulling(&engine)).await;
     let registry = variable("BOXWOOD_TEST_REGISTRY");
     is_not_found(&daemon, &engine, &format!("{registry}/no/such-image:1")).await;
-    // Nobody listens there.
+    // Nothing listens there.
     is_not_found(&daemon, &engine, "127.0.0.1:9/no/such-image:1").await;
     daemon.stop().await;
 }

@@ -204,7 +204,7 @@ async fn an_engine_that_says_nothing_holds_nobody_up() {
     deleted.expect("it is deleted");
     assert_eq!(running(&load.words[0]), 0, "a deleted session runs on");
     load.calls.remove(0).ends_by(&[Reason::Cancelled]).await;
-    // From now on the daemon knows, and nobody waits again.
+    // From now on the daemon knows, and no request waits again.
     status_comes_at_once(&daemon).await;
     let begin = Instant::now();
     let deleted = answered("a delete", daemon.client.delete_session(&id("two"))).await;
@@ -213,7 +213,7 @@ async fn an_engine_that_says_nothing_holds_nobody_up() {
     load.calls.remove(0).ends_by(&[Reason::Cancelled]).await;
 
     dockerd.signal(Signal::CONT);
-    // It carries out what it was told before, which nobody wants any more.
+    // It carries out earlier requests that are cancelled by now.
     engine_has_only_boxes_of(&dockerd.engine, &[&daemon], &[]).await;
     for session in &SESSIONS[2..] {
         let deleted = answered("a delete", daemon.client.delete_session(&id(session))).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::{ErrorCode, ProcessStatus};
-use boxwood_backend::suite::long_form;
+use boxwood_suites::long_form;
 
 use crate::boxes::{engine_has_only_boxes_of, exec, id, keep, keep_script, kept, listed, says};
 use crate::daemon::Daemon;
@@ -21,7 +21,7 @@ fn rounds() -> u32 {
 
 const SEEDS: &str = "seed-box";
 
-/// What must not change of somebody else's box.
+/// What must not change of the other daemon's box.
 #[derive(Debug, PartialEq, Eq)]
 struct Same {
     id: String,

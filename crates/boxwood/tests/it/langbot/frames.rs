@@ -16,8 +16,8 @@ use tokio_tungstenite::tungstenite::Message;
 use super::mutator::Mutator;
 use super::recording::{Step, plant, read};
 use super::replay::{Socket, connect};
-use crate::command::boxwood;
-use crate::daemon::Daemon;
+use crate::support::command::boxwood;
+use crate::support::daemon::Daemon;
 
 const FRAMES: usize = 10_000;
 /// Frames between two questions that must be answered.
@@ -100,14 +100,14 @@ fn contents(tree: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn bent_frames_of_junes_client_do_no_harm() {
-    rpc("june.jsonl", &[], 0x0051_7e01);
+fn mutated_frames_of_sdk_0_4_do_no_harm() {
+    rpc("v0_4.jsonl", &[], 0x0051_7e01);
 }
 
 #[test]
-fn bent_frames_of_todays_client_do_no_harm() {
+fn mutated_frames_of_sdk_0_7_do_no_harm() {
     let headers = [("X-LangBot-Instance-Id".to_owned(), "platform-1".to_owned())];
-    rpc("today.jsonl", &headers, 0x0051_7e02);
+    rpc("v0_7.jsonl", &headers, 0x0051_7e02);
 }
 
 fn rpc(recording: &str, headers: &[(String, String)], seed: u64) {

@@ -1,7 +1,8 @@
-//! LangBot's clients, as recorded and as nobody would write them.
+//! Requests of LangBot's clients, recorded and mutated.
 
 mod compare;
 mod frames;
+mod http_suite;
 mod mutator;
 mod recording;
 mod replay;

@@ -13,18 +13,18 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use super::compare::Differences;
 use super::recording::{Step, plant, read};
-use crate::daemon::Daemon;
+use crate::support::daemon::Daemon;
 
 pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 #[test]
-fn junes_recording_gets_answers_of_the_recorded_shape() {
-    play("june.jsonl", &[]);
+fn the_sdk_0_4_recording_gets_responses_of_the_recorded_shape() {
+    play("v0_4.jsonl", &[]);
 }
 
 #[test]
-fn todays_recording_gets_answers_of_the_recorded_shape() {
-    play("today.jsonl", &[("X-LangBot-Instance-Id", "platform-1")]);
+fn the_sdk_0_7_recording_gets_responses_of_the_recorded_shape() {
+    play("v0_7.jsonl", &[("X-LangBot-Instance-Id", "platform-1")]);
 }
 
 fn play(recording: &str, headers: &[(&str, &str)]) {

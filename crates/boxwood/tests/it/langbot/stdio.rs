@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::mutator::Mutator;
 use super::recording::{Step, plant, read};
-use crate::command::boxwood;
+use crate::support::command::boxwood;
 
 const LINES: usize = 10_000;
 
@@ -134,7 +134,7 @@ fn bent_lines_on_stdio_do_no_harm() {
             ("BOXWOOD_LOG__FILTER", "error"),
         ],
     );
-    let mut requests: Vec<Value> = read("june.jsonl", &tree)
+    let mut requests: Vec<Value> = read("v0_4.jsonl", &tree)
         .into_iter()
         .filter_map(|step| match step {
             Step::Ask { request } => Some(request),

@@ -1,11 +1,11 @@
-//! What the name of an install depends on, and what installers get to see and are asked for.
+//! Cache keys, and what installers see and get as options.
 
 use std::fs;
 
 use serde_json::json;
 
-use super::super::*;
 use super::plans::{plan_error, planned, script, spec, tree};
+use crate::hosting::launch::*;
 
 fn made_in(image: &str, backend: &str) -> BoxKind {
     BoxKind {
@@ -15,20 +15,19 @@ fn made_in(image: &str, backend: &str) -> BoxKind {
     }
 }
 
-/// The key of what is installed from `root`, which is its own workspace.
 #[track_caller]
-fn key_in(root: &Path, value: serde_json::Value) -> String {
+fn key(value: serde_json::Value) -> String {
     let install = planned(value).install.expect("there is one");
-    let key = install.key(&made_in("", "native"), Some(root));
+    let key = install.key(&made_in("", "native"));
     key.expect("it can be read")
 }
 
 #[test]
-fn the_box_that_an_install_is_made_in_decides_too() {
+fn the_box_kind_is_part_of_the_key() {
     let plan = planned(json!({"command": "uvx", "args": ["a"]}));
     let install = plan.install.expect("there is one");
     let key = |image: &str, backend: &str| {
-        let key = install.key(&made_in(image, backend), None);
+        let key = install.key(&made_in(image, backend));
         key.expect("nothing has to be read")
     };
     assert_eq!(key("debian", "native"), key("debian", "native"));
@@ -37,64 +36,59 @@ fn the_box_that_an_install_is_made_in_decides_too() {
 }
 
 #[test]
-fn a_file_of_one_directory_is_never_installed_as_that_of_another() {
-    for (file, asked) in [
+fn equal_files_in_different_directories_have_different_keys() {
+    for (file, parsed) in [
         ("foo-1.0-py3-none-any.whl", ["uvx", "--from", "FILE", "foo"]),
         ("deps.txt", ["uvx", "--with-requirements", "FILE", "foo"]),
         ("pkg.tgz", ["npx", "--package", "FILE", "foo"]),
     ] {
-        let key = |root: &Path| {
+        let key_in = |root: &Path| {
             let path = root.join(file).display().to_string();
-            let args: Vec<_> = asked[1..]
+            let args: Vec<_> = parsed[1..]
                 .iter()
                 .map(|word| word.replace("FILE", &path))
                 .collect();
-            key_in(root, json!({"command": asked[0], "args": args}))
+            key(json!({"command": parsed[0], "args": args}))
         };
         let (_one, first) = tree(&[(file, "one")]);
         let (_other, second) = tree(&[(file, "one")]);
         assert_ne!(
-            key(&first),
-            key(&second),
+            key_in(&first),
+            key_in(&second),
             "{file}: not of another directory"
         );
-        let before = key(&first);
+        let before = key_in(&first);
         fs::write(first.join(file), "two").expect("it is ours");
-        assert_ne!(key(&first), before, "{file}: made again, it is another");
+        assert_ne!(key_in(&first), before, "{file}: made again, it is another");
     }
 }
 
 #[test]
-fn projects_with_equal_manifests_share_nothing() {
+fn projects_with_equal_manifests_have_different_keys() {
     let python = [("requirements.txt", "-e .\n"), ("server.py", "")];
     let node = [
         ("package.json", r#"{"dependencies":{"lib":"file:./lib"}}"#),
         ("server.js", ""),
     ];
     for (command, script, files) in [("python", "server.py", python), ("node", "server.js", node)] {
-        let key = |root: &Path| {
-            key_in(
-                root,
-                json!({"command": command, "args": [root.join(script)]}),
-            )
-        };
+        let key_in = |root: &Path| key(json!({"command": command, "args": [root.join(script)]}));
         let (_one, first) = tree(&files);
         let (_other, second) = tree(&files);
-        assert_eq!(key(&first), key(&first));
-        assert_ne!(key(&first), key(&second), "{command}");
-        // Whoever works on the sources does not wait for an install each time.
-        let before = key(&first);
+        assert_eq!(key_in(&first), key_in(&first));
+        assert_ne!(key_in(&first), key_in(&second), "{command}");
+        // Changing the sources requires no new install.
+        let before = key_in(&first);
         fs::write(first.join(script), "changed").expect("it is ours");
-        assert_eq!(key(&first), before, "{command}");
+        assert_eq!(key_in(&first), before, "{command}");
     }
 }
 
 #[test]
-fn a_built_directory_counts_by_what_is_in_it() {
+fn the_contents_of_a_built_directory_are_part_of_the_key() {
     let (_keep, root) = tree(&[("pyproject.toml", "[build-system]\n"), ("src/a.py", "one")]);
     let key = || {
         let args = json!(["--from", root, "a"]);
-        key_in(&root, json!({"command": "uvx", "args": args}))
+        key(json!({"command": "uvx", "args": args}))
     };
     let source = root.join("src/a.py");
     let time = fs::metadata(&source)
@@ -109,21 +103,25 @@ fn a_built_directory_counts_by_what_is_in_it() {
 }
 
 #[test]
-fn an_installer_sees_the_project_and_not_what_it_works_on() {
+fn an_installer_sees_the_project_and_not_the_data() {
     let (_one, project) = tree(&[("requirements.txt", "mcp\n"), ("server.py", "")]);
     let (_other, data) = tree(&[("private.db", "")]);
     let plan = planned(json!({"command": "python", "args": [project.join("server.py"), data]}));
     let name = project.file_name().and_then(|name| name.to_str());
+    assert_eq!(part_names(plan), [name.expect("text")]);
+}
+
+fn part_names(plan: LaunchPlan) -> Vec<String> {
     let parts = plan.install.expect("there is one").parts;
-    assert_eq!(parts, [name.expect("text")]);
+    parts.into_iter().map(|part| part.name).collect()
 }
 
 fn parts(value: serde_json::Value) -> Vec<String> {
-    planned(value).install.expect("there is one").parts
+    part_names(planned(value))
 }
 
 #[test]
-fn an_installer_sees_the_project_and_not_what_lies_beside_it() {
+fn an_installer_does_not_see_siblings_of_the_project() {
     let (_keep, root) = tree(&[
         ("py/requirements.txt", "mcp\n"),
         ("py/src/server.py", ""),
@@ -143,10 +141,10 @@ fn an_installer_sees_the_project_and_not_what_lies_beside_it() {
             "lists",
         ),
     ] {
-        let asked = json!({"command": command, "args": args});
-        assert_eq!(parts(asked), [expected], "{command}");
+        let parsed = json!({"command": command, "args": args});
+        assert_eq!(parts(parsed), [expected], "{command}");
     }
-    // What lies in another part is seen with it.
+    // A contained part needs no separate mount.
     let both = json!([
         "run",
         "--directory",
@@ -160,7 +158,7 @@ fn an_installer_sees_the_project_and_not_what_lies_beside_it() {
 }
 
 #[test]
-fn an_installer_sees_what_lies_beside_a_project_that_names_it() {
+fn an_installer_sees_siblings_that_the_project_refers_to() {
     for (file, text) in [
         ("requirements.txt", "-e ../library\n"),
         ("setup.py", "open(os.path.join(here, '..', 'VERSION'))"),
@@ -175,13 +173,13 @@ fn an_installer_sees_what_lies_beside_a_project_that_names_it() {
         fs::write(project.join(file), text).expect("it is ours");
         fs::write(project.join("server.py"), "").expect("it is ours");
         let args = json!([project.join("server.py"), root.join("private")]);
-        let asked = json!({"command": "python", "args": args});
-        assert_eq!(parts(asked), [""], "{file}");
+        let parsed = json!({"command": "python", "args": args});
+        assert_eq!(parts(parsed), [""], "{file}");
     }
 }
 
 #[test]
-fn an_installer_is_not_led_by_a_link_of_the_copy() {
+fn an_installer_sees_no_link_targets() {
     let (_keep, root) = tree(&[("real/requirements.txt", "mcp\n"), ("private/a.db", "")]);
     std::os::unix::fs::symlink(root.join("real"), root.join("link")).expect("it is new");
     let args = json!(["--from", root.join("link"), "a", root.join("private")]);
@@ -189,7 +187,7 @@ fn an_installer_is_not_led_by_a_link_of_the_copy() {
 }
 
 #[test]
-fn a_directory_that_a_package_works_on_is_not_installed_for() {
+fn data_directories_of_packages_are_not_installed() {
     let (_keep, data) = tree(&[
         ("package.json", r#"{"dependencies":{"zod":"3"}}"#),
         ("src/index.ts", ""),
@@ -204,54 +202,49 @@ fn a_directory_that_a_package_works_on_is_not_installed_for() {
             "{settings}"
         );
         let install = plan.install.expect("there is one");
-        assert_eq!(install.parts, [""; 0], "{settings}");
+        assert_eq!(install.parts, [], "{settings}");
         assert!(install.contents.is_empty(), "{settings}");
     }
-    // A script of it is another matter: it is started, and needs its modules.
+    // A script is a program and needs its modules.
     let plan = planned(json!({"command": "npx", "args": ["tsx", data.join("src/index.ts")]}));
     assert!(script(&plan).contains("install_node_project"));
-    assert_eq!(plan.install.expect("there is one").parts, [""]);
+    assert_eq!(part_names(plan), [""]);
 }
 
 #[test]
-fn what_an_environment_holds_is_only_read_where_the_box_may_see_it() {
-    let (_keep, root) = tree(&[
-        ("server.py", ""),
-        (".venv/bin/python3", ""),
-        (
-            ".venv/lib/python3.11/site-packages/mcp-1.30.0.dist-info/METADATA",
-            "",
-        ),
-    ]);
+fn virtual_environments_outside_the_workspace_are_not_inspected() {
+    let (_keep, root) = tree(&[(".venv/pyvenv.cfg", ""), (".venv/bin/python3", "")]);
     let (_other, elsewhere) = tree(&[("x.txt", "")]);
-    for (settings, is_read) in [
-        (json!({}), true),
-        (json!({"host_path": root}), true),
-        (json!({"host_path_mode": "none"}), false),
-        (json!({"host_path": elsewhere}), false),
-    ] {
-        let plan = planned(json!({
+    let parsed = |settings: &serde_json::Value| {
+        json!({
             "command": root.join(".venv/bin/python3"), "args": ["-m", "server"], "box": settings,
-        }));
-        let install = plan.install.map(|install| install.script);
-        let shown = install.unwrap_or_default().contains("mcp==1.30.0");
-        assert_eq!(shown, is_read, "{settings}");
+        })
+    };
+    for settings in [json!({}), json!({"host_path": root})] {
+        let error = plan_error(parsed(&settings));
+        assert!(matches!(error, LaunchError::NoManifest { .. }), "{error}");
+    }
+    for settings in [
+        json!({"host_path_mode": "none"}),
+        json!({"host_path": elsewhere}),
+    ] {
+        planned(parsed(&settings));
     }
 }
 
 #[test]
-fn what_is_asked_of_a_lock_is_never_guessed() {
+fn lock_options_require_a_lock() {
     const PYPROJECT: &str = "[project]\nname='p'\ndependencies=['a']\n";
     let (_keep, root) = tree(&[("pyproject.toml", PYPROJECT), ("server.py", "")]);
-    let asked =
+    let parsed =
         |option: &str| json!({"command": "uv", "args": ["run", option, "server.py"], "cwd": root});
     for option in ["--locked", "--frozen", "--all-extras", "--group=dev"] {
-        let error = plan_error(asked(option));
+        let error = plan_error(parsed(option));
         assert!(matches!(error, LaunchError::NoLock { .. }), "{error}");
         assert!(error.hint().is_some_and(|hint| hint.contains("uv lock")));
     }
     fs::write(root.join("uv.lock"), "").expect("it is ours");
-    let plan = planned(asked("--group=dev"));
+    let plan = planned(parsed("--group=dev"));
     let steps = script(&plan);
     assert!(
         steps.contains("sync_project '/workspace' '--group=dev'"),
@@ -261,7 +254,7 @@ fn what_is_asked_of_a_lock_is_never_guessed() {
 }
 
 #[test]
-fn what_goes_by_a_lock_is_never_what_was_got_without_one() {
+fn locked_and_unlocked_installs_have_different_keys() {
     let (_keep, root) = tree(&[
         ("pyproject.toml", "[project]\nname='a'\n"),
         ("uv.lock", ""),
@@ -285,11 +278,11 @@ fn pins_reach_the_installer_and_the_key() {
         (plan.install.expect("there is one").basis, steps)
     };
     let (free, _) = basis(&["a"]);
-    let (pinned, steps) = basis(&["--exclude-newer", "2025-01-01", "--no-build", "a"]);
+    let (pinned, steps) = basis(&["--exclude-newer", "2025-01-01", "a"]);
     assert_ne!(free, pinned);
-    let expected = "install_tool '--exclude-newer' '2025-01-01' '--only-binary' ':all:' 'a'";
+    let expected = "install_tool '--exclude-newer' '2025-01-01' 'a'";
     assert!(steps.contains(expected), "{steps}");
-    // In a project npm is told by variables.
+    // In a project, npm gets its options through variables.
     let (_keep, root) = tree(&[
         ("package.json", r#"{"dependencies":{"zod":"3"}}"#),
         ("index.js", ""),
@@ -309,30 +302,26 @@ fn pins_reach_the_installer_and_the_key() {
 }
 
 #[test]
-fn an_option_among_a_projects_dependencies_is_refused_and_not_quoted() {
-    let pyproject = "[project]\nname='p'\ndependencies=['--index-url=http://x', 'a']\n";
-    let script = "# /// script\n# dependencies = ['-e .']\n# ///\n";
-    let (_one, project) = tree(&[("pyproject.toml", pyproject), ("server.py", "")]);
-    let (_other, alone) = tree(&[("server.py", script)]);
-    for root in [project, alone] {
-        let error = plan_error(json!({"command": "uv", "args": ["run", "server.py"], "cwd": root}));
-        assert!(matches!(error, LaunchError::BadManifest { .. }), "{error}");
-        assert!(!error.to_string().contains("index-url"), "{error}");
-    }
+fn options_in_script_dependencies_are_refused_and_not_quoted() {
+    let script = "# /// script\n# dependencies = ['--index-url=http://x', 'a']\n# ///\n";
+    let (_keep, root) = tree(&[("server.py", script)]);
+    let error = plan_error(json!({"command": "uv", "args": ["run", "server.py"], "cwd": root}));
+    assert!(matches!(error, LaunchError::BadManifest { .. }), "{error}");
+    assert!(!error.to_string().contains("index-url"), "{error}");
 }
 
 #[test]
-fn the_key_is_the_same_only_for_the_same_install() {
+fn equal_installs_have_equal_keys() {
     let base = json!({"command": "uvx", "args": ["a", "--x"]});
     let key = |change: serde_json::Value| {
-        let mut asked = base.clone();
+        let mut parsed = base.clone();
         for (name, value) in change.as_object().expect("it is an object") {
-            asked[name] = value.clone();
+            parsed[name] = value.clone();
         }
-        planned(asked).install.expect("there is one").basis
+        planned(parsed).install.expect("there is one").basis
     };
     let first = key(json!({}));
-    // What only the server sees does not count.
+    // Settings of the server alone do not change the key.
     for same in [
         json!({"args": ["a", "--other"]}),
         json!({"env": {"TOKEN": "t"}}),
@@ -354,13 +343,9 @@ fn the_key_is_the_same_only_for_the_same_install() {
     ] {
         assert_ne!(key(other.clone()), first, "{other}");
     }
-    // One package, and three programs to start.
-    let ways = [
-        key(json!({"command": "npx", "args": ["-p", "a", "b"]})),
-        key(json!({"command": "npx", "args": ["-p", "a", "-c", "b"]})),
-        key(json!({"command": "npx", "args": ["a"]})),
-    ];
-    assert!(ways[0] != ways[1] && ways[1] != ways[2] && ways[0] != ways[2]);
+    // One package with two programs.
+    let named = key(json!({"command": "npx", "args": ["-p", "a", "b"]}));
+    assert_ne!(named, key(json!({"command": "npx", "args": ["a"]})));
     let elsewhere = HostFacts {
         tools: "another python".to_owned(),
     };

@@ -1,4 +1,4 @@
-//! Plans and scripts without a box.
+//! Launch plans and install scripts, without a box.
 
 mod keys;
 mod plans;

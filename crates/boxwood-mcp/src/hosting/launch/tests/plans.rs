@@ -1,4 +1,4 @@
-//! Whole plans, after the acceptance list of the system this one follows.
+//! Launch plans, including the cases of LangBot Box.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use boxwood_api::McpServerName;
 use serde_json::json;
 
-use super::super::*;
+use crate::hosting::launch::*;
 
 pub(super) fn spec(value: serde_json::Value) -> McpServerSpec {
     let mut value = value;
@@ -25,7 +25,7 @@ pub(super) fn planned(value: serde_json::Value) -> LaunchPlan {
     plan(&spec(value), &facts()).expect("it can be planned")
 }
 
-/// A directory with files, each with its text.
+/// Creates a directory with files.
 pub(super) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir_in("/tmp").expect("there is room");
     for (name, text) in files {
@@ -33,12 +33,12 @@ pub(super) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
         fs::create_dir_all(path.parent().expect("it has one")).expect("it is ours");
         fs::write(path, text).expect("it is ours");
     }
-    let root = paths::real(directory.path());
+    let root = workspace::paths::real(directory.path());
     (directory, root)
 }
 
 pub(super) fn script(plan: &LaunchPlan) -> &str {
-    // The functions come first, the steps after them.
+    // The steps follow the function definitions.
     let script = &plan
         .install
         .as_ref()
@@ -49,28 +49,23 @@ pub(super) fn script(plan: &LaunchPlan) -> &str {
         .map_or(script, |(_, steps)| steps)
 }
 
+/// One directory is mounted, as the workspace itself.
 #[track_caller]
-fn assert_staged(plan: &LaunchPlan, from: &Path) {
-    match &plan.host_path {
-        Some(HostPath::Staged(parts)) if parts.len() == 1 => assert_eq!(parts[0].from, from),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn only_part(plan: &LaunchPlan) -> &Staging {
-    match &plan.host_path {
-        Some(HostPath::Staged(parts)) => parts.first().expect("there is one"),
-        other => panic!("{other:?}"),
-    }
+fn assert_mounted(plan: &LaunchPlan, real: &Path) {
+    let expected = HostDirectory {
+        name: String::new(),
+        real: real.to_owned(),
+    };
+    assert_eq!(plan.directories, [expected]);
 }
 
 #[test]
-fn a_plain_command_is_started_as_it_is() {
+fn a_plain_command_is_started_as_written() {
     let plan = planned(json!({
         "command": "mcp-server", "args": ["--verbose", "relative/path"], "env": {"TOKEN": "t"},
     }));
     assert!(plan.install.is_none());
-    assert_eq!(plan.host_path, None);
+    assert_eq!(plan.directories, []);
     let program = plan.program(None).expect("nothing is missing");
     assert_eq!(
         program,
@@ -85,7 +80,7 @@ fn a_plain_command_is_started_as_it_is() {
 }
 
 #[test]
-fn command_arguments_and_cwd_are_renamed_when_they_lie_in_the_directory() {
+fn paths_in_the_directory_are_mapped() {
     let (_keep, root) = tree(&[("bin/server", ""), ("data/a.db", ""), ("other", "")]);
     let root = root.to_str().expect("text");
     let plan = planned(json!({
@@ -107,11 +102,11 @@ fn command_arguments_and_cwd_are_renamed_when_they_lie_in_the_directory() {
         ]
     );
     assert_eq!(plan.cwd, "/workspace/data");
-    assert_staged(&plan, Path::new(root));
+    assert_mounted(&plan, Path::new(root));
 }
 
 #[test]
-fn a_linked_interpreter_of_an_environment_becomes_python_and_the_project_is_staged() {
+fn a_linked_interpreter_becomes_python_and_the_project_is_mounted() {
     let (_keep, root) = tree(&[("src/server.py", ""), ("requirements.txt", "mcp<2\n")]);
     let programs = root.join(".venv/bin");
     fs::create_dir_all(&programs).expect("it is ours");
@@ -119,7 +114,7 @@ fn a_linked_interpreter_of_an_environment_becomes_python_and_the_project_is_stag
     let plan = planned(json!({
         "command": programs.join("python"), "args": ["-u", root.join("src/server.py")],
     }));
-    assert_staged(&plan, &root);
+    assert_mounted(&plan, &root);
     assert_eq!(plan.command, "python");
     assert_eq!(plan.args, ["-u", "/workspace/src/server.py"]);
     assert_eq!(plan.cwd, "/workspace");
@@ -135,25 +130,49 @@ fn a_linked_interpreter_of_an_environment_becomes_python_and_the_project_is_stag
 }
 
 #[test]
-fn an_environment_without_a_manifest_is_made_again_from_its_packages() {
+fn a_virtual_environment_without_manifest_is_refused_with_the_fix() {
     let (_keep, root) = tree(&[
         ("server.py", ""),
-        (
-            ".venv/lib/python3.11/site-packages/mcp-1.30.0.dist-info/METADATA",
-            "",
-        ),
+        (".venv/pyvenv.cfg", ""),
+        (".venv/bin/python3", ""),
     ]);
-    let programs = root.join(".venv/bin");
-    fs::create_dir_all(&programs).expect("it is ours");
-    symlink("/usr/bin/env", programs.join("python3")).expect("it is new");
-    let plan = planned(json!({
-        "command": programs.join("python3"), "args": [root.join("server.py")],
-    }));
+    let parsed = json!({
+        "command": root.join(".venv/bin/python3"), "args": [root.join("server.py")],
+    });
+    let error = plan_error(parsed.clone());
+    assert!(matches!(error, LaunchError::NoManifest { .. }), "{error}");
+    assert_eq!(
+        error.concerned_directory(),
+        Some(root.join(".venv").as_path())
+    );
+    let hint = error.hint().expect("there is a fix");
+    assert!(hint.contains("requirements.txt"), "{hint}");
+
+    let mut listed = parsed;
+    listed["with"] = json!(["mcp==1.30.0"]);
+    let plan = planned(listed);
     assert!(script(&plan).contains("install_python 'mcp==1.30.0'"));
 }
 
 #[test]
-fn a_python_without_needs_is_only_looked_for() {
+fn declared_dependencies_are_installed_with_the_requested_extras() {
+    let (_keep, root) = tree(&[
+        (
+            "pyproject.toml",
+            "[project]\nname='x'\ndependencies=['a']\n",
+        ),
+        ("server.py", ""),
+    ]);
+    let plan = planned(json!({
+        "command": "uv", "args": ["run", "--extra", "more", "--with", "b", "server.py"], "cwd": root,
+    }));
+    let steps = script(&plan);
+    let expected = "install_declared '/workspace/pyproject.toml' '--extra' 'more' 'b'\n";
+    assert!(steps.contains(expected), "{steps}");
+}
+
+#[test]
+fn python_without_dependencies_is_only_located() {
     let (_keep, root) = tree(&[("server.py", "print()")]);
     let plan = planned(json!({"command": "python", "args": [root.join("server.py")]}));
     let steps = script(&plan);
@@ -162,22 +181,22 @@ fn a_python_without_needs_is_only_looked_for() {
         "{steps}"
     );
     assert_eq!(plan.args, ["/workspace/server.py"]);
-    assert_eq!(plan.install.expect("there is one").parts, [""; 0]);
+    assert_eq!(plan.install.expect("there is one").parts, []);
 
-    // Every box with Python has this one, so nobody has to look.
+    // Every box with Python has this interpreter.
     let plan = planned(json!({"command": "python3", "args": [root.join("server.py")]}));
     assert!(plan.install.is_none());
     assert_eq!((plan.command.as_str(), plan.args.len()), ("python3", 1));
 }
 
 #[test]
-fn uvx_installs_what_is_asked_for_with_what_goes_with_it() {
+fn uvx_installs_the_package_with_its_extras() {
     let plan = planned(json!({
         "command": "uvx", "args": ["mcp-server-sqlite", "--db-path", "x.db"], "with": ["mcp<2"],
     }));
     let install = plan.install.as_ref().expect("there is one");
     assert_eq!(install.what, "mcp-server-sqlite");
-    assert_eq!(install.parts, [""; 0]);
+    assert_eq!(install.parts, []);
     let steps = script(&plan);
     assert!(
         steps.contains("install_tool 'mcp-server-sqlite' 'mcp<2'\n"),
@@ -188,97 +207,24 @@ fn uvx_installs_what_is_asked_for_with_what_goes_with_it() {
         "{steps}"
     );
     assert_eq!(plan.args, ["--db-path", "x.db"]);
-    assert_eq!(plan.host_path, None);
+    assert_eq!(plan.directories, []);
 }
 
 #[test]
-fn a_directory_to_work_on_is_copied_with_its_history() {
+fn a_data_directory_is_mounted_in_both_modes() {
     let (_keep, root) = tree(&[(".git/HEAD", ""), ("a.txt", "")]);
-    let plan = planned(json!({
-        "command": "uvx", "args": ["mcp-server-git", "--repository", root],
-    }));
-    assert_staged(&plan, &root);
-    let staging = only_part(&plan);
-    assert_eq!(staging.contents, Contents::Data);
-    assert_eq!(plan.args, ["--repository", "/workspace"]);
-    let plan = planned(json!({
-        "command": "uvx", "args": ["mcp-server-git", "--repository", root],
-        "box": {"host_path_mode": "rw"},
-    }));
-    assert_eq!(plan.host_path, Some(HostPath::Direct { path: root }));
-}
-
-#[test]
-fn a_directory_to_work_on_keeps_its_history_beside_a_project() {
-    let (_one, project) = tree(&[
-        ("pyproject.toml", "[project]\nname='a'\ndependencies=[]\n"),
-        ("package.json", r#"{"dependencies":{"zod":"3"}}"#),
-        ("server.py", ""),
-        ("server.js", ""),
-        (".venv/bin/python", ""),
-        (".venv/pyvenv.cfg", ""),
-    ]);
-    let (_other, repository) = tree(&[(".git/HEAD", "")]);
-    let python = project.join(".venv/bin/python");
-    for (command, args) in [
-        (
-            json!("uv"),
-            json!([
-                "--directory",
-                project,
-                "run",
-                "a",
-                "--repository",
-                repository
-            ]),
-        ),
-        (
-            json!("python"),
-            json!([project.join("server.py"), repository]),
-        ),
-        (json!(python), json!(["-m", "a", repository])),
-        (
-            json!("node"),
-            json!([project.join("server.js"), repository]),
-        ),
-        (
-            json!("npx"),
-            json!(["tsx", project.join("server.js"), repository]),
-        ),
-        (
-            json!("bash"),
-            json!([project.join("server.py"), repository]),
-        ),
-    ] {
-        let plan = planned(json!({"command": command, "args": args}));
-        let Some(HostPath::Staged(parts)) = &plan.host_path else {
-            panic!("{:?}", plan.host_path);
-        };
-        assert_eq!(parts.len(), 2, "{command}");
-        for part in parts {
-            let expected = if part.from == project {
-                Contents::Project
-            } else {
-                Contents::Data
-            };
-            assert_eq!(part.contents, expected, "{command} {}", part.from.display());
-        }
-    }
-    // Nothing that is started lies there.
-    for (command, args) in [
-        ("mcp-server-git", json!(["--repository", repository])),
-        (
-            "python",
-            json!(["-m", "mcp_server_git", "--repository", repository]),
-        ),
-    ] {
-        let plan = planned(json!({"command": command, "args": args}));
-        assert_eq!(only_part(&plan).contents, Contents::Data, "{command}");
+    for mode in ["ro", "rw"] {
+        let plan = planned(json!({
+            "command": "uvx", "args": ["mcp-server-git", "--repository", root],
+            "box": {"host_path_mode": mode},
+        }));
+        assert_mounted(&plan, &root);
+        assert_eq!(plan.args, ["--repository", "/workspace"]);
     }
 }
 
 #[test]
-fn npx_writes_a_manifest_in_which_with_overrules_everybody() {
+fn npx_writes_a_manifest_in_which_with_overrides_all() {
     let plan = planned(json!({
         "command": "npx", "args": ["-y", "@scope/server@1", "stdio"], "with": ["zod@3.22.0"],
     }));
@@ -293,34 +239,30 @@ fn npx_writes_a_manifest_in_which_with_overrules_everybody() {
 }
 
 #[test]
-fn a_node_project_gets_its_modules_and_a_link_to_them() {
+fn a_node_project_gets_its_modules() {
     let (_keep, root) = tree(&[
         ("package.json", r#"{"dependencies":{"zod":"3"}}"#),
         ("build/index.js", ""),
     ]);
-    let asked = json!({"command": "node", "args": [root.join("build/index.js")]});
-    let plan = planned(asked.clone());
-    assert_staged(&plan, &root);
-    let staging = only_part(&plan);
-    assert_eq!(
-        staging.links,
-        [("node_modules".into(), "/opt/mcp/node_modules".to_owned())]
+    let parsed = json!({"command": "node", "args": [root.join("build/index.js")]});
+    let plan = planned(parsed.clone());
+    assert_mounted(&plan, &root);
+    assert!(
+        plan.install
+            .as_ref()
+            .expect("there is one")
+            .has_node_modules
     );
     assert!(script(&plan).contains("install_node_project '/workspace' '{}' '{}'"));
     assert_eq!(plan.args, ["/workspace/build/index.js"]);
 
-    let mut direct = asked.clone();
-    direct["box"] = json!({"host_path_mode": "rw"});
-    let error = plan_error(direct);
-    assert!(
-        error
-            .hint()
-            .is_some_and(|hint| hint.contains("npm install")),
-        "{error}"
-    );
+    let mut writable = parsed.clone();
+    writable["box"] = json!({"host_path_mode": "rw"});
+    let install = planned(writable).install.expect("there is one");
+    assert!(install.has_node_modules);
 
     fs::create_dir(root.join("node_modules")).expect("it is ours");
-    let plan = planned(asked);
+    let plan = planned(parsed);
     assert!(!script(&plan).contains("install_node_project"));
 }
 
@@ -330,7 +272,7 @@ pub(super) fn plan_error(value: serde_json::Value) -> LaunchError {
 }
 
 #[test]
-fn uv_run_installs_a_project_from_its_lock_where_uv_is() {
+fn uv_run_uses_the_lock_if_uv_is_present() {
     const PYPROJECT: &str =
         "[build-system]\nrequires=['hatchling']\n[project]\nname='p'\nrequires-python='>=3.10'\n";
     let (_keep, root) = tree(&[
@@ -341,7 +283,7 @@ fn uv_run_installs_a_project_from_its_lock_where_uv_is() {
     let plan = planned(json!({
         "command": "uv", "args": ["--directory", root.join("p"), "run", "--extra", "more", "p", "--x"],
     }));
-    assert_staged(&plan, &root.join("p"));
+    assert_mounted(&plan, &root.join("p"));
     let steps = script(&plan);
     assert!(steps.contains("make_venv '>=3.10'"), "{steps}");
     assert!(
@@ -356,27 +298,34 @@ fn uv_run_installs_a_project_from_its_lock_where_uv_is() {
     assert_eq!(plan.args, ["--x"]);
     assert_eq!(plan.cwd, "/workspace");
 
-    // Used as it is, it is built from a copy: nothing is written into somebody's directory.
-    let plan = planned(json!({
-        "command": "uv", "args": ["--directory", root.join("p"), "run", "p"],
-        "box": {"host_path_mode": "rw"},
-    }));
-    let steps = script(&plan);
-    assert!(steps.contains("copy_project '/workspace'"), "{steps}");
+    // Builds write beside their sources, so the installer works on a copy.
     assert!(
-        steps.contains(r#"install_python "$tmp/source"''"#),
+        steps.starts_with("copy_sources '/opt/mcp-sources/' '/workspace/'\n"),
         "{steps}"
     );
+    assert_eq!(plan.env["PYTHONDONTWRITEBYTECODE"], "1");
+
+    let plan = planned(json!({
+        "command": "uv", "args": ["--directory", root.join("p"), "run", "--no-editable", "p"],
+    }));
+    let steps = script(&plan);
+    assert!(steps.contains("install_python '/workspace'\n"), "{steps}");
+    assert!(
+        steps.contains("sync_project '/workspace' '--no-editable'"),
+        "{steps}"
+    );
+    let install = plan.install.expect("there is one");
+    assert_eq!(install.contents, [root.join("p")]);
 }
 
 #[test]
-fn what_the_clients_of_the_python_sdk_write_is_understood() {
+fn commands_of_the_python_sdk_are_understood() {
     let (_keep, root) = tree(&[("server.py", "")]);
     let plan = planned(json!({
         "command": "/home/somebody/.local/bin/uv",
         "args": ["run", "--with", "mcp[cli]", "mcp", "run", root.join("server.py")],
     }));
-    assert_staged(&plan, &root);
+    assert_mounted(&plan, &root);
     let steps = script(&plan);
     assert!(steps.contains("install_python 'mcp[cli]'"), "{steps}");
     assert!(steps.contains("any_program 'mcp'"), "{steps}");
@@ -384,7 +333,7 @@ fn what_the_clients_of_the_python_sdk_write_is_understood() {
 }
 
 #[test]
-fn a_script_with_its_own_metadata_is_enough() {
+fn a_script_with_inline_metadata_needs_no_project() {
     let (_keep, root) = tree(&[(
         "server.py",
         "# /// script\n# dependencies = [\"mcp<2\", \"it's\"]\n# ///\n",
@@ -401,7 +350,7 @@ fn a_script_with_its_own_metadata_is_enough() {
 }
 
 #[test]
-fn secrets_of_the_server_are_not_shown_to_the_installer() {
+fn the_installer_does_not_see_secrets() {
     let plan = planned(json!({
         "command": "npx", "args": ["a"],
         "env": {"API_KEY": "secret", "NPM_CONFIG_REGISTRY": "https://x", "https_proxy": "http://p"},
@@ -415,7 +364,7 @@ fn secrets_of_the_server_are_not_shown_to_the_installer() {
 }
 
 #[test]
-fn variables_of_the_box_reach_the_process_and_its_own_win() {
+fn process_variables_override_box_variables() {
     let plan = planned(json!({
         "command": "server", "env": {"MODE": "mine"}, "box": {"env": {"MODE": "any", "PLACE": "box"}},
     }));
@@ -424,7 +373,7 @@ fn variables_of_the_box_reach_the_process_and_its_own_win() {
 }
 
 #[test]
-fn a_server_that_writes_beside_its_code_is_sent_to_the_workspace() {
+fn server_memory_writes_to_the_workspace() {
     let memory =
         json!({"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory@1.0"]});
     let set = |more: serde_json::Value| {
@@ -447,12 +396,12 @@ fn a_server_that_writes_beside_its_code_is_sent_to_the_workspace() {
 }
 
 #[test]
-fn whatever_is_asked_for_stays_a_word_of_the_script() {
+fn arguments_are_quoted_in_the_script() {
     for hostile in ["a'; touch x; '", "$(id)", "`id`", "a b", "a;b", "a\"b"] {
         let plan = planned(json!({
             "command": "uvx", "args": ["--from", hostile, "tool"], "with": [hostile],
         }));
-        let quoted = quote::quote(hostile);
+        let quoted = recipe::shell_quote::quote(hostile);
         assert!(script(&plan).contains(&format!("install_tool {quoted} {quoted}\n")));
         let plan = planned(json!({"command": "npx", "args": ["-p", "a", hostile]}));
         assert!(script(&plan).contains(&format!("node_program {quoted}\n")));
@@ -460,7 +409,7 @@ fn whatever_is_asked_for_stays_a_word_of_the_script() {
 }
 
 #[test]
-fn the_directory_that_is_asked_for_has_to_be_there() {
+fn the_host_path_must_exist() {
     let (_keep, root) = tree(&[("file", "")]);
     for path in [
         "/no/such/directory".into(),
@@ -479,49 +428,35 @@ fn the_directory_that_is_asked_for_has_to_be_there() {
 }
 
 #[test]
-fn directories_with_nothing_in_common_are_copied_side_by_side() {
+fn unrelated_directories_are_mounted_side_by_side() {
     let (_one, first) = tree(&[("a", "")]);
     let (_other, second) = tree(&[("b", "")]);
-    let asked = json!({"command": "npx", "args": ["-y", "server-filesystem", first, second]});
-    let plan = planned(asked.clone());
-    let Some(HostPath::Staged(parts)) = &plan.host_path else {
-        panic!("{:?}", plan.host_path);
-    };
-    let mut from: Vec<_> = parts.iter().map(|part| part.from.clone()).collect();
+    let parsed = json!({"command": "npx", "args": ["-y", "server-filesystem", first, second]});
+    let plan = planned(parsed);
     let name = |path: &Path| {
-        path.file_name()
-            .and_then(|name| name.to_str())
-            .map(str::to_owned)
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.expect("text").to_owned()
     };
-    for part in parts {
-        assert_eq!(Some(part.into.clone()), name(&part.from));
-    }
-    let in_box = |path: &Path| format!("/workspace/{}", name(path).expect("text"));
+    let in_box = |path: &Path| format!("/workspace/{}", name(path));
     assert_eq!(plan.args, [in_box(&first), in_box(&second)]);
-    from.sort();
-    let mut expected = vec![first, second];
-    expected.sort();
-    assert_eq!(from, expected);
-
-    let mut direct = asked;
-    direct["box"] = json!({"host_path_mode": "rw"});
-    let error = plan_error(direct);
-    assert!(
-        error.hint().is_some_and(|hint| hint.contains("`ro`")),
-        "{error}"
-    );
+    let mut expected = [first, second].map(|real| HostDirectory {
+        name: name(&real),
+        real,
+    });
+    expected.sort_by(|one, other| one.real.cmp(&other.real));
+    assert_eq!(plan.directories, expected);
 }
 
 #[test]
-fn a_server_that_is_to_see_nothing_of_the_host_keeps_its_words() {
+fn host_path_mode_none_keeps_the_arguments() {
     let (_keep, root) = tree(&[("file", "")]);
     let plan = planned(json!({"command": "x", "args": [root], "box": {"host_path_mode": "none"}}));
-    assert_eq!(plan.host_path, None);
+    assert_eq!(plan.directories, []);
     assert_eq!(plan.args, [root.to_str().expect("text")]);
 }
 
 #[test]
-fn with_needs_something_to_go_with() {
+fn with_requires_an_install() {
     let error = plan_error(json!({"command": "server", "with": ["mcp<2"]}));
     assert!(matches!(error, LaunchError::WithNothing { .. }), "{error}");
     let many: Vec<_> = (0..65).map(|index| format!("p{index}")).collect();
@@ -533,7 +468,7 @@ fn with_needs_something_to_go_with() {
 }
 
 #[test]
-fn what_the_install_brought_comes_first_in_the_path() {
+fn the_install_comes_first_in_path() {
     let (_keep, root) = tree(&[(
         ".entry",
         "command=/opt/mcp/venv/bin/a\npath=/opt/mcp/venv/bin\nbox_path=/usr/bin:/bin\nneed=/usr/bin/python3.11\n",
@@ -554,8 +489,8 @@ fn what_the_install_brought_comes_first_in_the_path() {
 }
 
 #[test]
-fn a_name_never_reaches_the_script() {
-    // Two servers share an install, so nothing of one may be in it.
+fn the_server_name_is_not_in_the_script() {
+    // The install is shared, so it must not depend on the server.
     let mut one = spec(json!({"command": "uvx", "args": ["a"]}));
     let first = plan(&one, &facts()).expect("it can be planned");
     one.name = McpServerName::new("other").expect("it is legal");

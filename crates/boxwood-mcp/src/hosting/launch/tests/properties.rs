@@ -1,13 +1,13 @@
-//! Whatever somebody writes as a command is planned or refused, and what is planned the shell can read.
+//! Every command is either planned or refused, and every planned script is valid shell.
 
 use std::process::Command;
 
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::*;
+use crate::hosting::launch::*;
 
-/// Words that mean something to a launcher, and any others.
+/// Words with a meaning for launchers, and others.
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
         prop::sample::select(vec![

@@ -1,14 +1,13 @@
-//! The scripts, run by the shell of this machine with tools that only pretend: what each decides, and
-//! what it says when nothing helps. Boxes with real tools are elsewhere.
+//! Install scripts, executed by the host's shell with fake tools.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
-use super::super::recipe::Recipe;
-use super::super::*;
+use crate::hosting::launch::recipe::script::Recipe;
+use crate::hosting::launch::*;
 
-/// A place where a script finds only the tools it is given.
+/// A directory in which a script finds only the given tools.
 struct Stage {
     directory: tempfile::TempDir,
 }
@@ -43,7 +42,7 @@ impl Stage {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
     }
 
-    /// A uv that writes down what it was asked, and makes the programs in `brings`.
+    /// A fake uv that records its arguments and creates the programs in `brings`.
     fn uv(&self, brings: &str) {
         let log = self.directory.path().join("log");
         self.tool(
@@ -114,7 +113,7 @@ fn node_recipe() -> Recipe {
 }
 
 #[test]
-fn a_package_is_installed_by_uv_and_its_program_is_named() {
+fn uv_installs_a_package_and_names_its_program() {
     let stage = Stage::new();
     stage.uv("tool-x other");
     let entry = stage.succeeds(&tool_recipe("tool_x", &["tool_x", "it's<2"]));
@@ -131,7 +130,7 @@ fn a_package_is_installed_by_uv_and_its_program_is_named() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_told_with_those_that_are() {
+fn a_missing_program_is_reported_with_the_available_ones() {
     let stage = Stage::new();
     stage.uv("serve admin");
     let stderr = stage.fails(&tool_recipe("tool", &["tool"]));
@@ -141,7 +140,7 @@ fn a_program_that_is_not_there_is_told_with_those_that_are() {
 }
 
 #[test]
-fn an_installer_that_fails_ends_the_script_with_its_own_words() {
+fn a_failing_installer_ends_the_script_with_its_output() {
     let stage = Stage::new();
     stage.tool(
         "uv",
@@ -154,7 +153,7 @@ for last; do :; done; mkdir -p "$last/bin"; printf '#!/bin/sh\n' >"$last/bin/pyt
 }
 
 #[test]
-fn a_package_that_needs_a_newer_python_gets_one_where_it_can_be_had() {
+fn a_newer_python_is_used_if_required() {
     let stage = Stage::new();
     let uv = |has_newer: &str| {
         format!(
@@ -176,13 +175,13 @@ mkdir -p "$last/bin"; printf '#!/bin/sh\n' >"$last/bin/python"; chmod +x "$last/
 }
 
 #[test]
-fn a_box_without_any_python_is_told_where_it_was_looked_for() {
+fn a_missing_python_is_reported_with_the_search_path() {
     let stage = Stage::new();
     let stderr = stage.fails(&tool_recipe("x", &["x"]));
     assert!(stderr.contains("neither uv nor python3"), "{stderr}");
     assert!(stderr.contains("/tools"), "{stderr}");
     assert!(stderr.contains("box.image"), "{stderr}");
-    // A Python without pip and venv is no help either.
+    // Python without pip and venv is not sufficient.
     stage.tool("python3", r#"[ "$1" = -c ]"#);
     let stderr = stage.fails(&tool_recipe("x", &["x"]));
     assert!(stderr.contains("neither pip nor venv"), "{stderr}");
@@ -190,7 +189,7 @@ fn a_box_without_any_python_is_told_where_it_was_looked_for() {
 }
 
 #[test]
-fn pip_does_it_where_uv_cannot_be_had() {
+fn pip_is_used_without_uv() {
     let stage = Stage::new();
     stage.tool(
         "python3",
@@ -213,7 +212,7 @@ esac"#,
 }
 
 #[test]
-fn an_index_that_cannot_be_reached_is_told_apart_from_a_package_that_is_not_there() {
+fn an_unreachable_index_is_not_reported_as_a_missing_package() {
     let stage = Stage::new();
     stage.tool(
         "python3",
@@ -233,12 +232,12 @@ esac"#,
 }
 
 #[test]
-fn a_box_without_node_is_told_how_to_get_one() {
+fn a_missing_node_is_reported_with_a_hint() {
     let stage = Stage::new();
     let stderr = stage.fails(&node_recipe());
     assert!(stderr.contains("no node 18 or newer with npm"), "{stderr}");
     assert!(stderr.contains("box.image"), "{stderr}");
-    // One that is too old is none.
+    // An old version does not count.
     stage.tool("node", "echo 16");
     stage.tool("npm", "exit 0");
     let stderr = stage.fails(&node_recipe());
@@ -255,7 +254,7 @@ fn a_box_without_node_is_told_how_to_get_one() {
 }
 
 #[test]
-fn a_python_alone_needs_no_environment() {
+fn python_alone_needs_no_virtual_environment() {
     let stage = Stage::new();
     stage.tool("python3", r#"[ "$1" = -c ]"#);
     let mut recipe = Recipe::new("test", "test");
@@ -272,7 +271,7 @@ fn a_python_alone_needs_no_environment() {
 }
 
 #[test]
-fn an_interrupted_script_leaves_no_rubbish() {
+fn an_interrupted_script_removes_its_files() {
     let stage = Stage::new();
     let mut recipe = Recipe::new("test", "test");
     recipe.line("kill -TERM $$");
@@ -281,7 +280,7 @@ fn an_interrupted_script_leaves_no_rubbish() {
 }
 
 #[test]
-fn passwords_of_registries_do_not_stay_in_an_install() {
+fn registry_passwords_are_not_kept_in_an_install() {
     let stage = Stage::new();
     let project = stage.directory.path().join("project");
     fs::create_dir(&project).expect("it is ours");
@@ -300,4 +299,39 @@ fn passwords_of_registries_do_not_stay_in_an_install() {
     let seen = fs::read_to_string(stage.directory.path().join("tools/seen"));
     assert!(seen.expect("npm ran").contains("secret"));
     assert!(!stage.cache().join(".npmrc").exists());
+}
+
+#[test]
+fn sources_are_copied_without_history_environments_and_modules() {
+    let stage = Stage::new();
+    let (from, to) = (
+        stage.directory.path().join("from"),
+        stage.directory.path().join("to"),
+    );
+    for file in [
+        "pyproject.toml",
+        ".npmrc",
+        "a b/c.py",
+        ".git/HEAD",
+        "own/pyvenv.cfg",
+        "node_modules/x/index.js",
+    ] {
+        let path = from.join(file);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("it is ours");
+        fs::write(path, file).expect("it is ours");
+    }
+    std::os::unix::fs::symlink("/no/such/place", from.join("link")).expect("it is new");
+    let mut recipe = Recipe::new("test", "test");
+    let paths = [&from, &to].map(|path| path.to_str().expect("text"));
+    recipe.call("copy_sources", paths);
+    recipe.line("finish ''");
+    stage.succeeds(&recipe);
+    let mut names: Vec<_> = fs::read_dir(&to)
+        .expect("it was made")
+        .map(|entry| entry.expect("listed").file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, [".npmrc", "a b", "link", "pyproject.toml"]);
+    let copied = fs::read_to_string(to.join("a b/c.py")).expect("it was copied");
+    assert_eq!(copied, "a b/c.py");
 }

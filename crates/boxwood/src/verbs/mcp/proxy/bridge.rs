@@ -1,67 +1,77 @@
-//! Both sides of the bridge: what goes to the gateway, and what is said to the client.
+//! Dispatches the messages of the client and tracks the requests in flight.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use boxwood_client::{Client, ClientError, GatewayAnswer, GatewayHeaders};
 use bytes::Bytes;
+use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
-use super::mirrored::Marks;
-use super::open::Open;
-use super::peek::Peek;
-use super::replies;
-use super::session::{NoSession, Session};
-use super::wishes::Wishes;
+use super::error::BridgeError;
+use super::headers::ParamHeaders;
+use super::message::Line;
+use super::session::Session;
 
-/// Requests that may be under way; further ones wait to be read.
-const MAX_REQUESTS: usize = 256;
-/// To say goodbye to the gateway.
-const GOODBYE: Duration = Duration::from_secs(2);
-/// How often `finish` looks.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Further requests are not read until one is complete.
+const MAX_REQUESTS: u32 = 256;
+const DELETE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Bridge {
     pub(super) client: Client,
     pub(super) server: String,
-    out: mpsc::Sender<String>,
-    session: Mutex<Session>,
-    pub(super) renewing: tokio::sync::Mutex<()>,
-    /// Requests and batches under way, and some that have ended since the last one began.
-    under_way: Mutex<Vec<UnderWay>>,
+    output: mpsc::Sender<String>,
+    pub(super) session: Mutex<Session>,
+    pub(super) renewal: tokio::sync::Mutex<()>,
+    /// Requests to repeat in a new session: subscriptions by URI, and the log level under the empty string.
+    pub(super) setup: Mutex<BTreeMap<String, Value>>,
+    pub(super) param_headers: ParamHeaders,
+    requests: Mutex<Vec<Request>>,
     listener: Mutex<Option<AbortHandle>>,
-    room: Arc<Semaphore>,
-    pub(super) marks: Marks,
-    pub(super) wishes: Wishes,
+    permits: Arc<Semaphore>,
 }
 
-#[derive(Clone)]
-struct UnderWay {
+struct Request {
     task: AbortHandle,
-    open: Arc<Open>,
-    /// Whether it ends by itself.
-    is_endless: bool,
-    is_stateless: bool,
+    pending: Arc<PendingIds>,
+    is_modern: bool,
 }
 
-fn locked<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// Ids without a response. A batch has several, and may contain an id twice.
+pub(super) struct PendingIds(Mutex<Vec<Value>>);
+
+impl PendingIds {
+    /// Returns true if the id was pending.
+    pub(super) fn remove(&self, id: &Value) -> bool {
+        let mut ids = locked(&self.0);
+        let position = ids.iter().position(|pending| pending == id);
+        position.map(|position| ids.swap_remove(position)).is_some()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        locked(&self.0).is_empty()
+    }
+}
+
+pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Bridge {
-    pub(super) fn new(client: Client, server: String, out: mpsc::Sender<String>) -> Self {
+    pub(super) fn new(client: Client, server: String, output: mpsc::Sender<String>) -> Self {
         Self {
             client,
             server,
-            out,
+            output,
             session: Mutex::default(),
-            renewing: tokio::sync::Mutex::new(()),
-            under_way: Mutex::default(),
+            renewal: tokio::sync::Mutex::new(()),
+            setup: Mutex::default(),
+            param_headers: ParamHeaders::default(),
+            requests: Mutex::default(),
             listener: Mutex::default(),
-            room: Arc::new(Semaphore::new(MAX_REQUESTS)),
-            marks: Marks::default(),
-            wishes: Wishes::default(),
+            permits: Arc::new(Semaphore::new(MAX_REQUESTS as usize)),
         }
     }
 
@@ -69,166 +79,163 @@ impl Bridge {
         locked(&self.session).clone()
     }
 
-    pub(super) fn set_session(&self, change: impl FnOnce(&Session) -> Session) {
-        let mut session = locked(&self.session);
-        *session = change(&session);
+    /// Writes a line to the client. Fails only if the client is gone, which ends the bridge elsewhere.
+    pub(super) async fn write(&self, line: String) {
+        let _ = self.output.send(line).await;
     }
 
-    /// To the client. When it has gone, so has the reason to say anything.
-    pub(super) async fn say(&self, line: String) {
-        let _ = self.out.send(line).await;
-    }
-
-    /// One line of the client's. Answers once the next may be read.
-    pub(super) async fn take(bridge: &Arc<Self>, line: Vec<u8>) {
-        let Some(peek) = Peek::at(&line) else {
-            let reply = replies::error(
-                None,
-                replies::PARSE_ERROR,
-                "this line is no JSON-RPC message",
-                &serde_json::Value::Null,
-            );
-            return bridge.say(reply).await;
+    /// Handles one line of the client. Returns when the next line may be read.
+    pub(super) async fn handle(self: &Arc<Self>, body: Vec<u8>) {
+        let Some(line) = Line::parse(&body) else {
+            let response = BridgeError::NotJsonRpc.response(&Value::Null);
+            return self.write(response).await;
         };
-        let line = Bytes::from(line);
-        if peek.is("initialize") && peek.id.is_some() && peek.revision.is_none() {
-            // Everything else needs the session that this one begins.
-            if let Err(why) = bridge.greet(&peek, &line).await {
-                bridge.say(no_session(peek.id.as_deref(), &why)).await;
+        let body = Bytes::from(body);
+        let ids = line.request_ids();
+        if ids.is_empty() {
+            self.notify(&line, body).await;
+        } else if line.is("initialize") && line.modern_version().is_none() {
+            // Later messages need the session that this one creates.
+            if let Err(error) = self.initialize(&line, &body).await {
+                self.write(error.response(&ids[0])).await;
             }
-        } else if peek.is_request() {
-            Self::ask(bridge, peek, line).await;
         } else {
-            Self::tell(bridge, &peek, line).await;
+            self.start_request(line, body, ids).await;
         }
     }
 
-    /// Requests go on beside each other.
-    async fn ask(bridge: &Arc<Self>, peek: Peek, line: Bytes) {
-        let Ok(room) = Arc::clone(&bridge.room).acquire_owned().await else {
-            return;
+    /// Requests run concurrently.
+    async fn start_request(self: &Arc<Self>, line: Line, body: Bytes, ids: Vec<Value>) {
+        // A subscription has no end to wait for, so it holds no permit.
+        let permit = if line.is("subscriptions/listen") {
+            None
+        } else {
+            Arc::clone(&self.permits).acquire_owned().await.ok()
         };
-        let open = Arc::new(Open::new(peek.asks.clone()));
-        let entry = UnderWay {
-            is_endless: peek.is("subscriptions/listen"),
-            is_stateless: peek.revision.is_some(),
-            task: {
-                let (bridge, open) = (Arc::clone(bridge), Arc::clone(&open));
-                let task = tokio::spawn(async move {
-                    bridge.exchange(&peek, &line, &open).await;
-                    drop(room);
-                });
-                task.abort_handle()
-            },
-            open,
-        };
-        let mut under_way = locked(&bridge.under_way);
-        under_way.retain(|other| !other.task.is_finished());
-        under_way.push(entry);
+        let pending = Arc::new(PendingIds(Mutex::new(ids)));
+        let is_modern = line.modern_version().is_some();
+        let (bridge, ids) = (Arc::clone(self), Arc::clone(&pending));
+        let task = tokio::spawn(async move {
+            let _permit = permit;
+            if let Err(error) = bridge.exchange(&line, &body, &ids).await {
+                let ids = std::mem::take(&mut *locked(&ids.0));
+                for id in ids {
+                    bridge.write(error.response(&id)).await;
+                }
+            }
+        });
+        let mut requests = locked(&self.requests);
+        requests.retain(|request| !request.task.is_finished());
+        requests.push(Request {
+            task: task.abort_handle(),
+            pending,
+            is_modern,
+        });
     }
 
-    /// What the request with this id is part of, or is itself. It is not waited for any more.
-    fn give_up(&self, id: &str) -> Option<UnderWay> {
-        let under_way = locked(&self.under_way);
-        let mut going_on = under_way.iter().filter(|it| !it.task.is_finished());
-        going_on.find(|it| it.open.close(id)).cloned()
-    }
-
-    /// Notifications and answers keep their order.
-    async fn tell(bridge: &Arc<Self>, peek: &Peek, line: Bytes) {
-        if let Some(id) = &peek.cancels {
-            let cancelled = bridge.give_up(id);
-            let is_stateless = cancelled.as_ref().is_some_and(|it| it.is_stateless);
-            // There, an answer that nobody reads any more is what says it.
-            if !is_stateless {
-                bridge.notify(peek, line).await;
-            }
-            // A batch goes on with what else is in it.
-            if let Some(cancelled) = cancelled.filter(|it| it.open.is_empty()) {
-                cancelled.task.abort();
-            }
+    /// Notifications and responses are sent in order.
+    async fn notify(self: &Arc<Self>, line: &Line, body: Bytes) {
+        // A modern request is cancelled by closing its connection, a legacy one by the notification.
+        if self.cancel(line) {
             return;
         }
-        bridge.notify(peek, line).await;
-        if peek.is("notifications/initialized") && bridge.session().id.is_some() {
-            let listener = tokio::spawn({
-                let bridge = Arc::clone(bridge);
-                async move { bridge.listen().await }
-            });
-            let before = locked(&bridge.listener).replace(listener.abort_handle());
-            if let Some(before) = before {
-                before.abort();
+        if let Err(reason) = self.post_notification(line, body).await {
+            eprintln!(
+                "boxwood: failed to deliver `{}`: {reason}",
+                line.description()
+            );
+        }
+        if line.is("notifications/initialized") && self.session().id.is_some() {
+            let bridge = Arc::clone(self);
+            let listener = tokio::spawn(async move { bridge.listen().await });
+            let previous = locked(&self.listener).replace(listener.abort_handle());
+            if let Some(previous) = previous {
+                previous.abort();
             }
         }
     }
 
-    async fn notify(&self, peek: &Peek, line: Bytes) {
-        let mut is_second = false;
+    /// Stops waiting for the request that the notification cancels. Returns true if that was a modern request.
+    fn cancel(&self, line: &Line) -> bool {
+        let Some(id) = line.cancelled_id() else {
+            return false;
+        };
+        let requests = locked(&self.requests);
+        let mut running = requests.iter().filter(|it| !it.task.is_finished());
+        let Some(request) = running.find(|request| request.pending.remove(id)) else {
+            return false;
+        };
+        // The other requests of a batch continue.
+        if request.pending.is_empty() {
+            request.task.abort();
+        }
+        request.is_modern
+    }
+
+    async fn post_notification(&self, line: &Line, body: Bytes) -> Result<(), String> {
+        let mut renewed = false;
         loop {
             let session = self.session();
-            let headers = self.headers(peek, &line, &session);
-            let what = peek.what();
-            match self.post(&headers, line.clone(), false).await {
+            let headers = self.headers(line, &session);
+            let name = line.description();
+            match self.post(&headers, body.clone(), Some(name)).await {
                 Ok(GatewayAnswer::Refused { status: 404, .. })
-                    if session.id.is_some() && !is_second =>
+                    if session.id.is_some() && !renewed =>
                 {
-                    is_second = true;
-                    if self.renew(session.generation).await.is_ok() {
-                        continue;
-                    }
-                    eprintln!("boxwood: `{what}` was not delivered: the session is gone");
+                    renewed = true;
+                    let outcome = self.renew(&session).await;
+                    outcome.map_err(|_| "the session is gone".to_owned())?;
                 }
                 Ok(GatewayAnswer::Refused { status, .. }) => {
-                    eprintln!("boxwood: `{what}` was refused with HTTP status {status}");
+                    return Err(format!("HTTP status {status}"));
                 }
-                Err(error) => eprintln!("boxwood: `{what}` was not delivered: {error}"),
-                Ok(_) => {}
+                Err(BridgeError::Unreachable(error)) => return Err(error.to_string()),
+                Err(_) => return Err("the connection to the daemon was lost".to_owned()),
+                Ok(_) => return Ok(()),
             }
-            return;
         }
     }
 
-    /// What goes with a message: the session's headers, or what the stateless era repeats of the body.
-    pub(super) fn headers(&self, peek: &Peek, line: &[u8], session: &Session) -> GatewayHeaders {
-        match &peek.revision {
+    /// The headers of the session, or those that a modern message needs.
+    pub(super) fn headers(&self, line: &Line, session: &Session) -> GatewayHeaders {
+        match line.modern_version() {
             None => session.headers(),
-            Some(revision) => self.marks.headers(peek, line, revision),
+            Some(version) => self.param_headers.headers(line, version),
         }
     }
 
-    /// A daemon that is not there may be restarting. One that was lost may have heard us, so only what
-    /// can be said twice is.
+    /// Waits for a daemon that is restarting. If the connection is lost after the message was sent, a message that is
+    /// not idempotent is not sent again: `once` is then its name.
     pub(super) async fn post(
         &self,
         headers: &GatewayHeaders,
-        line: Bytes,
-        is_repeatable: bool,
-    ) -> Result<GatewayAnswer, ClientError> {
-        let ask = || async {
+        body: Bytes,
+        once: Option<&str>,
+    ) -> Result<GatewayAnswer, BridgeError> {
+        let post = || async {
             let answer = self
                 .client
-                .gateway_post(&self.server, headers, line.clone());
-            match answer.await {
-                Err(error @ ClientError::Lost { .. }) if !is_repeatable => Ok(Err(error)),
-                Err(error) => Err(error),
-                Ok(answer) => Ok(Ok(answer)),
+                .gateway_post(&self.server, headers, body.clone());
+            match (answer.await, once) {
+                (Err(ClientError::Lost { .. }), Some(name)) => {
+                    Ok(Err(BridgeError::interrupted(name)))
+                }
+                (answer, _) => answer.map(Ok),
             }
         };
-        self.client.patiently(ask).await?
+        let answer = self.client.with_retries(post).await;
+        answer.map_err(BridgeError::Unreachable)?
     }
 
-    /// Waits for what is under way and ends by itself.
+    /// Waits for the requests in flight.
     pub(super) async fn finish(&self) {
-        while locked(&self.under_way)
-            .iter()
-            .any(|it| !it.is_endless && !it.task.is_finished())
-        {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+        // Fails only if the semaphore is closed, which never happens.
+        let _ = self.permits.acquire_many(MAX_REQUESTS).await;
     }
 
-    pub(super) async fn leave(&self) {
-        for request in locked(&self.under_way).drain(..) {
+    /// Aborts the requests in flight and deletes the session.
+    pub(super) async fn close(&self) {
+        for request in locked(&self.requests).drain(..) {
             request.task.abort();
         }
         if let Some(listener) = locked(&self.listener).take() {
@@ -236,18 +243,39 @@ impl Bridge {
         }
         let session = self.session();
         if session.id.is_some() {
-            let goodbye = session.headers();
-            let goodbye = self.client.gateway_leave(&self.server, &goodbye);
-            // The gateway forgets idle sessions by itself.
-            let _ = tokio::time::timeout(GOODBYE, goodbye).await;
+            let headers = session.headers();
+            let delete = self.client.gateway_delete(&self.server, &headers);
+            // Without the request, the gateway deletes the session when it has been idle for long enough.
+            let _ = tokio::time::timeout(DELETE_TIMEOUT, delete).await;
         }
     }
 }
 
-pub(super) fn no_session(id: Option<&str>, why: &NoSession) -> String {
-    match why {
-        NoSession::Lost(error) => replies::unreachable(id, error),
-        NoSession::Refused { status, body } => replies::refusal(id, *status, body),
-        NoSession::BrokenOff => replies::broken_off(id, "initialize"),
+/// A message on one line. JSON has raw line breaks only between tokens.
+pub(super) fn one_line(text: &str) -> String {
+    text.trim().replace(['\n', '\r'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_id_is_removed_once() {
+        let pending = PendingIds(Mutex::new(vec![json!(1), json!("1"), json!(1)]));
+        assert!(pending.remove(&json!(1)) && pending.remove(&json!("1")));
+        assert!(!pending.remove(&json!("1")) && !pending.is_empty());
+        assert!(pending.remove(&json!(1)) && pending.is_empty());
+    }
+
+    #[test]
+    fn a_message_is_put_on_one_line_and_otherwise_unchanged() {
+        assert_eq!(
+            one_line("{\"a\": \"x\\n\",\r\n \"b\": 1.0}\n"),
+            "{\"a\": \"x\\n\",   \"b\": 1.0}"
+        );
+        assert_eq!(one_line(" {\"a\":1} "), "{\"a\":1}");
     }
 }

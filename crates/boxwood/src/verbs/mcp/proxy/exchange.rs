@@ -1,159 +1,220 @@
-//! One request and everything that comes of it.
+//! Requests and their responses, and the stream of messages from the server.
 
 use std::time::Duration;
 
-use boxwood_client::{ClientError, GatewayAnswer, GatewayStream};
+use boxwood_client::{GatewayAnswer, GatewayStream};
 use bytes::Bytes;
+use serde_json::{Value, json};
 
-use super::bridge::{Bridge, no_session};
-use super::open::Open;
-use super::peek::Peek;
-use super::replies::{self, one_line};
+use super::bridge::{Bridge, PendingIds, one_line};
+use super::error::BridgeError;
+use super::message::Line;
+use super::session::Session;
 
-/// Headers do not say what the body says.
+/// The headers do not match the body.
 const HEADER_MISMATCH: i64 = -32020;
 const LAST_EVENT: &str = "last-event-id";
-/// Streams in a row that break off before they brought anything new. Each was asked for patiently, so
-/// this is no daemon that is being restarted.
-const MOST_FRUITLESS: u32 = 8;
-const PAUSE: Duration = Duration::from_millis(500);
+/// Consecutive streams that break without a new event. A restart of the daemon is waited for elsewhere.
+const MAX_BROKEN_STREAMS: u32 = 8;
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
+const MAX_TOOL_PAGES: usize = 100;
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
-/// How a stream ended.
-enum End {
-    Answered,
-    /// With where to go on from.
+enum StreamEnd {
+    Complete,
+    /// With the id of the last event.
     Broken(Option<String>),
 }
 
 impl Bridge {
-    /// Whatever happens, each request in it gets one answer.
-    pub(super) async fn exchange(&self, peek: &Peek, line: &Bytes, open: &Open) {
-        let (mut has_renewed, mut has_learned, mut again) = (false, false, 0);
+    /// Sends a request or a batch and writes the responses.
+    pub(super) async fn exchange(
+        &self,
+        line: &Line,
+        body: &Bytes,
+        pending: &PendingIds,
+    ) -> Result<(), BridgeError> {
+        let name = line.description();
+        let once = (!line.is_idempotent()).then_some(name);
+        let is_legacy = line.modern_version().is_none();
+        let (mut renewed, mut listed_tools, mut broken_streams) = (false, false, 0);
         loop {
             let session = self.session();
-            let headers = self.headers(peek, line, &session);
-            let answer = self
-                .post(&headers, line.clone(), peek.is_repeatable())
-                .await;
-            let replies = match answer {
-                Ok(GatewayAnswer::Message { body, .. }) => {
+            let headers = self.headers(line, &session);
+            match self.post(&headers, body.clone(), once).await? {
+                GatewayAnswer::Message { body, .. } => {
                     let text = String::from_utf8_lossy(&body);
-                    self.marks.learn(peek, &text);
-                    self.wishes.learn(peek, &text);
-                    vec![one_line(&text)]
+                    self.observe(line, &text);
+                    self.write(one_line(&text)).await;
+                    return Ok(());
                 }
-                Ok(GatewayAnswer::Stream { events, .. }) => {
-                    match self.follow(peek, open, events, again > 0).await {
-                        End::Answered => return,
-                        End::Broken(Some(last)) if peek.revision.is_none() => {
-                            match self.resume(peek, open, session.generation, last).await {
-                                End::Answered => return,
-                                End::Broken(_) => broken_off(peek, open),
-                            }
+                GatewayAnswer::Stream { events, .. } => {
+                    let is_repeated = broken_streams > 0;
+                    match self.forward(line, pending, events, is_repeated).await {
+                        StreamEnd::Complete => return Ok(()),
+                        StreamEnd::Broken(Some(last)) if is_legacy => {
+                            return self.resume(line, pending, &session, last).await;
                         }
-                        End::Broken(_) if may_be_asked_again(peek, again) => {
-                            again += 1;
-                            tokio::time::sleep(PAUSE).await;
-                            continue;
-                        }
-                        End::Broken(_) => broken_off(peek, open),
+                        StreamEnd::Broken(_) => {}
                     }
+                    // A subscription has no end, so it is repeated without a limit.
+                    let may_repeat =
+                        line.is("subscriptions/listen") || broken_streams < MAX_BROKEN_STREAMS;
+                    if is_legacy || once.is_some() || !may_repeat {
+                        return Err(BridgeError::interrupted(name));
+                    }
+                    broken_streams += 1;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
-                Ok(GatewayAnswer::Accepted) => broken_off(peek, open),
-                Ok(GatewayAnswer::Refused { status: 404, .. })
-                    if peek.revision.is_none() && session.id.is_some() && !has_renewed =>
+                GatewayAnswer::Accepted => return Err(BridgeError::interrupted(name)),
+                GatewayAnswer::Refused { status: 404, .. }
+                    if is_legacy && session.id.is_some() && !renewed =>
                 {
-                    has_renewed = true;
-                    match self.renew(session.generation).await {
-                        Ok(()) => continue,
-                        Err(why) => open.replies(|id| no_session(Some(id), &why)),
+                    renewed = true;
+                    self.renew(&session).await?;
+                }
+                GatewayAnswer::Refused { status, body } => {
+                    let refusal = BridgeError::Refused { status, body };
+                    let is_mismatch = refusal.rpc_code() == Some(HEADER_MISMATCH);
+                    if !is_mismatch || listed_tools || !line.is("tools/call") {
+                        return Err(refusal);
+                    }
+                    listed_tools = true;
+                    if !self.list_tools(line).await {
+                        return Err(refusal);
                     }
                 }
-                Ok(GatewayAnswer::Refused { status, body }) => {
-                    let is_mismatch = replies::refusal_code(&body) == Some(HEADER_MISMATCH);
-                    if is_mismatch && !has_learned && peek.is("tools/call") {
-                        has_learned = true;
-                        if self.learn_tools(line).await {
-                            continue;
-                        }
-                    }
-                    open.replies(|id| replies::refusal(Some(id), status, &body))
-                }
-                Err(ClientError::Lost { .. }) if !peek.is_repeatable() => broken_off(peek, open),
-                Err(error) => open.replies(|id| replies::unreachable(Some(id), &error)),
-            };
-            for reply in replies {
-                self.say(reply).await;
             }
-            return;
         }
     }
 
-    /// Hands on what comes, until the answer. Those to a batch come one by one.
-    async fn follow(
+    /// Writes the messages of a stream until all responses have arrived.
+    async fn forward(
         &self,
-        peek: &Peek,
-        open: &Open,
+        line: &Line,
+        pending: &PendingIds,
         mut events: GatewayStream,
-        is_again: bool,
-    ) -> End {
+        is_repeated: bool,
+    ) -> StreamEnd {
         let mut last = None;
-        while !open.is_empty() {
+        while !pending.is_empty() {
             let Ok(Some(event)) = events.next().await else {
-                return End::Broken(last);
+                return StreamEnd::Broken(last);
             };
             last = event.id.or(last);
             if event.data.is_empty() {
                 continue;
             }
-            let inside = Peek::at(event.data.as_bytes()).unwrap_or_default();
-            for id in &inside.settles {
-                if open.close(id) {
-                    self.marks.learn(peek, &event.data);
-                    self.wishes.learn(peek, &event.data);
+            let message = Line::parse(event.data.as_bytes());
+            if let Some(message) = &message {
+                for id in message.response_ids() {
+                    if pending.remove(id) {
+                        self.observe(line, &event.data);
+                    }
                 }
             }
-            // The client has heard that already.
-            if !(is_again && inside.is(ACKNOWLEDGED)) {
-                self.say(one_line(&event.data)).await;
+            // The client got the first acknowledgement.
+            if !(is_repeated && message.is_some_and(|message| message.is(ACKNOWLEDGED))) {
+                self.write(one_line(&event.data)).await;
             }
         }
-        End::Answered
+        StreamEnd::Complete
     }
 
-    /// The gateway keeps what comes after an event, for whoever asks in time. A later session counts
-    /// from the beginning again: there, the same number is an event of somebody else's.
-    async fn resume(&self, peek: &Peek, open: &Open, generation: u64, mut last: String) -> End {
-        let mut fruitless = 0;
-        while fruitless < MOST_FRUITLESS {
-            let session = self.session();
-            if session.generation != generation {
-                break;
-            }
+    /// Continues a broken stream of the same session. Event ids of another session have another meaning.
+    async fn resume(
+        &self,
+        line: &Line,
+        pending: &PendingIds,
+        session: &Session,
+        mut last: String,
+    ) -> Result<(), BridgeError> {
+        let interrupted = || BridgeError::interrupted(line.description());
+        let mut broken_streams = 0;
+        while broken_streams < MAX_BROKEN_STREAMS && self.session().id == session.id {
             let mut headers = session.headers();
             headers.push((LAST_EVENT.to_owned(), last.clone()));
-            let ask = || self.client.gateway_listen(&self.server, &headers);
-            let Ok(GatewayAnswer::Stream { events, .. }) = self.client.patiently(ask).await else {
-                return End::Broken(None);
+            let listen = || self.client.gateway_listen(&self.server, &headers);
+            let Ok(GatewayAnswer::Stream { events, .. }) = self.client.with_retries(listen).await
+            else {
+                return Err(interrupted());
             };
-            match self.follow(peek, open, events, false).await {
-                End::Answered => return End::Answered,
-                End::Broken(Some(further)) if further != last => (last, fruitless) = (further, 0),
-                End::Broken(_) => fruitless += 1,
+            match self.forward(line, pending, events, false).await {
+                StreamEnd::Complete => return Ok(()),
+                StreamEnd::Broken(Some(newer)) if newer != last => {
+                    (last, broken_streams) = (newer, 0);
+                }
+                StreamEnd::Broken(_) => broken_streams += 1,
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
-        End::Broken(None)
+        Err(interrupted())
     }
-}
 
-/// A subscription lasts for as long as the client wants it to; an answer that never comes does not.
-fn may_be_asked_again(peek: &Peek, times: u32) -> bool {
-    let has_limit = !peek.is("subscriptions/listen");
-    peek.revision.is_some() && peek.is_repeatable() && !(has_limit && times >= MOST_FRUITLESS)
-}
+    /// Writes the messages that the server sends on its own. Returns if the gateway has no such stream.
+    pub(super) async fn listen(&self) {
+        let mut delay = RETRY_DELAY;
+        let mut last: Option<String> = None;
+        let mut previous = self.session();
+        loop {
+            let session = self.session();
+            if session.id != previous.id {
+                last = None;
+            }
+            let mut headers = session.headers();
+            headers.extend(last.clone().map(|last| (LAST_EVENT.to_owned(), last)));
+            match self.client.gateway_listen(&self.server, &headers).await {
+                Ok(GatewayAnswer::Stream { mut events, .. }) => {
+                    delay = RETRY_DELAY;
+                    while let Ok(Some(event)) = events.next().await {
+                        last = event.id.or(last);
+                        if !event.data.is_empty() {
+                            self.write(one_line(&event.data)).await;
+                        }
+                    }
+                    delay = events.retry().unwrap_or(delay).min(MAX_RETRY_DELAY);
+                }
+                Ok(GatewayAnswer::Refused { status: 405, .. }) => return,
+                // The gateway does not know the last event.
+                Ok(GatewayAnswer::Refused { status: 400, .. }) if last.is_some() => last = None,
+                Ok(GatewayAnswer::Refused { status: 404, .. })
+                    if self.renew(&session).await.is_ok() => {}
+                // The daemon may be restarting, or the previous stream may still be open.
+                Ok(_) | Err(_) => delay = (delay * 2).min(MAX_RETRY_DELAY),
+            }
+            previous = session;
+            tokio::time::sleep(delay).await;
+        }
+    }
 
-fn broken_off(peek: &Peek, open: &Open) -> Vec<String> {
-    open.replies(|id| replies::broken_off(Some(id), peek.what()))
+    /// Reads the list of tools, to learn which arguments of `call` belong into headers.
+    async fn list_tools(&self, call: &Line) -> bool {
+        let Some(call) = call.single() else {
+            return false;
+        };
+        let mut cursor = Value::Null;
+        for _ in 0..MAX_TOOL_PAGES {
+            let mut params = json!({"_meta": call.params["_meta"]});
+            if !cursor.is_null() {
+                params["cursor"] = cursor;
+            }
+            let request = json!({
+                "jsonrpc": "2.0", "id": "boxwood-tools", "method": "tools/list", "params": params,
+            });
+            let Some(line) = Line::parse(request.to_string().as_bytes()) else {
+                return false;
+            };
+            let headers = self.headers(&line, &self.session());
+            let Some(response) = self.call(headers, &request).await else {
+                return false;
+            };
+            self.param_headers.learn(&response["result"]);
+            cursor = response["result"]["nextCursor"].clone();
+            if cursor.is_null() {
+                break;
+            }
+        }
+        true
+    }
 }

@@ -1,17 +1,14 @@
-//! `boxwood mcp proxy`: a hosted server for a client that only starts programs.
+//! `boxwood mcp proxy`: connects a client on stdin and stdout to the gateway's HTTP endpoint `/mcp/NAME`.
 //!
-//! Comes in: JSON-RPC messages on stdin, one per line. Goes out: the gateway's answers on stdout, one
-//! per line and otherwise as they came. Never here: what a message is about, beyond its id and method.
+//! Each line of the client is posted unchanged, and each message of the gateway is written as one line. Beyond that, the
+//! bridge keeps the session and its headers, resumes broken streams and creates a new session after a restart of the daemon.
 
 mod bridge;
+mod error;
 mod exchange;
-mod listen;
-mod mirrored;
-mod open;
-mod peek;
-mod replies;
+mod headers;
+mod message;
 mod session;
-mod wishes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,11 +30,11 @@ Examples:
 
 Needs a daemon (`boxwood serve`), found as for every verb, and goes on when that is restarted.";
 
-/// Lines that wait; whoever has more waits too.
+/// Lines in each direction. A full queue stops the sender.
 const QUEUE: usize = 64;
-/// For what is going on when the client leaves.
-const LAST_ANSWERS: Duration = Duration::from_secs(10);
-const LAST_WRITE: Duration = Duration::from_secs(2);
+/// For the requests in flight when the client closes stdin.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Bridge a server to stdin and stdout
 ///
@@ -58,50 +55,53 @@ fn server_or_all(text: &str) -> Result<String, String> {
 }
 
 pub(in crate::verbs::mcp) async fn main(args: &Args, client: &Client) -> Outcome<u8> {
-    let (say, said) = mpsc::channel(QUEUE);
-    let mut writer = tokio::spawn(write(said));
-    let (hear, heard) = mpsc::channel(QUEUE);
-    // Closed with the input, also while lines of it still wait.
-    let (open, mut closed) = watch::channel(());
-    tokio::spawn(read(hear, open));
+    let (output, output_lines) = mpsc::channel(QUEUE);
+    let mut writer = tokio::spawn(write(output_lines));
+    let (input, input_lines) = mpsc::channel(QUEUE);
+    // Dropped at the end of stdin, while lines may still be queued.
+    let (stdin_open, mut stdin_closed) = watch::channel(());
+    tokio::spawn(read(input, stdin_open));
     let mut interrupts = Interrupts::watch()
         .map_err(|error| Failure::local("signals could not be watched", error))?;
-    let bridge = Arc::new(Bridge::new(client.clone(), args.name.clone(), say));
-    let left = async {
-        // Never sent to.
-        let _ = closed.changed().await;
-        tokio::time::sleep(LAST_ANSWERS).await;
+    let bridge = Arc::new(Bridge::new(client.clone(), args.name.clone(), output));
+    let finish_timeout = async {
+        // Nothing is ever sent, so this returns when stdin is closed.
+        let _ = stdin_closed.changed().await;
+        tokio::time::sleep(FINISH_TIMEOUT).await;
     };
     let ended = tokio::select! {
-        ended = serve(&bridge, heard) => ended,
-        () = left => Ok(0),
+        ended = serve(&bridge, input_lines) => ended,
+        () = finish_timeout => Ok(0),
         _ = interrupts.next() => Ok(0),
-        // Nobody reads our answers any more.
+        // The client has closed stdout.
         _ = &mut writer => Ok(0),
     };
-    bridge.leave().await;
+    bridge.close().await;
     drop(bridge);
-    if !writer.is_finished() && tokio::time::timeout(LAST_WRITE, &mut writer).await.is_err() {
+    if !writer.is_finished()
+        && tokio::time::timeout(WRITE_TIMEOUT, &mut writer)
+            .await
+            .is_err()
+    {
         writer.abort();
     }
     ended
 }
 
-/// Until the client has left and has all its answers. A line may take as long as a server takes to
-/// start, so whoever waits for this watches the client as well.
-async fn serve(bridge: &Arc<Bridge>, mut heard: mpsc::Receiver<Outcome<Vec<u8>>>) -> Outcome<u8> {
-    while let Some(line) = heard.recv().await {
-        Bridge::take(bridge, line?).await;
+/// Returns when stdin is closed and all requests have responses. A line can take as long as a hosted server takes to start.
+async fn serve(bridge: &Arc<Bridge>, mut lines: mpsc::Receiver<Outcome<Vec<u8>>>) -> Outcome<u8> {
+    while let Some(line) = lines.recv().await {
+        bridge.handle(line?).await;
     }
     bridge.finish().await;
     Ok(0)
 }
 
-async fn read(hear: mpsc::Sender<Outcome<Vec<u8>>>, _open: watch::Sender<()>) {
+async fn read(lines: mpsc::Sender<Outcome<Vec<u8>>>, _open: watch::Sender<()>) {
     let mut input = BufReader::new(tokio::io::stdin());
     loop {
         let mut line = Vec::new();
-        // And the end of the line.
+        // One more byte for the line break.
         let mut bounded = (&mut input).take(MAX_MESSAGE_BYTES as u64 + 1);
         let outcome = match bounded.read_until(b'\n', &mut line).await {
             Ok(0) => return,
@@ -115,16 +115,16 @@ async fn read(hear: mpsc::Sender<Outcome<Vec<u8>>>, _open: watch::Sender<()>) {
             Err(error) => Err(Failure::local("standard input could not be read", error)),
         };
         let is_last = outcome.is_err();
-        if hear.send(outcome).await.is_err() || is_last {
+        if lines.send(outcome).await.is_err() || is_last {
             return;
         }
     }
 }
 
-/// Ends when everything is said, or when nobody listens.
-async fn write(mut said: mpsc::Receiver<String>) {
+/// Returns when the bridge is dropped or stdout is closed.
+async fn write(mut lines: mpsc::Receiver<String>) {
     let mut output = tokio::io::stdout();
-    while let Some(mut line) = said.recv().await {
+    while let Some(mut line) = lines.recv().await {
         line.push('\n');
         if output.write_all(line.as_bytes()).await.is_err() || output.flush().await.is_err() {
             return;

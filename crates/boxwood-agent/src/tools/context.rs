@@ -1,0 +1,165 @@
+//! What every tool needs to know about one call.
+
+use std::time::Duration;
+
+use boxwood_api::{AgentQuery, ErrorCode, SessionId, SpecRequest, ToolAnswer};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::{Failed, LONGEST_CALL, failed};
+use crate::agent::Agent;
+use crate::boxes::{Answer, Boxes, BoxesError};
+use crate::error::ToolError;
+use crate::paths::{self, PathError, Place, SkillAccess};
+use crate::progress::Progress;
+use crate::skills::Skills;
+use crate::spec;
+use crate::template::{self, Scope};
+
+pub(super) struct CallContext<'a> {
+    pub(super) agent: &'a Agent,
+    pub(super) boxes: &'a dyn Boxes,
+    pub(super) query: &'a AgentQuery,
+    pub(super) session: SessionId,
+    pub(super) skills: Skills,
+    pub(super) progress: &'a dyn Progress,
+    /// Until then the box has to be there.
+    start_by: Instant,
+    /// What the model should know about its box.
+    notices: Vec<String>,
+    mounted: Vec<String>,
+}
+
+impl<'a> CallContext<'a> {
+    pub(super) async fn prepare(
+        agent: &'a Agent,
+        boxes: &'a dyn Boxes,
+        query: &'a AgentQuery,
+        scope: Scope,
+        progress: &'a dyn Progress,
+    ) -> Result<Self, ToolError> {
+        let start_by = Instant::now() + longest_start(agent);
+        let session = scope.session_id;
+        let mut notices = Vec::new();
+        if let Some(problem) = scope.problem {
+            let problem = ToolError::rule(format!(
+                "the pipeline's session-id template was not used: {problem}"
+            ));
+            // Recorded once: one entry per call would displace all other errors.
+            if agent.inner.templates.is_news(template::chosen(query)) {
+                tracing::warn!(%session, %problem, "a pipeline's template cannot be read");
+                agent.record(query, &problem);
+            }
+            notices.push(problem.message);
+        }
+        let listed = tokio::time::timeout_at(start_by, boxes.skills()).await;
+        let all = match listed.map_err(|_| ToolError::late(longest_start(agent)))? {
+            Ok(all) => all,
+            Err(error) if stops_everything(&error) => return Err(agent.refusal(error).await),
+            // Most calls have nothing to do with skills; those that have will say which is missing.
+            Err(error) => {
+                tracing::warn!(%error, "the skills cannot be listed");
+                notices.push(format!("skills are not available: {error}"));
+                Vec::new()
+            }
+        };
+        let activated = agent.inner.activations.of(&session, query);
+        let skills = Skills::new(all, query, activated);
+        let mounted = skills.mounted();
+        notices.extend(mounted.notice());
+        Ok(Self {
+            agent,
+            boxes,
+            query,
+            session,
+            skills,
+            progress,
+            start_by,
+            notices,
+            mounted: mounted.names,
+        })
+    }
+
+    /// What comes before a command runs takes only the time that a box may take to start.
+    pub(super) async fn before_start<T>(
+        &self,
+        begins: impl Future<Output = Result<T, ToolError>>,
+    ) -> Result<T, ToolError> {
+        tokio::time::timeout_at(self.start_by, begins)
+            .await
+            .unwrap_or_else(|_| Err(ToolError::late(longest_start(self.agent))))
+    }
+
+    /// The conversation's box, as asked of the runtime.
+    pub(super) fn spec(&self) -> SpecRequest {
+        spec::of_box(self.agent.settings(), &self.session, self.mounted.clone())
+    }
+
+    pub(super) fn notices(&self) -> Vec<String> {
+        self.notices.clone()
+    }
+
+    /// Makes the box, where there is none yet, and mounts the conversation's skills in it.
+    pub(super) async fn open(&self) -> Result<(), ToolError> {
+        match self.boxes.get_or_create(self.spec()).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.agent.refusal(error).await),
+        }
+    }
+
+    pub(super) fn place(&self, path: &str, access: SkillAccess) -> Result<Place, ToolError> {
+        let place = match access {
+            SkillAccess::Look => paths::resolve_readable(path)?,
+            SkillAccess::Use => paths::resolve(path)?,
+        };
+        if let Place::Skill { name, .. } = &place {
+            self.check_skill(name, access)?;
+        }
+        Ok(place)
+    }
+
+    pub(super) fn check_skill(&self, name: &str, access: SkillAccess) -> Result<(), ToolError> {
+        paths::check_skill(name, access, &self.skills.activated, &self.skills.visible)?;
+        Ok(())
+    }
+
+    /// What came of something that was tried in the box.
+    pub(super) async fn done<T>(
+        &self,
+        tried: Answer<T>,
+    ) -> Result<Result<T, Map<String, Value>>, ToolError> {
+        match tried {
+            Ok(done) => Ok(Ok(done)),
+            Err(error) => match failed(error) {
+                Failed::Result(result) => Ok(Err(result)),
+                Failed::Error(error) => Err(self.agent.refusal(error).await),
+            },
+        }
+    }
+
+    pub(super) fn answer(&self, result: Map<String, Value>) -> ToolAnswer {
+        ToolAnswer {
+            result,
+            session_id: Some(self.session.to_string()),
+        }
+    }
+}
+
+fn longest_start(agent: &Agent) -> Duration {
+    Duration::from_secs(agent.settings().start_timeout_sec).min(LONGEST_CALL)
+}
+
+/// Whether nothing else has to be tried.
+fn stops_everything(error: &BoxesError) -> bool {
+    !error.reached
+        || matches!(
+            error.code,
+            ErrorCode::BackendUnavailable | ErrorCode::Unauthorized
+        )
+}
+
+impl From<PathError> for ToolError {
+    fn from(error: PathError) -> Self {
+        Self::rule(error.to_string())
+    }
+}

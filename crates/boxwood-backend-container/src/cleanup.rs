@@ -1,0 +1,325 @@
+//! Removes containers of dead daemons, and containers whose removal failed because the engine was
+//! unavailable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use crate::args;
+use crate::cli::{Cli, CliError};
+use crate::ownership::{NAME_PREFIX, Owner, State};
+
+/// Timeout of a removal.
+const REMOVAL: Duration = Duration::from_secs(30);
+const LISTING: Duration = Duration::from_secs(20);
+/// Interval between attempts while the engine is unavailable.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// By then an engine that is available again has processed earlier requests.
+const SETTLE_TIME: Duration = Duration::from_secs(10);
+
+pub(crate) struct Cleanup {
+    cli: Cli,
+    owner: Owner,
+    orphans_removed: OnceCell<()>,
+    /// Boxes of an earlier daemon that were adopted.
+    adopted: Mutex<BTreeSet<String>>,
+    /// Containers that are still to be removed.
+    waiting: Mutex<BTreeMap<String, Certainty>>,
+    /// Set when a call found the engine unavailable, so that other calls do not wait for it.
+    unavailable: AtomicBool,
+}
+
+/// Whether a missing container may still be created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Certainty {
+    None,
+    /// The engine was asked to create it and did not reply, so it may still create it.
+    /// `missing_since` is when an available engine first reported it as missing.
+    MayAppear {
+        missing_since: Option<Instant>,
+    },
+}
+
+impl Cleanup {
+    pub(crate) fn new(cli: Cli, owner: Owner) -> Arc<Self> {
+        Arc::new(Self {
+            cli,
+            owner,
+            orphans_removed: OnceCell::new(),
+            adopted: Mutex::default(),
+            waiting: Mutex::default(),
+            unavailable: AtomicBool::new(false),
+        })
+    }
+
+    /// Excludes an adopted box from the cleanup. Called before the first cleanup.
+    pub(crate) fn keep(&self, name: &str) {
+        let mut adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        adopted.insert(name.to_owned());
+    }
+
+    fn is_orphan(&self, found: &Found) -> bool {
+        let adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = plain(&found.name);
+        name.starts_with(NAME_PREFIX)
+            && !adopted.contains(name)
+            && self.owner.is_orphan(&found.labels, found.state)
+    }
+
+    /// Removes containers of dead daemons once per run. Tried again with the next call if the engine is
+    /// unavailable.
+    pub(crate) async fn remove_orphans_once(&self) -> Result<(), CliError> {
+        self.orphans_removed
+            .get_or_try_init(|| self.remove_orphans())
+            .await
+            .map(drop)
+    }
+
+    async fn remove_orphans(&self) -> Result<(), CliError> {
+        const ATTEMPTS: u32 = 10;
+        for _ in 1..ATTEMPTS {
+            match self.try_remove_orphans().await {
+                // A container disappeared between listing and inspection.
+                Err(error) if error.is_gone() => {}
+                outcome => return outcome,
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        self.try_remove_orphans().await
+    }
+
+    async fn try_remove_orphans(&self) -> Result<(), CliError> {
+        let ids = self.cli.run(args::list_ours(), LISTING).await?;
+        let ids: Vec<&str> = ids.split_whitespace().collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let output = self.labels_of(&ids).await?;
+        let orphans: Vec<String> = output
+            .lines()
+            .filter_map(read_line)
+            .filter(|found| self.is_orphan(found))
+            .map(|found| found.id)
+            .collect();
+        if orphans.is_empty() {
+            return Ok(());
+        }
+        tracing::info!(count = orphans.len(), "removing containers of dead daemons");
+        match self.cli.run(args::remove(&orphans), REMOVAL).await {
+            Err(error) if !error.no_such_container() && !error.being_removed() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// One line per container. Containers that disappear meanwhile are left out.
+    async fn labels_of(&self, ids: &[&str]) -> Result<String, CliError> {
+        match self.cli.run(args::labels_of(ids), LISTING).await {
+            Err(error) if error.is_gone() => {}
+            outcome => return outcome,
+        }
+        // If one of several containers is missing, the engine reports none. On a busy engine that may
+        // happen every time, so they are inspected one by one.
+        let mut lines = String::new();
+        for id in ids {
+            match self.cli.run(args::labels_of(&[id]), LISTING).await {
+                Ok(line) => lines.extend([line.trim_end(), "\n"]),
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(lines)
+    }
+
+    /// Removes a container whose processes are dead. If the engine is unavailable, it is removed later:
+    /// nothing of the box is running any more.
+    pub(crate) async fn remove(self: &Arc<Self>, name: &str) -> Result<(), CliError> {
+        if self.unavailable.load(Ordering::Acquire) {
+            self.remove_later(name, Certainty::None);
+            return Ok(());
+        }
+        match self.try_remove(name).await {
+            Err(error) if error.engine_is_unavailable() => {
+                tracing::warn!(%error, name, "the engine is unavailable; the container will be removed later");
+                self.remove_later(name, Certainty::None);
+                Ok(())
+            }
+            outcome => outcome.map(drop),
+        }
+    }
+
+    /// Removes a container that the engine may or may not have created, or may still create.
+    pub(crate) fn remove_unconfirmed(self: &Arc<Self>, name: &str) {
+        let missing_since = None;
+        self.remove_later(name, Certainty::MayAppear { missing_since });
+    }
+
+    async fn try_remove(&self, name: &str) -> Result<Removed, CliError> {
+        let mut pause = Duration::from_millis(5);
+        let until = Instant::now() + REMOVAL;
+        loop {
+            match self.cli.run(args::remove(&[name]), REMOVAL).await {
+                Err(error) if error.no_such_container() => return Ok(Removed::Missing),
+                // `--rm` removes it when its init exits; wait for that.
+                Err(error)
+                    if (error.being_removed() || error.has_ended()) && Instant::now() < until =>
+                {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_millis(200));
+                }
+                outcome => return outcome.map(|_| Removed::Now),
+            }
+        }
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Certainty>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remove_later(self: &Arc<Self>, name: &str, certainty: Certainty) {
+        self.unavailable.store(true, Ordering::Release);
+        let first = {
+            let mut waiting = self.waiting();
+            waiting.insert(name.to_owned(), certainty);
+            waiting.len() == 1
+        };
+        if first {
+            let cleanup = Arc::downgrade(self);
+            tokio::spawn(async move {
+                loop {
+                    tokio::time::sleep(RETRY_INTERVAL).await;
+                    // After a shutdown the next daemon removes them.
+                    let Some(cleanup) = cleanup.upgrade() else {
+                        return;
+                    };
+                    if cleanup.remove_waiting().await {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+
+    /// Returns true if nothing is left to remove.
+    async fn remove_waiting(&self) -> bool {
+        let all: Vec<(String, Certainty)> = {
+            let waiting = self.waiting();
+            waiting
+                .iter()
+                .map(|(name, certainty)| (name.clone(), *certainty))
+                .collect()
+        };
+        for (name, certainty) in all {
+            let removed = match self.try_remove(&name).await {
+                Err(error) if error.engine_is_unavailable() => {
+                    self.unavailable.store(true, Ordering::Release);
+                    return false;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, name, "failed to remove the container of a box");
+                    Removed::Now
+                }
+                Ok(removed) => removed,
+            };
+            self.unavailable.store(false, Ordering::Release);
+            let mut waiting = self.waiting();
+            match remaining_certainty(certainty, removed, Instant::now()) {
+                Some(certainty) => waiting.insert(name, certainty),
+                None => waiting.remove(&name),
+            };
+        }
+        self.waiting().is_empty()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Removed {
+    Now,
+    Missing,
+}
+
+/// The certainty after an available engine has replied; `None` if nothing is left to do.
+fn remaining_certainty(certainty: Certainty, removed: Removed, now: Instant) -> Option<Certainty> {
+    let Certainty::MayAppear { missing_since } = certainty else {
+        return None;
+    };
+    let since = missing_since.unwrap_or(now);
+    let is_final = removed == Removed::Now || now.duration_since(since) >= SETTLE_TIME;
+    let missing_since = Some(since);
+    (!is_final).then_some(Certainty::MayAppear { missing_since })
+}
+
+struct Found {
+    id: String,
+    name: String,
+    state: State,
+    labels: BTreeMap<String, String>,
+}
+
+/// Parses four JSON values: id, name, running, and labels or null.
+fn read_line(line: &str) -> Option<Found> {
+    let mut values = serde_json::Deserializer::from_str(line).into_iter::<serde_json::Value>();
+    let mut next = || values.next()?.ok();
+    Some(Found {
+        id: next()?.as_str()?.to_owned(),
+        name: next()?.as_str()?.to_owned(),
+        state: if next()?.as_bool()? {
+            State::Running
+        } else {
+            State::Ended
+        },
+        labels: serde_json::from_value(next()?).ok()?,
+    })
+}
+
+/// Strips the slash that Docker puts in front of names. Boxes are recognised by name and labels, because an
+/// image committed from a box carries the labels too.
+fn plain(name: &str) -> &str {
+    name.trim_start_matches('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_of_the_engine_is_parsed_with_any_label() {
+        let line = r#""abc" "/n" true {"langbot.session_id":"a \"b\" } \n","x":""}"#;
+        let found = read_line(line).expect("a line");
+        assert_eq!((&*found.id, &*found.name), ("abc", "/n"));
+        assert_eq!(found.labels["langbot.session_id"], "a \"b\" } \n");
+        assert_eq!(found.state, State::Running);
+        assert!(read_line("\"abc\" \"/n\" true null").is_none());
+        assert!(read_line("").is_none());
+    }
+
+    #[test]
+    fn containers_with_other_names_are_not_boxes() {
+        let is_ours = |name| plain(name).starts_with(NAME_PREFIX);
+        assert!(is_ours("/langbot-box-demo-0badcafe"));
+        assert!(is_ours("langbot-box-demo-0badcafe"));
+        assert!(!is_ours("/postgres"));
+    }
+
+    #[test]
+    fn a_container_that_may_still_appear_is_checked_again() {
+        let now = Instant::now();
+        let may_appear = |missing_since| Certainty::MayAppear { missing_since };
+        let missing = Removed::Missing;
+        assert_eq!(remaining_certainty(Certainty::None, missing, now), None);
+        assert_eq!(
+            remaining_certainty(may_appear(None), Removed::Now, now),
+            None
+        );
+        let seen = remaining_certainty(may_appear(None), missing, now).expect("it may come");
+        assert_eq!(seen, may_appear(Some(now)));
+        assert_eq!(
+            remaining_certainty(seen, missing, now + SETTLE_TIME / 2),
+            Some(seen)
+        );
+        assert_eq!(remaining_certainty(seen, missing, now + SETTLE_TIME), None);
+    }
+}

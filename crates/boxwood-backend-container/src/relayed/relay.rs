@@ -1,0 +1,319 @@
+//! The daemon's end of the connection to a relayed box.
+//!
+//! Translates messages with descriptors of a [`boxwood_local::LocalBox`] into frames, and back.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_init::{
+    Attachment, Channel, ChannelError, Decoder, Facts, Frame, FromInit, Program, StdioPlan, ToInit,
+};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use super::streams::Streams;
+use crate::cli;
+
+/// Frames that wait for the engine; further senders wait.
+const QUEUE: usize = 64;
+/// Several pings fit into the time after which the box considers the connection dead.
+const PING: Duration = Duration::from_secs(10);
+/// A connection without any data for this long is dead.
+const SILENCE: Duration = Duration::from_secs(45);
+
+/// A handle to the relay, which runs until its connection ends.
+pub(crate) struct Relay {
+    resized: Notify,
+    /// Stderr of the engine's client, once it has exited.
+    message: watch::Receiver<Option<String>>,
+}
+
+impl Relay {
+    /// Relays between the engine's client and `channel`. The facts arrive when the box has started.
+    pub(super) fn begin(
+        mut engine: Child,
+        channel: Channel,
+    ) -> io::Result<(Arc<Self>, oneshot::Receiver<Facts>)> {
+        let missing = || io::Error::other("the engine's client has no streams");
+        let input = engine.stdin.take().ok_or_else(missing)?;
+        let output = engine.stdout.take().ok_or_else(missing)?;
+        let stderr = engine.stderr.take();
+        rustix::io::ioctl_fionbio(&channel, true)?;
+        let channel = Arc::new(boxwood_local::async_fd(channel)?);
+        let (message_sender, message) = watch::channel(None);
+        let relay = Arc::new(Self {
+            resized: Notify::new(),
+            message,
+        });
+        let (facts_sender, facts) = oneshot::channel();
+        let (frames, leaving) = mpsc::channel(QUEUE);
+        let work = Work {
+            relay: Arc::clone(&relay),
+            streams: Streams::new(frames.clone()),
+            frames,
+            channel,
+        };
+        tokio::spawn(async move {
+            let message = tokio::spawn(cli::read(stderr));
+            work.carry(input, output, leaving, facts_sender).await;
+            // In any case, the engine's client must not keep running.
+            let _ = engine.start_kill();
+            let _ = engine.wait().await;
+            let message = message.await.ok().and_then(Result::ok);
+            message_sender.send_replace(Some(message.unwrap_or_default()));
+        });
+        Ok((relay, facts))
+    }
+
+    /// Called after a terminal was resized.
+    pub(crate) fn resized(&self) {
+        self.resized.notify_one();
+    }
+
+    /// Stderr of the engine's client, after it has exited.
+    pub(super) async fn last_output(&self) -> String {
+        let mut message = self.message.clone();
+        let message = message.wait_for(Option::is_some).await;
+        message
+            .ok()
+            .and_then(|message| message.clone())
+            .unwrap_or_default()
+    }
+}
+
+struct Work {
+    relay: Arc<Relay>,
+    streams: Streams,
+    frames: mpsc::Sender<Frame>,
+    channel: Arc<AsyncFd<Channel>>,
+}
+
+impl Work {
+    /// Runs until one direction ends.
+    async fn carry(
+        &self,
+        input: ChildStdin,
+        output: ChildStdout,
+        leaving: mpsc::Receiver<Frame>,
+        facts: oneshot::Sender<Facts>,
+    ) {
+        let ended = tokio::select! {
+            ended = self.receive_from_box(output, facts) => ended,
+            ended = self.receive_from_daemon() => ended,
+            ended = write(input, leaving) => ended,
+            ended = self.send_sizes() => ended,
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "the connection of a relayed box ended");
+        }
+        self.streams.clear();
+    }
+
+    async fn receive_from_box(
+        &self,
+        mut output: ChildStdout,
+        facts: oneshot::Sender<Facts>,
+    ) -> io::Result<()> {
+        let mut facts = Some(facts);
+        let mut decoder = Decoder::default();
+        let mut buffer = vec![0_u8; 64 * 1024];
+        let mut last_received = Instant::now();
+        let mut ping = tokio::time::interval(PING);
+        loop {
+            tokio::select! {
+                read = output.read(&mut buffer) => {
+                    match read? {
+                        0 => return Ok(()),
+                        n => decoder.push(&buffer[..n]),
+                    }
+                    last_received = Instant::now();
+                    while let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
+                        self.take(frame, &mut facts).await?;
+                    }
+                }
+                _ = ping.tick() => {
+                    if last_received.elapsed() > SILENCE {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    // A full queue keeps the connection alive as well.
+                    let _ = self.frames.try_send(Frame::Ping);
+                }
+            }
+        }
+    }
+
+    async fn take(
+        &self,
+        frame: Frame,
+        facts: &mut Option<oneshot::Sender<Facts>>,
+    ) -> io::Result<()> {
+        match frame {
+            Frame::Event { message, terminal } => self.forward(&message, terminal).await,
+            Frame::Facts(output) => {
+                if let Some(facts) = facts.take() {
+                    let _ = facts.send(output);
+                }
+                Ok(())
+            }
+            Frame::Data { stream, bytes } => {
+                self.streams.data(stream, bytes).map_err(io::Error::other)
+            }
+            Frame::Credit { stream, bytes } => {
+                self.streams.credit(stream, bytes).map_err(io::Error::other)
+            }
+            Frame::End { stream } | Frame::ReaderClosed { stream } => {
+                self.streams.remove(stream);
+                Ok(())
+            }
+            Frame::Pong => Ok(()),
+            Frame::Request { .. } | Frame::Resize { .. } | Frame::Ping => Err(io::Error::other(
+                "the box sent a frame that only the daemon may send",
+            )),
+        }
+    }
+
+    /// Forwards an event to the daemon, with a local terminal in place of the box's.
+    async fn forward(&self, message: &FromInit, terminal: Option<u32>) -> io::Result<()> {
+        let master = match terminal {
+            Some(number) => {
+                let (master, slave) = plain_terminal()?;
+                self.streams.join(number, slave)?;
+                Some(master)
+            }
+            None => None,
+        };
+        let fds = master.as_ref().map(AsFd::as_fd);
+        loop {
+            match self.channel.get_ref().send(message, fds.as_slice()) {
+                Ok(()) => return Ok(()),
+                Err(ChannelError::WouldBlock) => self.channel.writable().await?.clear_ready(),
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+    }
+
+    async fn receive_from_daemon(&self) -> io::Result<()> {
+        let mut next: u32 = 0;
+        loop {
+            let mut ready = self.channel.readable().await?;
+            let (message, fds) = match self.channel.get_ref().receive::<ToInit>() {
+                Ok(received) => received,
+                Err(ChannelError::WouldBlock) => {
+                    ready.clear_ready();
+                    continue;
+                }
+                Err(ChannelError::Closed) => return Ok(()),
+                Err(error) => return Err(io::Error::other(error)),
+            };
+            let mut open = Vec::new();
+            let mut carried = Vec::with_capacity(fds.len());
+            for (place, fd) in fds.into_iter().enumerate() {
+                carried.push(match kind(&message, place) {
+                    Kind::Input => Attachment::Input { stream: next },
+                    Kind::Output => Attachment::Output { stream: next },
+                    Kind::File => {
+                        let bytes = content(&fd)?;
+                        carried.push(Attachment::File { bytes });
+                        continue;
+                    }
+                });
+                open.push((kind(&message, place), next, fd));
+                // Numbers are reused after two billion streams.
+                next = (next + 1) & (boxwood_init::FIRST_TERMINAL - 1);
+            }
+            // Output may arrive as soon as the order is sent; input must follow it.
+            let (outputs, inputs): (Vec<_>, Vec<_>) = open
+                .into_iter()
+                .partition(|(kind, ..)| *kind == Kind::Output);
+            for (_, number, fd) in outputs {
+                self.streams.write_to(number, fd)?;
+            }
+            let order = Frame::Request {
+                message,
+                attachments: carried,
+            };
+            self.frames.send(order).await.map_err(io::Error::other)?;
+            for (_, number, fd) in inputs {
+                self.streams.send_from(number, fd)?;
+            }
+        }
+    }
+
+    async fn send_sizes(&self) -> io::Result<()> {
+        loop {
+            self.relay.resized.notified().await;
+            for frame in self.streams.resized() {
+                self.frames.send(frame).await.map_err(io::Error::other)?;
+            }
+        }
+    }
+}
+
+async fn write(mut input: ChildStdin, mut leaving: mpsc::Receiver<Frame>) -> io::Result<()> {
+    while let Some(frame) = leaving.recv().await {
+        let packet = frame.encode().map_err(io::Error::other)?;
+        input.write_all(&packet).await?;
+        input.flush().await?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Input,
+    Output,
+    File,
+}
+
+/// The purpose of the descriptor at index `place`.
+fn kind(message: &ToInit, place: usize) -> Kind {
+    let ToInit::Spawn(spawn) = message else {
+        return Kind::File;
+    };
+    match &spawn.program {
+        Program::Command {
+            stdio: StdioPlan::Streams { stdin, .. },
+            ..
+        } if *stdin == Some(place) => Kind::Input,
+        Program::Command {
+            stdio: StdioPlan::Streams { stdout, stderr, .. },
+            ..
+        } if place == *stdout || place == *stderr => Kind::Output,
+        Program::FileTool { response, .. } if place == *response => Kind::Output,
+        _ => Kind::File,
+    }
+}
+
+/// The whole content of a file, independent of its position.
+fn content(fd: &OwnedFd) -> io::Result<Vec<u8>> {
+    let size = rustix::fs::fstat(fd)?.st_size;
+    let mut bytes = vec![0_u8; usize::try_from(size).unwrap_or(0)];
+    let mut at = 0;
+    while at < bytes.len() {
+        match rustix::io::pread(fd, &mut bytes[at..], at as u64)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => at += n,
+        }
+    }
+    Ok(bytes)
+}
+
+/// A terminal in raw mode: the box's terminal does the processing.
+fn plain_terminal() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = openpt(flags)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    let slave = ioctl_tiocgptpeer(&master, flags)?;
+    let mut modes = tcgetattr(&slave)?;
+    modes.make_raw();
+    tcsetattr(&slave, OptionalActions::Now, &modes)?;
+    Ok((master, slave))
+}

@@ -1,0 +1,225 @@
+//! Starts a relayed box. If a step fails, everything created before it is removed.
+
+use std::io;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_api::ImageName;
+use boxwood_backend::{BoxFuture, StartError};
+use boxwood_init::{Channel, Facts};
+use boxwood_local::{
+    BackendState, BoxIds, BoxResources, LocalBox, StartedInit, check_required, start_init,
+};
+use boxwood_policy::AdmittedSpec;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::access::{Location, has_terminals, kernel_of};
+use super::engine_mounts::{self, engine_mounts};
+use super::isolation_label::{self, Bounds};
+use super::program;
+use super::relay::Relay;
+use crate::Shared;
+use crate::args::{self, EngineMounts, Inside, Run, Users};
+use crate::cleanup::Cleanup;
+use crate::cli::{CliError, one_line};
+use crate::sandbox::ContainerBox;
+use crate::start::{Failed, INSPECT, RUN, step};
+
+/// Timeout for copying init into the container.
+const COPY: Duration = Duration::from_mins(1);
+/// How long the engine's client may take to exit and report the cause.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(crate) async fn start(
+    shared: &Arc<Shared>,
+    spec: &AdmittedSpec,
+    image: &ImageName,
+    name: &str,
+    place: Location,
+) -> Result<ContainerBox, Failed> {
+    let identity = engine_mounts::identity(spec)?;
+    let counts_files = kernel_of(&shared.settings).is_none();
+    let engine_mounts = engine_mounts(spec, &identity, place, counts_files)?;
+    create(shared, spec, image, name, &engine_mounts).await?;
+    let volumes = declares_volumes(shared, image).await?;
+    let (resources, channel, relay, facts) = attach(shared, name, BoxIds::remote(identity))?;
+    let configured = configure(shared, spec, &resources, channel, facts, place, volumes).await;
+    match configured {
+        Ok(local) => Ok(ContainerBox::relayed(
+            local,
+            relay,
+            has_terminals(&shared.settings),
+        )),
+        Err(error) => {
+            resources.kill();
+            let message = tokio::time::timeout(EXIT_TIMEOUT, relay.last_output()).await;
+            let message = one_line(&message.unwrap_or_default());
+            if let Err(error) = resources.clear().await {
+                tracing::warn!(%error, name, "failed to clean up after a failed start");
+            }
+            // Prefer the engine's own message.
+            Err(match (error, message) {
+                (SetupError::TimedOut(_), message) if !message.is_empty() => {
+                    Failed::Engine(CliError::Refused { message })
+                }
+                (SetupError::TimedOut(error) | SetupError::Refused(error), _) => {
+                    Failed::Start(error)
+                }
+            })
+        }
+    }
+}
+
+async fn create(
+    shared: &Shared,
+    spec: &AdmittedSpec,
+    image: &ImageName,
+    name: &str,
+    engine_mounts: &EngineMounts,
+) -> Result<(), Failed> {
+    let labels = shared.owner.labels(spec);
+    let create = args::run(&Run {
+        engine: shared.settings.engine,
+        name,
+        labels: &labels,
+        image: image.as_str(),
+        runtime: shared.settings.runtime.as_deref(),
+        limits: Some(spec.limits()),
+        read_only: spec.read_only_root(),
+        users: Users::Engine,
+        inside: Inside::Engine(engine_mounts),
+    });
+    let created = shared.cli.run(create, RUN).await;
+    created.map_err(|error| {
+        if error.no_such_image() {
+            Failed::NoImage
+        } else {
+            Failed::Engine(error)
+        }
+    })?;
+    let archive = program::archive();
+    let copied = shared.cli.feed(args::copy_in(name), &archive[..], COPY);
+    copied.await.map_err(Failed::Engine)?;
+    Ok(())
+}
+
+/// Volumes of an image are writable even with a read-only root, and have no size limit.
+async fn declares_volumes(shared: &Shared, image: &ImageName) -> Result<bool, Failed> {
+    let output = shared.cli.run(args::volumes_of(image.as_str()), INSPECT);
+    let output = output.await.map_err(Failed::Engine)?;
+    Ok(!matches!(output.trim(), "null" | "{}" | "map[]"))
+}
+
+type Attached = (
+    Arc<BoxResources>,
+    Channel,
+    Arc<Relay>,
+    tokio::sync::oneshot::Receiver<Facts>,
+);
+
+/// Starts the container. The attached client of the engine represents the box on this machine.
+fn attach(shared: &Shared, name: &str, ids: BoxIds) -> Result<Attached, Failed> {
+    let mut command = shared.cli.command(args::start_attached(name));
+    command.stdin(Stdio::piped());
+    let engine = shared.cli.spawn(&mut command).map_err(Failed::Engine)?;
+    let pid = engine.id().and_then(|pid| i32::try_from(pid).ok());
+    let pid = pid
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| step("watch the engine's client")(io::ErrorKind::NotFound.into()))?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())
+        .map_err(|errno| step("watch the engine's client")(errno.into()))?;
+    let record = Record {
+        cleanup: Arc::clone(&shared.cleanup),
+        name: name.to_owned(),
+    };
+    let resources = BoxResources::new(name.to_owned(), pid.as_raw_nonzero().get(), pidfd, ids)
+        .map_err(step("watch the engine's client"))?
+        .with_backend_state(Box::new(record));
+    let (ours, theirs) = Channel::pair().map_err(step("open the channel to init"))?;
+    let (relay, facts) = Relay::begin(engine, theirs).map_err(step("open the channel to init"))?;
+    Ok((Arc::new(resources), ours, relay, facts))
+}
+
+enum SetupError {
+    /// Init did not reply; the engine's client may report the cause.
+    TimedOut(StartError),
+    Refused(StartError),
+}
+
+async fn configure(
+    shared: &Arc<Shared>,
+    spec: &AdmittedSpec,
+    resources: &Arc<BoxResources>,
+    channel: Channel,
+    facts: tokio::sync::oneshot::Receiver<Facts>,
+    place: Location,
+    volumes: bool,
+) -> Result<LocalBox, SetupError> {
+    let plan = engine_mounts::plan(spec, resources.ids.identity);
+    let StartedInit {
+        link,
+        landlock,
+        writable_paths,
+    } = start_init(channel, plan, &[])
+        .await
+        .map_err(SetupError::TimedOut)?;
+    // Sent before the message that init is ready.
+    let facts = facts.await.map_err(|_| {
+        SetupError::TimedOut(step("receive init's facts")(io::ErrorKind::NotFound.into()))
+    })?;
+    for mount in spec.workspace().into_iter().chain(spec.extra_mounts()) {
+        engine_mounts::check_unchanged(mount).map_err(SetupError::Refused)?;
+    }
+    let bounds = bounds(shared, &resources.name, place).await;
+    let label = isolation_label::label(shared, spec, &facts, landlock, &bounds, volumes);
+    check_required(spec, &label).map_err(SetupError::Refused)?;
+    Ok(LocalBox::new(
+        Arc::clone(resources),
+        label,
+        link,
+        writable_paths,
+        &shared.host,
+    ))
+}
+
+/// What cannot be determined is reported as missing in the label.
+async fn bounds(shared: &Shared, name: &str, place: Location) -> Bounds {
+    let question = match place {
+        Location::Local => args::pid_of(name),
+        Location::Remote => args::limits_of(name),
+    };
+    let output = shared.cli.run(question, INSPECT).await.unwrap_or_default();
+    let mut words = output.split_whitespace();
+    match place {
+        Location::Local => {
+            let pid = words.next().and_then(|pid| pid.parse().ok());
+            Bounds::Sandbox(pid.filter(|pid| *pid > 0))
+        }
+        Location::Remote => {
+            Bounds::Engine(words.map(|word| word.parse().unwrap_or_default()).collect())
+        }
+    }
+}
+
+/// The container of a relayed box.
+struct Record {
+    cleanup: Arc<Cleanup>,
+    name: String,
+}
+
+impl BackendState for Record {
+    fn remove(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async move {
+            let removed = self.cleanup.remove(&self.name).await;
+            removed.map_err(io::Error::other)
+        })
+    }
+
+    /// A relayed box ends with its connection, so there is nothing to record or detach.
+    fn record(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+
+    fn detach(&self) {}
+}

@@ -1,0 +1,269 @@
+//! The streams of one relayed box: each is a local descriptor and a number on the wire. Flow control by
+//! credit.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use boxwood_init::{CHUNK, Frame, InvalidFrame, WINDOW};
+use rustix::io::Errno;
+use rustix::termios::tcgetwinsize;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
+
+type Fd = Arc<AsyncFd<OwnedFd>>;
+
+#[derive(Clone)]
+pub(super) struct Streams {
+    known: Arc<Mutex<HashMap<u32, Stream>>>,
+    frames: mpsc::Sender<Frame>,
+}
+
+struct Stream {
+    /// Credit granted by the box.
+    credit: Arc<Semaphore>,
+    /// Received bytes that are not written yet. More than a window is a protocol error.
+    unwritten: Arc<AtomicUsize>,
+    incoming: Option<mpsc::UnboundedSender<Vec<u8>>>,
+    reader: Option<AbortOnDrop>,
+    terminal: Option<(Fd, (u16, u16))>,
+}
+
+/// Aborts a task when dropped.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Streams {
+    pub(super) fn new(frames: mpsc::Sender<Frame>) -> Self {
+        Self {
+            known: Arc::default(),
+            frames,
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<u32, Stream>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends everything read from `fd` to the box.
+    pub(super) fn send_from(&self, number: u32, fd: OwnedFd) -> io::Result<()> {
+        let fd = nonblocking(fd)?;
+        let mut stream = Stream::new();
+        stream.reader = Some(self.read(number, fd, &stream.credit));
+        self.known().insert(number, stream);
+        Ok(())
+    }
+
+    /// Writes everything received from the box to `fd`.
+    pub(super) fn write_to(&self, number: u32, fd: OwnedFd) -> io::Result<()> {
+        let fd = nonblocking(fd)?;
+        let mut stream = Stream::new();
+        stream.incoming = Some(self.write(number, fd, &stream.unwritten));
+        self.known().insert(number, stream);
+        Ok(())
+    }
+
+    /// Both directions, for a terminal.
+    pub(super) fn join(&self, number: u32, fd: OwnedFd) -> io::Result<()> {
+        let fd = nonblocking(fd)?;
+        let mut stream = Stream::new();
+        stream.incoming = Some(self.write(number, Arc::clone(&fd), &stream.unwritten));
+        stream.reader = Some(self.read(number, Arc::clone(&fd), &stream.credit));
+        stream.terminal = Some((fd, (0, 0)));
+        self.known().insert(number, stream);
+        Ok(())
+    }
+
+    pub(super) fn data(&self, number: u32, bytes: Vec<u8>) -> Result<(), InvalidFrame> {
+        let known = self.known();
+        // Data that arrives after the end of a stream is discarded.
+        let Some(stream) = known.get(&number) else {
+            return Ok(());
+        };
+        let Some(incoming) = &stream.incoming else {
+            return Err(InvalidFrame);
+        };
+        let before = stream.unwritten.fetch_add(bytes.len(), Ordering::AcqRel);
+        if before + bytes.len() > WINDOW {
+            return Err(InvalidFrame);
+        }
+        // A writer that has ended has sent `ReaderClosed`.
+        let _ = incoming.send(bytes);
+        Ok(())
+    }
+
+    pub(super) fn credit(&self, number: u32, bytes: usize) -> Result<(), InvalidFrame> {
+        if let Some(stream) = self.known().get(&number) {
+            if stream.credit.available_permits() + bytes > WINDOW {
+                return Err(InvalidFrame);
+            }
+            stream.credit.add_permits(bytes);
+        }
+        Ok(())
+    }
+
+    /// The box has closed the stream. Received bytes are still written.
+    pub(super) fn remove(&self, number: u32) {
+        drop(self.known().remove(&number));
+    }
+
+    /// New sizes of terminals that were not yet sent to the box.
+    pub(super) fn resized(&self) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        for (number, stream) in self.known().iter_mut() {
+            let Some((fd, before)) = &mut stream.terminal else {
+                continue;
+            };
+            if let Ok(size) = tcgetwinsize(fd.get_ref())
+                && (size.ws_row, size.ws_col) != *before
+            {
+                *before = (size.ws_row, size.ws_col);
+                frames.push(Frame::Resize {
+                    stream: *number,
+                    rows: size.ws_row,
+                    cols: size.ws_col,
+                });
+            }
+        }
+        frames
+    }
+
+    pub(super) fn clear(&self) {
+        self.known().clear();
+    }
+
+    fn read(&self, number: u32, fd: Fd, credit: &Arc<Semaphore>) -> AbortOnDrop {
+        let (frames, credit) = (self.frames.clone(), Arc::clone(credit));
+        let known = Arc::downgrade(&self.known);
+        let task = tokio::spawn(async move {
+            let last = read_all(number, &fd, &credit, &frames).await;
+            let _ = frames.send(last).await;
+            let Some(known) = known.upgrade() else {
+                return;
+            };
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            // The other direction of a terminal continues until the box closes it. Removing the stream
+            // aborts this task, which is finished anyway.
+            let ended = known.get(&number);
+            if ended.is_some_and(|stream| stream.terminal.is_none()) {
+                known.remove(&number);
+            }
+        });
+        AbortOnDrop(task.abort_handle())
+    }
+
+    fn write(
+        &self,
+        number: u32,
+        fd: Fd,
+        unwritten: &Arc<AtomicUsize>,
+    ) -> mpsc::UnboundedSender<Vec<u8>> {
+        let (incoming, mut incoming_bytes) = mpsc::unbounded_channel::<Vec<u8>>();
+        let (frames, unwritten) = (self.frames.clone(), Arc::clone(unwritten));
+        let known = Arc::downgrade(&self.known);
+        // Not aborted with the stream: received bytes still have to be written.
+        tokio::spawn(async move {
+            while let Some(bytes) = incoming_bytes.recv().await {
+                if write_all(&fd, &bytes).await.is_err() {
+                    if let Some(known) = known.upgrade() {
+                        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                        known.remove(&number);
+                    }
+                    let _ = frames.send(Frame::ReaderClosed { stream: number }).await;
+                    return;
+                }
+                unwritten.fetch_sub(bytes.len(), Ordering::AcqRel);
+                let credit = Frame::Credit {
+                    stream: number,
+                    bytes: bytes.len(),
+                };
+                // If the box is gone, the rest is written anyway.
+                let _ = frames.send(credit).await;
+            }
+        });
+        incoming
+    }
+}
+
+impl Stream {
+    fn new() -> Self {
+        Self {
+            credit: Arc::new(Semaphore::new(WINDOW)),
+            unwritten: Arc::default(),
+            incoming: None,
+            reader: None,
+            terminal: None,
+        }
+    }
+}
+
+fn nonblocking(fd: OwnedFd) -> io::Result<Fd> {
+    rustix::io::ioctl_fionbio(&fd, true)?;
+    Ok(Arc::new(boxwood_local::async_fd(fd)?))
+}
+
+/// Reads until the end, limited by credit. Returns the last frame of the stream.
+async fn read_all(number: u32, fd: &Fd, credit: &Semaphore, frames: &mpsc::Sender<Frame>) -> Frame {
+    let end = Frame::End { stream: number };
+    loop {
+        let Ok(first) = credit.acquire().await else {
+            return end;
+        };
+        let most = CHUNK.min(credit.available_permits() + 1);
+        let bytes = match read(fd, most).await {
+            Ok(bytes) if !bytes.is_empty() => bytes,
+            _ => return end,
+        };
+        first.forget();
+        let rest = u32::try_from(bytes.len() - 1).unwrap_or(u32::MAX);
+        // Cannot fail: only this task takes from this semaphore.
+        if let Ok(rest) = credit.try_acquire_many(rest) {
+            rest.forget();
+        }
+        let data = Frame::Data {
+            stream: number,
+            bytes,
+        };
+        if frames.send(data).await.is_err() {
+            return end;
+        }
+    }
+}
+
+async fn read(fd: &Fd, most: usize) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0_u8; most];
+    loop {
+        let mut ready = fd.readable().await?;
+        match rustix::io::read(fd.get_ref(), &mut buffer) {
+            Ok(n) => {
+                buffer.truncate(n);
+                return Ok(buffer);
+            }
+            Err(Errno::AGAIN) => ready.clear_ready(),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+async fn write_all(fd: &Fd, bytes: &[u8]) -> io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let mut ready = fd.writable().await?;
+        match rustix::io::write(fd.get_ref(), rest) {
+            Ok(n) => rest = &rest[n..],
+            Err(Errno::AGAIN) => ready.clear_ready(),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Input that the daemon has not acknowledged.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf as _, Bytes};
+
+/// Input under way. Less than what the daemon takes ahead of a program that does not read, so that a
+/// signal never waits behind input.
+const MOST_BYTES: u64 = 512 * 1024;
+
+/// The end of everything that was ever sent, from the first byte on that may have to be sent again.
+pub(super) struct Unacknowledged {
+    /// How much was acknowledged.
+    accepted: u64,
+    pieces: VecDeque<Bytes>,
+    bytes: u64,
+    /// The program takes no more of it.
+    refused: bool,
+}
+
+/// The daemon has less than it had acknowledged.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct InputLost;
+
+impl Unacknowledged {
+    /// From here on, of whatever the program was given before us.
+    pub(super) fn new(accepted: u64) -> Self {
+        Self {
+            accepted,
+            pieces: VecDeque::new(),
+            bytes: 0,
+            refused: false,
+        }
+    }
+
+    /// Nothing of it will ever be wanted.
+    pub(super) fn refuse(&mut self) {
+        self.refused = true;
+        self.pieces.clear();
+        self.bytes = 0;
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes < MOST_BYTES
+    }
+
+    pub(super) fn push(&mut self, piece: Bytes) {
+        if self.refused {
+            return;
+        }
+        self.bytes += piece.len() as u64;
+        self.pieces.push_back(piece);
+    }
+
+    /// So much has been accepted since the program's start.
+    pub(super) fn accept(&mut self, accepted: u64) -> Result<(), InputLost> {
+        let mut news = accepted.checked_sub(self.accepted).ok_or(InputLost)?;
+        self.accepted = accepted;
+        while let Some(first) = self.pieces.front_mut() {
+            let length = first.len() as u64;
+            if length > news {
+                // What is smaller than a length fits.
+                first.advance(usize::try_from(news).unwrap_or_default());
+                self.bytes -= news;
+                break;
+            }
+            news -= length;
+            self.bytes -= length;
+            self.pieces.pop_front();
+        }
+        Ok(())
+    }
+
+    /// What has to be sent to a daemon that knows nothing of it.
+    pub(super) fn pieces(&self) -> Vec<Bytes> {
+        self.pieces.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(unsent: &Unacknowledged) -> String {
+        let all: Vec<u8> = unsent.pieces().concat();
+        assert_eq!(all.len() as u64, unsent.bytes);
+        String::from_utf8(all).unwrap()
+    }
+
+    #[test]
+    fn only_what_was_not_acknowledged_is_sent_again() {
+        let mut unsent = Unacknowledged::new(100);
+        unsent.push(Bytes::from_static(b"hello "));
+        unsent.push(Bytes::from_static(b"world"));
+        assert_eq!(unsent.accept(100), Ok(()));
+        assert_eq!(text(&unsent), "hello world");
+        assert_eq!(unsent.accept(103), Ok(()));
+        assert_eq!(text(&unsent), "lo world");
+        assert_eq!(unsent.accept(107), Ok(()));
+        assert_eq!(text(&unsent), "orld");
+        assert_eq!(unsent.accept(111), Ok(()));
+        assert_eq!(text(&unsent), "");
+        unsent.push(Bytes::from_static(b"!"));
+        assert_eq!(unsent.accept(111), Ok(()));
+        assert_eq!(text(&unsent), "!");
+    }
+
+    #[test]
+    fn what_others_sent_is_not_ours() {
+        let mut unsent = Unacknowledged::new(0);
+        unsent.push(Bytes::from_static(b"ab"));
+        assert_eq!(unsent.accept(9), Ok(()));
+        assert_eq!(text(&unsent), "");
+        unsent.push(Bytes::from_static(b"c"));
+        assert_eq!(unsent.accept(10), Ok(()));
+        assert_eq!(text(&unsent), "");
+        assert_eq!(unsent.accept(3), Err(InputLost));
+    }
+
+    #[test]
+    fn there_is_room_again_once_it_arrived() {
+        let mut unsent = Unacknowledged::new(0);
+        unsent.push(Bytes::from(vec![0; 512 * 1024]));
+        assert!(!unsent.has_room());
+        unsent.accept(1).unwrap();
+        assert!(unsent.has_room());
+        unsent.push(Bytes::from(vec![0; 512 * 1024]));
+        assert!(!unsent.has_room());
+        unsent.refuse();
+        unsent.push(Bytes::from(vec![0; 512 * 1024]));
+        assert!(unsent.has_room() && unsent.pieces().is_empty());
+    }
+}

@@ -1,0 +1,99 @@
+//! The specification of a managed process.
+
+use boxwood_api::{DEFAULT_MOUNT_PATH, FieldError, ProcessId, ProcessSpec};
+
+use serde_json::Value;
+
+use super::coerce::{self, saturated};
+use super::errors::{Errors, Invalid, Location};
+use super::model::{self, Extra, Model};
+use super::paths::{in_box, stripped};
+use crate::WireFormat;
+
+/// The same limit as for boxes.
+const MAX_MEMORY_MB: u64 = 1 << 26;
+
+/// A validated process specification.
+#[derive(Clone, Debug)]
+pub(crate) struct ValidProcess {
+    pub(crate) spec: ProcessSpec,
+    /// Memory limit of the process (SDK 0.7); 0 means the limit of the box.
+    pub(crate) memory_mb: u64,
+}
+
+/// The error is the text after `BoxValidationError: `.
+pub(crate) fn process_spec(data: &Value, version: WireFormat) -> Result<ValidProcess, String> {
+    let class = "BoxManagedProcessSpec";
+    let mut errors = Errors::of(class);
+    let Some(sent) = model::fields(data, class, &Location::default(), &mut errors) else {
+        return Err(errors.text());
+    };
+    let (id, spec, memory_mb) = fields(
+        &mut Model::new(sent, Location::default(), &mut errors),
+        version,
+    );
+    if !errors.is_empty() {
+        return Err(errors.text());
+    }
+    let process_id = match ProcessId::new(&id) {
+        Ok(process_id) => process_id,
+        Err(error) => {
+            let at = Location::default().then("process_id");
+            errors.push(&at, &Invalid::value(&error.to_string()));
+            return Err(errors.text());
+        }
+    };
+    let checked = ProcessSpec { process_id, ..spec }
+        .validate()
+        .and_then(|spec| {
+            if memory_mb > MAX_MEMORY_MB {
+                let rule = format!("must be at most {MAX_MEMORY_MB}");
+                return Err(FieldError::new("memory_mb", &rule));
+            }
+            Ok(ValidProcess { spec, memory_mb })
+        });
+    checked.map_err(|error| {
+        errors.push_field(&error);
+        errors.text()
+    })
+}
+
+fn fields(model: &mut Model<'_, '_>, version: WireFormat) -> (String, ProcessSpec, u64) {
+    let process_id = model.optional("process_id", "default".to_owned(), coerce::text);
+    let command = model.required("command", |input| match stripped(coerce::text(input)?) {
+        command if command.is_empty() => Err(Invalid::value("command must not be empty")),
+        command => Ok(command),
+    });
+    let args = arguments(model);
+    let env = model.string_map("env");
+    let cwd = model.optional("cwd", DEFAULT_MOUNT_PATH.to_owned(), |input| {
+        coerce::text(input).and_then(|path| in_box("cwd", path))
+    });
+    let memory_mb = match version {
+        WireFormat::V0_4 => 0,
+        WireFormat::V0_7 => model.optional("memory_mb", 0, |input| {
+            coerce::integer(input).map(saturated)
+        }),
+    };
+    let spec = ProcessSpec {
+        process_id: ProcessId::default(),
+        command,
+        args,
+        env,
+        cwd,
+    };
+    model.finish(Extra::Ignore);
+    (process_id, spec, memory_mb)
+}
+
+fn arguments(model: &mut Model<'_, '_>) -> Vec<String> {
+    let at = model.at("args");
+    let mut arguments = Vec::new();
+    for (index, item) in model.list("args").iter().enumerate() {
+        match coerce::text(item) {
+            Ok(argument) => arguments.push(argument),
+            Err(invalid) => model.errors.push(&at.then(&index.to_string()), &invalid),
+        }
+    }
+    arguments
+}

@@ -1,0 +1,71 @@
+//! Reads single fields of an action's data, with Python's errors for missing ones.
+
+use boxwood_api::{ProcessId, SessionId};
+use serde_json::{Map, Value};
+
+use crate::ActionError;
+
+pub(crate) fn required<'a>(
+    data: &'a Map<String, Value>,
+    key: &str,
+) -> Result<&'a Value, ActionError> {
+    data.get(key).ok_or_else(|| ActionError::missing(key))
+}
+
+pub(crate) fn text<'a>(data: &'a Map<String, Value>, key: &str) -> Result<&'a str, ActionError> {
+    required(data, key)?
+        .as_str()
+        .ok_or_else(|| ActionError::new("TypeError", format!("{key} must be text")))
+}
+
+/// The value, or a default if it is absent or null.
+pub(crate) fn text_or<'a>(
+    data: &'a Map<String, Value>,
+    key: &str,
+    default: &'a str,
+) -> Result<&'a str, ActionError> {
+    match data.get(key) {
+        None | Some(Value::Null) => Ok(default),
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(ActionError::new("TypeError", format!("{key} must be text"))),
+    }
+}
+
+/// The id of an existing session. An id that no session can have is reported as not found.
+pub(crate) fn session_id(data: &Map<String, Value>) -> Result<SessionId, ActionError> {
+    let given = text(data, "session_id")?;
+    known_session(given)
+}
+
+pub(crate) fn known_session(given: &str) -> Result<SessionId, ActionError> {
+    // Ids are trimmed when a session is created, so an untrimmed id matches no session.
+    let exact = SessionId::new(given).ok().filter(|id| id.as_str() == given);
+    exact.ok_or_else(|| {
+        ActionError::new(
+            "BoxSessionNotFoundError",
+            format!("session {given} not found"),
+        )
+    })
+}
+
+/// `default` if the field is missing.
+pub(crate) fn process_id(
+    data: &Map<String, Value>,
+    session: &SessionId,
+) -> Result<ProcessId, ActionError> {
+    let given = text_or(data, "process_id", "default")?;
+    ProcessId::new(given)
+        .ok()
+        .filter(|id| id.as_str() == given)
+        .ok_or_else(|| {
+            ActionError::new(
+                "BoxManagedProcessNotFoundError",
+                format!("session {session} has no managed process with process_id={given}"),
+            )
+        })
+}
+
+/// White space for Python's `strip`: Unicode's, and four separators.
+pub(crate) fn is_python_space(character: char) -> bool {
+    character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
+}

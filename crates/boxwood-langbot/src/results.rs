@@ -1,0 +1,137 @@
+//! Converts Boxwood's results to the fields of LangBot's clients, with their format of times and output.
+
+use boxwood_api::{
+    ExecResult, ExecStatus, ProcessInfo, SessionDetail, SessionInfo, Status, StreamCapture,
+};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::params::is_python_space;
+
+pub(crate) fn session(info: &SessionInfo) -> Map<String, Value> {
+    object(json!({
+        "session_id": info.session_id,
+        "backend_name": info.backend_name,
+        "backend_session_id": info.backend_session_id,
+        "image": info.image,
+        "network": info.network,
+        "host_path": info.host_path,
+        "host_path_mode": info.host_path_mode,
+        "mount_path": info.mount_path,
+        "persistent": info.persistent,
+        "cpus": info.cpus,
+        "memory_mb": info.memory_mb,
+        "pids_limit": info.pids_limit,
+        "read_only_rootfs": info.read_only_rootfs,
+        "workspace_quota_mb": info.workspace_quota_mb,
+        "created_at": time(info.created_at),
+        "last_used_at": time(info.last_used_at),
+    }))
+}
+
+pub(crate) fn detail(detail: &SessionDetail) -> Map<String, Value> {
+    let mut answer = session(&detail.session);
+    if !detail.managed_processes.is_empty() {
+        let processes: Map<String, Value> = detail
+            .managed_processes
+            .iter()
+            .map(|(id, info)| (id.as_str().to_owned(), process(info).into()))
+            .collect();
+        answer.insert("managed_processes".to_owned(), processes.into());
+    }
+    if let Some(info) = &detail.managed_process {
+        answer.insert("managed_process".to_owned(), process(info).into());
+    }
+    answer
+}
+
+pub(crate) fn process(info: &ProcessInfo) -> Map<String, Value> {
+    object(json!({
+        "session_id": info.session_id,
+        "process_id": info.process_id,
+        "status": info.status,
+        "command": info.command,
+        "args": info.args,
+        "cwd": info.cwd,
+        "env_keys": info.env_keys,
+        "attached": info.attached,
+        "started_at": time(info.started_at),
+        "exited_at": info.exited_at.map(time),
+        "exit_code": info.exit_code,
+        "stderr_preview": info.stderr_preview,
+    }))
+}
+
+pub(crate) fn exec(result: &ExecResult, timeout_sec: u64) -> Map<String, Value> {
+    let stdout = output(&result.stdout, result.stdout_capture);
+    let mut stderr = output(&result.stderr, result.stderr_capture);
+    if result.status == ExecStatus::TimedOut && stderr.is_empty() {
+        stderr = format!("Command timed out after {timeout_sec} seconds.");
+    }
+    object(json!({
+        "session_id": result.session_id,
+        "backend_name": result.backend_name,
+        "status": result.status,
+        "exit_code": result.exit_code,
+        "stdout": stdout,
+        "stderr": stderr,
+        "duration_ms": result.duration_ms,
+    }))
+}
+
+/// Strips white space like LangBot Box, and adds a notice if output was dropped.
+fn output(text: &str, capture: StreamCapture) -> String {
+    let text = text.trim_matches(is_python_space);
+    if capture.dropped_bytes == 0 {
+        return text.to_owned();
+    }
+    let kept = capture.total_bytes - capture.dropped_bytes;
+    let dropped = capture.dropped_bytes;
+    format!("{text}\n... [raw output clipped at {kept} bytes, {dropped} bytes discarded]")
+}
+
+pub(crate) fn status(status: &Status) -> Map<String, Value> {
+    object(json!({
+        "backend": status.backend,
+        "active_sessions": status.active_sessions,
+        "managed_processes": status.managed_processes,
+        "session_ttl_sec": status.session_ttl_sec,
+    }))
+}
+
+/// The format of pydantic: UTC, microseconds, `Z`.
+pub(crate) fn time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_microseconds_and_a_z() {
+        let at: Timestamp = "2026-06-09T11:30:17.1234567Z".parse().expect("a time");
+        assert_eq!(time(at), "2026-06-09T11:30:17.123456Z");
+    }
+
+    #[test]
+    fn output_is_stripped_like_in_python() {
+        let whole = StreamCapture::default();
+        assert_eq!(output(" \n\u{1f}\u{a0} a b \t\r\n\u{2028}", whole), "a b");
+        let clipped = StreamCapture {
+            total_bytes: 10,
+            dropped_bytes: 4,
+        };
+        assert_eq!(
+            output("a\n", clipped),
+            "a\n... [raw output clipped at 6 bytes, 4 bytes discarded]"
+        );
+    }
+}

@@ -1,0 +1,292 @@
+//! Finds the end of a JSON object incrementally, byte by byte.
+//!
+//! Only the structure is checked; a complete object is parsed once. Parsing again with every frame would
+//! take quadratic time.
+
+/// The limit of `serde_json`.
+const MAX_DEPTH: usize = 127;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The object is not complete.
+    Incomplete,
+    /// A complete object, which ends at this offset of the last frame.
+    Complete(usize),
+    /// No continuation makes this an object.
+    Invalid,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Container {
+    Object,
+    Array,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expects {
+    Start,
+    FirstKeyOrEnd,
+    Key,
+    Colon,
+    Value,
+    FirstValueOrEnd,
+    CommaOrEnd,
+    /// Inside a string, which may be a key.
+    Text {
+        key: bool,
+    },
+    Escape {
+        key: bool,
+    },
+    Hex {
+        key: bool,
+        left: u8,
+    },
+    /// The rest of `true`, `NaN` and the like.
+    Word(&'static [u8]),
+    Minus,
+    Zero,
+    Integer,
+    Point,
+    Fraction,
+    Exponent,
+    ExponentSign,
+    ExponentDigits,
+}
+
+#[derive(Debug)]
+pub(crate) struct Scanner {
+    within: Vec<Container>,
+    expects: Expects,
+}
+
+impl Default for Scanner {
+    fn default() -> Self {
+        Self {
+            within: Vec::new(),
+            expects: Expects::Start,
+        }
+    }
+}
+
+impl Scanner {
+    pub(crate) fn push(&mut self, piece: &str) -> Progress {
+        for (at, byte) in piece.bytes().enumerate() {
+            match self.step(byte) {
+                Some(false) => {}
+                Some(true) => return Progress::Complete(at + 1),
+                None => return Progress::Invalid,
+            }
+        }
+        Progress::Incomplete
+    }
+
+    /// Returns true if the object is complete; `None` if it is invalid.
+    fn step(&mut self, byte: u8) -> Option<bool> {
+        use Expects as E;
+        let space = matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+        self.expects = match (self.expects, byte) {
+            (E::Start, b'{') => return self.open(Container::Object),
+            (
+                E::Start
+                | E::FirstKeyOrEnd
+                | E::Key
+                | E::Colon
+                | E::Value
+                | E::FirstValueOrEnd
+                | E::CommaOrEnd,
+                _,
+            ) if space => self.expects,
+            (E::FirstKeyOrEnd | E::Key, b'"') => E::Text { key: true },
+            (E::FirstKeyOrEnd | E::CommaOrEnd, b'}') => return self.close(Container::Object),
+            (E::Colon, b':') => E::Value,
+            (E::FirstValueOrEnd | E::CommaOrEnd, b']') => return self.close(Container::Array),
+            (E::CommaOrEnd, b',') => match self.within.last()? {
+                Container::Object => E::Key,
+                Container::Array => E::Value,
+            },
+            (E::Value | E::FirstValueOrEnd, _) => return self.begin_value(byte),
+            (E::Text { key: true }, b'"') => E::Colon,
+            (E::Text { key: false }, b'"') => E::CommaOrEnd,
+            (E::Text { key }, b'\\') => E::Escape { key },
+            (E::Text { key }, 0x20..) => E::Text { key },
+            (E::Escape { key }, b'u') => E::Hex { key, left: 4 },
+            (E::Escape { key }, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                E::Text { key }
+            }
+            (E::Hex { key, left }, _) if byte.is_ascii_hexdigit() => match left {
+                1 => E::Text { key },
+                _ => E::Hex {
+                    key,
+                    left: left - 1,
+                },
+            },
+            (E::Word(rest), _) if rest.first() == Some(&byte) => match &rest[1..] {
+                [] => E::CommaOrEnd,
+                rest => E::Word(rest),
+            },
+            (E::Minus, b'I') => E::Word(b"nfinity"),
+            (E::Minus, b'0') => E::Zero,
+            (E::Minus, b'1'..=b'9') | (E::Integer, b'0'..=b'9') => E::Integer,
+            (E::Zero | E::Integer, b'.') => E::Point,
+            (E::Point | E::Fraction, b'0'..=b'9') => E::Fraction,
+            (E::Zero | E::Integer | E::Fraction, b'e' | b'E') => E::Exponent,
+            (E::Exponent, b'+' | b'-') => E::ExponentSign,
+            (E::Exponent | E::ExponentSign | E::ExponentDigits, b'0'..=b'9') => E::ExponentDigits,
+            // A number ends with the byte after it.
+            (E::Zero | E::Integer | E::Fraction | E::ExponentDigits, _) => {
+                self.expects = E::CommaOrEnd;
+                return self.step(byte);
+            }
+            _ => return None,
+        };
+        Some(false)
+    }
+
+    fn begin_value(&mut self, byte: u8) -> Option<bool> {
+        self.expects = match byte {
+            b'{' => return self.open(Container::Object),
+            b'[' => return self.open(Container::Array),
+            b'"' => Expects::Text { key: false },
+            b't' => Expects::Word(b"rue"),
+            b'f' => Expects::Word(b"alse"),
+            b'n' => Expects::Word(b"ull"),
+            // Python's extensions of JSON.
+            b'N' => Expects::Word(b"aN"),
+            b'I' => Expects::Word(b"nfinity"),
+            b'-' => Expects::Minus,
+            b'0' => Expects::Zero,
+            b'1'..=b'9' => Expects::Integer,
+            _ => return None,
+        };
+        Some(false)
+    }
+
+    fn open(&mut self, container: Container) -> Option<bool> {
+        if self.within.len() >= MAX_DEPTH {
+            return None;
+        }
+        self.within.push(container);
+        self.expects = match container {
+            Container::Object => Expects::FirstKeyOrEnd,
+            Container::Array => Expects::FirstValueOrEnd,
+        };
+        Some(false)
+    }
+
+    fn close(&mut self, container: Container) -> Option<bool> {
+        if self.within.pop() != Some(container) {
+            return None;
+        }
+        self.expects = Expects::CommaOrEnd;
+        Some(self.within.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(text: &str) -> Progress {
+        Scanner::default().push(text)
+    }
+
+    #[test]
+    fn the_end_of_an_object_is_found() {
+        for text in [
+            "{}",
+            " {\"a\": [1, -0.5e+3, true, false, null, \"x\\u00e9\\n\", {}, []]}",
+            "{\"a\":{\"b\":{}},\"c\":0}",
+            "{\"a\":NaN,\"b\":-Infinity,\"c\":Infinity}",
+        ] {
+            assert_eq!(scan(text), Progress::Complete(text.len()), "{text}");
+            assert_eq!(scan(&format!("{text}xyz")), Progress::Complete(text.len()));
+        }
+    }
+
+    #[test]
+    fn every_prefix_of_a_message_is_incomplete() {
+        let text = "{\"seq_id\": 12, \"a\\\"b\": [\"\\u0041\", 1.5e3, {\"x\": null}], \"é\": true}";
+        for at in (0..text.len()).filter(|at| text.is_char_boundary(*at)) {
+            let mut scanner = Scanner::default();
+            assert_eq!(scanner.push(&text[..at]), Progress::Incomplete, "{at}");
+            assert_eq!(
+                scanner.push(&text[at..]),
+                Progress::Complete(text.len() - at)
+            );
+        }
+    }
+
+    #[test]
+    fn invalid_prefixes_are_detected() {
+        for text in [
+            "x",
+            "[",
+            "\"",
+            "{]",
+            "{,",
+            "{1:",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "{\"a\":01}",
+            "{\"a\":+1}",
+            "{\"a\":.5}",
+            "{\"a\":1.}",
+            "{\"a\":tru }",
+            "{\"a\":\"\n",
+            "{\"a\":\"\\x",
+            "{\"a\":[1}",
+            "{\"a\":1]",
+            "{\"a\":--1",
+            "{\"a\":1e}",
+        ] {
+            assert_eq!(scan(text), Progress::Invalid, "{text}");
+        }
+        let deep = format!("{{\"a\":{}", "[".repeat(MAX_DEPTH + 1));
+        assert_eq!(scan(&deep), Progress::Invalid);
+    }
+
+    /// If the two disagreed, a message could stay pending for ever.
+    #[test]
+    fn the_scanner_agrees_with_the_parser_on_mutated_objects() {
+        let seed = "{\"seq_id\": 12, \"d\": [\"\\u0041\", -1.5e3, {\"x\": null, \"y\": false}], \"z\": \"q\"}";
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = move |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % below as u64).unwrap_or(0)
+        };
+        let alphabet = b"{}[]\",:\\ue+-.0123456789 tfn\nrulasxA";
+        for _ in 0..20_000 {
+            let mut bytes = seed.as_bytes().to_vec();
+            for _ in 0..=random(3) {
+                let at = random(bytes.len());
+                match random(3) {
+                    0 => bytes[at] = alphabet[random(alphabet.len())],
+                    1 => drop(bytes.remove(at)),
+                    _ => bytes.insert(at, alphabet[random(alphabet.len())]),
+                }
+            }
+            let text = String::from_utf8(bytes).expect("all ASCII");
+            let parsed = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&text);
+            match scan(&text) {
+                Progress::Complete(end) if text[end..].trim().is_empty() => {
+                    // Numbers out of range and lone surrogates are well formed.
+                    if let Err(error) = parsed {
+                        let words = error.to_string();
+                        assert!(
+                            words.contains("out of range")
+                                || words.contains("surrogate")
+                                || words.contains("hex escape"),
+                            "{text}: {words}"
+                        );
+                    }
+                }
+                Progress::Incomplete => assert!(parsed.is_err_and(|e| e.is_eof()), "{text}"),
+                Progress::Invalid | Progress::Complete(_) => assert!(parsed.is_err(), "{text}"),
+            }
+        }
+    }
+}

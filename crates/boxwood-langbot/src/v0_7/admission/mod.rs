@@ -1,0 +1,123 @@
+//! Checks admission grants, and removes the sessions and processes that they no longer cover.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use boxwood_api::{ProcessStatus, SessionId};
+use jiff::{SignedDuration, Timestamp};
+
+pub(crate) mod grants;
+pub(crate) mod managed_spec;
+pub(crate) mod policy;
+pub(crate) mod readiness;
+
+use super::placement::{Placement, Workspace, is_workspace_session};
+use super::state::Settings;
+use crate::{ActionError, LangBot, session_calls};
+use grants::{Grant, Keep};
+use policy::MANAGED_SESSION;
+
+const REVOKED: &str = "its admission grant was replaced or revoked";
+const EXPIRED: &str = "its admission grant expired";
+
+/// Interval of the cleanup.
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(5);
+
+pub(crate) async fn require(
+    langbot: &Arc<LangBot>,
+    settings: &Settings,
+    placement: Placement,
+) -> Result<Grant, ActionError> {
+    let state = &langbot.v0_7;
+    state.readiness.require(langbot, settings).await?;
+    state
+        .grants
+        .require(placement, &settings.policy, Timestamp::now())
+}
+
+/// Removes the sessions of a workspace that its new grant does not cover.
+pub(crate) async fn drop_sessions(langbot: &LangBot, workspace: Workspace, keep: Keep) {
+    let kept: Option<SessionId> = match keep {
+        Keep::Everything => return,
+        Keep::Managed(placement) => placement.physical(MANAGED_SESSION).ok(),
+        Keep::Nothing => None,
+    };
+    let prefix = workspace.prefix();
+    let removed = langbot
+        .sessions
+        .ids()
+        .into_iter()
+        .filter(|id| id.as_str().starts_with(&prefix) && kept.as_ref() != Some(id));
+    session_calls::delete_all(langbot, removed, REVOKED).await;
+}
+
+/// Starts the periodic removal of expired grants and ended processes, with the first connection of SDK 0.7.
+pub(crate) fn start_cleanup(langbot: &Arc<LangBot>) {
+    if langbot.v0_7.cleanup_started.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let langbot = Arc::downgrade(langbot);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(CLEANUP_INTERVAL).await;
+            let Some(langbot) = langbot.upgrade() else {
+                return;
+            };
+            expire_grants(&langbot).await;
+            forget_processes(&langbot).await;
+        }
+    });
+}
+
+async fn expire_grants(langbot: &LangBot) {
+    for workspace in langbot.v0_7.grants.expire(Timestamp::now()) {
+        let prefix = workspace.prefix();
+        let removed = langbot
+            .sessions
+            .ids()
+            .into_iter()
+            .filter(|id| id.as_str().starts_with(&prefix));
+        session_calls::delete_all(langbot, removed, EXPIRED).await;
+    }
+}
+
+/// Ended processes are kept for a while, so that clients can read their exit status.
+async fn forget_processes(langbot: &LangBot) {
+    let limits = langbot.v0_7.settings().limits;
+    let kept_for = i64::try_from(limits.completed_process_retention_sec).unwrap_or(i64::MAX);
+    let deadline = Timestamp::now() - SignedDuration::from_secs(kept_for);
+    let mut ended = Vec::new();
+    for session in langbot.sessions.list() {
+        if !is_workspace_session(&session.session_id) {
+            continue;
+        }
+        for process in langbot
+            .sessions
+            .processes(&session.session_id)
+            .unwrap_or_default()
+        {
+            if process.status == ProcessStatus::Exited
+                && let Some(at) = process.exited_at
+            {
+                ended.push((at, session.session_id.clone(), process.process_id));
+            }
+        }
+    }
+    ended.sort_by_key(|(at, ..)| *at);
+    let most = usize::try_from(limits.max_completed_processes).unwrap_or(usize::MAX);
+    let too_many = ended.len().saturating_sub(most);
+    for (place, (at, session, process)) in ended.into_iter().enumerate() {
+        if place >= too_many && at > deadline {
+            continue;
+        }
+        // A process that was restarted meanwhile is kept.
+        let still_ended = langbot
+            .sessions
+            .process(&session, &process)
+            .is_ok_and(|info| info.exited_at == Some(at));
+        if still_ended && let Err(error) = langbot.sessions.stop_process(&session, &process).await {
+            tracing::debug!(%session, %process, %error, "failed to remove an ended process");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Limits the sessions and processes of all workspaces.
+//!
+//! A permit counts a session or process while it starts. Running ones are counted from the session registry.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use boxwood_api::{ProcessId, ProcessStatus, SessionId};
+use boxwood_session::Sessions;
+
+use super::placement::is_workspace_session;
+use crate::ActionError;
+
+#[derive(Debug, Default)]
+pub(crate) struct Capacity {
+    reserved: Mutex<Reserved>,
+}
+
+#[derive(Debug, Default)]
+struct Reserved {
+    /// Sessions that are being created, with the number of callers.
+    creating: HashMap<SessionId, usize>,
+    /// Processes that are starting.
+    starting: u64,
+}
+
+impl Capacity {
+    /// For a session that is about to be created. An existing one needs no permit.
+    pub(crate) fn reserve_session(
+        &self,
+        sessions: &Sessions,
+        id: &SessionId,
+        limit: u64,
+    ) -> Result<SessionPermit<'_>, ActionError> {
+        let mut reserved = self.lock();
+        if !reserved.creating.contains_key(id) && sessions.detail(id).is_err() {
+            let used = used_sessions(sessions, &reserved.creating);
+            if used >= limit {
+                return Err(full(format!("Box session capacity reached ({limit})")));
+            }
+        }
+        *reserved.creating.entry(id.clone()).or_default() += 1;
+        Ok(SessionPermit {
+            capacity: self,
+            id: id.clone(),
+        })
+    }
+
+    /// All sessions of all workspaces, including those that are being created.
+    pub(crate) fn sessions(&self, sessions: &Sessions) -> u64 {
+        used_sessions(sessions, &self.lock().creating)
+    }
+
+    /// For a process that is about to start. The process that it replaces is not counted.
+    pub(crate) fn reserve_process(
+        &self,
+        sessions: &Sessions,
+        session: &SessionId,
+        process: &ProcessId,
+        limit: u64,
+    ) -> Result<ProcessPermit<'_>, ActionError> {
+        let mut reserved = self.lock();
+        let running = sessions.running_processes(is_workspace_session);
+        let replaced = sessions
+            .process(session, process)
+            .is_ok_and(|info| info.status == ProcessStatus::Running);
+        if running.saturating_sub(u64::from(replaced)) + reserved.starting >= limit {
+            return Err(full(format!(
+                "Box managed process capacity reached ({limit})"
+            )));
+        }
+        reserved.starting += 1;
+        Ok(ProcessPermit { capacity: self })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reserved> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn used_sessions(sessions: &Sessions, creating: &HashMap<SessionId, usize>) -> u64 {
+    let existing = sessions
+        .ids()
+        .into_iter()
+        .filter(|id| is_workspace_session(id) && !creating.contains_key(id))
+        .count();
+    (existing + creating.len()) as u64
+}
+
+fn full(text: String) -> ActionError {
+    ActionError::new("BoxCapacityExceededError", text)
+}
+
+pub(crate) struct SessionPermit<'a> {
+    capacity: &'a Capacity,
+    id: SessionId,
+}
+
+impl Drop for SessionPermit<'_> {
+    fn drop(&mut self) {
+        let mut reserved = self.capacity.lock();
+        if let Some(count) = reserved.creating.get_mut(&self.id) {
+            *count -= 1;
+            if *count == 0 {
+                reserved.creating.remove(&self.id);
+            }
+        }
+    }
+}
+
+pub(crate) struct ProcessPermit<'a> {
+    capacity: &'a Capacity,
+}
+
+impl Drop for ProcessPermit<'_> {
+    fn drop(&mut self) {
+        self.capacity.lock().starting -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use boxwood_api::ProcessSpec;
+    use boxwood_policy::Origin;
+    use boxwood_session::{Access, Backends, Replace, Settings};
+    use boxwood_test_support::{FakeBackend, admission_for};
+
+    use super::*;
+
+    async fn with_process(sessions: &Sessions, origin: Origin, id: &SessionId) {
+        let admission = admission_for(origin, &[], id.as_str(), "", |_| {});
+        let admission = admission.expect("policy allows it");
+        let made = sessions.get_or_create(admission.spec).await;
+        made.expect("a session");
+        let spec = ProcessSpec {
+            process_id: ProcessId::default(),
+            command: "sleep".to_owned(),
+            args: vec!["600".to_owned()],
+            env: BTreeMap::new(),
+            cwd: "/workspace".to_owned(),
+        };
+        let started = sessions.start_process(id, spec, Replace::Refuse).await;
+        started.expect("a process");
+    }
+
+    #[tokio::test]
+    async fn processes_of_other_sessions_do_not_count() {
+        let id = |text: &str| SessionId::new(text).expect("an id");
+        let sessions = Sessions::new(Backends::only(FakeBackend::new()), Settings::default());
+        let hosting = sessions.with_access(Access::Hosting);
+        with_process(&hosting, Origin::Hosting, &id("mcp-a")).await;
+        with_process(&sessions, Origin::Client, &id("other")).await;
+        let (capacity, process) = (Capacity::default(), ProcessId::default());
+        let ours = id("ws-e882dffcfd5afa9cc1d5378c-g1-global");
+        let has_room = |limit| {
+            let other = id("ws-e882dffcfd5afa9cc1d5378c-g1-other");
+            capacity
+                .reserve_process(&sessions, &other, &process, limit)
+                .is_ok()
+        };
+        assert!(has_room(1) && !has_room(0));
+        with_process(&sessions, Origin::LangBotPlatform, &ours).await;
+        assert!(has_room(2) && !has_room(1));
+        // A replaced process does not count.
+        let again = capacity.reserve_process(&sessions, &ours, &process, 1);
+        assert!(again.is_ok());
+    }
+}

@@ -1,0 +1,191 @@
+//! Actions without a workspace.
+
+use std::sync::Arc;
+
+use boxwood_policy::{Origin, check_place};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::files::local_dirs::not_ready;
+use super::files::volume_probe;
+use super::handler::permission;
+use super::instance::Instance;
+use super::placement::is_workspace_session;
+use super::state::Settings;
+use super::{admission, requests};
+use crate::{ActionError, LangBot, session_calls};
+
+pub(crate) async fn answer(
+    langbot: &Arc<LangBot>,
+    instance: &Instance,
+    action: &str,
+    data: Map<String, Value>,
+) -> Result<Value, ActionError> {
+    match action {
+        "__ping" => Ok(json!({})),
+        "__file_chunk" => {
+            langbot.uploads.add_chunk(&data)?;
+            Ok(json!({}))
+        }
+        "box_health" => health(langbot).await,
+        "box_get_backend_info" => Ok(backend(langbot, &langbot.v0_7.settings()).await),
+        "box_init" => init(langbot, data).await,
+        "box_upsert_sandbox_admission_grant" => upsert(langbot, instance, &data).await,
+        "box_revoke_sandbox_admission_grant" => revoke(langbot, instance, &data).await,
+        "box_verify_shared_workspace" => verify(langbot, &data).await,
+        "box_shutdown" => {
+            shutdown(langbot).await;
+            Ok(json!({}))
+        }
+        _ => Err(ActionError::unknown_action(&action)),
+    }
+}
+
+async fn health(langbot: &Arc<LangBot>) -> Result<Value, ActionError> {
+    let settings = langbot.v0_7.settings();
+    if !settings.policy.required {
+        return Ok(backend(langbot, &settings).await);
+    }
+    let report = langbot.v0_7.readiness.report(langbot, &settings).await;
+    if report["ready"] == true {
+        Ok(report)
+    } else {
+        Err(not_ready("managed sandbox isolation is not ready"))
+    }
+}
+
+/// With a policy, the backend is available only if it is isolated as required.
+pub(crate) async fn backend(langbot: &LangBot, settings: &Settings) -> Value {
+    if !settings.policy.required {
+        return json!(langbot.backend());
+    }
+    let report = langbot.v0_7.readiness.report(langbot, settings).await;
+    json!({
+        "name": report["backend"]["name"],
+        "available": report["ready"],
+        "readiness": report,
+    })
+}
+
+async fn init(langbot: &Arc<LangBot>, data: Map<String, Value>) -> Result<Value, ActionError> {
+    if data.get("backend").and_then(Value::as_str).map(str::trim) == Some("host") {
+        return Err(ActionError::validation(
+            "the host backend is not supported: commands run only in boxes",
+        ));
+    }
+    let settings = {
+        let mut section = langbot.config();
+        let mut candidate = section.clone();
+        candidate.merge(data);
+        let settings = langbot.v0_7.configure(&candidate, langbot.root())?;
+        *section = candidate;
+        settings
+    };
+    make_workspace(langbot, settings).await?;
+    Ok(json!({ "initialized": true }))
+}
+
+/// Creates the default workspace if it is missing and allowed.
+pub(crate) async fn make_workspace(
+    langbot: &LangBot,
+    settings: Settings,
+) -> Result<(), ActionError> {
+    let rules = langbot.rules.clone();
+    let creating = tokio::task::spawn_blocking(move || {
+        settings.local.ensure_default_workspace(|given, real| {
+            let given = given.display().to_string();
+            check_place(
+                "box.local.default_workspace",
+                &given,
+                real,
+                Origin::LangBotPlatform,
+                &rules,
+            )
+        })
+    });
+    creating.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "failed to create the default workspace");
+        Err(ActionError::new(
+            "BoxError",
+            "the default workspace could not be created",
+        ))
+    })
+}
+
+async fn upsert(
+    langbot: &Arc<LangBot>,
+    instance: &Instance,
+    data: &Map<String, Value>,
+) -> Result<Value, ActionError> {
+    let (named, grant) = requests::grant(data)?;
+    if named != instance.as_str() {
+        return Err(permission(
+            "Sandbox admission grant does not match the trusted instance",
+        ));
+    }
+    let state = &langbot.v0_7;
+    let settings = state.settings();
+    let (placement, most) = (grant.placement, settings.max_records());
+    let now = Timestamp::now();
+    let installed = state.grants.install(grant, &settings.policy, most, now)?;
+    admission::drop_sessions(langbot, placement.workspace(), installed.keep).await;
+    state.generations.observe(placement, most)?;
+    let grant = installed.grant;
+    Ok(json!({
+        "installed": true,
+        "workspace_uuid": grant.workspace_uuid,
+        "execution_generation": grant.placement.generation(),
+        "entitlement_revision": grant.revision,
+        "max_sessions": grant.max_sessions,
+        "max_managed_processes": grant.max_managed_processes,
+        "expires_at": requests::isoformat(grant.expires_at),
+    }))
+}
+
+async fn revoke(
+    langbot: &Arc<LangBot>,
+    instance: &Instance,
+    data: &Map<String, Value>,
+) -> Result<Value, ActionError> {
+    let revocation = requests::revocation(data)?;
+    if revocation.instance != instance.as_str() {
+        return Err(permission(
+            "Sandbox admission revocation does not match the trusted instance",
+        ));
+    }
+    let state = &langbot.v0_7;
+    let settings = state.settings();
+    let workspace = revocation.workspace;
+    state.grants.revoke(
+        workspace,
+        revocation.revision,
+        &settings.policy,
+        settings.max_records(),
+    )?;
+    admission::drop_sessions(langbot, workspace, admission::grants::Keep::Nothing).await;
+    Ok(json!({
+        "revoked": true,
+        "workspace_uuid": revocation.workspace_uuid,
+        "entitlement_revision": revocation.revision,
+    }))
+}
+
+async fn verify(langbot: &Arc<LangBot>, data: &Map<String, Value>) -> Result<Value, ActionError> {
+    let name = volume_probe::name(data.get("marker_name"))?.to_owned();
+    let local = langbot.v0_7.settings().local;
+    let reading =
+        tokio::task::spawn_blocking(move || volume_probe::verify(&local.managed_root()?, &name));
+    reading
+        .await
+        .unwrap_or_else(|_| Err(not_ready("the shared workspace could not be checked")))
+}
+
+/// Deletes all sessions of all workspaces. The daemon continues, because it may have other clients.
+async fn shutdown(langbot: &LangBot) {
+    let all = langbot
+        .sessions
+        .ids()
+        .into_iter()
+        .filter(is_workspace_session);
+    session_calls::delete_all(langbot, all, "LangBot shut down").await;
+}

@@ -1,0 +1,396 @@
+//! Actions of a client of SDK 0.7. What it shares with 0.4 is in `session_calls` and `results`.
+
+use std::sync::Arc;
+
+use boxwood_api::{ProcessId, ProcessStatus, SessionId, SpecRequest};
+use serde_json::{Map, Value, json};
+
+use super::admission::policy::MANAGED_SESSION;
+use super::admission::{self, grants, managed_spec};
+use super::files::artifacts::Artifact;
+use super::instance::Instance;
+use super::placement::Placement;
+use super::requests::{self, Context};
+use super::state::Settings;
+use super::{control, storage_report};
+use crate::transport::Request;
+use crate::{ActionError, LangBot, WireFormat, models, params, results, session_calls};
+
+pub(crate) struct Handler {
+    instance: Instance,
+}
+
+/// Actions without a workspace.
+const CONTROL: [&str; 9] = [
+    "__ping",
+    "__file_chunk",
+    "box_health",
+    "box_get_backend_info",
+    "box_init",
+    "box_upsert_sandbox_admission_grant",
+    "box_revoke_sandbox_admission_grant",
+    "box_verify_shared_workspace",
+    "box_shutdown",
+];
+
+/// Actions of a workspace.
+const WORKSPACE: [&str; 11] = [
+    "__stream_ack",
+    "box_status",
+    "box_get_storage_analysis",
+    "box_exec",
+    "box_create_session",
+    "box_get_session",
+    "box_get_sessions",
+    "box_delete_session",
+    "box_start_managed_process",
+    "box_get_managed_process",
+    "box_stop_managed_process",
+];
+
+/// Returns true for actions that need a grant if the policy requires grants.
+fn needs_grant(action: &str) -> bool {
+    !matches!(
+        action,
+        "__stream_ack" | "box_status" | "box_get_storage_analysis"
+    )
+}
+
+impl Handler {
+    pub(crate) fn new(instance: Instance) -> Self {
+        Self { instance }
+    }
+
+    pub(crate) async fn run(
+        &self,
+        langbot: &Arc<LangBot>,
+        request: Request,
+    ) -> Result<Value, ActionError> {
+        let Request {
+            action,
+            data,
+            context,
+        } = request;
+        let context = context.as_ref().map(Context::read).transpose()?;
+        let is_control = CONTROL.contains(&action.as_str());
+        if !is_control && !WORKSPACE.contains(&action.as_str()) {
+            return Err(ActionError::unknown_action(&action));
+        }
+        if let Some(context) = &context
+            && context.instance != self.instance.as_str()
+        {
+            return Err(permission(
+                "Box action context does not match the trusted instance",
+            ));
+        }
+        if is_control {
+            return control::answer(langbot, &self.instance, &action, data).await;
+        }
+        let Some(Context { placement, .. }) = context else {
+            return Err(permission(
+                "Box tenant action requires a trusted Workspace context",
+            ));
+        };
+        run_in_workspace(langbot, placement, &action, data).await
+    }
+}
+
+pub(crate) fn permission(text: &str) -> ActionError {
+    ActionError::new("PermissionError", text)
+}
+
+async fn run_in_workspace(
+    langbot: &Arc<LangBot>,
+    placement: Placement,
+    action: &str,
+    data: Map<String, Value>,
+) -> Result<Value, ActionError> {
+    let state = &langbot.v0_7;
+    let settings = state.settings();
+    if settings.policy.required && needs_grant(action) {
+        admission::require(langbot, &settings, placement).await?;
+    }
+    let current = state
+        .generations
+        .enter(placement, &langbot.sessions, settings.max_records())
+        .await?;
+    let tenant = Tenant {
+        langbot,
+        placement,
+        settings,
+    };
+    // Boxed, because the future is as large as the largest action.
+    let work = Box::pin(tenant.answer(action, data));
+    let mut answer = current.guard(&langbot.sessions, work).await?;
+    tenant.show_logical(&mut answer);
+    Ok(answer)
+}
+
+/// An action of a workspace.
+struct Tenant<'a> {
+    langbot: &'a Arc<LangBot>,
+    placement: Placement,
+    settings: Settings,
+}
+
+impl Tenant<'_> {
+    async fn answer(&self, action: &str, data: Map<String, Value>) -> Result<Value, ActionError> {
+        Ok(match action {
+            "__stream_ack" => stream_ack(&data)?,
+            "box_status" => self.status().await?,
+            "box_get_storage_analysis" => {
+                storage_report::analyse(self.langbot, self.settings.local.clone(), self.placement)
+                    .await?
+            }
+            "box_exec" => self.exec(&data).await?,
+            "box_create_session" => self.create(&data).await?,
+            "box_get_session" => {
+                let id = self.named_session(&data)?;
+                let mut answer = results::detail(&self.langbot.sessions.detail(&id)?);
+                answer.insert("status".to_owned(), self.status_of(&id).into());
+                answer.into()
+            }
+            "box_get_sessions" => json!({ "sessions": self.sessions() }),
+            "box_delete_session" => {
+                let id = self.named_session(&data)?;
+                session_calls::delete(self.langbot, &id).await?;
+                json!({ "deleted": data.get("session_id") })
+            }
+            "box_start_managed_process" => self.start_process(&data).await?,
+            "box_get_managed_process" => {
+                let (id, process) = self.named_process(&data)?;
+                results::process(&self.langbot.sessions.process(&id, &process)?).into()
+            }
+            "box_stop_managed_process" => {
+                let (id, process) = self.named_process(&data)?;
+                session_calls::stop_process(self.langbot, &id, &process).await?;
+                json!({ "stopped": process })
+            }
+            _ => {
+                return Err(ActionError::unknown_action(&action));
+            }
+        })
+    }
+
+    /// The physical id of a session. With a policy there is only one session.
+    fn session(&self, logical: &str) -> Result<SessionId, ActionError> {
+        if self.settings.policy.required && logical.trim() != MANAGED_SESSION {
+            return Err(grants::denied(
+                "Managed sandbox session_id is runtime-owned",
+            ));
+        }
+        self.placement.physical(logical)
+    }
+
+    fn named_session(&self, data: &Map<String, Value>) -> Result<SessionId, ActionError> {
+        self.session(&requests::id_text(params::required(data, "session_id")?))
+    }
+
+    fn named_process(
+        &self,
+        data: &Map<String, Value>,
+    ) -> Result<(SessionId, ProcessId), ActionError> {
+        let id = self.named_session(data)?;
+        // A missing session is reported before a missing process.
+        self.langbot.sessions.detail(&id)?;
+        let process = params::process_id(data, &id)?;
+        Ok((id, process))
+    }
+
+    fn sessions(&self) -> Vec<Value> {
+        self.langbot
+            .sessions
+            .list()
+            .iter()
+            .filter(|info| self.placement.owns(&info.session_id))
+            .map(|info| self.shown(info))
+            .collect()
+    }
+
+    fn shown(&self, info: &boxwood_api::SessionInfo) -> Value {
+        let mut answer = results::session(info);
+        answer.insert("status".to_owned(), self.status_of(&info.session_id).into());
+        answer.into()
+    }
+
+    fn status_of(&self, id: &SessionId) -> &'static str {
+        if self.langbot.v0_7.is_busy(id) {
+            "running"
+        } else {
+            "idle"
+        }
+    }
+
+    async fn status(&self) -> Result<Value, ActionError> {
+        let langbot = self.langbot;
+        let mut limit = self.settings.limits.max_sessions;
+        if self.settings.policy.required {
+            let grant = admission::require(langbot, &self.settings, self.placement).await?;
+            limit = limit.min(grant.max_sessions);
+        }
+        let sessions = storage_report::sessions_of(langbot, self.placement);
+        let running = sessions
+            .iter()
+            .flat_map(|session| session.managed_processes.values())
+            .filter(|process| process.status == ProcessStatus::Running)
+            .count();
+        let used = sessions.len() as u64;
+        let all_sessions = langbot.v0_7.capacity.sessions(&langbot.sessions);
+        let remaining = limit.saturating_sub(used).min(
+            self.settings
+                .limits
+                .max_sessions
+                .saturating_sub(all_sessions),
+        );
+        let mut status = results::status(&langbot.sessions.status());
+        status.insert(
+            "backend".to_owned(),
+            control::backend(langbot, &self.settings).await,
+        );
+        status.insert("active_sessions".to_owned(), used.into());
+        status.insert("managed_processes".to_owned(), running.into());
+        status.insert("limits".to_owned(), self.settings.limits.shown());
+        status.insert(
+            "capacity".to_owned(),
+            json!({ "limit": limit, "used": used, "remaining": remaining }),
+        );
+        Ok(status.into())
+    }
+
+    async fn exec(&self, data: &Map<String, Value>) -> Result<Value, ActionError> {
+        let spec = models::box_spec(data, WireFormat::V0_7).map_err(ActionError::validation)?;
+        // Checked before the session is created.
+        if spec.request.cmd.trim().is_empty() {
+            return Err(ActionError::validation("cmd must not be empty"));
+        }
+        let (id, request) = self.prepare(spec).await?;
+        let state = &self.langbot.v0_7;
+        let limit = self.settings.limits.max_sessions;
+        let permit = state
+            .capacity
+            .reserve_session(&self.langbot.sessions, &id, limit)?;
+        let busy = state.busy(&id);
+        let done = session_calls::exec(self.langbot, request).await;
+        drop((busy, permit));
+        let done = done?;
+        Ok(results::exec(&done.result, done.timeout_sec).into())
+    }
+
+    async fn create(&self, data: &Map<String, Value>) -> Result<Value, ActionError> {
+        let spec = models::box_spec(data, WireFormat::V0_7).map_err(ActionError::validation)?;
+        let (id, request) = self.prepare(spec).await?;
+        let state = &self.langbot.v0_7;
+        let limit = self.settings.limits.max_sessions;
+        let _permit = state
+            .capacity
+            .reserve_session(&self.langbot.sessions, &id, limit)?;
+        let info = session_calls::create(self.langbot, request).await?;
+        Ok(self.shown(&info))
+    }
+
+    /// The request with its physical id, within the policy, and with verified packages.
+    async fn prepare(
+        &self,
+        spec: models::ValidSpec,
+    ) -> Result<(SessionId, SpecRequest), ActionError> {
+        let artifacts: Vec<Artifact> = Artifact::of(&spec);
+        let mut request = spec.request;
+        let managed = self.settings.policy.required;
+        if !managed {
+            let logical = request.session_id.as_ref().map_or("", SessionId::as_str);
+            let id = self
+                .placement
+                .physical(logical)
+                .map_err(|error| ActionError::validation(error.message()))?;
+            request.session_id = Some(id);
+        }
+        if !managed && artifacts.is_empty() {
+            return with_id(request);
+        }
+        let (placement, settings) = (self.placement, self.settings.clone());
+        let langbot = Arc::clone(self.langbot);
+        let checking = tokio::task::spawn_blocking(move || {
+            if managed {
+                let (policy, local) = (&settings.policy, &settings.local);
+                request = managed_spec::normalise(request, &artifacts, placement, policy, local)?;
+            }
+            for artifact in &artifacts {
+                artifact.verify_unless_mounted(&request, &langbot.sessions)?;
+            }
+            with_id(request)
+        });
+        checking.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "failed to check the directories of a request");
+            Err(ActionError::new(
+                "BoxError",
+                "the directories could not be checked",
+            ))
+        })
+    }
+
+    async fn start_process(&self, data: &Map<String, Value>) -> Result<Value, ActionError> {
+        let id = self.named_session(data)?;
+        let spec = params::required(data, "spec")?;
+        let spec = models::process_spec(spec, WireFormat::V0_7).map_err(ActionError::validation)?;
+        if self.settings.policy.required {
+            let grant = admission::require(self.langbot, &self.settings, self.placement).await?;
+            if grant.max_managed_processes == 0 {
+                return Err(grants::denied(
+                    "Sandbox admission grant does not permit managed processes",
+                ));
+            }
+        }
+        let memory_mb = self.langbot.sessions.detail(&id)?.session.memory_mb;
+        if spec.memory_mb > memory_mb {
+            // Processes share the memory of their box.
+            tracing::debug!(session = %id, asked = spec.memory_mb, memory_mb, "a process requests more memory than its box has");
+        }
+        let state = &self.langbot.v0_7;
+        let limit = self.settings.limits.max_managed_processes;
+        let process = &spec.spec.process_id;
+        let _permit =
+            state
+                .capacity
+                .reserve_process(&self.langbot.sessions, &id, process, limit)?;
+        let info = session_calls::start_process(self.langbot, &id, spec.spec).await?;
+        Ok(results::process(&info).into())
+    }
+
+    /// Replaces physical ids in a response.
+    fn show_logical(&self, answer: &mut Value) {
+        match answer {
+            Value::Array(items) => items.iter_mut().for_each(|item| self.show_logical(item)),
+            Value::Object(map) => {
+                for (key, value) in map {
+                    match value {
+                        Value::String(text) if key == "session_id" => {
+                            *text = self.placement.logical(text).to_owned();
+                        }
+                        value => self.show_logical(value),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn with_id(request: SpecRequest) -> Result<(SessionId, SpecRequest), ActionError> {
+    match &request.session_id {
+        Some(id) => Ok((id.clone(), request)),
+        None => Err(ActionError::validation("session_id must not be empty")),
+    }
+}
+
+/// No action streams, so there is nothing to acknowledge.
+fn stream_ack(data: &Map<String, Value>) -> Result<Value, ActionError> {
+    let whole = |key: &str| data.get(key).is_some_and(|it| it.is_i64() || it.is_u64());
+    if whole("seq_id") && whole("index") {
+        Ok(json!({ "accepted": false }))
+    } else {
+        Err(ActionError::new(
+            "ValueError",
+            "Stream acknowledgement requires integer sequence and index",
+        ))
+    }
+}

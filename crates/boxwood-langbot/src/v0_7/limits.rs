@@ -1,0 +1,150 @@
+//! Limits of all workspaces together: `box.limits`.
+
+use serde_json::{Value, json};
+
+use crate::ActionError;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) max_sessions: u64,
+    pub(crate) max_managed_processes: u64,
+    pub(crate) max_completed_processes: u64,
+    pub(crate) max_admission_records: u64,
+    pub(crate) max_rpc_file_bytes: u64,
+    pub(crate) completed_process_retention_sec: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_sessions: 64,
+            max_managed_processes: 64,
+            max_completed_processes: 256,
+            max_admission_records: 100_000,
+            max_rpc_file_bytes: 20 * 1024 * 1024,
+            completed_process_retention_sec: 300,
+        }
+    }
+}
+
+impl Limits {
+    /// Replaces the given limits. With an invalid value, no limit changes.
+    pub(crate) fn updated(self, part: Option<&Value>) -> Result<Self, ActionError> {
+        let part = match part {
+            None | Some(Value::Null | Value::Bool(false)) => return Ok(self),
+            Some(Value::Object(part)) => part,
+            Some(_) => return Err(wrong("box.limits must be an object".to_owned())),
+        };
+        let mut limits = self;
+        for (name, min, max, limit) in [
+            ("max_sessions", 0, 5_000, &mut limits.max_sessions),
+            (
+                "max_managed_processes",
+                0,
+                1_024,
+                &mut limits.max_managed_processes,
+            ),
+            (
+                "max_completed_processes",
+                0,
+                10_000,
+                &mut limits.max_completed_processes,
+            ),
+            (
+                "max_admission_records",
+                1,
+                250_000,
+                &mut limits.max_admission_records,
+            ),
+            (
+                "max_rpc_file_bytes",
+                1,
+                100 * 1024 * 1024,
+                &mut limits.max_rpc_file_bytes,
+            ),
+            (
+                "completed_process_retention_sec",
+                0,
+                86_400,
+                &mut limits.completed_process_retention_sec,
+            ),
+        ] {
+            let Some(value) = part.get(name) else {
+                continue;
+            };
+            if !value.is_u64() && !value.is_i64() {
+                return Err(wrong(format!("box.limits.{name} must be an integer")));
+            }
+            *limit = value
+                .as_u64()
+                .filter(|number| (min..=max).contains(number))
+                .ok_or_else(|| {
+                    wrong(format!("box.limits.{name} must be between {min} and {max}"))
+                })?;
+        }
+        Ok(limits)
+    }
+
+    /// The format of `box_status`.
+    pub(crate) fn shown(&self) -> Value {
+        json!({
+            "max_sessions": self.max_sessions,
+            "max_managed_processes": self.max_managed_processes,
+            "max_completed_processes": self.max_completed_processes,
+            "max_admission_records": self.max_admission_records,
+            "max_rpc_file_bytes": self.max_rpc_file_bytes,
+        })
+    }
+}
+
+fn wrong(text: String) -> ActionError {
+    ActionError::new("ValueError", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_given_limits_are_replaced() {
+        let limits = Limits::default()
+            .updated(Some(&json!({"max_sessions": 2, "unknown": []})))
+            .expect("fine");
+        assert_eq!(limits.max_sessions, 2);
+        let limits = limits
+            .updated(Some(&json!({"max_managed_processes": 0})))
+            .expect("fine");
+        assert_eq!((limits.max_sessions, limits.max_managed_processes), (2, 0));
+        assert_eq!(limits.updated(Some(&Value::Null)), Ok(limits));
+        assert_eq!(limits.updated(None), Ok(limits));
+    }
+
+    #[test]
+    fn invalid_limits_are_named() {
+        let check = |part: Value, expected: &str| {
+            let error = Limits::default().updated(Some(&part)).expect_err("wrong");
+            assert_eq!(error.to_string(), format!("ValueError: {expected}"));
+        };
+        check(json!([1]), "box.limits must be an object");
+        check(
+            json!({"max_sessions": "8"}),
+            "box.limits.max_sessions must be an integer",
+        );
+        check(
+            json!({"max_sessions": 8.0}),
+            "box.limits.max_sessions must be an integer",
+        );
+        check(
+            json!({"max_sessions": true}),
+            "box.limits.max_sessions must be an integer",
+        );
+        check(
+            json!({"max_sessions": -1}),
+            "box.limits.max_sessions must be between 0 and 5000",
+        );
+        check(
+            json!({"max_admission_records": 0}),
+            "box.limits.max_admission_records must be between 1 and 250000",
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! The 0.7 wire format: workspaces, generations of their placement, admission grants.
+
+mod admission;
+mod capacity;
+mod control;
+mod files;
+mod generations;
+mod handler;
+mod instance;
+mod limits;
+mod placement;
+mod relay;
+mod requests;
+mod state;
+mod storage_report;
+
+use http::HeaderMap;
+
+use crate::{ActionError, LangBot};
+
+pub(crate) use admission::start_cleanup;
+pub use generations::CurrentPlacement;
+pub(crate) use handler::Handler;
+pub use instance::InstanceError;
+pub(crate) use instance::{Enrollment, InstanceGate};
+pub use relay::{RelayAccess, RelayRefusal};
+pub(crate) use state::State;
+
+/// Creates the default workspace if the environment names a LangBot instance, which expects it to exist.
+pub(crate) async fn apply_environment(langbot: &LangBot) -> Result<(), ActionError> {
+    let state = &langbot.v0_7;
+    if state.gate.configured().is_none() {
+        return Ok(());
+    }
+    control::make_workspace(langbot, state.settings()).await
+}
+
+impl State {
+    /// Requires the instance header too: clients of SDK 0.4 send neither.
+    pub(crate) fn has_control_token(&self, headers: &HeaderMap) -> bool {
+        InstanceGate::is_v0_7(headers) && self.gate.has_token(headers)
+    }
+}

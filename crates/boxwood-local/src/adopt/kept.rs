@@ -1,0 +1,206 @@
+//! Programs that init keeps for the next daemon, and the guards that release them.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use boxwood_init::ToInit;
+use serde::{Deserialize, Serialize};
+
+use crate::adopt::framed;
+use crate::cgroup::Counters;
+use crate::sandbox::link::Link;
+
+/// Indexes of a program's streams and files in init's list of kept descriptors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StreamIndexes {
+    #[serde(default)]
+    pub(crate) stdin: Option<usize>,
+    #[serde(default)]
+    pub(crate) stdout: Option<usize>,
+    #[serde(default)]
+    pub(crate) stderr: Option<usize>,
+    /// Set by init.
+    #[serde(default)]
+    pub(crate) terminal: Option<usize>,
+    /// Index of the first of the caller's files.
+    pub(crate) first_file: usize,
+    pub(crate) files: usize,
+}
+
+/// This crate's part of a program's note.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Note {
+    pub(crate) places: StreamIndexes,
+    /// Name of the cgroup of the program's process tree.
+    pub(crate) group: Option<String>,
+    pub(crate) oom_before: u64,
+    pub(crate) pids_before: u64,
+}
+
+impl Note {
+    pub(crate) fn new(places: StreamIndexes, group: Option<String>, before: Counters) -> Self {
+        Self {
+            places,
+            group,
+            oom_before: before.oom,
+            pids_before: before.pids,
+        }
+    }
+
+    pub(crate) fn before(&self) -> Counters {
+        Counters {
+            oom: self.oom_before,
+            pids: self.pids_before,
+        }
+    }
+
+    pub(crate) fn pack(&self, callers: &[u8]) -> io::Result<Vec<u8>> {
+        framed::pack(self, callers)
+    }
+}
+
+/// A kept program as reported by init.
+pub(crate) struct KeptProgram {
+    pub(crate) id: u64,
+    pub(crate) note: Note,
+    pub(crate) caller_note: Vec<u8>,
+    pub(crate) fds: Vec<Option<OwnedFd>>,
+    pub(crate) ended: Option<boxwood_init::Ended>,
+}
+
+impl KeptProgram {
+    pub(crate) fn new(
+        id: u64,
+        note: &[u8],
+        places: &[usize],
+        fds: Vec<OwnedFd>,
+        ended: Option<boxwood_init::Ended>,
+    ) -> io::Result<Self> {
+        const MAX: usize = boxwood_init::MAX_FDS + 1;
+        if places.len() != fds.len() || places.iter().any(|&place| place >= MAX) {
+            return Err(io::Error::other(
+                "the descriptors do not match the indexes of a kept program",
+            ));
+        }
+        let (note, callers) = framed::unpack::<Note>(note)?;
+        let room = places.iter().max().map_or(0, |last| last + 1);
+        let mut by_place: Vec<Option<OwnedFd>> = (0..room).map(|_| None).collect();
+        for (&place, fd) in places.iter().zip(fds) {
+            by_place[place] = Some(fd);
+        }
+        Ok(Self {
+            id,
+            note,
+            caller_note: callers.to_vec(),
+            fds: by_place,
+            ended,
+        })
+    }
+
+    pub(crate) fn take(&mut self, place: Option<usize>) -> Option<OwnedFd> {
+        self.fds.get_mut(place?)?.take()
+    }
+
+    /// Takes the caller's files. Fails if one is missing.
+    pub(crate) fn take_files(&mut self) -> io::Result<Vec<OwnedFd>> {
+        let StreamIndexes {
+            first_file, files, ..
+        } = self.note.places;
+        let missing = || io::Error::other("a file of a kept program is missing");
+        let places = (0..files).map(|number| first_file.checked_add(number));
+        places
+            .map(|place| self.take(place).ok_or_else(missing))
+            .collect()
+    }
+}
+
+/// Makes init release a kept program when the last reference is dropped.
+pub(crate) struct KeepGuard {
+    id: u64,
+    link: Arc<Link>,
+}
+
+impl KeepGuard {
+    pub(crate) fn new(id: u64, link: &Arc<Link>) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            link: Arc::clone(link),
+        })
+    }
+}
+
+impl Drop for KeepGuard {
+    fn drop(&mut self) {
+        self.link.post(ToInit::Release { id: self.id });
+    }
+}
+
+/// One stream of a kept program. Dropping it makes init close its copy of the stream.
+pub(crate) struct StreamGuard {
+    keep_guard: Arc<KeepGuard>,
+    /// `None` if init does not have to be notified.
+    place: Option<usize>,
+}
+
+impl StreamGuard {
+    pub(crate) fn new(keep_guard: &Arc<KeepGuard>, place: Option<usize>) -> Self {
+        Self {
+            keep_guard: Arc::clone(keep_guard),
+            place,
+        }
+    }
+
+    /// The other side is closed, so init does not have to close its copy.
+    pub(crate) fn disarm(&mut self) {
+        self.place = None;
+    }
+}
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        let Some(place) = self.place else { return };
+        // Dropping the last reference releases the whole program.
+        if Arc::strong_count(&self.keep_guard) > 1 {
+            let id = self.keep_guard.id;
+            self.keep_guard
+                .link
+                .post(ToInit::CloseRetained { id, place });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_program_is_restored() {
+        let places = StreamIndexes {
+            stdout: Some(0),
+            stderr: Some(1),
+            first_file: 2,
+            files: 2,
+            ..StreamIndexes::default()
+        };
+        let before = Counters { oom: 3, pids: 4 };
+        let note = Note::new(places, Some("e7".to_owned()), before);
+        let packed = note.pack(b"theirs").expect("pack");
+        let file = || OwnedFd::from(std::fs::File::open("/dev/null").expect("a file"));
+        let mut program =
+            KeptProgram::new(1, &packed, &[1, 2, 3], vec![file(), file(), file()], None)
+                .expect("it is whole");
+        assert_eq!(program.caller_note, b"theirs");
+        assert_eq!(program.note, note);
+        assert_eq!(program.note.before(), before);
+        assert!(program.take(places.stdout).is_none() && program.take(places.stderr).is_some());
+        assert_eq!(program.take_files().expect("both").len(), 2);
+
+        let mut without =
+            KeptProgram::new(1, &packed, &[2], vec![file()], None).expect("it is whole");
+        assert!(without.take_files().is_err());
+        assert!(KeptProgram::new(1, &packed, &[1], vec![], None).is_err());
+        assert!(KeptProgram::new(1, &packed, &[usize::MAX], vec![file()], None).is_err());
+        assert!(KeptProgram::new(1, b"?", &[], vec![], None).is_err());
+    }
+}

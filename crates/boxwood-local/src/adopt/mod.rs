@@ -1,0 +1,389 @@
+//! Adopts a box that an earlier daemon of this instance created.
+//!
+//! Connects to the recovery socket of the box, reads the record and the kept programs from init, and rebuilds
+//! the [`LocalBox`] from them. The content of the sessions' record is opaque here.
+
+pub(crate) mod framed;
+pub(crate) mod kept;
+pub(crate) mod record;
+pub(crate) mod recovery_socket;
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_backend::{AdoptError, Adopted, BoxHandle, KeptProcess, Sandbox};
+use boxwood_init::{Channel, FromInit};
+use boxwood_sys::peer;
+use tokio::sync::watch;
+
+use self::recovery_socket::RecoverySocket;
+use crate::adopt::kept::{KeepGuard, KeptProgram};
+use crate::adopt::record::BoxRecord;
+use crate::cgroup::Group;
+use crate::host::LocalHost;
+use crate::ids::BoxIds;
+use crate::mounts::live::BoxNamespaces;
+use crate::network::NetError;
+use crate::network::outbound::OutboundLease;
+use crate::process;
+use crate::process::streams::{GroupGuard, Ours};
+use crate::sandbox::LocalBox;
+use crate::sandbox::link::{Link, PendingProgram, Spawned};
+use crate::sandbox::resources::{BackendState, BoxResources};
+use crate::start::bootstrap::{InitConnection, pidfd_of};
+
+/// Deadline for init's report. The host may be busy adopting many boxes at once.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// A report of more kept programs is refused as invalid.
+const MAX_KEPT: usize = 100_000;
+
+/// A box whose init has replied. Dropping it leaves the box unchanged, so another daemon can adopt it.
+pub struct Reconnected {
+    handle: BoxHandle,
+    pid: i32,
+    pidfd: OwnedFd,
+    link: Arc<Link>,
+    record: BoxRecord,
+    sessions: Vec<u8>,
+    fds: Vec<Option<OwnedFd>>,
+    kept: Vec<KeptProgram>,
+}
+
+pub struct AdoptedBox {
+    pub sandbox: LocalBox,
+    /// The last record passed to `remember`.
+    pub record: Vec<u8>,
+    pub processes: Vec<KeptProcess>,
+}
+
+impl AdoptedBox {
+    /// Converts into the type of the layers above; `wrap` adds the backend's own wrapper.
+    pub fn into_adopted(self, wrap: impl FnOnce(LocalBox) -> Arc<dyn Sandbox>) -> Adopted {
+        Adopted {
+            sandbox: wrap(self.sandbox),
+            record: self.record,
+            processes: self.processes,
+        }
+    }
+}
+
+fn step(step: &str) -> impl FnOnce(io::Error) -> AdoptError {
+    let step = step.to_owned();
+    move |source| AdoptError::Step { step, source }
+}
+
+impl LocalHost {
+    /// Connects to a box's recovery socket and reads everything that init kept. The box is not changed.
+    pub async fn reconnect(&self, handle: &BoxHandle) -> Result<Reconnected, AdoptError> {
+        let init = connect(handle)?;
+        let link = Link::new(init.channel).map_err(step("open the channel to init"))?;
+        let state = tokio::time::timeout(DEADLINE, receive_state(&link)).await;
+        let InitState {
+            record,
+            sessions,
+            fds,
+            kept,
+        } = state.map_err(|_| step("receive init's state")(io::ErrorKind::TimedOut.into()))??;
+        if (&record.backend, &record.name) != (&handle.backend, &handle.name) {
+            let why = format!("init reports box `{}` of {}", record.name, record.backend);
+            return Err(step("check the identity of the box")(io::Error::other(why)));
+        }
+        Ok(Reconnected {
+            handle: handle.clone(),
+            pid: init.pid,
+            pidfd: init.pidfd,
+            link,
+            record,
+            sessions,
+            fds,
+            kept,
+        })
+    }
+}
+
+/// Connects to the recovery socket and checks that the peer is the init of a box.
+fn connect(handle: &BoxHandle) -> Result<InitConnection, AdoptError> {
+    let socket =
+        recovery_socket::connect_to(&handle.socket).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AdoptError::Gone,
+            _ => step("connect to the recovery socket")(error),
+        })?;
+    let (pid, pidfd) =
+        peer_of(&socket).map_err(step("read the peer credentials of the recovery socket"))?;
+    if !is_first_process(pid).unwrap_or(false) {
+        let why = "the listener is not the first process of a PID namespace";
+        return Err(step("check the peer of the recovery socket")(
+            io::Error::other(why),
+        ));
+    }
+    Ok(InitConnection {
+        channel: Channel::from(socket),
+        pid,
+        pidfd,
+    })
+}
+
+/// Pid and pidfd of the process that listens at the other end.
+pub(crate) fn peer_of(socket: &OwnedFd) -> io::Result<(i32, OwnedFd)> {
+    let pid = peer::pid(socket.as_fd())?;
+    let pidfd = match peer::pidfd(socket.as_fd()) {
+        Ok(pidfd) => pidfd,
+        Err(_) => pidfd_of(pid)?,
+    };
+    Ok((pid, pidfd))
+}
+
+/// Returns true if the process has pid 1 in a PID namespace below ours.
+pub(crate) fn is_first_process(pid: i32) -> io::Result<bool> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let own = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let numbers: Vec<&str> = own.map_or(Vec::new(), |own| own.split_whitespace().collect());
+    Ok(numbers.len() > 1 && numbers.last() == Some(&"1"))
+}
+
+struct InitState {
+    record: BoxRecord,
+    sessions: Vec<u8>,
+    fds: Vec<Option<OwnedFd>>,
+    kept: Vec<KeptProgram>,
+}
+
+async fn receive_state(link: &Link) -> Result<InitState, AdoptError> {
+    let receive = async || {
+        link.receive().await.map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => AdoptError::Gone,
+            _ => step("receive init's state")(error),
+        })
+    };
+    let unexpected = || step("receive init's state")(io::Error::other("unexpected message"));
+    let (
+        FromInit::Hello {
+            record, retained, ..
+        },
+        fds,
+    ) = receive().await?
+    else {
+        return Err(unexpected());
+    };
+    let record = record.ok_or(AdoptError::Unfinished)?;
+    let invalid = step("parse the record of the box");
+    let (record, sessions) = framed::unpack::<BoxRecord>(&record).map_err(invalid)?;
+    if retained > MAX_KEPT {
+        return Err(unexpected());
+    }
+    let mut programs = Vec::with_capacity(retained);
+    // Init sends events of these programs only after the last `Retained` message.
+    for _ in 0..retained {
+        let (
+            FromInit::Retained {
+                id,
+                note,
+                places,
+                ended,
+            },
+            fds,
+        ) = receive().await?
+        else {
+            return Err(unexpected());
+        };
+        let invalid = step("parse the note of a kept program");
+        programs.push(KeptProgram::new(id, &note, &places, fds, ended).map_err(invalid)?);
+    }
+    Ok(InitState {
+        record,
+        sessions: sessions.to_vec(),
+        fds: fds.into_iter().map(Some).collect(),
+        kept: programs,
+    })
+}
+
+impl Reconnected {
+    pub fn name(&self) -> &str {
+        &self.record.name
+    }
+
+    /// The pid of init in the daemon's PID namespace.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The value of [`BackendState::record`] when the box was recorded.
+    pub fn backend_state(&self) -> &serde_json::Value {
+        &self.record.backend_state
+    }
+
+    /// Makes the box this daemon's. On error the box is unchanged and can be adopted again. Needs a Tokio
+    /// runtime.
+    pub async fn adopt(
+        self,
+        host: &Arc<LocalHost>,
+        backend_state: Option<Box<dyn BackendState>>,
+    ) -> Result<AdoptedBox, AdoptError> {
+        let Self {
+            handle,
+            pid,
+            pidfd,
+            link,
+            record,
+            sessions,
+            mut fds,
+            kept,
+        } = self;
+        let ids = claim_ids(host, &record, pid)?;
+        let init_uid = ids.init_uid;
+        let mut resources = BoxResources::new(record.name.clone(), pid, pidfd, ids)
+            .map_err(step("watch the pidfd of init"))?;
+        // Until the adoption is complete, an error must not stop the box.
+        resources.detach_until_adopted();
+        link.set_muted(true);
+        if let Some(state) = backend_state {
+            resources = resources.with_backend_state(state);
+        }
+        if let Some(group) = record.group {
+            let group = Group::reopen(&host.cgroups, group, &record.name, pid, init_uid);
+            resources.group = Some(group.map_err(step("open the cgroups of the box"))?);
+        }
+        if let Some(namespaces) = open_namespaces(&resources, &record, &mut fds) {
+            resources.set_namespaces(namespaces);
+        }
+        if let Some(place) = record.image {
+            let held = fds.get_mut(place).and_then(Option::take);
+            let missing = || step("lock the image of the box")(io::ErrorKind::NotFound.into());
+            resources.keep_image_directory(held.ok_or_else(missing)?);
+        }
+        resources.set_recovery_socket(RecoverySocket::found(handle));
+        let resources = Arc::new(resources);
+        let mut processes = Vec::with_capacity(kept.len());
+        for program in kept {
+            let process = resume(program, &link, &resources);
+            processes.push(process.map_err(step("adopt a kept program"))?);
+        }
+        // Last: a claimed network is released if it is dropped.
+        if let Some(outbound) = claim_outbound(host, &record).await? {
+            resources.set_outbound(outbound);
+        }
+        resources.mark_adopted();
+        if !resources.is_alive() {
+            drop(processes);
+            let cleared = resources.clear().await;
+            return Err(cleared
+                .err()
+                .map_or(AdoptError::Gone, step("clean up the dead box")));
+        }
+        host.inherited.adopt(&record.name);
+        link.set_muted(false);
+        let sandbox = LocalBox::new(resources, record.label, link, record.writable_paths, host);
+        Ok(AdoptedBox {
+            sandbox,
+            record: sessions,
+            processes,
+        })
+    }
+}
+
+fn claim_ids(host: &LocalHost, record: &BoxRecord, pid: i32) -> Result<BoxIds, AdoptError> {
+    let ids = host
+        .mapping
+        .claim(&record.ids)
+        .map_err(step("claim the uids of the box"))?;
+    let theirs = ids
+        .are_those_of(pid)
+        .map_err(step("read the uid map of the box"))?;
+    if theirs {
+        return Ok(ids);
+    }
+    let why = "the uid map of init differs from the record";
+    Err(step("claim the uids of the box")(io::Error::other(why)))
+}
+
+/// Opens the namespaces from `/proc` if permitted, because descriptors kept by init cannot be verified.
+/// Falls back to those descriptors.
+fn open_namespaces(
+    resources: &BoxResources,
+    record: &BoxRecord,
+    fds: &mut [Option<OwnedFd>],
+) -> Option<BoxNamespaces> {
+    let places = record.namespaces?;
+    let opened = BoxNamespaces::open(resources.init).or_else(|_| BoxNamespaces::kept(places, fds));
+    opened
+        .inspect_err(|error| {
+            tracing::warn!(%error, name = resources.name, "failed to open the namespaces of an adopted box; mounts cannot be added");
+        })
+        .ok()
+}
+
+async fn claim_outbound(
+    host: &Arc<LocalHost>,
+    record: &BoxRecord,
+) -> Result<Option<OutboundLease>, AdoptError> {
+    let Some(outbound) = record.outbound.clone() else {
+        return Ok(None);
+    };
+    let (worker, name) = (Arc::clone(host), record.name.clone());
+    let claim = move || OutboundLease::claim(&worker, &name, &outbound);
+    let failed = step("claim the network of the box");
+    match tokio::task::spawn_blocking(claim).await {
+        Ok(Ok(outbound)) => Ok(Some(outbound)),
+        // The box keeps running without a network.
+        Ok(Err(error @ NetError::PastaGone)) => {
+            tracing::warn!(%error, name = record.name, "an adopted box lost its network");
+            Ok(None)
+        }
+        Ok(Err(error)) => Err(failed(io::Error::other(crate::chain(&error)))),
+        Err(error) => Err(failed(io::Error::other(error))),
+    }
+}
+
+/// Rebuilds the process handle of a kept program.
+fn resume(
+    mut program: KeptProgram,
+    link: &Arc<Link>,
+    resources: &Arc<BoxResources>,
+) -> io::Result<KeptProcess> {
+    let of = resources.group.as_ref();
+    let named = program.note.group.clone();
+    let group = named.and_then(|name| of?.claim(&name));
+    let group = GroupGuard::new(group, Arc::clone(resources));
+    let before = program.note.before();
+    let (exit_sender, exit) = watch::channel(None);
+    if let Some(ended) = program.ended.take() {
+        let after = of.map(Group::counters).unwrap_or_default();
+        exit_sender.send_replace(Some(process::exit(ended, before, after)));
+    } else {
+        let pending = PendingProgram {
+            spawned: None,
+            exit: exit_sender,
+            before,
+            group: group.share(),
+        };
+        link.pending().insert(program.id, pending);
+    }
+    let places = program.note.places;
+    let files = program.take_files()?;
+    let terminal = program.take(places.terminal);
+    let ours = match terminal {
+        Some(_) => Ours::Terminal,
+        None => Ours::Pipes {
+            stdin: program.take(places.stdin),
+            stdout: program.take(places.stdout),
+            stderr: program.take(places.stderr),
+        },
+    };
+    let spawned = Spawned {
+        id: program.id,
+        link: Arc::clone(link),
+        exit,
+        group,
+        terminal,
+        kept: Some((places, KeepGuard::new(program.id, link))),
+    };
+    let ours = ours.register(spawned.kept.as_ref())?;
+    Ok(KeptProcess {
+        note: program.caller_note,
+        files,
+        process: spawned.into_process(ours)?,
+    })
+}

@@ -1,0 +1,110 @@
+//! The spawner: a single-threaded process that forks on behalf of the daemon.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use boxwood_init::{Channel, ChannelError, FromSpawner, ToSpawner};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+pub(crate) struct Spawner {
+    channel: Mutex<Option<Channel>>,
+    process: Mutex<Option<Child>>,
+}
+
+pub struct SpawnedProcess {
+    pub pid: i32,
+    pub pidfd: OwnedFd,
+}
+
+impl Spawner {
+    pub(crate) fn start() -> io::Result<Self> {
+        let (ours, theirs) = Channel::pair()?;
+        let program = program()?;
+        let process = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+            .env_clear()
+            .current_dir("/")
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self {
+            channel: Mutex::new(Some(ours)),
+            process: Mutex::new(Some(process)),
+        })
+    }
+
+    /// Requests a process; `inner` is its end of a channel. Blocks for about a millisecond.
+    pub(crate) fn spawn(&self, what: ToSpawner, inner: &Channel) -> io::Result<SpawnedProcess> {
+        let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = channel
+            .as_ref()
+            .ok_or_else(|| io::Error::other("the spawner has ended"))?;
+        channel.send(&what, &[inner.as_fd()]).map_err(into_io)?;
+        let (answer, mut fds) = channel.receive::<FromSpawner>().map_err(into_io)?;
+        match (answer, fds.pop()) {
+            (FromSpawner::Started { pid }, Some(pidfd)) => Ok(SpawnedProcess { pid, pidfd }),
+            (FromSpawner::Started { .. }, None) => {
+                Err(io::Error::other("the spawner sent no pidfd"))
+            }
+            (FromSpawner::Failed { errno }, _) => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// Closes the channel, which ends the spawner. Returns the process on the first call.
+    fn close(&self) -> Option<Child> {
+        drop(
+            self.channel
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        process.take()
+    }
+
+    /// Ends the spawner and waits for it.
+    pub(crate) async fn end(&self) {
+        if let Some(mut process) = self.close() {
+            let _ = tokio::task::spawn_blocking(move || process.wait()).await;
+        }
+    }
+}
+
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.close() {
+            // The spawner exits when its channel closes.
+            let _ = process.wait();
+        }
+    }
+}
+
+/// The init program as a sealed memfd, so that no file on disk can replace it.
+pub fn program() -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memfd = match memfd_create("boxwood-init", flags | MemfdFlags::EXEC) {
+        // Kernels before 6.3 reject the flag and do not need it.
+        Err(rustix::io::Errno::INVAL) => memfd_create("boxwood-init", flags)?,
+        other => other?,
+    };
+    let mut file = File::from(memfd);
+    file.write_all(boxwood_init::PROGRAM)?;
+    fcntl_add_seals(
+        &file,
+        SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
+    )?;
+    // A descriptor open for writing cannot be executed; this one is read-only.
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+pub fn into_io(error: ChannelError) -> io::Error {
+    match error {
+        ChannelError::Io { source, .. } => source,
+        ChannelError::Closed => io::ErrorKind::BrokenPipe.into(),
+        ChannelError::WouldBlock => io::ErrorKind::WouldBlock.into(),
+        error @ ChannelError::Invalid(_) => io::Error::other(error),
+    }
+}

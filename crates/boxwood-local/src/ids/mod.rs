@@ -1,0 +1,468 @@
+//! Assigns host uids and gids to boxes.
+//!
+//! As root each box gets its own range of 65,536 ids from 524288 upwards that does not overlap with
+//! `/etc/subuid`. An ordinary user has one uid and, with `newuidmap`, a range of subordinate ones.
+
+mod map;
+mod slots;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use boxwood_backend::StartError;
+use boxwood_init::Identity;
+use boxwood_policy::BoxUser;
+use serde::{Deserialize, Serialize};
+
+use map::Map;
+use slots::{FIRST_ID, RANGE, Slots};
+
+const BOX_UID: u32 = 1000;
+/// Uid of init if commands have uid 0. No other process of the box has it.
+const OTHER_INIT_UID: u32 = 65_533;
+
+#[derive(Clone)]
+pub enum Mapping {
+    Root {
+        slots: Arc<Mutex<Slots>>,
+    },
+    Subordinate {
+        uid: u32,
+        gid: u32,
+        first_uid: u32,
+        first_gid: u32,
+        count: u32,
+        tools: Tools,
+    },
+    Single {
+        uid: u32,
+        gid: u32,
+        why: String,
+    },
+}
+
+#[derive(Clone)]
+pub struct Tools {
+    newuidmap: PathBuf,
+    newgidmap: PathBuf,
+}
+
+/// The ids of one box. Dropping it frees the range.
+pub struct BoxIds {
+    pub identity: Identity,
+    /// Host ids of the box's commands.
+    pub command_uid: u32,
+    pub command_gid: u32,
+    /// Host id of init.
+    pub init_uid: u32,
+    slot: Option<(u32, Arc<Mutex<Slots>>)>,
+    /// The ids are not the daemon's own, and the daemon may chown files to them.
+    foreign: bool,
+}
+
+impl BoxIds {
+    /// The ids of a box whose maps were written by an engine, from `/proc` of its first process.
+    pub fn observed(pid: i32, user: BoxUser) -> io::Result<Self> {
+        let uids = Map::read(&format!("/proc/{pid}/uid_map"))?;
+        let gids = Map::read(&format!("/proc/{pid}/gid_map"))?;
+        let identity = identity(user, uids.is_hosts_own());
+        let outside = |map: &Map, id: u32| {
+            map.outside(id)
+                .ok_or_else(|| io::Error::other(format!("the box's user namespace has no id {id}")))
+        };
+        Ok(Self {
+            identity,
+            command_uid: outside(&uids, identity.command_uid)?,
+            command_gid: outside(&gids, identity.command_gid)?,
+            init_uid: outside(&uids, identity.init_uid)?,
+            slot: None,
+            foreign: rustix::process::geteuid().is_root(),
+        })
+    }
+
+    /// Returns true if the id maps of process `pid` match these ids.
+    pub(crate) fn are_those_of(&self, pid: i32) -> io::Result<bool> {
+        let uids = Map::read(&format!("/proc/{pid}/uid_map"))?;
+        let gids = Map::read(&format!("/proc/{pid}/gid_map"))?;
+        let identity = &self.identity;
+        Ok(uids.outside(identity.command_uid) == Some(self.command_uid)
+            && uids.outside(identity.init_uid) == Some(self.init_uid)
+            && gids.outside(identity.command_gid) == Some(self.command_gid))
+    }
+
+    /// The ids of a box on another machine or kernel, which have no meaning on this host.
+    pub fn remote(identity: Identity) -> Self {
+        Self {
+            identity,
+            command_uid: identity.command_uid,
+            command_gid: identity.command_gid,
+            init_uid: identity.init_uid,
+            slot: None,
+            foreign: false,
+        }
+    }
+
+    /// For the next daemon, which passes it to [`Mapping::claim`].
+    pub fn record(&self) -> IdsRecord {
+        IdsRecord {
+            identity: self.identity,
+            command_uid: self.command_uid,
+            command_gid: self.command_gid,
+            init_uid: self.init_uid,
+            slot: self.slot.as_ref().map(|(slot, _)| *slot),
+            foreign: self.foreign,
+        }
+    }
+
+    /// Returns true if uid 0 of the box is uid 0 of the host.
+    pub fn is_hosts_own(&self) -> bool {
+        let Identity {
+            init_uid,
+            command_uid,
+            ..
+        } = self.identity;
+        // Both are compared because a user's own namespace may map one of them to itself by chance.
+        (self.init_uid, self.command_uid) == (init_uid, command_uid)
+    }
+
+    /// Owner for files of the box's commands; `None` if that is the daemon's own user.
+    pub fn owner(&self) -> Option<(u32, u32)> {
+        self.foreign.then_some((self.command_uid, self.command_gid))
+    }
+
+    /// The uid that owns the box's user namespace: the first of its range, which no process outside of the
+    /// box has. `None` if the daemon's own uid owns it.
+    pub fn namespace_owner(&self) -> Option<u32> {
+        self.slot
+            .as_ref()
+            .map(|_| self.command_uid - self.identity.command_uid)
+    }
+}
+
+impl Drop for BoxIds {
+    fn drop(&mut self) {
+        if let Some((slot, slots)) = &self.slot {
+            slots
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .used
+                .remove(slot);
+        }
+    }
+}
+
+impl Mapping {
+    pub fn detect() -> Result<Self, StartError> {
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        if uid == 0 {
+            let mut taken = subordinate_ranges("/etc/subuid", None);
+            taken.extend(subordinate_ranges("/etc/subgid", None));
+            let slots = Slots {
+                taken,
+                ..Slots::default()
+            };
+            return Ok(Self::Root {
+                slots: Arc::new(Mutex::new(slots)),
+            });
+        }
+        let single = |why: &str| {
+            Ok(Self::Single {
+                uid,
+                gid,
+                why: why.to_owned(),
+            })
+        };
+        let (Some(newuidmap), Some(newgidmap)) = (find("newuidmap"), find("newgidmap")) else {
+            return single("newuidmap is not installed (package `uidmap`)");
+        };
+        let names = [user_name(uid), Some(uid.to_string())];
+        let own = |path: &str| {
+            let mut ranges = names
+                .iter()
+                .flatten()
+                .flat_map(|name| subordinate_ranges(path, Some(name)));
+            ranges.find(|(_, count)| *count > BOX_UID)
+        };
+        match (own("/etc/subuid"), own("/etc/subgid")) {
+            (Some((first_uid, uids)), Some((first_gid, gids))) => Ok(Self::Subordinate {
+                uid,
+                gid,
+                first_uid,
+                first_gid,
+                count: uids.min(gids).min(OTHER_INIT_UID),
+                tools: Tools {
+                    newuidmap,
+                    newgidmap,
+                },
+            }),
+            _ => single("this user has no range in /etc/subuid and /etc/subgid"),
+        }
+    }
+
+    pub fn is_root(&self) -> bool {
+        matches!(self, Self::Root { .. })
+    }
+
+    /// Why init and commands share a uid; `None` if they do not.
+    pub fn single_uid_reason(&self) -> Option<&str> {
+        match self {
+            Self::Single { why, .. } => Some(why),
+            Self::Root { .. } | Self::Subordinate { .. } => None,
+        }
+    }
+
+    pub fn allocate(&self, user: BoxUser) -> io::Result<BoxIds> {
+        let identity = identity(user, false);
+        let (command, init) = (identity.command_uid, identity.init_uid);
+        Ok(match self {
+            Self::Root { slots } => {
+                let slot = slots
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take()?;
+                let base = FIRST_ID + slot * RANGE;
+                BoxIds {
+                    identity,
+                    command_uid: base + command,
+                    command_gid: base + command,
+                    init_uid: base + init,
+                    slot: Some((slot, Arc::clone(slots))),
+                    foreign: true,
+                }
+            }
+            Self::Subordinate {
+                uid,
+                gid,
+                first_uid,
+                ..
+            } => BoxIds {
+                identity,
+                command_uid: *uid,
+                command_gid: *gid,
+                init_uid: *first_uid,
+                slot: None,
+                foreign: false,
+            },
+            Self::Single { uid, gid, .. } => BoxIds {
+                identity: Identity {
+                    init_uid: command,
+                    single_uid: true,
+                    ..identity
+                },
+                command_uid: *uid,
+                command_gid: *gid,
+                init_uid: *uid,
+                slot: None,
+                foreign: false,
+            },
+        })
+    }
+
+    /// Claims the ids of a box that an earlier daemon created.
+    pub fn claim(&self, record: &IdsRecord) -> io::Result<BoxIds> {
+        let slot = match (record.slot, self) {
+            (None, _) => None,
+            (Some(slot), Self::Root { slots }) => {
+                lock(slots).claim(slot)?;
+                Some((slot, Arc::clone(slots)))
+            }
+            (Some(_), _) => {
+                return Err(io::Error::other(
+                    "the box was created by root, and this daemon does not run as root",
+                ));
+            }
+        };
+        Ok(BoxIds {
+            identity: record.identity,
+            command_uid: record.command_uid,
+            command_gid: record.command_gid,
+            init_uid: record.init_uid,
+            slot,
+            foreign: record.foreign && rustix::process::geteuid().is_root(),
+        })
+    }
+
+    /// Reserves the ranges of ids that running processes have, so that new boxes do not use them.
+    pub(crate) fn reserve_live(&self) {
+        let Self::Root { slots } = self else { return };
+        lock(slots).reserve_live();
+    }
+
+    /// Frees the reserved ranges that were not claimed.
+    pub(crate) fn release_reserved(&self) {
+        if let Self::Root { slots } = self {
+            lock(slots).release_reserved();
+        }
+    }
+
+    /// Writes the maps of a process in a new user namespace. Blocks.
+    pub fn write(&self, pid: i32, ids: &BoxIds) -> io::Result<()> {
+        match self {
+            Self::Root { .. } => {
+                let base = ids.command_uid - ids.identity.command_uid;
+                let line = format!("0 {base} {RANGE}\n");
+                fs::write(format!("/proc/{pid}/gid_map"), &line)?;
+                fs::write(format!("/proc/{pid}/uid_map"), &line)
+            }
+            Self::Single { uid, gid, .. } => {
+                fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
+                let inside = ids.identity.command_uid;
+                fs::write(
+                    format!("/proc/{pid}/gid_map"),
+                    format!("{inside} {gid} 1\n"),
+                )?;
+                fs::write(
+                    format!("/proc/{pid}/uid_map"),
+                    format!("{inside} {uid} 1\n"),
+                )
+            }
+            Self::Subordinate {
+                uid,
+                gid,
+                first_uid,
+                first_gid,
+                count,
+                tools,
+            } => {
+                let command = ids.identity.command_uid;
+                run_tool(
+                    &tools.newgidmap,
+                    pid,
+                    &triples(command, *gid, *first_gid, *count),
+                )?;
+                run_tool(
+                    &tools.newuidmap,
+                    pid,
+                    &triples(command, *uid, *first_uid, *count),
+                )
+            }
+        }
+    }
+}
+
+fn lock(slots: &Mutex<Slots>) -> std::sync::MutexGuard<'_, Slots> {
+    slots.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Init has uid 0 unless commands have it or it is the host's uid 0.
+fn identity(user: BoxUser, hosts_own: bool) -> Identity {
+    let command = match user {
+        BoxUser::Box => BOX_UID,
+        BoxUser::Root => 0,
+    };
+    Identity {
+        init_uid: if hosts_own || command == 0 {
+            OTHER_INIT_UID
+        } else {
+            0
+        },
+        command_uid: command,
+        command_gid: command,
+        single_uid: false,
+    }
+}
+
+/// Maps the caller's own id to `command` and subordinate ids to the rest. Init gets one of them if commands
+/// are uid 0.
+fn triples(command: u32, own: u32, first: u32, count: u32) -> Vec<String> {
+    let mut lines = vec![(command, own, 1)];
+    let mut next = first;
+    if command > 0 {
+        lines.push((0, next, command));
+        next += command;
+        let rest = count - command;
+        lines.push((command + 1, next, rest - 1));
+    } else {
+        lines.push((OTHER_INIT_UID, next, 1));
+        lines.push((1, next + 1, count - 1));
+    }
+    lines
+        .into_iter()
+        .flat_map(|(inside, outside, n)| [inside, outside, n].map(|id| id.to_string()))
+        .collect()
+}
+
+fn run_tool(tool: &Path, pid: i32, triples: &[String]) -> io::Result<()> {
+    let output = Command::new(tool)
+        .env_clear()
+        .arg(pid.to_string())
+        .args(triples)
+        .output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!(
+        "{} failed: {}",
+        tool.display(),
+        said.trim()
+    )))
+}
+
+/// The ids of a box in its record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdsRecord {
+    identity: Identity,
+    command_uid: u32,
+    command_gid: u32,
+    init_uid: u32,
+    slot: Option<u32>,
+    foreign: bool,
+}
+
+fn subordinate_ranges(path: &str, of: Option<&str>) -> Vec<(u32, u32)> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            if of.is_some_and(|of| of != name) {
+                return None;
+            }
+            Some((
+                fields.next()?.trim().parse().ok()?,
+                fields.next()?.trim().parse().ok()?,
+            ))
+        })
+        .collect()
+}
+
+fn user_name(uid: u32) -> Option<String> {
+    let passwd = fs::read_to_string("/etc/passwd").ok()?;
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
+/// Setuid tools are looked up in the standard directories, not in `PATH`.
+fn find(tool: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/bin", "/usr/sbin", "/sbin"]
+        .into_iter()
+        .map(|place| Path::new(place).join(tool))
+        .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rootless_box_maps_the_caller_to_its_commands() {
+        assert_eq!(
+            triples(1000, 42, 100_000, 65_533),
+            [
+                "1000", "42", "1", "0", "100000", "1000", "1001", "101000", "64532"
+            ]
+        );
+        assert_eq!(
+            triples(0, 42, 100_000, 10),
+            ["0", "42", "1", "65533", "100000", "1", "1", "100001", "9"]
+        );
+    }
+}

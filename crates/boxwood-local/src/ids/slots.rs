@@ -1,0 +1,91 @@
+//! Allocates ranges of ids.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+
+use boxwood_sys::procfs;
+
+pub(super) const FIRST_ID: u32 = 524_288;
+pub(super) const RANGE: u32 = 65_536;
+/// Number of ranges in the id space.
+const SLOTS: u32 = (u32::MAX - FIRST_ID) / RANGE;
+
+#[derive(Default)]
+pub struct Slots {
+    pub(super) used: BTreeSet<u32>,
+    /// Ranges of boxes of an earlier daemon, until they are adopted or removed.
+    pub(super) reserved: BTreeSet<u32>,
+    /// Ranges assigned in `/etc/subuid` and `/etc/subgid`.
+    pub(super) taken: Vec<(u32, u32)>,
+}
+
+impl Slots {
+    pub(super) fn take(&mut self) -> io::Result<u32> {
+        let free = (0..SLOTS).find(|slot| {
+            let first = FIRST_ID + slot * RANGE;
+            let clash = |&(start, count): &(u32, u32)| {
+                start < first.saturating_add(RANGE) && first < start.saturating_add(count)
+            };
+            !self.used.contains(slot)
+                && !self.reserved.contains(slot)
+                && !self.taken.iter().any(clash)
+        });
+        let slot = free.ok_or_else(|| io::Error::other("all uid ranges are in use"))?;
+        self.used.insert(slot);
+        Ok(slot)
+    }
+
+    /// Takes the slot of a box that is being adopted.
+    pub(super) fn claim(&mut self, slot: u32) -> io::Result<()> {
+        if slot >= SLOTS || !self.used.insert(slot) {
+            return Err(io::Error::other("another box uses these uids"));
+        }
+        self.reserved.remove(&slot);
+        Ok(())
+    }
+
+    /// Reserves the slots of running processes until [`Slots::release_reserved`].
+    pub(super) fn reserve_live(&mut self) {
+        let slot = |uid: u32| Some(uid.checked_sub(FIRST_ID)? / RANGE);
+        self.reserved = living_uids().into_iter().filter_map(slot).collect();
+    }
+
+    pub(super) fn release_reserved(&mut self) {
+        self.reserved.clear();
+    }
+}
+
+/// The real uids of all processes on this host.
+fn living_uids() -> BTreeSet<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let uid = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_str()?.parse::<u32>().ok()?;
+        let status = procfs::text(entry.path().join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    entries.filter_map(uid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_do_not_overlap_with_subordinate_or_reserved_ones() {
+        let mut slots = Slots {
+            taken: vec![(FIRST_ID + 10, RANGE)],
+            reserved: BTreeSet::from([4]),
+            ..Slots::default()
+        };
+        assert_eq!(slots.take().expect("a slot"), 2);
+        assert_eq!(slots.take().expect("a slot"), 3);
+        slots.used.remove(&2);
+        assert_eq!(slots.take().expect("a slot"), 2);
+        // A reserved slot is skipped, and can be claimed once.
+        assert_eq!(slots.take().expect("a slot"), 5);
+        assert!(slots.claim(4).is_ok() && slots.claim(4).is_err());
+    }
+}

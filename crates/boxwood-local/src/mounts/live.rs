@@ -1,0 +1,295 @@
+//! Adds a mount to a box that is running.
+//!
+//! The spawner forks a short-lived helper that enters the namespaces of the box, because the daemon itself
+//! must not enter them. A helper that does not reply is killed: a host file system may hang, and the box
+//! controls the mount point.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use boxwood_api::MountMode;
+use boxwood_backend::{MountError, StartError};
+use boxwood_init::{Channel, FromMountHelper, Identity, MountRequest, MountWork, ToSpawner};
+use boxwood_policy::AdmittedMount;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::host::LocalHost;
+use crate::host::spawner::{SpawnedProcess, into_io};
+use crate::mounts::plan::mount_plan;
+use crate::mounts::{is_own, is_shared};
+use crate::sandbox::resources::BoxResources;
+
+/// A helper replies within a few milliseconds; a busy host may need longer.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How long a killed helper may take to exit.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The namespaces of a box that a helper enters. They must be opened before init changes its uid: afterwards
+/// only root may open them. They keep the mounts of the box alive, so they are closed when the box ends.
+pub struct BoxNamespaces {
+    /// `None` if the box uses the host's user namespace.
+    user: Option<OwnedFd>,
+    mounts: OwnedFd,
+    net: OwnedFd,
+}
+
+/// Indexes of the namespaces in a list of descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NamespaceIndexes {
+    pub(crate) user: Option<usize>,
+    pub(crate) mounts: usize,
+    pub(crate) net: usize,
+}
+
+impl BoxNamespaces {
+    /// Fails if the mount namespace is the daemon's own: a helper would mount over the host's `/tmp`.
+    pub fn open(init: Pid) -> io::Result<Self> {
+        if is_shared(init, "mnt")? {
+            return Err(io::Error::other(
+                "the box shares the host's mount namespace",
+            ));
+        }
+        let open = |name: &str| {
+            let path = format!("/proc/{}/ns/{name}", init.as_raw_nonzero());
+            File::open(path).map(OwnedFd::from)
+        };
+        Ok(Self {
+            user: if is_shared(init, "user")? {
+                None
+            } else {
+                Some(open("user")?)
+            },
+            mounts: open("mnt")?,
+            net: open("net")?,
+        })
+    }
+
+    /// Uses the descriptors that init kept, because an ordinary user cannot open the namespaces again.
+    /// Fails if one is the daemon's own; that they are the box's cannot be verified.
+    pub(crate) fn kept(places: NamespaceIndexes, fds: &mut [Option<OwnedFd>]) -> io::Result<Self> {
+        let mut take = |place: usize| {
+            let fd = fds.get_mut(place).and_then(Option::take);
+            fd.ok_or_else(|| io::Error::other("a namespace of the box is missing"))
+        };
+        let namespaces = Self {
+            user: places.user.map(&mut take).transpose()?,
+            mounts: take(places.mounts)?,
+            net: take(places.net)?,
+        };
+        for (fd, name) in [
+            (Some(&namespaces.mounts), "mnt"),
+            (namespaces.user.as_ref(), "user"),
+        ] {
+            if let Some(fd) = fd
+                && is_own(fd.as_fd(), name)?
+            {
+                return Err(io::Error::other(format!(
+                    "the box shares the host's {name} namespace"
+                )));
+            }
+        }
+        Ok(namespaces)
+    }
+
+    pub(crate) fn add_to(&self, fds: &mut Vec<OwnedFd>) -> io::Result<NamespaceIndexes> {
+        let mut add = |fd: &OwnedFd| {
+            fds.push(fd.try_clone()?);
+            Ok::<_, io::Error>(fds.len() - 1)
+        };
+        Ok(NamespaceIndexes {
+            mounts: add(&self.mounts)?,
+            net: add(&self.net)?,
+            user: self.user.as_ref().map(add).transpose()?,
+        })
+    }
+}
+
+/// Landlock rules are fixed when the box starts. A writable mount outside of them could not be written to,
+/// so it is refused.
+pub(crate) fn check_writable(
+    writable_paths: &[String],
+    mount: &AdmittedMount,
+) -> Result<(), MountError> {
+    let inside = |place: &String| {
+        let rest = mount.mount_path().strip_prefix(place.trim_end_matches('/'));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if mount.mode() != MountMode::Rw
+        || writable_paths.is_empty()
+        || writable_paths.iter().any(inside)
+    {
+        return Ok(());
+    }
+    Err(failed(
+        mount,
+        "writable mounts can be added to a running box only below the workspace, `/tmp` or home",
+        io::ErrorKind::PermissionDenied.into(),
+    ))
+}
+
+/// Blocks for a few milliseconds, at most for little longer than [`DEADLINE`].
+pub(crate) fn mount(
+    host: &LocalHost,
+    resources: &BoxResources,
+    mount: &AdmittedMount,
+) -> Result<(), MountError> {
+    let namespaces = resources
+        .namespaces()
+        .ok_or_else(|| no_namespaces(resources, mount))?;
+    let step = |step: &'static str| move |source| failed(mount, step, source);
+    let mut fds = Vec::new();
+    let places = namespaces
+        .add_to(&mut fds)
+        .map_err(step("duplicate the box's namespaces"))?;
+    drop(namespaces);
+    let plan = mount_plan(host, mount, &resources.ids, &mut fds)
+        .map_err(|error| plan_error(mount, error))?;
+    let work = MountWork::AddMount(plan);
+    let order = order(resources.ids.identity, &places, work);
+    match carry_out(host, &order, &fds, resources) {
+        Outcome::Done => Ok(()),
+        Outcome::Failed { step, source } if resources.is_alive() => {
+            Err(failed(mount, step, source))
+        }
+        Outcome::Failed { .. } | Outcome::BoxGone => Err(MountError::Gone),
+    }
+}
+
+pub(crate) fn order(
+    identity: Identity,
+    places: &NamespaceIndexes,
+    work: MountWork,
+) -> MountRequest {
+    MountRequest {
+        identity,
+        user_namespace: places.user,
+        mount_namespace: places.mounts,
+        net_namespace: places.net,
+        work,
+    }
+}
+
+pub(crate) enum Outcome {
+    Done,
+    Failed { step: String, source: io::Error },
+    BoxGone,
+}
+
+/// Has a helper carry out an order. Blocks for a few milliseconds, at most for little longer than
+/// [`DEADLINE`].
+pub(crate) fn carry_out(
+    host: &LocalHost,
+    order: &MountRequest,
+    fds: &[OwnedFd],
+    resources: &BoxResources,
+) -> Outcome {
+    let ask = || {
+        let (ours, theirs) = Channel::pair()?;
+        let helper = host.spawner.spawn(ToSpawner::MountHelper, &theirs)?;
+        drop(theirs);
+        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        ours.send(order, &borrowed).map_err(into_io)?;
+        Ok((ours, helper))
+    };
+    let (ours, helper) = match ask() {
+        Ok(asked) => asked,
+        Err(source) => {
+            let step = "start the mount helper".to_owned();
+            return Outcome::Failed { step, source };
+        }
+    };
+    match wait_for_reply(&ours, &helper, resources) {
+        Reply::Answer(FromMountHelper::Done) => Outcome::Done,
+        Reply::Answer(FromMountHelper::Failed { step, errno }) => Outcome::Failed {
+            step,
+            source: io::Error::from_raw_os_error(errno),
+        },
+        Reply::BoxGone => Outcome::BoxGone,
+        Reply::Nothing(source) => Outcome::Failed {
+            step: "receive the reply of the mount helper".to_owned(),
+            source,
+        },
+    }
+}
+
+fn no_namespaces(resources: &BoxResources, mount: &AdmittedMount) -> MountError {
+    if resources.is_alive() {
+        let denied = io::ErrorKind::PermissionDenied.into();
+        return failed(mount, "open the box's namespaces", denied);
+    }
+    MountError::Gone
+}
+
+enum Reply {
+    Answer(FromMountHelper),
+    BoxGone,
+    Nothing(io::Error),
+}
+
+/// Waits for the reply while the box is running. The helper has exited when this returns.
+fn wait_for_reply(channel: &Channel, helper: &SpawnedProcess, resources: &BoxResources) -> Reply {
+    let init = resources.pidfd.get_ref();
+    let ready = first_ready(&[channel.as_fd(), init.as_fd()], DEADLINE);
+    let because = match ready {
+        Ok(Some(0)) => match channel.receive::<FromMountHelper>() {
+            Ok((answer, _)) => return Reply::Answer(answer),
+            Err(error) => Reply::Nothing(into_io(error)),
+        },
+        Ok(Some(_)) => Reply::BoxGone,
+        Ok(None) => Reply::Nothing(io::ErrorKind::TimedOut.into()),
+        Err(error) => Reply::Nothing(error),
+    };
+    // An error means that it is dead already.
+    let _ = pidfd_send_signal(&helper.pidfd, Signal::KILL);
+    let _ = first_ready(&[helper.pidfd.as_fd()], KILL_TIMEOUT);
+    // The helper may have replied before it was killed.
+    match (because, first_ready(&[channel.as_fd()], Duration::ZERO)) {
+        (Reply::Nothing(error), Ok(Some(_))) => match channel.receive::<FromMountHelper>() {
+            Ok((answer, _)) => Reply::Answer(answer),
+            Err(_) => Reply::Nothing(error),
+        },
+        (because, _) => because,
+    }
+}
+
+/// Index of the first descriptor that is readable or closed by its peer.
+fn first_ready(fds: &[BorrowedFd<'_>], within: Duration) -> io::Result<Option<usize>> {
+    let until = Instant::now() + within;
+    let mut polled: Vec<PollFd<'_>> = fds
+        .iter()
+        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+        .collect();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut polled, Some(&left)) {
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(polled.iter().position(|entry| !entry.revents().is_empty())),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+fn plan_error(mount: &AdmittedMount, error: StartError) -> MountError {
+    match error {
+        StartError::Step { step, source } => failed(mount, step, source),
+        error => failed(mount, "prepare its source", io::Error::other(error)),
+    }
+}
+
+pub(crate) fn failed(
+    mount: &AdmittedMount,
+    step: impl Into<String>,
+    source: io::Error,
+) -> MountError {
+    MountError::Step {
+        mount_path: mount.mount_path().to_owned(),
+        step: step.into(),
+        source,
+    }
+}

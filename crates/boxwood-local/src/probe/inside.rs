@@ -1,0 +1,114 @@
+//! Starts a real box and checks `/proc/self/status` of a command in it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use boxwood_api::{Mechanism, SessionId, SpecRequest};
+use boxwood_backend::{Finding, Outcome, Sandbox, SpawnRequest, StartError, Stdio};
+use boxwood_policy::{AdmittedSpec, Facts, Origin, PolicyRules, admit};
+use tokio::io::AsyncReadExt;
+
+use crate::chain;
+use crate::sandbox::LocalBox;
+
+/// A status file is about two kilobytes long.
+const MAX_STATUS_BYTES: u64 = 64 * 1024;
+
+/// `start` starts a box of the probed backend.
+pub async fn probe_box<F>(start: impl FnOnce(AdmittedSpec) -> F) -> Vec<Finding>
+where
+    F: Future<Output = Result<Arc<LocalBox>, StartError>>,
+{
+    let status = read_status(start).await;
+    let field = |name: &str| -> Result<String, String> {
+        let status = status.as_ref().map_err(Clone::clone)?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.map(|value| value.trim_start_matches(':').trim().to_owned())
+            .ok_or_else(|| format!("`{name}` is missing in /proc/self/status"))
+    };
+    [
+        (
+            "system calls",
+            Mechanism::Seccomp,
+            field("Seccomp"),
+            "2",
+            "dangerous system calls are refused by name",
+        ),
+        (
+            "privileges",
+            Mechanism::NoNewPrivileges,
+            field("NoNewPrivs"),
+            "1",
+            "a setuid file gives a command nothing",
+        ),
+        (
+            "capabilities",
+            Mechanism::CapabilitiesDropped,
+            field("CapBnd"),
+            "0000000000000000",
+            "a command has no capabilities on the host",
+        ),
+    ]
+    .into_iter()
+    .map(|(name, mechanism, seen, wanted, matters)| {
+        let outcome = match seen {
+            Ok(seen) if seen == wanted => Outcome::Works {
+                detail: "verified inside a box".to_owned(),
+            },
+            Ok(seen) => Outcome::Fatal {
+                why: format!("the kernel reports `{seen}` for a command in a box"),
+                fix: "this is a bug in Boxwood: please report it".to_owned(),
+            },
+            Err(why) => Outcome::Fatal {
+                why,
+                fix: "see the log".to_owned(),
+            },
+        };
+        Finding {
+            name,
+            mechanism: Some(mechanism),
+            outcome,
+            matters,
+        }
+    })
+    .collect()
+}
+
+async fn read_status<F>(start: impl FnOnce(AdmittedSpec) -> F) -> Result<String, String>
+where
+    F: Future<Output = Result<Arc<LocalBox>, StartError>>,
+{
+    let request = SpecRequest {
+        session_id: SessionId::new("doctor").ok(),
+        ..SpecRequest::default()
+    };
+    let rules = PolicyRules::default();
+    let admission = admit(&request, Origin::Operator, &Facts::default(), &rules)
+        .map_err(|denial| denial.to_string())?;
+    let sandbox = start(admission.spec).await.map_err(|error| chain(&error))?;
+    let status = run_cat(sandbox.as_ref()).await;
+    sandbox.stop().await.map_err(|error| chain(&error))?;
+    status
+}
+
+async fn run_cat(sandbox: &dyn Sandbox) -> Result<String, String> {
+    let request = SpawnRequest {
+        argv: vec!["cat".to_owned(), "/proc/self/status".to_owned()],
+        env: BTreeMap::new(),
+        cwd: "/".to_owned(),
+        stdio: Stdio::Output,
+        keep: None,
+    };
+    let process = sandbox
+        .spawn(request)
+        .await
+        .map_err(|error| chain(&error))?;
+    let mut text = String::new();
+    process
+        .stdout
+        .take(MAX_STATUS_BYTES)
+        .read_to_string(&mut text)
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok(text)
+}

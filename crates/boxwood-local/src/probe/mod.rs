@@ -1,0 +1,121 @@
+//! Probes of the host and of a running box, shared by all backends.
+
+mod inside;
+
+use boxwood_api::Mechanism;
+use boxwood_backend::{Finding, Outcome};
+
+use crate::host::LocalHost;
+pub use inside::probe_box;
+
+/// What boxes can have on this host: uids, limits, tree kill and Landlock.
+pub fn probe_host(host: &LocalHost) -> Vec<Finding> {
+    let mut findings = vec![uids(host)];
+    findings.extend(limits(host));
+    findings.push(tree_kill(host));
+    findings.push(landlock(host));
+    findings
+}
+
+fn uids(host: &LocalHost) -> Finding {
+    let outcome = match host.mapping.single_uid_reason() {
+        None => Outcome::Works {
+            detail: "init and commands have different uids".to_owned(),
+        },
+        Some(why) => Outcome::Missing {
+            why: why.to_owned(),
+            fix: "sudo apt-get install uidmap && sudo usermod --add-subuids 100000-165535 \
+                  --add-subgids 100000-165535 $USER"
+                .to_owned(),
+        },
+    };
+    Finding {
+        name: "separate uids",
+        mechanism: Some(Mechanism::SeparateInitUid),
+        outcome,
+        matters: "a command with init's uid can slow init down or end the box",
+    }
+}
+
+fn limits(host: &LocalHost) -> Vec<Finding> {
+    let missing = host.cgroups.missing();
+    [
+        (
+            "cpu limit",
+            Mechanism::CpuLimit,
+            "one box can otherwise take every core",
+        ),
+        (
+            "memory limit",
+            Mechanism::MemoryLimit,
+            "one box can otherwise take all memory",
+        ),
+        (
+            "process limit",
+            Mechanism::PidsLimit,
+            "one box can otherwise fill the process table",
+        ),
+    ]
+    .into_iter()
+    .map(|(name, mechanism, matters)| {
+        let outcome = match missing.iter().find(|(known, _)| *known == mechanism) {
+            None => Outcome::Works {
+                detail: "by cgroup".to_owned(),
+            },
+            Some((_, why)) if mechanism == Mechanism::PidsLimit => Outcome::Works {
+                detail: format!("by rlimit only: {why}"),
+            },
+            Some((_, why)) => Outcome::Missing {
+                why: why.clone(),
+                fix: "run the daemon as root: sudo boxwood serve".to_owned(),
+            },
+        };
+        Finding {
+            name,
+            mechanism: Some(mechanism),
+            outcome,
+            matters,
+        }
+    })
+    .collect()
+}
+
+fn tree_kill(host: &LocalHost) -> Finding {
+    let outcome = match (host.cgroups.kills(), host.mapping.single_uid_reason()) {
+        (true, _) => Outcome::Works {
+            detail: "by cgroup.kill".to_owned(),
+        },
+        (false, None) => Outcome::Works {
+            detail: "by a supervisor per command".to_owned(),
+        },
+        (false, Some(why)) => Outcome::Missing {
+            why: format!("a command can end its own supervisor: {why}"),
+            fix: "sudo apt-get install uidmap, or run the daemon as root".to_owned(),
+        },
+    };
+    Finding {
+        name: "tree kill",
+        mechanism: Some(Mechanism::TreeKill),
+        outcome,
+        matters: "a timed-out command must not leave processes behind",
+    }
+}
+
+fn landlock(host: &LocalHost) -> Finding {
+    let outcome = if host.landlock {
+        Outcome::Works {
+            detail: "a second layer of file access control".to_owned(),
+        }
+    } else {
+        Outcome::Missing {
+            why: "the kernel does not support it, or it is disabled".to_owned(),
+            fix: "boot a kernel of 5.13 or later with `lsm=landlock,...`".to_owned(),
+        }
+    };
+    Finding {
+        name: "landlock",
+        mechanism: Some(Mechanism::Landlock),
+        outcome,
+        matters: "it limits file access even if a mount is wrong",
+    }
+}

@@ -1,0 +1,333 @@
+//! Creates the pipes and terminals of a program.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::fchown;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use boxwood_backend::{Copied, Input, Keep, Output, Process, SpawnError, SpawnRequest, Stdio};
+use boxwood_init::{Program, StdioPlan};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::adopt::kept::{KeepGuard, StreamGuard, StreamIndexes};
+use crate::cgroup::ExecGroup;
+use crate::process::Control;
+use crate::process::pipe::{PipeReader, PipeWriter};
+use crate::process::terminal::Terminal;
+use crate::sandbox::link::SharedGroup;
+use crate::sandbox::resources::BoxResources;
+
+/// The kernel limits one argument to 128 KiB; longer scripts are passed in a memfd.
+const LONGEST_INLINE_SCRIPT: usize = 96 * 1024;
+/// The kernel's limit for one argument, without the terminating NUL.
+const LONGEST_ARGUMENT: usize = 128 * 1024 - 1;
+
+pub(crate) struct Prepared {
+    pub(crate) program: Program,
+    pub(crate) theirs: Vec<OwnedFd>,
+    pub(crate) ours: Ours,
+    pub(crate) keep: Option<Keep>,
+}
+
+pub(crate) enum Ours {
+    /// A stream is `None` if an earlier daemon has closed it.
+    Pipes {
+        stdin: Option<OwnedFd>,
+        stdout: Option<OwnedFd>,
+        stderr: Option<OwnedFd>,
+    },
+    Terminal,
+}
+
+pub(crate) fn step(source: impl Into<io::Error>) -> SpawnError {
+    SpawnError::Step {
+        step: "open the streams of the program".to_owned(),
+        source: source.into(),
+    }
+}
+
+/// `owner` is the host uid and gid of the command. It owns the pipes, so that the command may open
+/// `/dev/stdout`.
+pub(crate) fn prepare(
+    request: SpawnRequest,
+    owner: Option<(u32, u32)>,
+) -> Result<Prepared, SpawnError> {
+    let SpawnRequest {
+        mut argv,
+        env,
+        cwd,
+        stdio,
+        keep,
+    } = request;
+    let mut theirs = Vec::with_capacity(4);
+    let mut place = |fd| {
+        theirs.push(fd);
+        theirs.len() - 1
+    };
+    let (stdio, ours) = match stdio {
+        Stdio::Terminal(size) => (
+            StdioPlan::Terminal {
+                rows: size.rows,
+                cols: size.cols,
+            },
+            Ours::Terminal,
+        ),
+        Stdio::Output | Stdio::Pipes => {
+            let pipe = || {
+                let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(step)?;
+                if let Some((uid, gid)) = owner {
+                    // Both ends have the same inode.
+                    fchown(&writer, Some(uid), Some(gid)).map_err(step)?;
+                }
+                Ok::<_, SpawnError>((reader, writer))
+            };
+            let (stdin, our_stdin) = match stdio {
+                Stdio::Pipes => {
+                    let (theirs, ours) = pipe()?;
+                    (Some(place(theirs)), Some(ours))
+                }
+                _ => (None, None),
+            };
+            let ((our_stdout, stdout), (our_stderr, stderr)) = (pipe()?, pipe()?);
+            let plan = StdioPlan::Streams {
+                stdin,
+                stdout: place(stdout),
+                stderr: place(stderr),
+            };
+            (
+                plan,
+                Ours::Pipes {
+                    stdin: our_stdin,
+                    stdout: Some(our_stdout),
+                    stderr: Some(our_stderr),
+                },
+            )
+        }
+    };
+    let script = match long_script(&argv) {
+        Some(script) => {
+            let memfd = sealed(script.as_bytes()).map_err(step)?;
+            argv = vec![argv[0].clone(), "/dev/fd/3".to_owned()];
+            Some(place(memfd))
+        }
+        None => None,
+    };
+    if argv
+        .iter()
+        .any(|argument| argument.len() > LONGEST_ARGUMENT)
+    {
+        return Err(SpawnError::TooLong);
+    }
+    let env = env.into_iter().collect();
+    Ok(Prepared {
+        program: Program::Command {
+            argv,
+            env,
+            cwd,
+            stdio,
+            script,
+        },
+        theirs,
+        ours,
+        keep,
+    })
+}
+
+/// The script of `sh -c` if it is too long for an argument.
+fn long_script(argv: &[String]) -> Option<&str> {
+    match argv {
+        [shell, flag, script] if shell == "/bin/sh" && flag == "-c" => {
+            (script.len() > LONGEST_INLINE_SCRIPT).then_some(script)
+        }
+        _ => None,
+    }
+}
+
+/// A memfd that cannot be changed.
+pub(crate) fn sealed(bytes: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memfd = memfd_create("script", flags)?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let n = rustix::io::write(&memfd, rest)?;
+        rest = &rest[n..];
+    }
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fcntl_add_seals(&memfd, seals)?;
+    Ok(memfd)
+}
+
+impl Ours {
+    /// The descriptors that init keeps of the program, and their indexes.
+    pub(crate) fn kept<'a>(&'a self, keep: &'a Keep) -> (StreamIndexes, Vec<BorrowedFd<'a>>) {
+        let mut fds = Vec::new();
+        let mut place = |fd: &'a Option<OwnedFd>| {
+            let fd = fd.as_ref()?;
+            fds.push(fd.as_fd());
+            Some(fds.len() - 1)
+        };
+        let mut places = match self {
+            Self::Terminal => StreamIndexes::default(),
+            Self::Pipes {
+                stdin,
+                stdout,
+                stderr,
+            } => StreamIndexes {
+                stdin: place(stdin),
+                stdout: place(stdout),
+                stderr: place(stderr),
+                ..StreamIndexes::default()
+            },
+        };
+        places.first_file = fds.len();
+        places.files = keep.files.len();
+        fds.extend(keep.files.iter().map(|file| file.as_fd()));
+        if matches!(self, Self::Terminal) {
+            places.terminal = Some(fds.len());
+        }
+        (places, fds)
+    }
+
+    /// Registers the pipes with the runtime. `kept` is set if init keeps the program.
+    pub(crate) fn register(
+        self,
+        kept: Option<&(StreamIndexes, Arc<KeepGuard>)>,
+    ) -> io::Result<Registered> {
+        let places = kept.map(|(places, _)| *places).unwrap_or_default();
+        let guard = |place| kept.map(|(_, keep_guard)| StreamGuard::new(keep_guard, place));
+        let Self::Pipes {
+            stdin,
+            stdout,
+            stderr,
+        } = self
+        else {
+            return Ok(Registered::Terminal);
+        };
+        let stdin = match stdin {
+            Some(fd) => Some(PipeWriter::new(fd, guard(places.stdin))?),
+            None => None,
+        };
+        Ok(Registered::Pipes {
+            stdin: stdin.map(|stdin| Box::new(stdin) as _),
+            stdout: output(stdout, || guard(places.stdout))?,
+            stderr: output(stderr, || guard(places.stderr))?,
+        })
+    }
+}
+
+/// Our ends of a program's streams, registered with the runtime.
+pub(crate) enum Registered {
+    Pipes {
+        stdin: Option<Box<dyn Input>>,
+        stdout: Box<dyn Output>,
+        stderr: Box<dyn Output>,
+    },
+    /// Init sends the master side.
+    Terminal,
+}
+
+impl Registered {
+    pub(crate) fn into_process(
+        self,
+        terminal: Option<OwnedFd>,
+        keep_guard: Option<Arc<KeepGuard>>,
+        control: impl FnOnce(Option<Terminal>, Option<Arc<KeepGuard>>) -> Control,
+    ) -> io::Result<Process> {
+        match (self, terminal) {
+            (
+                Self::Pipes {
+                    stdin,
+                    stdout,
+                    stderr,
+                },
+                _,
+            ) => Ok(Process {
+                stdin,
+                stdout,
+                stderr: Some(stderr),
+                control: Arc::new(control(None, keep_guard)),
+            }),
+            (Self::Terminal, Some(master)) => {
+                let terminal = Terminal::new(master)?;
+                let guard = || {
+                    keep_guard
+                        .as_ref()
+                        .map(|keep_guard| StreamGuard::new(keep_guard, None))
+                };
+                let with = |guard| Copied(terminal.clone().of(guard));
+                Ok(Process {
+                    stdin: Some(Box::new(with(guard()))),
+                    stdout: Box::new(with(guard())),
+                    stderr: None,
+                    control: Arc::new(control(Some(terminal), keep_guard)),
+                })
+            }
+            // The box ended before init created the terminal.
+            (Self::Terminal, None) => Ok(Process {
+                stdin: None,
+                stdout: Box::new(Copied(tokio::io::empty())),
+                stderr: None,
+                control: Arc::new(control(None, keep_guard)),
+            }),
+        }
+    }
+}
+
+fn output(
+    pipe: Option<OwnedFd>,
+    guard: impl FnOnce() -> Option<StreamGuard>,
+) -> io::Result<Box<dyn Output>> {
+    Ok(match pipe {
+        Some(pipe) => Box::new(PipeReader::new(pipe, guard())?),
+        // Closed by an earlier daemon.
+        None => Box::new(Copied(tokio::io::empty())),
+    })
+}
+
+/// A program's cgroup, released when the last handle of the program is dropped.
+pub(crate) struct GroupGuard {
+    group: SharedGroup,
+    resources: Arc<BoxResources>,
+}
+
+impl GroupGuard {
+    pub(crate) fn new(group: Option<ExecGroup>, resources: Arc<BoxResources>) -> Self {
+        let group = Arc::new(Mutex::new(group));
+        Self { group, resources }
+    }
+
+    /// A reference for the box, which holds it while the program runs.
+    pub(crate) fn share(&self) -> SharedGroup {
+        Arc::clone(&self.group)
+    }
+
+    pub(crate) fn resources(&self) -> &BoxResources {
+        &self.resources
+    }
+
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&ExecGroup) -> T) -> Option<T> {
+        self.group
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map(work)
+    }
+}
+
+impl Drop for GroupGuard {
+    fn drop(&mut self) {
+        // While the program runs, the link holds the group too and releases it on exit.
+        if Arc::strong_count(&self.group) > 1 {
+            return;
+        }
+        let group = self
+            .group
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let (Some(group), Some(of)) = (group, &self.resources.group) {
+            of.release(group);
+        }
+    }
+}

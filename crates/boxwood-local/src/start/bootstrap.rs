@@ -1,0 +1,257 @@
+//! The bootstrap directory, in which the init of a box finds the daemon.
+//!
+//! The directory is mounted read-only in the box, or opened for its init. It contains a socket and
+//! optionally the init program. Init connects once. Every box has its own directory, because it is all that
+//! identifies the connection.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use boxwood_init::{Channel, PROGRAM_NAME, SOCKET_NAME};
+use boxwood_sys::peer;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::unix::AsyncFd;
+
+use crate::host::LocalHost;
+use crate::host::names;
+use crate::process::async_fd::async_fd;
+
+const TRIES: usize = 5;
+
+/// Dropping it removes the directory.
+pub struct BootstrapDir {
+    directory: PathBuf,
+    listener: AsyncFd<OwnedFd>,
+    detach: AtomicBool,
+}
+
+/// A bootstrap directory of an earlier daemon. Dropping it removes the directory.
+pub struct LeftoverBootstrapDir {
+    directories: [PathBuf; 2],
+    detach: AtomicBool,
+}
+
+impl LeftoverBootstrapDir {
+    /// Keeps the directory for the next daemon.
+    pub fn detach(&self) {
+        self.detach.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for LeftoverBootstrapDir {
+    fn drop(&mut self) {
+        if !self.detach.load(Ordering::Acquire) {
+            for directory in &self.directories {
+                remove(directory);
+            }
+        }
+    }
+}
+
+/// The connection of an init, with its pid and pidfd.
+pub struct InitConnection {
+    pub channel: Channel,
+    pub pid: i32,
+    pub pidfd: OwnedFd,
+}
+
+impl BootstrapDir {
+    /// With the init program besides the socket. Needs a Tokio runtime.
+    pub fn create(host: &LocalHost, name: &str) -> io::Result<Self> {
+        Self::make(host, name, InitProgram::Included)
+    }
+
+    /// With the socket only, if init is executed by other means. Needs a Tokio runtime.
+    pub fn create_socket_only(host: &LocalHost, name: &str) -> io::Result<Self> {
+        Self::make(host, name, InitProgram::Separate)
+    }
+
+    fn make(host: &LocalHost, name: &str, program: InitProgram) -> io::Result<Self> {
+        let directory = parent(host, program).join(name);
+        make_directory(&directory)?;
+        // From here on an error removes the directory.
+        let mut bootstrap = DirGuard(directory);
+        if program == InitProgram::Included {
+            bootstrap.write_program()?;
+        }
+        let listener = async_fd(bootstrap.listen()?)?;
+        Ok(Self {
+            directory: std::mem::take(&mut bootstrap.0),
+            listener,
+            detach: AtomicBool::new(false),
+        })
+    }
+
+    /// Removes the common directories if no daemon uses them.
+    pub(crate) fn remove_parents(host: &LocalHost) {
+        for program in [InitProgram::Included, InitProgram::Separate] {
+            let _ = fs::remove_dir(parent(host, program));
+        }
+    }
+
+    /// Removes directories of killed daemons that do not belong to an adopted box.
+    pub(crate) fn remove_leftovers(host: &LocalHost) {
+        let is_leftover =
+            |name: &str| names::creator_is_dead(name) && !host.inherited.is_wanted(name);
+        for program in [InitProgram::Included, InitProgram::Separate] {
+            let entries = fs::read_dir(parent(host, program)).into_iter().flatten();
+            for entry in entries.flatten() {
+                if entry.file_name().to_str().is_some_and(is_leftover) {
+                    remove(&entry.path());
+                }
+            }
+        }
+    }
+
+    /// The bootstrap directory of an adopted box, which is removed with the box. The name is untrusted
+    /// because it was kept inside a box, and becomes part of a path.
+    pub fn leftover(host: &LocalHost, name: &str) -> io::Result<LeftoverBootstrapDir> {
+        if !names::is_box_name(name) {
+            return Err(io::Error::other("the bootstrap directory has no box name"));
+        }
+        host.inherited.adopt(name);
+        let directories =
+            [InitProgram::Included, InitProgram::Separate].map(|it| parent(host, it).join(name));
+        Ok(LeftoverBootstrapDir {
+            directories,
+            detach: AtomicBool::new(false),
+        })
+    }
+
+    /// The name that it was created with.
+    pub fn name(&self) -> Option<&str> {
+        self.directory.file_name()?.to_str()
+    }
+
+    /// Keeps the directory for the next daemon.
+    pub fn detach(&self) {
+        self.detach.store(true, Ordering::Release);
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Accepts the first connection. There is only one.
+    pub async fn accept(&self) -> io::Result<InitConnection> {
+        let socket = loop {
+            let mut ready = self.listener.readable().await?;
+            match accept_with(self.listener.get_ref(), SocketFlags::CLOEXEC) {
+                Err(rustix::io::Errno::WOULDBLOCK) => ready.clear_ready(),
+                outcome => break outcome?,
+            }
+        };
+        fs::remove_file(self.directory.join(SOCKET_NAME))?;
+        let pid = peer::pid(socket.as_fd())?;
+        let pidfd = match peer::pidfd(socket.as_fd()) {
+            Ok(pidfd) => pidfd,
+            Err(_) => pidfd_of(pid)?,
+        };
+        Ok(InitConnection {
+            channel: Channel::from(socket),
+            pid,
+            pidfd,
+        })
+    }
+}
+
+/// For kernels without `SO_PEERPIDFD`. The pid cannot be reused meanwhile: init is connected and waits for
+/// its plan.
+pub(crate) fn pidfd_of(pid: i32) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+impl Drop for BootstrapDir {
+    fn drop(&mut self) {
+        if !self.detach.load(Ordering::Acquire) {
+            remove(&self.directory);
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InitProgram {
+    Included,
+    Separate,
+}
+
+/// Most hosts mount `/run` with `noexec`, which also applies inside a box.
+fn parent(host: &LocalHost, program: InitProgram) -> PathBuf {
+    match program {
+        InitProgram::Included => host.state_dir().join("boxes"),
+        InitProgram::Separate => host.run_dir().join("boxes"),
+    }
+}
+
+/// Another daemon that shuts down may remove the common directory in between.
+fn make_directory(directory: &Path) -> io::Result<()> {
+    let mut outcome = Ok(());
+    for _ in 0..TRIES {
+        if let Some(parent) = directory.parent() {
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(true).mode(0o711).create(parent)?;
+        }
+        outcome = fs::DirBuilder::new().mode(0o755).create(directory);
+        match outcome.as_ref().map_err(io::Error::kind) {
+            Err(io::ErrorKind::NotFound) => {}
+            // Names are unique, so this directory belongs to a dead process with our pid.
+            Err(io::ErrorKind::AlreadyExists) => fs::remove_dir_all(directory)?,
+            _ => break,
+        }
+    }
+    outcome
+}
+
+struct DirGuard(PathBuf);
+
+impl DirGuard {
+    fn write_program(&self) -> io::Result<()> {
+        let mut program = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o755)
+            .open(self.0.join(PROGRAM_NAME))?;
+        program.write_all(boxwood_init::PROGRAM)?;
+        program.set_permissions(fs::Permissions::from_mode(0o755))
+    }
+
+    fn listen(&self) -> io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let path = self.0.join(SOCKET_NAME);
+        // A socket address has room for about 100 bytes, and the directory may have a longer path.
+        let directory = File::open(&self.0)?;
+        let short = format!("/proc/self/fd/{}/{SOCKET_NAME}", directory.as_raw_fd());
+        bind(&listener, &SocketAddrUnix::new(short)?)?;
+        // Init may have any uid.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+        fs::set_permissions(&self.0, fs::Permissions::from_mode(0o755))?;
+        listen(&listener, 1)?;
+        Ok(listener)
+    }
+}
+
+impl Drop for DirGuard {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            remove(&self.0);
+        }
+    }
+}
+
+fn remove(directory: &Path) {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, path = %directory.display(), "failed to remove a bootstrap directory");
+        }
+        _ => {}
+    }
+}

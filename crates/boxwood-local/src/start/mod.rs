@@ -1,0 +1,183 @@
+//! Starts a box from an init that has connected: plan, root file system, and the first exchange.
+
+pub(crate) mod bootstrap;
+pub(crate) mod environment;
+pub(crate) mod task;
+pub(crate) mod tmpfs_sizes;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_api::Mechanism;
+use boxwood_backend::{StartError, StartRecorder};
+use boxwood_init::{Channel, FromInit, InsideNetwork, MountWork, Plan, Recovery, RootPlan, ToInit};
+use boxwood_policy::AdmittedSpec;
+
+use crate::adopt::recovery_socket::RecoverySocket;
+use crate::cgroup::Group;
+use crate::host::LocalHost;
+use crate::mounts::live::{self as live_mount, Outcome};
+use crate::mounts::plan::mount_plan;
+use crate::sandbox::link::Link;
+use crate::sandbox::resources::BoxResources;
+use crate::start::environment::environment;
+use crate::start::tmpfs_sizes::{TmpfsSizes, quota_limits};
+
+/// Init answers within milliseconds. This deadline only covers an overloaded host.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// An init that has applied its plan.
+pub struct StartedInit {
+    pub link: Arc<Link>,
+    pub landlock: bool,
+    /// Paths that Landlock lets commands write; empty without Landlock.
+    pub writable_paths: Vec<String>,
+}
+
+fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
+    let step = step.to_owned();
+    move |source| StartError::Step { step, source }
+}
+
+/// Builds the plan of a box and appends its descriptors to `fds`. Blocks for a few system calls per mount.
+pub fn plan(
+    host: &LocalHost,
+    spec: &AdmittedSpec,
+    resources: &BoxResources,
+    root: RootPlan,
+    network: Option<InsideNetwork>,
+    fds: &mut Vec<OwnedFd>,
+) -> Result<Plan, StartError> {
+    let workspace = spec
+        .workspace()
+        .map(|mount| mount_plan(host, mount, &resources.ids, fds))
+        .transpose()?;
+    let mounts = spec
+        .extra_mounts()
+        .iter()
+        .map(|mount| mount_plan(host, mount, &resources.ids, fds))
+        .collect::<Result<_, _>>()?;
+    let areas = TmpfsSizes::of(spec);
+    let identity = resources.ids.identity;
+    let limits = spec.limits();
+    let bounded = |group: &Group| !group.unenforced(&limits).contains(&Mechanism::PidsLimit);
+    let counted = resources.group.as_ref().is_some_and(bounded);
+    Ok(Plan {
+        watched: quota_limits(spec, &root),
+        root,
+        read_only_root: spec.read_only_root(),
+        hostname: "box".to_owned(),
+        identity,
+        workspace_path: spec.mount_path().to_owned(),
+        workspace,
+        mounts,
+        tmp_mb: areas.tmp,
+        home_mb: areas.home,
+        private_workspace_mb: areas.workspace,
+        network,
+        cgroup_namespace: resources.group.is_some(),
+        process_rlimit: (!counted).then_some(limits.pids),
+        landlock: host.landlock,
+        environment: environment(identity.home(), identity.command_uid == 0),
+        recovery: None,
+    })
+}
+
+/// Populates the root file system of a box whose namespaces were created by an engine, with a mount helper.
+pub async fn populate_rootfs(
+    host: &Arc<LocalHost>,
+    resources: &Arc<BoxResources>,
+    plan: &Plan,
+    mut fds: Vec<OwnedFd>,
+) -> Result<(), StartError> {
+    let (host, resources, plan) = (Arc::clone(host), Arc::clone(resources), plan.clone());
+    let work = move || {
+        let namespaces = resources
+            .namespaces()
+            .ok_or_else(|| step("enter the box's namespaces")(io::ErrorKind::NotFound.into()))?;
+        let places = namespaces
+            .add_to(&mut fds)
+            .map_err(step("duplicate the box's namespace descriptors"))?;
+        // The namespaces were opened by init's pid, which may be reused once init is dead.
+        if !resources.is_alive() {
+            return Err(step("populate its root file system")(
+                io::ErrorKind::BrokenPipe.into(),
+            ));
+        }
+        let work = MountWork::PopulateRootfs(Box::new(plan));
+        let order = live_mount::order(resources.ids.identity, &places, work);
+        match live_mount::carry_out(&host, &order, &fds, &resources) {
+            Outcome::Done => Ok(()),
+            Outcome::Failed { step, source } => Err(StartError::Step { step, source }),
+            Outcome::BoxGone => Err(step("populate its root file system")(
+                io::ErrorKind::BrokenPipe.into(),
+            )),
+        }
+    };
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| step("run the mount helper")(io::Error::other(error)))?
+}
+
+/// Like [`start_init`], for a box that can outlive this daemon. The recorder is called before the plan is
+/// sent, so no box exists without a record.
+pub async fn start_persistent_init(
+    host: &LocalHost,
+    backend: &str,
+    resources: &BoxResources,
+    recorder: &StartRecorder,
+    channel: Channel,
+    mut plan: Plan,
+    mut fds: Vec<OwnedFd>,
+) -> Result<StartedInit, StartError> {
+    if let Some(grace) = host.grace {
+        let (recovery_socket, socket) =
+            RecoverySocket::build(&host.recovery_dir, backend, &resources.name)
+                .map_err(step("create the recovery socket"))?;
+        let handle = recovery_socket.handle.clone();
+        host.mark_owned(&resources.name);
+        resources.set_recovery_socket(recovery_socket);
+        plan.recovery = Some(Recovery {
+            listener: fds.len(),
+            grace_sec: grace.as_secs(),
+        });
+        fds.push(socket);
+        recorder
+            .record(handle)
+            .await
+            .map_err(step("record that it exists"))?;
+    }
+    start_init(channel, plan, &fds).await
+}
+
+/// Sends the plan to init and waits until init is ready.
+pub async fn start_init(
+    channel: Channel,
+    plan: Plan,
+    fds: &[OwnedFd],
+) -> Result<StartedInit, StartError> {
+    let writable_paths = plan.writable_paths();
+    let link = Link::new(channel).map_err(step("open its channel"))?;
+    let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+    link.send(&ToInit::Plan(Box::new(plan)), &borrowed)
+        .await
+        .map_err(step("send its plan"))?;
+    match tokio::time::timeout(DEADLINE, link.receive()).await {
+        Ok(Ok((FromInit::Ready { landlock, .. }, _))) => Ok(StartedInit {
+            link,
+            landlock,
+            writable_paths: if landlock { writable_paths } else { Vec::new() },
+        }),
+        Ok(Ok((FromInit::PlanFailed { step, errno }, _))) => Err(StartError::Step {
+            step,
+            source: io::Error::from_raw_os_error(errno),
+        }),
+        Ok(Ok(_)) => Err(step("receive init's reply")(io::Error::other(
+            "unexpected message from init",
+        ))),
+        Ok(Err(error)) => Err(step("receive init's reply")(error)),
+        Err(_elapsed) => Err(step("receive init's reply")(io::ErrorKind::TimedOut.into())),
+    }
+}

@@ -1,0 +1,58 @@
+//! The stdio transport: one client, one message per line.
+
+use boxwood_agent::Agent;
+use rmcp::service::{ServerInitializeError, serve_server_with_ct};
+use rmcp::transport::stdio;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+use super::conversation::Home;
+use super::tool_server::ToolServer;
+use crate::session_activity::SessionActivity;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StdioError {
+    #[error("MCP initialization failed: {0}")]
+    Opening(String),
+    #[error("the server's task failed: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// Serves the client that started this process, until stdin is closed or `leave` resolves. Running calls then have
+/// a few seconds to finish before they are killed.
+pub async fn serve_stdio(
+    agent: Agent,
+    home: Home,
+    leave: impl Future<Output = ()>,
+) -> Result<(), StdioError> {
+    let (input, output) = stdio();
+    serve_lines(agent, home, input, output, leave).await
+}
+
+/// The same for arbitrary streams.
+pub async fn serve_lines(
+    agent: Agent,
+    home: Home,
+    input: impl AsyncRead + Send + Unpin + 'static,
+    output: impl AsyncWrite + Send + Unpin + 'static,
+    leave: impl Future<Output = ()>,
+) -> Result<(), StdioError> {
+    let server = ToolServer::new(agent, home, SessionActivity::default());
+    let token = CancellationToken::new();
+    let serving = async {
+        match serve_server_with_ct(server, (input, output), token.clone()).await {
+            Ok(running) => running.waiting().await.map(drop).map_err(StdioError::from),
+            // The client disconnected before its first message.
+            Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+            Err(error) => Err(StdioError::Opening(error.to_string())),
+        }
+    };
+    tokio::pin!(serving, leave);
+    tokio::select! {
+        ended = &mut serving => ended,
+        () = leave => {
+            token.cancel();
+            serving.await
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Caches the lists of each server, so that listing does not start an idle server.
+//!
+//! An entry is valid for one definition of the server. The total size is bounded; lists beyond it are not
+//! cached.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use boxwood_api::McpServerName;
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+
+use crate::gateway::aggregate::lists::Kind;
+
+const MOST_BYTES: usize = 64 << 20;
+const MOST_OF_ONE: usize = 4 << 20;
+
+/// Raw items.
+pub(crate) type List = Arc<[Box<RawValue>]>;
+
+/// Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct ListCache {
+    lists: Arc<Mutex<HashMap<(McpServerName, Kind), Cached>>>,
+}
+
+struct Cached {
+    defined_at: Timestamp,
+    list: List,
+    bytes: usize,
+}
+
+impl ListCache {
+    /// `names` are all existing servers; entries of others are removed.
+    pub(crate) fn keep(
+        &self,
+        names: &[McpServerName],
+        server: &McpServerName,
+        defined_at: Timestamp,
+        kind: Kind,
+        list: &List,
+    ) {
+        let bytes = list.iter().map(|item| item.get().len()).sum();
+        let key = (server.clone(), kind);
+        let mut lists = self.lock();
+        lists.retain(|other, _| names.contains(&other.0) && *other != key);
+        let kept: usize = lists.values().map(|cached| cached.bytes).sum();
+        if bytes <= MOST_OF_ONE && kept + bytes <= MOST_BYTES {
+            let cached = Cached {
+                defined_at,
+                list: Arc::clone(list),
+                bytes,
+            };
+            lists.insert(key, cached);
+        }
+    }
+
+    pub(crate) fn find(
+        &self,
+        server: &McpServerName,
+        defined_at: Timestamp,
+        kind: Kind,
+    ) -> Option<List> {
+        let lists = self.lock();
+        let cached = lists.get(&(server.clone(), kind))?;
+        (cached.defined_at == defined_at).then(|| Arc::clone(&cached.list))
+    }
+
+    /// Returns true if all lists of the server are cached.
+    pub(crate) fn knows(&self, server: &McpServerName, defined_at: Timestamp) -> bool {
+        let kinds = [Kind::Tools, Kind::Prompts, Kind::Resources];
+        kinds
+            .into_iter()
+            .all(|kind| self.find(server, defined_at, kind).is_some())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(McpServerName, Kind), Cached>> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::json::raw;
+
+    fn named(name: &str) -> McpServerName {
+        McpServerName::new(name).expect("a legal name")
+    }
+
+    #[test]
+    fn a_list_is_good_for_the_description_it_was_made_with_and_lists_are_bounded() {
+        let list_cache = ListCache::default();
+        let (one, two) = (named("one"), named("two"));
+        let names = [one.clone(), two.clone()];
+        let (now, later) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
+        let list: List = [raw("x")].into();
+        for kind in [Kind::Tools, Kind::Prompts, Kind::Resources] {
+            assert!(!list_cache.knows(&one, now));
+            list_cache.keep(&names, &one, now, kind, &list);
+        }
+        assert!(list_cache.knows(&one, now) && !list_cache.knows(&one, later));
+        let long: List = [raw(&"x".repeat(MOST_OF_ONE))].into();
+        list_cache.keep(&names, &one, now, Kind::Tools, &long);
+        assert!(list_cache.find(&one, now, Kind::Tools).is_none());
+        list_cache.keep(&names[1..], &two, now, Kind::Tools, &list);
+        assert!(
+            list_cache.find(&one, now, Kind::Prompts).is_none(),
+            "it is gone"
+        );
+    }
+}

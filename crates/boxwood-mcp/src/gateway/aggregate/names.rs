@@ -1,0 +1,195 @@
+//! Maps names of tools, prompts and resources of one server to names that are unique over all servers, and
+//! back.
+//!
+//! Names consist of letters, digits, `_` and `-` and have at most 64 characters, which every client
+//! accepts. A name is split at its first `__`. The server part contains no `__` and does not end in `_`, so
+//! a tool cannot look like one of another server. Names that do not fit end in a digest; names that look as
+//! if they ended in a digest get one too, so plain and shortened names never collide.
+
+use boxwood_api::McpServerName;
+use sha2::{Digest, Sha256};
+
+const BETWEEN: &str = "__";
+const LONGEST: usize = 64;
+const LONGEST_SERVER: usize = 32;
+const DIGITS: usize = 12;
+const SCHEME: &str = "mcp://";
+
+/// An aggregate name, split into server and rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AggregateName<'a> {
+    server: &'a str,
+    rest: &'a str,
+}
+
+impl<'a> AggregateName<'a> {
+    pub(crate) fn split(name: &'a str) -> Option<Self> {
+        let (server, rest) = name.split_once(BETWEEN)?;
+        Some(Self { server, rest })
+    }
+
+    pub(crate) fn is_of(&self, server: &McpServerName) -> bool {
+        self.server == server_part(server)
+    }
+
+    /// The server's own name. `None` if the name ends in a digest and has to be looked up.
+    pub(crate) fn original(&self) -> Option<&'a str> {
+        (!ends_in_digest(self.rest, "_x")).then_some(self.rest)
+    }
+}
+
+/// The aggregate name of `original` on `server`.
+pub(crate) fn shown(server: &McpServerName, original: &str) -> String {
+    let server = server_part(server);
+    let room = LONGEST - BETWEEN.len() - server.len();
+    let is_plain = !original.is_empty()
+        && original.len() <= room
+        && original.bytes().all(is_legal)
+        && !ends_in_digest(original, "_x");
+    if is_plain {
+        return format!("{server}{BETWEEN}{original}");
+    }
+    let kept = slug(original, room - 2 - DIGITS);
+    format!("{server}{BETWEEN}{kept}_x{}", digest(original))
+}
+
+fn server_part(server: &McpServerName) -> String {
+    let name = server.as_str();
+    let is_plain = name.len() <= LONGEST_SERVER
+        && name.bytes().all(is_legal)
+        && !name.contains(BETWEEN)
+        && !name.ends_with('_')
+        && !ends_in_digest(name, "-x");
+    if is_plain {
+        return name.to_owned();
+    }
+    let kept = slug(name, LONGEST_SERVER - 2 - DIGITS).replace('_', "-");
+    format!("{kept}-x{}", digest(name))
+}
+
+fn is_legal(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
+}
+
+/// Keeps the readable part of the name.
+fn slug(text: &str, longest: usize) -> String {
+    let legal = |c: char| {
+        if c.is_ascii() && is_legal(c as u8) {
+            c
+        } else {
+            '-'
+        }
+    };
+    text.chars().take(longest).map(legal).collect()
+}
+
+fn digest(text: &str) -> String {
+    let sum = Sha256::digest(text.as_bytes());
+    sum.iter()
+        .take(DIGITS / 2)
+        .fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+}
+
+fn ends_in_digest(text: &str, mark: &str) -> bool {
+    let at = text.len().checked_sub(DIGITS + mark.len());
+    let tail = at.and_then(|at| text.get(at..));
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    tail.and_then(|tail| tail.strip_prefix(mark))
+        .is_some_and(|sum| sum.bytes().all(hex))
+}
+
+/// The original URI is not escaped, so that URI templates still expand correctly.
+pub(crate) fn aggregate_uri(server: &McpServerName, original: &str) -> String {
+    format!("{SCHEME}{server}/{original}")
+}
+
+pub(crate) fn split_uri(shown: &str) -> Option<(McpServerName, &str)> {
+    let (server, original) = shown.strip_prefix(SCHEME)?.split_once('/')?;
+    let server = McpServerName::new(server).ok()?;
+    (!original.is_empty()).then_some((server, original))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn named(name: &str) -> McpServerName {
+        McpServerName::new(name).expect("a legal name")
+    }
+
+    fn server() -> impl Strategy<Value = McpServerName> {
+        let free = "[A-Za-z0-9][A-Za-z0-9._-]{0,47}";
+        let near = "[ab]_{0,3}[ab]?_{0,2}";
+        let digested = "[ab]-x[0-9a-f]{12}";
+        prop_oneof![free, near, digested].prop_map(|name| named(&name))
+    }
+
+    fn tool() -> impl Strategy<Value = String> {
+        prop_oneof![
+            ".{0,90}",
+            "_{0,3}[ab]{0,2}_{0,3}[ab]?",
+            "[ab]_x[0-9a-f]{12}",
+            "[a-z_-]{20,80}"
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_shown_name_is_one_that_clients_take(server in server(), tool in tool()) {
+            let shown = shown(&server, &tool);
+            prop_assert!((1..=64).contains(&shown.len()), "{shown}");
+            prop_assert!(shown.bytes().all(is_legal), "{shown}");
+        }
+
+        #[test]
+        fn a_shown_name_leads_back(server in server(), tool in tool()) {
+            let name = shown(&server, &tool);
+            let split = AggregateName::split(&name).expect("it has two parts");
+            prop_assert!(split.is_of(&server));
+            if let Some(original) = split.original() {
+                prop_assert_eq!(original, tool);
+            }
+        }
+
+        #[test]
+        fn different_things_never_share_a_name(
+            one in (server(), tool()),
+            other in (server(), tool()),
+        ) {
+            prop_assume!(one != other);
+            let (left, right) = (shown(&one.0, &one.1), shown(&other.0, &other.1));
+            prop_assert_ne!(&left, &right);
+            let split = AggregateName::split(&left).expect("it has two parts");
+            prop_assert!(one.0 == other.0 || !split.is_of(&other.0));
+        }
+
+        #[test]
+        fn an_address_leads_back(server in server(), uri in ".{1,200}") {
+            let shown = aggregate_uri(&server, &uri);
+            prop_assert_eq!(split_uri(&shown), Some((server, uri.as_str())));
+        }
+    }
+
+    #[test]
+    fn ordinary_names_stay_readable() {
+        assert_eq!(
+            shown(&named("time"), "get_current_time"),
+            "time__get_current_time"
+        );
+        assert_eq!(shown(&named("git"), "_hidden"), "git___hidden");
+        assert_eq!(
+            aggregate_uri(&named("memo"), "memo://x/{id}"),
+            "mcp://memo/memo://x/{id}"
+        );
+    }
+
+    #[test]
+    fn a_tool_cannot_look_like_one_of_another_server() {
+        let honest = shown(&named("a__b"), "c");
+        assert_ne!(honest, shown(&named("a"), "b__c"));
+        let split = AggregateName::split("a__b__c").expect("it has two parts");
+        assert!(split.is_of(&named("a")) && !split.is_of(&named("a__b")));
+    }
+}

@@ -1,0 +1,205 @@
+//! The processes of one client that accepts server requests: one for each server that it calls.
+//!
+//! A process starts with the first call of its server, and again if it ended. It gets the client's
+//! `initialize` parameters, log level and subscriptions, and may send requests to the client. It is kept
+//! while the client has a stream open. A slow server does not delay the others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use boxwood_api::McpServerName;
+use futures_util::future::join_all;
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::gateway::client_session::ClientSession;
+use crate::gateway::client_session::preferences::{Preference, Preferences, set_all};
+use crate::gateway::client_session::process_reader::{ProcessReader, cancel_requests};
+use crate::gateway::json::object;
+use crate::gateway::notifications::hub::flushed;
+use crate::gateway::server_registry::{DedicatedProcess, HostedServer};
+use crate::hosting::HostingError;
+use crate::wire::{Connection, Handshake, Message, Object};
+
+const FLUSHES: usize = 64;
+/// The first call on a new process waits this long for the log level and the subscriptions.
+const SETTING: Duration = Duration::from_secs(10);
+
+pub(crate) struct ClientProcesses {
+    session: Weak<ClientSession>,
+    initialize: Box<RawValue>,
+    /// The client addresses all servers: its names and URIs contain the server, and the notification hubs
+    /// deliver the list changes.
+    is_for_all: bool,
+    slots: Mutex<HashMap<McpServerName, Arc<Slot>>>,
+    preferences: Arc<Mutex<Preferences>>,
+}
+
+/// The process of one server.
+#[derive(Default)]
+struct Slot {
+    /// Held while the process starts.
+    starting: tokio::sync::Mutex<()>,
+    process: Mutex<Option<Arc<ClientProcess>>>,
+}
+
+/// One run of a process.
+pub(crate) struct ClientProcess {
+    session: Weak<ClientSession>,
+    pub(crate) connection: Connection,
+    pub(crate) handshake: Arc<Handshake>,
+    flushes: mpsc::Sender<oneshot::Sender<()>>,
+    _reading: AbortOnDropHandle<()>,
+    _keep: Box<dyn Send + Sync>,
+}
+
+impl ClientProcesses {
+    /// `initialize` are the client's parameters.
+    pub(crate) fn new(
+        session: &Arc<ClientSession>,
+        initialize: &RawValue,
+        is_for_all: bool,
+    ) -> Self {
+        Self {
+            session: Arc::downgrade(session),
+            initialize: initialize.to_owned(),
+            is_for_all,
+            slots: Mutex::default(),
+            preferences: Arc::default(),
+        }
+    }
+
+    /// The client's `initialize` parameters.
+    pub(crate) fn initialize(&self) -> Object {
+        object(&self.initialize).unwrap_or_default()
+    }
+
+    /// Returns the running process of the server, or starts a new one.
+    pub(crate) async fn of(
+        &self,
+        hosted: &dyn HostedServer,
+    ) -> Result<Arc<ClientProcess>, HostingError> {
+        let slot = {
+            let mut slots = lock(&self.slots);
+            // Others may be of removed servers.
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.running().is_some());
+            Arc::clone(slots.entry(hosted.name().clone()).or_default())
+        };
+        let starting = slot.starting.lock().await;
+        if let Some(process) = slot.running() {
+            return Ok(process);
+        }
+        drop(lock(&slot.process).take());
+        let process = Arc::new(self.start(hosted).await?);
+        *lock(&slot.process) = Some(Arc::clone(&process));
+        // Preferences set from now on reach the process directly. Earlier ones are sent by this task, even
+        // if the caller leaves.
+        let preferences = Arc::clone(&self.preferences);
+        let server = self.server(hosted.name());
+        let setting = tokio::spawn(set_all(Arc::downgrade(&process), preferences, server));
+        drop(starting);
+        // On a timeout, the call is made without them.
+        let _ = timeout(SETTING, setting).await;
+        Ok(process)
+    }
+
+    async fn start(&self, hosted: &dyn HostedServer) -> Result<ClientProcess, HostingError> {
+        let DedicatedProcess {
+            connection,
+            handshake,
+            inbound,
+            _keep: keep,
+        } = hosted.start_dedicated(self.initialize.clone()).await?;
+        let (flushes, taken) = mpsc::channel(FLUSHES);
+        let reader = ProcessReader {
+            session: Weak::clone(&self.session),
+            connection: connection.clone(),
+            preferences: Arc::clone(&self.preferences),
+            server: self.server(hosted.name()),
+        };
+        Ok(ClientProcess {
+            session: Weak::clone(&self.session),
+            connection,
+            handshake,
+            flushes,
+            _reading: AbortOnDropHandle::new(tokio::spawn(reader.run(inbound, taken))),
+            _keep: keep,
+        })
+    }
+
+    /// The server name, if the client's names and URIs contain it.
+    fn server(&self, name: &McpServerName) -> Option<McpServerName> {
+        self.is_for_all.then(|| name.clone())
+    }
+
+    /// Returns false if the limit of subscriptions is reached.
+    pub(crate) fn has_room(&self, preference: &Preference) -> bool {
+        lock(&self.preferences).has_room(preference)
+    }
+
+    /// Stores a preference for processes that start later.
+    pub(crate) fn remember(&self, preference: Preference) {
+        lock(&self.preferences).add(preference);
+    }
+
+    /// Stores a preference and sends it to the running processes.
+    pub(crate) async fn apply(&self, preference: Preference) {
+        self.remember(preference.clone());
+        let setting = self.running().into_iter().map(async |(name, process)| {
+            let server = self.server(&name);
+            preference.set_on(&process, server.as_ref()).await;
+        });
+        join_all(setting).await;
+    }
+
+    /// Forwards a client notification such as `notifications/roots/list_changed`.
+    pub(crate) async fn notify(&self, message: &Message) {
+        let processes = self.running().into_iter();
+        let notifying = processes.map(async |(_, process)| {
+            // The process may be gone.
+            let _ = process.connection.notify(message.clone()).await;
+        });
+        join_all(notifying).await;
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        !self.running().is_empty()
+    }
+
+    fn running(&self) -> Vec<(McpServerName, Arc<ClientProcess>)> {
+        let slots = lock(&self.slots);
+        let running = slots
+            .iter()
+            .filter_map(|(name, slot)| Some((name.clone(), slot.running()?)));
+        running.collect()
+    }
+}
+
+impl Slot {
+    fn running(&self) -> Option<Arc<ClientProcess>> {
+        let process = lock(&self.process).clone();
+        process.filter(|process| !process.connection.is_ended())
+    }
+}
+
+impl ClientProcess {
+    /// Waits until all messages of the process so far were passed on.
+    pub(crate) async fn flush(&self) {
+        flushed(&self.flushes, |done| done).await;
+    }
+}
+
+impl Drop for ClientProcess {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.upgrade() {
+            cancel_requests(&session, &self.connection);
+        }
+    }
+}
+
+pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,328 @@
+//! The session of one legacy client: its process, its active requests and its streams.
+
+pub(crate) mod client_processes;
+pub(crate) mod dispatch;
+pub(crate) mod initialize;
+pub(crate) mod pending_requests;
+pub(crate) mod preferences;
+mod process_reader;
+pub(crate) mod requests;
+pub(crate) mod table;
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::gateway::Target;
+use crate::gateway::client_session::client_processes::ClientProcesses;
+use crate::gateway::client_session::pending_requests::{PendingRequests, Responder};
+use crate::gateway::error::{INTERNAL_ERROR, INVALID_REQUEST, RpcError};
+use crate::gateway::event_stream::budget::MemoryBudget;
+use crate::gateway::event_stream::{EventKind, EventStream};
+use crate::gateway::notifications::membership::HubMemberships;
+use crate::wire::{Message, Principal};
+
+/// Maximum number of concurrent requests of one session.
+const MOST_CALLS: usize = 128;
+
+/// A finished stream can be resumed for this time.
+const KEPT_FOR: Duration = Duration::from_mins(1);
+
+/// The stream that belongs to no request.
+pub(crate) const STANDALONE_STREAM: u64 = 0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    StreamableHttp,
+    /// One stream carries all messages. The session ends with it.
+    LegacySse,
+    /// A modern client, whose calls read the stream.
+    Internal,
+}
+
+/// How the session reaches its servers.
+pub(crate) struct Initialized {
+    pub(crate) version: String,
+    /// Notifications of shared processes. `None` if the only server has a dedicated process.
+    pub(crate) hubs: Option<HubMemberships>,
+    /// Set if the client accepts server requests.
+    pub(crate) processes: Option<ClientProcesses>,
+}
+
+pub(crate) struct ClientSession {
+    id: Arc<str>,
+    target: Target,
+    principal: Principal,
+    transport: Transport,
+    initialized: OnceLock<Initialized>,
+    standalone_stream: EventStream,
+    /// Number of open `GET` streams.
+    streams: watch::Sender<usize>,
+    calls: Mutex<Calls>,
+    pub(crate) pending: PendingRequests,
+    ended: CancellationToken,
+}
+
+#[derive(Default)]
+struct Calls {
+    active: Vec<ActiveCall>,
+    /// Streams that the client can resume with `Last-Event-ID`.
+    streams: Vec<(u64, EventStream)>,
+    last_stream: u64,
+}
+
+struct ActiveCall {
+    id: Box<str>,
+    event_stream: EventStream,
+    takes_events: bool,
+    cancelled: CancellationToken,
+}
+
+impl ClientSession {
+    pub(crate) fn new(
+        id: Arc<str>,
+        target: Target,
+        principal: Principal,
+        transport: Transport,
+        budget: &MemoryBudget,
+    ) -> Self {
+        let client_budget = budget.of(principal.clone());
+        let standalone_stream = match transport {
+            Transport::StreamableHttp => EventStream::of(client_budget),
+            Transport::LegacySse | Transport::Internal => EventStream::passing(client_budget),
+        };
+        Self {
+            id,
+            target,
+            standalone_stream,
+            principal,
+            transport,
+            initialized: OnceLock::new(),
+            streams: watch::Sender::new(0),
+            calls: Mutex::default(),
+            pending: PendingRequests::default(),
+            ended: CancellationToken::new(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub(crate) fn principal(&self) -> Principal {
+        self.principal.clone()
+    }
+
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    pub(crate) fn standalone_stream(&self) -> &EventStream {
+        &self.standalone_stream
+    }
+
+    pub(crate) fn is_for(&self, target: &Target, principal: Option<&str>) -> bool {
+        self.target == *target && self.principal.as_deref() == principal
+    }
+
+    pub(crate) fn initialized(&self) -> Option<&Initialized> {
+        self.initialized.get()
+    }
+
+    pub(crate) fn version(&self) -> Option<&str> {
+        Some(self.initialized()?.version.as_str())
+    }
+
+    /// Returns false if the session was initialized before.
+    pub(crate) fn set_initialized(&self, initialized: Initialized) -> bool {
+        self.initialized.set(initialized).is_ok()
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of open `GET` streams.
+    pub(crate) fn streams(&self) -> watch::Receiver<usize> {
+        self.streams.subscribe()
+    }
+
+    /// Counts as an open stream until the guard is dropped.
+    pub(crate) fn open_stream(&self) -> StreamGuard {
+        self.streams.send_modify(|count| *count += 1);
+        StreamGuard(self.streams.clone())
+    }
+
+    /// Keeps a stream that the client can resume, and returns its number.
+    pub(crate) fn add_stream(&self, event_stream: &EventStream) -> u64 {
+        let mut calls = self.calls();
+        calls.last_stream += 1;
+        let number = calls.last_stream;
+        calls.streams.push((number, event_stream.clone()));
+        number
+    }
+
+    pub(crate) fn find_stream(&self, number: u64) -> Option<EventStream> {
+        if number == STANDALONE_STREAM {
+            return Some(self.standalone_stream.clone());
+        }
+        self.remove_old_streams();
+        let calls = self.calls();
+        let found = calls.streams.iter().find(|(one, _)| *one == number);
+        found.map(|(_, event_stream)| event_stream.clone())
+    }
+
+    /// Finished streams are kept for a short time only.
+    pub(crate) fn remove_old_streams(&self) {
+        let is_old = |stream: &EventStream| stream.closed_for().is_some_and(|it| it > KEPT_FOR);
+        self.calls().streams.retain(|(_, stream)| !is_old(stream));
+    }
+
+    /// The request is registered until the returned guard is dropped.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        id: &RawValue,
+        event_stream: &EventStream,
+        takes_events: bool,
+    ) -> Result<Call, RpcError> {
+        let mut calls = self.calls();
+        if calls.active.iter().any(|call| *call.id == *id.get()) {
+            let text = "request id is already in use";
+            return Err(RpcError::new(INVALID_REQUEST, text));
+        }
+        if calls.active.len() >= MOST_CALLS {
+            let text = format!(
+                "session has {MOST_CALLS} active requests; wait for some of them to finish"
+            );
+            return Err(RpcError::new(INVALID_REQUEST, text));
+        }
+        let cancelled = self.ended.child_token();
+        calls.active.push(ActiveCall {
+            id: id.get().into(),
+            event_stream: event_stream.clone(),
+            takes_events,
+            cancelled: cancelled.clone(),
+        });
+        drop(calls);
+        Ok(Call {
+            session: Arc::clone(self),
+            id: id.get().into(),
+            cancelled,
+        })
+    }
+
+    /// Cancels a request. Its response is dropped.
+    pub(crate) fn cancel(&self, id: &RawValue) {
+        let calls = self.calls();
+        if let Some(call) = calls.active.iter().find(|call| *call.id == *id.get()) {
+            call.cancelled.cancel();
+        }
+    }
+
+    /// The stream of the newest request: messages of the server during a call most likely belong to it.
+    fn current(&self) -> EventStream {
+        let calls = self.calls();
+        let open = |call: &&ActiveCall| call.takes_events && !call.event_stream.is_abandoned();
+        let last = calls.active.iter().rev().find(open);
+        last.map_or_else(
+            || self.standalone_stream.clone(),
+            |call| call.event_stream.clone(),
+        )
+    }
+
+    /// Sends a notification of the server.
+    pub(crate) fn tell(&self, message: &Message) {
+        let is_list_change = matches!(
+            message.method(),
+            Some(
+                "notifications/tools/list_changed"
+                    | "notifications/prompts/list_changed"
+                    | "notifications/resources/list_changed"
+                    | "notifications/resources/updated"
+            )
+        );
+        if is_list_change {
+            self.standalone_stream
+                .push(EventKind::Notification, message.json());
+        } else {
+            self.current().push(EventKind::Notification, message.json());
+        }
+    }
+
+    /// Sends a request of a server under a new id, which is returned. Returns the responder if the client
+    /// has too many open requests.
+    pub(crate) fn ask(
+        &self,
+        request: &Message,
+        responder: Responder,
+    ) -> Result<Box<RawValue>, Responder> {
+        let stream = self.current();
+        if stream.is_backlogged() {
+            return Err(responder);
+        }
+        let id = self.pending.add(responder)?;
+        let request = request.clone().with_id(id.clone());
+        if stream.push(EventKind::Request, request.json()) {
+            return Ok(id);
+        }
+        self.pending.take(&id).map_or(Ok(id), Err)
+    }
+
+    /// Passes the client's response to the server. Responses to unknown requests are ignored.
+    pub(crate) async fn respond(&self, answer: Message) {
+        let responder = answer.id().and_then(|id| self.pending.take(id));
+        if let Some(responder) = responder {
+            responder.respond(answer).await;
+        }
+    }
+
+    /// Refuses all open requests of servers.
+    pub(crate) async fn refuse_requests(&self, text: &str) {
+        for responder in self.pending.take_all() {
+            let refusal = Message::failure(None, INTERNAL_ERROR, text, None);
+            responder.respond(refusal).await;
+        }
+    }
+
+    /// Cancels the active requests and closes the streams. Processes stop with the last request.
+    pub(crate) fn end(&self) {
+        self.ended.cancel();
+        self.standalone_stream.close();
+    }
+}
+
+/// See [`ClientSession::open_stream`]. Does not keep the session alive.
+pub(crate) struct StreamGuard(watch::Sender<usize>);
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+/// See [`ClientSession::begin`].
+pub(crate) struct Call {
+    session: Arc<ClientSession>,
+    id: Box<str>,
+    cancelled: CancellationToken,
+}
+
+impl Call {
+    pub(crate) async fn cancelled(&self) {
+        self.cancelled.cancelled().await;
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let mut calls = self.session.calls();
+        calls.active.retain(|call| *call.id != *self.id);
+    }
+}

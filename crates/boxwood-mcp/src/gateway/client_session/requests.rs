@@ -1,0 +1,342 @@
+//! One client request from start to response.
+//!
+//! Output: progress and notifications of the call, then the response with the client's request id. The call
+//! continues when the client's connection breaks; `notifications/cancelled` and the end of the session
+//! cancel it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+
+use crate::gateway::Inner;
+use crate::gateway::Target;
+use crate::gateway::aggregate::ServerCaller;
+use crate::gateway::aggregate::lists::Kind;
+use crate::gateway::client_session::client_processes::ClientProcesses;
+use crate::gateway::client_session::initialize;
+use crate::gateway::client_session::preferences::Preference;
+use crate::gateway::client_session::{Call, ClientSession, Initialized, Transport};
+use crate::gateway::error::{INVALID_PARAMS, INVALID_REQUEST, RpcError};
+use crate::gateway::event_stream::{EventKind, EventStream};
+use crate::gateway::notifications::membership::HubMemberships;
+use crate::gateway::params;
+use crate::gateway::protocol_versions::input_bridge;
+use crate::gateway::protocol_versions::translate::may_need_input;
+use crate::gateway::server_registry::HostedServer;
+use crate::gateway::tool_filter;
+use crate::hosting::HostingError;
+use crate::session_activity::Kind as Use;
+use crate::wire::{CallError, CallOptions, Message, Protocol};
+
+/// Queue of progress notifications.
+const PROGRESS: usize = 64;
+
+/// A process that was silent for this long has missed several pings.
+const HUNG_AFTER: Duration = Duration::from_mins(2);
+
+/// Streams of one call.
+#[derive(Clone)]
+pub(crate) struct CallStreams {
+    pub(crate) answer: EventStream,
+    /// The same stream, unless the client does not accept events there.
+    pub(crate) notifications: EventStream,
+}
+
+/// Closes the stream when the last clone is dropped.
+pub(crate) struct CloseOnDrop(pub(crate) EventStream);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// `closing` is dropped after the response.
+pub(crate) fn spawn(
+    inner: &Arc<Inner>,
+    session: &Arc<ClientSession>,
+    call: Call,
+    request: Message,
+    streams: CallStreams,
+    closing: Option<Arc<CloseOnDrop>>,
+) {
+    let held = inner.sessions.hold(session, Use::Call);
+    let inner = Arc::clone(inner);
+    let session = Arc::clone(session);
+    tokio::spawn(async move {
+        let id = request.id().map(ToOwned::to_owned);
+        let is_beginning = request.method() == Some("initialize");
+        let answer = tokio::select! {
+            biased;
+            () = call.cancelled() => None,
+            answer = perform(&inner, &session, request, &streams) => Some(answer),
+        };
+        if let Some(answer) = answer {
+            let answer = match (answer, id) {
+                (Ok(answer), Some(id)) => answer.with_id(id),
+                (Ok(answer), None) => answer,
+                (Err(error), id) => error.message(id.as_deref()),
+            };
+            // The client may reuse the id as soon as it has the response.
+            drop(call);
+            streams.answer.answer(&answer);
+        }
+        drop(closing);
+        drop(held);
+        // After a failed `initialize` the client does not know the session id.
+        let is_unbegun =
+            session.initialized().is_none() && session.transport() == Transport::StreamableHttp;
+        if is_beginning && is_unbegun {
+            inner.sessions.end(session.id());
+        }
+    });
+}
+
+async fn perform(
+    inner: &Arc<Inner>,
+    session: &Arc<ClientSession>,
+    request: Message,
+    streams: &CallStreams,
+) -> Result<Message, RpcError> {
+    if request.method() == Some("initialize") {
+        return initialize::initialize(inner, session, request.params()).await;
+    }
+    let Some(initialized) = session.initialized() else {
+        // `ping` is allowed before `initialize`.
+        if request.method() == Some("ping") {
+            return Ok(Message::result(Box::default(), params::empty()));
+        }
+        let text = "session is not initialized; send `initialize` first and wait for its response";
+        return Err(RpcError::new(INVALID_REQUEST, text));
+    };
+    let processes = initialized.processes.as_ref();
+    match (&initialized.hubs, request.method()) {
+        (
+            Some(hubs),
+            Some("logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"),
+        ) => set_preference(hubs, processes, &request).await,
+        // A shared process would show each client the tasks of all clients.
+        (Some(_), Some(method)) if method.starts_with("tasks/") => {
+            Err(RpcError::method_not_found(method))
+        }
+        _ => relay(inner, session, initialized, request, streams).await,
+    }
+}
+
+/// For requests that change the state of a process that other clients use too.
+async fn set_preference(
+    hubs: &HubMemberships,
+    processes: Option<&ClientProcesses>,
+    request: &Message,
+) -> Result<Message, RpcError> {
+    let text = |key: &str| {
+        let text = params::text(request.params(), key);
+        text.ok_or_else(|| RpcError::new(INVALID_PARAMS, format!("`{key}` must be a string")))
+    };
+    let answer = match request.method() {
+        Some("logging/setLevel") => hubs.set_level(&text("level")?).await?,
+        Some("resources/subscribe") => hubs.subscribe(&text("uri")?).await?,
+        _ => hubs.unsubscribe(&text("uri")?).await?,
+    };
+    // Only the dedicated process reports what a call on it causes.
+    if let (Some(processes), Some(preference)) = (processes, Preference::of(request))
+        && answer.error().is_none()
+    {
+        processes.apply(preference).await;
+    }
+    Ok(answer)
+}
+
+async fn relay(
+    inner: &Inner,
+    session: &Arc<ClientSession>,
+    initialized: &Initialized,
+    request: Message,
+    streams: &CallStreams,
+) -> Result<Message, RpcError> {
+    let (progress, mut heard) = mpsc::channel(PROGRESS);
+    let how = CallOptions {
+        timeout: Some(inner.settings.longest_call),
+        progress: Some(progress),
+        principal: session.principal(),
+        ..CallOptions::default()
+    };
+    let calling = call(inner, session, initialized, request, how);
+    tokio::pin!(calling);
+    let answer = loop {
+        tokio::select! {
+            biased;
+            Some(progress) = heard.recv() => {
+                streams.notifications.push(EventKind::Notification, progress.json());
+            }
+            answer = &mut calling => break answer,
+        }
+    };
+    while let Ok(progress) = heard.try_recv() {
+        streams
+            .notifications
+            .push(EventKind::Notification, progress.json());
+    }
+    answer
+}
+
+async fn call(
+    inner: &Inner,
+    session: &Arc<ClientSession>,
+    initialized: &Initialized,
+    request: Message,
+    how: CallOptions,
+) -> Result<Message, RpcError> {
+    let caller = LegacyCaller {
+        session,
+        processes: initialized.processes.as_ref(),
+    };
+    let hubs = initialized.hubs.as_ref();
+    match session.target() {
+        Target::One(name) => {
+            let hosted = inner.registry.server(name).await;
+            let hosted = hosted.map_err(|error| RpcError::from(&error))?;
+            let member = match hubs {
+                Some(HubMemberships::One(member)) => Some(member),
+                _ => None,
+            };
+            if let Some(member) = member {
+                member.hub().hears(&hosted.main()).await;
+            }
+            let _busy = hubs.and_then(|hubs| hubs.busy(None));
+            // The request is not kept: its bytes count until the server has read them, and a call may take
+            // an hour.
+            let answer = caller.call(&hosted, request, how).await;
+            if let Some(member) = member {
+                member.hub().flush().await;
+            }
+            answer
+        }
+        Target::All => {
+            let server = inner.all.server_of(&request);
+            let _busy = hubs.and_then(|hubs| hubs.busy(server.as_ref()));
+            let method = request.method().unwrap_or_default();
+            let caller = AggregateCaller {
+                caller,
+                request: &request,
+                how,
+            };
+            inner.all.request(&caller, method, request.params()).await
+        }
+    }
+}
+
+/// Calls servers for a legacy client, through its own process if it accepts server requests.
+#[derive(Clone, Copy)]
+pub(crate) struct LegacyCaller<'a> {
+    pub(crate) session: &'a Arc<ClientSession>,
+    pub(crate) processes: Option<&'a ClientProcesses>,
+}
+
+impl LegacyCaller<'_> {
+    /// Forwards all fields of the client's request.
+    pub(crate) async fn call(
+        &self,
+        hosted: &Arc<dyn HostedServer>,
+        request: Message,
+        how: CallOptions,
+    ) -> Result<Message, RpcError> {
+        let method = request.method().unwrap_or_default().to_owned();
+        tool_filter::check_call(hosted.as_ref(), &method, request.params())?;
+        // The lists of all servers come from the shared processes.
+        let is_own = *self.session.target() != Target::All || may_need_input(&method);
+        let processes = self.processes.filter(|_| is_own);
+        let answer = match (hosted.handshake().protocol, processes) {
+            (Protocol::Modern, _) if let Some(answer) = input_bridge::answered_here(&method) => {
+                answer
+            }
+            (Protocol::Modern, Some(processes)) => {
+                let (session, hosted) = (self.session, hosted.as_ref());
+                input_bridge::call_with_input(session, processes, hosted, &request, how).await?
+            }
+            (Protocol::Modern, None) => {
+                input_bridge::call_without_input(hosted.as_ref(), &request, how).await?
+            }
+            (Protocol::Legacy, Some(processes)) => {
+                dedicated(processes, hosted, request, how).await?
+            }
+            (Protocol::Legacy, None) => shared(hosted, request, how).await?,
+        };
+        Ok(tool_filter::filter_list(hosted.as_ref(), &method, answer))
+    }
+}
+
+async fn dedicated(
+    processes: &ClientProcesses,
+    hosted: &Arc<dyn HostedServer>,
+    request: Message,
+    how: CallOptions,
+) -> Result<Message, RpcError> {
+    let preference = Preference::of(&request);
+    let is_full = preference
+        .as_ref()
+        .is_some_and(|it| !processes.has_room(it));
+    if is_full {
+        return Err(RpcError::too_many_subscriptions());
+    }
+    let is_task = request.method().is_some_and(|it| it.starts_with("tasks/"));
+    let process = match processes.of(hosted.as_ref()).await {
+        Ok(process) => process,
+        // The shared process serves the call; server requests are refused.
+        Err(HostingError::Full { .. }) if preference.is_none() && !is_task => {
+            return shared(hosted, request, how).await;
+        }
+        Err(error) => return Err(RpcError::from(&error)),
+    };
+    let answer = process.connection.relay(request, how).await;
+    if matches!(answer, Err(CallError::TimedOut { .. }))
+        && process.connection.since_last_message() >= HUNG_AFTER
+    {
+        // The next call starts a new process. Hosting supervises the shared one.
+        process.connection.close();
+    }
+    process.flush().await;
+    let answer = answer.map_err(|error| RpcError::call_failed(&error, hosted.name()))?;
+    if let Some(preference) = preference.filter(|_| answer.error().is_none()) {
+        processes.remember(preference);
+    }
+    Ok(answer)
+}
+
+async fn shared(
+    hosted: &Arc<dyn HostedServer>,
+    request: Message,
+    how: CallOptions,
+) -> Result<Message, RpcError> {
+    let answer = hosted.main().relay(request, how).await;
+    answer.map_err(|error| RpcError::call_failed(&error, hosted.name()))
+}
+
+/// Calls the servers of the aggregate with the fields of one client request.
+struct AggregateCaller<'a> {
+    caller: LegacyCaller<'a>,
+    request: &'a Message,
+    how: CallOptions,
+}
+
+impl ServerCaller for AggregateCaller<'_> {
+    fn ask<'a>(
+        &'a self,
+        hosted: Arc<dyn HostedServer>,
+        method: &'a str,
+        params: Option<Box<RawValue>>,
+    ) -> BoxFuture<'a, Result<Message, RpcError>> {
+        let how = CallOptions {
+            // Listing all servers must not keep idle servers running.
+            is_internal: Kind::of(method).is_some(),
+            ..self.how.clone()
+        };
+        Box::pin(async move {
+            let request = self.request.with_call(method, params);
+            self.caller.call(&hosted, request, how).await
+        })
+    }
+}

@@ -1,0 +1,287 @@
+//! Bounds the bytes that are buffered for clients that have not read them.
+//!
+//! A client that does not read exhausts its own share only.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use crate::gateway::error::{INTERNAL_ERROR, RpcError};
+use crate::wire::{Message, Principal};
+
+/// Responses up to this size are always accepted, because an error would be as long. They count, so that a
+/// client with too many of them can be refused.
+const SMALL: usize = 4 * 1024;
+/// Maximum size of a notification.
+pub(crate) const MAX_NOTIFICATION_BYTES: usize = 1 << 20;
+
+/// Maximum bytes of read events that all streams keep for clients that resume a stream.
+const MOST_REPLAYED: usize = 64 * 1024 * 1024;
+/// Overhead of a kept event.
+const EVENT_OVERHEAD: usize = 256;
+
+/// For all clients. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct MemoryBudget {
+    most: usize,
+    held: Arc<Mutex<HashMap<Principal, usize>>>,
+    replayed: Arc<AtomicUsize>,
+}
+
+/// For one client. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ClientBudget {
+    budget: MemoryBudget,
+    principal: Principal,
+}
+
+impl Default for ClientBudget {
+    /// The default share of one client.
+    fn default() -> Self {
+        MemoryBudget::new(crate::gateway::GatewaySettings::default().max_unread).of(None)
+    }
+}
+
+/// A buffered message. Its bytes count until the last copy is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct BufferedMessage {
+    pub(crate) json: Bytes,
+    room: Option<Arc<Room>>,
+}
+
+struct Room {
+    client_budget: ClientBudget,
+    bytes: usize,
+}
+
+impl MemoryBudget {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most,
+            held: Arc::default(),
+            replayed: Arc::default(),
+        }
+    }
+
+    pub(crate) fn of(&self, principal: Principal) -> ClientBudget {
+        ClientBudget {
+            budget: self.clone(),
+            principal,
+        }
+    }
+
+    /// Returns the bytes of all clients and of this one. What a client holds beyond its half does not count
+    /// for the others.
+    fn taken(&self, held: &HashMap<Principal, usize>, principal: &Principal) -> (usize, usize) {
+        let all = held.values().map(|own| *own.min(&(self.most / 2))).sum();
+        let own = held.get(principal).copied().unwrap_or_default();
+        (all, own)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn unread(&self) -> usize {
+        self.held().values().sum()
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<Principal, usize>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClientBudget {
+    /// For an event that was read and may be read again. `None` if the streams keep too many of them.
+    pub(crate) fn reserve_replay(&self, bytes: usize) -> Option<ReplayPermit> {
+        let bytes = bytes + EVENT_OVERHEAD;
+        let counter = &self.budget.replayed;
+        let permit = ReplayPermit {
+            counter: Arc::clone(counter),
+            bytes,
+        };
+        let before = counter.fetch_add(bytes, Ordering::Relaxed);
+        (before + bytes <= MOST_REPLAYED).then_some(permit)
+    }
+
+    /// `None` if the budget of this client or of all clients is exhausted.
+    pub(crate) fn keep(&self, json: Bytes) -> Option<BufferedMessage> {
+        self.reserve_within(self.budget.most, json)
+    }
+
+    /// Notifications may use half of the budget; the rest is for requests and responses.
+    pub(crate) fn reserve_notification(&self, json: Bytes) -> Option<BufferedMessage> {
+        if json.len() > MAX_NOTIFICATION_BYTES {
+            return None;
+        }
+        self.reserve_within(self.budget.most / 2, json)
+    }
+
+    /// Returns true if only small responses are accepted.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let (all, own) = self.budget.taken(&self.budget.held(), &self.principal);
+        all >= self.budget.most || own >= self.budget.most / 2
+    }
+
+    /// One client may use half of `most`.
+    fn reserve_within(&self, most: usize, json: Bytes) -> Option<BufferedMessage> {
+        let bytes = json.len();
+        let mut held = self.budget.held();
+        let (all, own) = self.budget.taken(&held, &self.principal);
+        if all + bytes > most || own + bytes > most / 2 {
+            return None;
+        }
+        held.insert(self.principal.clone(), own + bytes);
+        drop(held);
+        Some(self.counted(json))
+    }
+
+    /// Without a check of the limits.
+    fn reserve_unchecked(&self, json: Bytes) -> BufferedMessage {
+        let mut held = self.budget.held();
+        *held.entry(self.principal.clone()).or_default() += json.len();
+        drop(held);
+        self.counted(json)
+    }
+
+    fn counted(&self, json: Bytes) -> BufferedMessage {
+        let room = Room {
+            client_budget: self.clone(),
+            bytes: json.len(),
+        };
+        BufferedMessage {
+            json,
+            room: Some(Arc::new(room)),
+        }
+    }
+
+    /// Returns the response, or a short error if it does not fit.
+    pub(crate) fn reserve_response(&self, answer: &Message) -> BufferedMessage {
+        let json = answer.json();
+        if let Some(kept) = self.keep(json.clone()) {
+            return kept;
+        }
+        if json.len() <= SMALL {
+            return self.reserve_unchecked(json);
+        }
+        let text =
+            "too many unread responses; read the responses to earlier requests and try again";
+        let error = RpcError::new(INTERNAL_ERROR, text);
+        self.reserve_unchecked(error.message(answer.id()).json())
+    }
+}
+
+/// Counts until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ReplayPermit {
+    counter: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for ReplayPermit {
+    fn drop(&mut self) {
+        self.counter.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl BufferedMessage {
+    /// Moves the reservation to the copy for the reader. What stays has a replay permit.
+    pub(crate) fn handed_out(&mut self) -> Self {
+        Self {
+            json: self.json.clone(),
+            room: self.room.take(),
+        }
+    }
+}
+
+/// Bytes that hold `reservation` until they are sent.
+pub(crate) fn reserved<T: Send + 'static>(bytes: Bytes, reservation: T) -> Bytes {
+    struct Reserved<T>(Bytes, T);
+
+    impl<T> AsRef<[u8]> for Reserved<T> {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    Bytes::from_owner(Reserved(bytes, reservation))
+}
+
+impl PartialEq for BufferedMessage {
+    fn eq(&self, other: &Self) -> bool {
+        self.json == other.json
+    }
+}
+
+impl Eq for BufferedMessage {}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut held = self.client_budget.budget.held();
+        if let Some(own) = held.get_mut(&self.client_budget.principal) {
+            *own = own.saturating_sub(self.bytes);
+            if *own == 0 {
+                held.remove(&self.client_budget.principal);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: usize) -> Bytes {
+        Bytes::from(vec![b'x'; bytes])
+    }
+
+    #[test]
+    fn bytes_are_released_with_the_last_copy_and_one_client_gets_half() {
+        let budget = MemoryBudget::new(100);
+        let ann = budget.of(Some("ann".into()));
+        let bob = budget.of(Some("bob".into()));
+        let first = ann.keep(text(50)).expect("room");
+        assert!(ann.keep(text(1)).is_none(), "half of it is enough");
+        let _second = bob.keep(text(50)).expect("room for others");
+        assert!(budget.of(None).keep(text(1)).is_none(), "it is full");
+        let copy = first.clone();
+        drop(first);
+        assert!(ann.keep(text(1)).is_none());
+        drop(copy);
+        assert!(ann.keep(text(50)).is_some());
+    }
+
+    #[test]
+    fn small_answers_are_counted_and_take_no_room_from_others() {
+        let budget = MemoryBudget::new(1000);
+        let ann = budget.of(Some("ann".into()));
+        let bob = budget.of(Some("bob".into()));
+        let result = || crate::gateway::json::raw(&"x".repeat(50));
+        let answer = Message::result(crate::gateway::json::raw(&7), result());
+        assert!(!ann.is_exhausted());
+        let mut unread: Vec<_> = (0..100).map(|_| ann.reserve_response(&answer)).collect();
+        assert!(ann.is_exhausted() && !bob.is_exhausted());
+        assert!(bob.keep(text(500)).is_some(), "he has his half");
+        unread.truncate(1);
+        assert!(!ann.is_exhausted(), "she has read them");
+        assert!(ann.keep(text(300)).is_some());
+    }
+
+    #[test]
+    fn an_answer_without_room_becomes_one_that_says_so() {
+        let client_budget = MemoryBudget::new(0).of(None);
+        let answer = |bytes: usize| {
+            let result = crate::gateway::json::raw(&"x".repeat(bytes));
+            let answer = Message::result(crate::gateway::json::raw(&7), result);
+            String::from_utf8_lossy(&client_budget.reserve_response(&answer).json).into_owned()
+        };
+        assert!(answer(10).contains("xxx"));
+        let refused = answer(SMALL);
+        assert!(refused.contains("\"id\":7") && refused.contains("read the responses"));
+    }
+}

@@ -1,0 +1,357 @@
+//! A stream of messages to one client, which can be resumed after a lost connection.
+//!
+//! Events are numbered and read by one reader at a time. A slow or missing reader loses the oldest
+//! notifications; requests and responses are kept as long as the stream.
+
+pub(crate) mod budget;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::gateway::event_stream::budget::{BufferedMessage, ClientBudget, ReplayPermit};
+use crate::wire::Message;
+
+/// Limits of one stream, read and unread events together.
+const MOST_EVENTS: usize = 256;
+const MOST_BYTES: usize = 4 * 1024 * 1024;
+/// Limits of unread requests and responses.
+const MAX_BACKLOG_BYTES: usize = 32 * 1024 * 1024;
+const MOST_UNREAD: usize = 512;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    /// May be dropped: progress, logs, list changes.
+    Notification,
+    /// A request of the server, which waits for the client.
+    Request,
+    /// A response that the client waits for.
+    Response,
+}
+
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) number: u64,
+    pub(crate) kind: EventKind,
+    /// Without line breaks.
+    pub(crate) kept: BufferedMessage,
+    /// Set when the event was read.
+    replay: Option<ReplayPermit>,
+}
+
+impl Event {
+    /// A copy for the reader. What stays in the stream no longer counts as unread.
+    fn handed_out(&mut self) -> Self {
+        Self {
+            number: self.number,
+            kind: self.kind,
+            kept: self.kept.handed_out(),
+            replay: None,
+        }
+    }
+}
+
+/// Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct EventStream {
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    state: Mutex<State>,
+    changed: Notify,
+    client_budget: ClientBudget,
+    /// Read events are removed.
+    is_passing: bool,
+}
+
+#[derive(Default)]
+struct State {
+    events: VecDeque<Event>,
+    bytes: usize,
+    /// Number of the last event, starting at 1.
+    last: u64,
+    /// Events up to this number were read.
+    read: u64,
+    /// Requests and responses after that number.
+    unread: usize,
+    unread_bytes: usize,
+    /// The current reader; earlier ones end.
+    reader: u64,
+    readers: usize,
+    closed_at: Option<Instant>,
+}
+
+/// What a stream contains before anything was sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FirstOutput {
+    /// The stream is closed and contains only responses.
+    Responses(Vec<BufferedMessage>),
+    /// Other events came first, or the stream is still open.
+    Stream,
+}
+
+impl EventStream {
+    /// Buffered bytes count against the client's budget.
+    pub(crate) fn of(client_budget: ClientBudget) -> Self {
+        let inner = Inner {
+            client_budget,
+            ..Inner::default()
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// For a stream that cannot be resumed.
+    pub(crate) fn passing(client_budget: ClientBudget) -> Self {
+        let inner = Inner {
+            client_budget,
+            is_passing: true,
+            ..Inner::default()
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.inner
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns false if the stream is closed or the client's budget is exhausted.
+    pub(crate) fn push(&self, kind: EventKind, json: Bytes) -> bool {
+        let client_budget = &self.inner.client_budget;
+        let kept = match kind {
+            EventKind::Notification => client_budget.reserve_notification(json),
+            EventKind::Request | EventKind::Response => client_budget.keep(json),
+        };
+        kept.is_some_and(|kept| self.put(kind, kept))
+    }
+
+    /// Always adds a response: an error if the budget is exhausted.
+    pub(crate) fn answer(&self, answer: &Message) {
+        let kept = self.inner.client_budget.reserve_response(answer);
+        self.put(EventKind::Response, kept);
+    }
+
+    fn put(&self, kind: EventKind, kept: BufferedMessage) -> bool {
+        let mut state = self.state();
+        if state.closed_at.is_some() {
+            return false;
+        }
+        state.last += 1;
+        state.bytes += kept.json.len();
+        if kind != EventKind::Notification {
+            state.unread += 1;
+            state.unread_bytes += kept.json.len();
+        }
+        let number = state.last;
+        state.events.push_back(Event {
+            number,
+            kind,
+            kept,
+            replay: None,
+        });
+        state.shed();
+        drop(state);
+        self.inner.changed.notify_waiters();
+        true
+    }
+
+    pub(crate) fn close(&self) {
+        self.state().closed_at.get_or_insert_with(Instant::now);
+        self.inner.changed.notify_waiters();
+    }
+
+    /// Time since the stream was closed.
+    pub(crate) fn closed_for(&self) -> Option<Duration> {
+        self.state().closed_at.map(|at| at.elapsed())
+    }
+
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        self.state().bytes
+    }
+
+    /// The reader is far behind with requests and responses, or the client's budget is exhausted.
+    pub(crate) fn is_backlogged(&self) -> bool {
+        let state = self.state();
+        let is_behind = state.unread >= MOST_UNREAD || state.unread_bytes > MAX_BACKLOG_BYTES;
+        drop(state);
+        is_behind || self.inner.client_budget.is_exhausted()
+    }
+
+    /// The reader is gone, or the client left before it started to read.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        let state = self.state();
+        state.reader > 0 && state.readers == 0
+    }
+
+    pub(crate) fn abandon(&self) {
+        self.state().reader += 1;
+    }
+
+    /// Waits until it is known how the response starts.
+    pub(crate) async fn first_output(&self) -> FirstOutput {
+        self.wait(|state| {
+            let mut events = state.events.iter();
+            if !events.all(|event| event.kind == EventKind::Response) {
+                return Some(FirstOutput::Stream);
+            }
+            let is_closed = state.closed_at.is_some();
+            is_closed.then(|| FirstOutput::Responses(state.hand_out_answers()))
+        })
+        .await
+    }
+
+    /// Waits until the stream is closed and returns its responses.
+    pub(crate) async fn answers(&self) -> Vec<BufferedMessage> {
+        self.wait(|state| {
+            let is_closed = state.closed_at.is_some();
+            is_closed.then(|| state.hand_out_answers())
+        })
+        .await
+    }
+
+    /// Waits until `found` returns something. It is called again after each change.
+    async fn wait<T>(&self, mut found: impl FnMut(&mut State) -> Option<T>) -> T {
+        loop {
+            let changed = self.inner.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let result = found(&mut self.state());
+            if let Some(result) = result {
+                return result;
+            }
+            changed.await;
+        }
+    }
+
+    /// For a resumed stream. `None` if the event does not exist yet, because the number then belongs to
+    /// another stream.
+    pub(crate) fn reader_after(&self, number: u64) -> Option<Reader> {
+        let has_been = number <= self.state().last;
+        has_been.then(|| self.reader(Some(number)))
+    }
+
+    /// Takes over the stream after this event, or after the last event that was read.
+    pub(crate) fn reader(&self, after: Option<u64>) -> Reader {
+        let mut state = self.state();
+        state.reader += 1;
+        state.readers += 1;
+        let reader = Reader {
+            event_stream: self.clone(),
+            turn: state.reader,
+            at: after.unwrap_or(state.read),
+        };
+        drop(state);
+        self.inner.changed.notify_waiters();
+        reader
+    }
+}
+
+impl State {
+    fn remove(&mut self, index: usize) {
+        if let Some(gone) = self.events.remove(index) {
+            self.bytes -= gone.kept.json.len();
+        }
+    }
+
+    fn hand_out_answers(&mut self) -> Vec<BufferedMessage> {
+        let answers = self
+            .events
+            .iter_mut()
+            .filter(|event| event.kind == EventKind::Response);
+        answers.map(|event| event.kept.handed_out()).collect()
+    }
+
+    /// Index of the first event after this number.
+    fn after(&self, number: u64) -> usize {
+        self.events.partition_point(|event| event.number <= number)
+    }
+
+    fn has_read(&mut self, number: u64) {
+        let begin = self.after(self.read);
+        let end = self.after(number).max(begin);
+        let read = self.events.range(begin..end);
+        for event in read.filter(|event| event.kind != EventKind::Notification) {
+            self.unread -= 1;
+            self.unread_bytes -= event.kept.json.len();
+        }
+        self.read = self.read.max(number);
+    }
+
+    /// The newest event always stays.
+    fn shed(&mut self) {
+        while self.events.len() > MOST_EVENTS || self.bytes > MOST_BYTES {
+            let end = self.events.len().saturating_sub(1);
+            let read = self.read;
+            let loses =
+                |event: &Event| event.number <= read || event.kind == EventKind::Notification;
+            let Some(index) = self.events.range(..end).position(loses) else {
+                return;
+            };
+            self.remove(index);
+        }
+    }
+}
+
+/// See [`EventStream::reader`].
+pub(crate) struct Reader {
+    event_stream: EventStream,
+    turn: u64,
+    at: u64,
+}
+
+impl Reader {
+    /// `None` if the stream is closed or another reader took over.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        let event_stream = self.event_stream.clone();
+        let inner = &event_stream.inner;
+        let next = event_stream.wait(|state| {
+            if state.reader != self.turn {
+                return Some(None);
+            }
+            let index = state.after(self.at);
+            let Some(next) = state.events.get_mut(index) else {
+                return state.closed_at.is_some().then_some(None);
+            };
+            let event = next.handed_out();
+            if next.replay.is_none() && !inner.is_passing {
+                next.replay = inner.client_budget.reserve_replay(next.kept.json.len());
+            }
+            let is_kept = next.replay.is_some();
+            self.at = event.number;
+            state.has_read(event.number);
+            if !is_kept {
+                state.remove(index);
+            }
+            state.shed();
+            Some(Some(event))
+        });
+        next.await
+    }
+
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut state = self.event_stream.state();
+        state.readers = state.readers.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests;

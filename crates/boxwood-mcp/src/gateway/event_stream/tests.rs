@@ -1,0 +1,185 @@
+use super::budget::{MAX_NOTIFICATION_BYTES, MemoryBudget};
+use super::*;
+
+fn json(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+async fn numbers(mut reader: Reader) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    while let Some(event) = reader.next().await {
+        numbers.push(event.number);
+    }
+    numbers
+}
+
+#[tokio::test]
+async fn a_reader_goes_on_where_the_last_one_stopped_or_where_it_asks() {
+    let event_stream = EventStream::default();
+    for text in ["1", "2", "3"] {
+        event_stream.push(EventKind::Notification, json(text));
+    }
+    event_stream.close();
+    let mut first = event_stream.reader(None);
+    assert_eq!(first.next().await.map(|event| event.number), Some(1));
+    assert_eq!(numbers(event_stream.reader(None)).await, [2, 3]);
+    assert_eq!(numbers(event_stream.reader(Some(0))).await, [1, 2, 3]);
+    assert_eq!(numbers(event_stream.reader(Some(2))).await, [3]);
+    assert!(event_stream.reader_after(3).is_some() && event_stream.reader_after(4).is_none());
+    assert!(first.next().await.is_none(), "another reads");
+}
+
+#[tokio::test]
+async fn news_is_lost_before_answers_and_the_bound_holds() {
+    let event_stream = EventStream::default();
+    event_stream.push(EventKind::Response, json("first"));
+    for number in 0..10 * MOST_EVENTS {
+        event_stream.push(EventKind::Notification, json(&number.to_string()));
+    }
+    let kept = event_stream.state().events.len();
+    assert_eq!(kept, MOST_EVENTS);
+    let big = Bytes::from(vec![b'x'; MOST_BYTES + 1]);
+    event_stream.push(EventKind::Response, big);
+    event_stream.close();
+    assert!(!event_stream.is_backlogged());
+    assert_eq!(numbers(event_stream.reader(None)).await, [1, 2562]);
+}
+
+#[tokio::test]
+async fn events_of_a_stream_that_cannot_be_resumed_are_dropped_once_read() {
+    let event_stream = EventStream::passing(ClientBudget::default());
+    event_stream.push(EventKind::Notification, json("1"));
+    event_stream.push(EventKind::Response, json("2"));
+    event_stream.close();
+    assert_eq!(numbers(event_stream.reader(Some(0))).await, [1, 2]);
+    assert_eq!(event_stream.bytes(), 0);
+    assert!(!event_stream.is_backlogged());
+}
+
+#[tokio::test]
+async fn what_was_read_takes_no_room_for_long() {
+    let event_stream = EventStream::default();
+    for _ in 0..3 {
+        event_stream.push(
+            EventKind::Response,
+            Bytes::from(vec![b'x'; MAX_BACKLOG_BYTES / 2]),
+        );
+    }
+    assert!(event_stream.is_backlogged());
+    event_stream.close();
+    assert_eq!(numbers(event_stream.reader(None)).await, [1, 2, 3]);
+    assert!(!event_stream.is_backlogged());
+    assert_eq!(event_stream.state().events.len(), 1);
+}
+
+#[tokio::test]
+async fn many_unread_responses_are_a_backlog_and_notifications_are_not() {
+    let event_stream = EventStream::default();
+    for _ in 0..2 * MOST_UNREAD {
+        event_stream.push(EventKind::Notification, json("{}"));
+    }
+    for _ in 0..MOST_UNREAD {
+        assert!(!event_stream.is_backlogged());
+        event_stream.push(EventKind::Response, json("{}"));
+    }
+    assert!(event_stream.is_backlogged());
+    let mut reader = event_stream.reader(None);
+    reader.next().await.expect("an answer");
+    assert!(!event_stream.is_backlogged());
+    event_stream.close();
+    assert_eq!(numbers(reader).await.len(), MOST_UNREAD - 1);
+    // Replayed events do not count as unread.
+    assert_eq!(
+        numbers(event_stream.reader(Some(0))).await.len(),
+        MOST_EVENTS
+    );
+    let state = event_stream.state();
+    assert_eq!((state.unread, state.unread_bytes), (0, 0));
+}
+
+#[tokio::test]
+async fn what_came_first_decides_how_the_answer_looks() {
+    let plain = EventStream::default();
+    plain.push(EventKind::Response, json("{}"));
+    plain.close();
+    let answers = vec![ClientBudget::default().keep(json("{}")).expect("room")];
+    assert_eq!(plain.first_output().await, FirstOutput::Responses(answers));
+
+    let told = EventStream::default();
+    told.push(EventKind::Notification, json("{}"));
+    assert_eq!(told.first_output().await, FirstOutput::Stream);
+}
+
+#[tokio::test]
+async fn clients_that_do_not_read_share_what_there_is() {
+    let client_budget = MemoryBudget::new(4 * MOST_BYTES).of(None);
+    let outboxes = [0, 1, 2].map(|_| EventStream::of(client_budget.clone()));
+    let result = || crate::gateway::json::raw(&"x".repeat(MOST_BYTES - 100));
+    for event_stream in &outboxes {
+        event_stream.answer(&Message::result(crate::gateway::json::raw(&1), result()));
+    }
+    let kept = outboxes.iter().map(EventStream::bytes);
+    assert!(kept.sum::<usize>() <= 2 * MOST_BYTES + 1000);
+    let last = &outboxes[2];
+    last.close();
+    let refused = last.answers().await;
+    let refused = String::from_utf8_lossy(&refused[0].json).into_owned();
+    assert!(refused.contains("\"error\""), "{refused}");
+    assert!(
+        !last.push(EventKind::Notification, json("{}")),
+        "it is closed"
+    );
+    let [_, second, _] = outboxes;
+    assert!(!second.push(EventKind::Notification, Bytes::from(vec![b'x'; 1000])));
+}
+
+#[tokio::test]
+async fn news_leave_room_for_answers_and_what_was_read_takes_none() {
+    let most = 16 * MAX_NOTIFICATION_BYTES;
+    let client_budget = MemoryBudget::new(most).of(None);
+    let outboxes: Vec<_> = (0..8)
+        .map(|_| EventStream::of(client_budget.clone()))
+        .collect();
+    let news = |bytes: usize| Bytes::from(vec![b'x'; bytes]);
+    assert!(!outboxes[0].push(EventKind::Notification, news(MAX_NOTIFICATION_BYTES + 1)));
+    let pushed = outboxes.iter().filter(|event_stream| {
+        event_stream.push(EventKind::Notification, news(MAX_NOTIFICATION_BYTES))
+    });
+    assert_eq!(pushed.count(), 4, "a quarter");
+    let answer = || client_budget.keep(news(4 * MAX_NOTIFICATION_BYTES));
+    let unread = answer().expect("room for an answer");
+    assert!(answer().is_none());
+    drop(unread);
+
+    outboxes[4].push(EventKind::Response, news(4 * MAX_NOTIFICATION_BYTES));
+    assert!(answer().is_none());
+    let mut reader = outboxes[4].reader(None);
+    let read = reader.next().await.expect("it waits");
+    assert!(answer().is_none(), "it is on its way");
+    drop(read);
+    assert!(answer().is_some(), "the stream is still there");
+    let again = outboxes[4].reader(Some(0)).next().await;
+    assert!(again.is_some(), "and so is what was read");
+}
+
+#[tokio::test]
+async fn read_events_of_all_streams_are_bounded() {
+    let client_budget = MemoryBudget::new(1 << 30).of(None);
+    let streams: Vec<_> = (0..40)
+        .map(|_| EventStream::of(client_budget.clone()))
+        .collect();
+    for event_stream in &streams {
+        let text = Bytes::from(vec![b'x'; MOST_BYTES - 1000]);
+        event_stream.push(EventKind::Response, text);
+        let mut reader = event_stream.reader(None);
+        reader.next().await.expect("an event");
+    }
+    let kept: Vec<_> = streams.iter().map(|stream| stream.bytes() > 0).collect();
+    assert_eq!(kept, [[true; 16].as_slice(), &[false; 24]].concat());
+    let last = &streams[39];
+    last.push(EventKind::Notification, json("{}"));
+    last.close();
+    assert_eq!(numbers(last.reader(Some(0))).await, [2]);
+    drop(streams);
+    assert!(client_budget.reserve_replay(MOST_BYTES).is_some());
+}

@@ -1,0 +1,123 @@
+//! The HTTP+SSE transport of protocol version 2024-11-05: one stream to the client, and `POST` requests
+//! from it.
+//!
+//! The session ends with its stream, which cannot be resumed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+
+use crate::agent_server::Answer;
+use crate::gateway::Inner;
+use crate::gateway::client_session::dispatch;
+use crate::gateway::client_session::{StreamGuard, Transport};
+use crate::gateway::http::post;
+use crate::gateway::http::request::{self, Accepts, HttpRequest};
+use crate::gateway::http::response;
+use crate::gateway::http::sse::{self, SseOptions};
+use crate::session_activity::{Held, Kind as Use};
+use crate::wire::{BodyPermit, Kind, Payload};
+
+const OPENED_AT: &str = "sse";
+const MESSAGES_AT: &str = "messages";
+const ID: &str = "sessionId";
+
+pub(crate) async fn open(inner: &Arc<Inner>, asked: HttpRequest) -> Answer {
+    if asked.head.method != Method::GET {
+        return response::method_not_allowed("GET");
+    }
+    if !Accepts::of(&asked.head.headers).events {
+        let text = "accept `text/event-stream`";
+        return response::refuse(StatusCode::NOT_ACCEPTABLE, text);
+    }
+    if let Err(error) = post::check(inner, &asked.target).await {
+        return response::refused(&error, None);
+    }
+    let path = asked.head.uri.path();
+    let place = path.strip_suffix(OPENED_AT).unwrap_or(path).to_owned();
+    let session = inner.sessions.open(
+        asked.target,
+        asked.principal.map(Into::into),
+        Transport::LegacySse,
+    );
+    let Some(session) = session else {
+        return response::full();
+    };
+    let opening = format!(
+        "event: endpoint\ndata: {place}{MESSAGES_AT}?{ID}={}\n\n",
+        session.id()
+    );
+    let options = SseOptions {
+        stream: None,
+        is_primed: false,
+        opening: Some(opening.into()),
+        keep_alive: inner.settings.keep_alive,
+    };
+    let reader = session.standalone_stream().reader(None);
+    let ends = Ends {
+        _held: inner.sessions.hold(&session, Use::Stream),
+        _stream: session.open_stream(),
+        inner: Arc::clone(inner),
+        id: Arc::clone(session.id()),
+    };
+    sse::answer(reader, options, ends)
+}
+
+/// Ends the session with its stream. Holds only the id, because the body may outlive the session.
+struct Ends {
+    _held: Held,
+    _stream: StreamGuard,
+    inner: Arc<Inner>,
+    id: Arc<str>,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.inner.sessions.end(&self.id);
+    }
+}
+
+pub(crate) async fn message(inner: &Arc<Inner>, asked: HttpRequest, body: &Bytes) -> Answer {
+    if asked.head.method != Method::POST {
+        return response::method_not_allowed("POST");
+    }
+    if body.len() > inner.settings.max_body {
+        let most = inner.settings.max_body;
+        let text = format!("request body exceeds {most} bytes");
+        return response::refuse(StatusCode::PAYLOAD_TOO_LARGE, &text);
+    }
+    let pairs = asked.head.uri.query().unwrap_or_default().split('&');
+    let mut ids = pairs
+        .filter_map(|pair| pair.split_once('='))
+        .filter(|(key, _)| *key == ID);
+    let Some((_, id)) = ids.next() else {
+        let text =
+            format!("query parameter `{ID}` is missing; use the URL of the `endpoint` event");
+        return response::refuse(StatusCode::BAD_REQUEST, &text);
+    };
+    let principal = asked.principal.as_deref();
+    let found = inner.sessions.find(id, &asked.target, principal);
+    let found = found.filter(|session| session.transport() == Transport::LegacySse);
+    let Some(session) = found else {
+        return response::no_session();
+    };
+    if !request::is_json(&asked.head.headers) {
+        let text = "send `content-type: application/json`";
+        return response::refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
+    }
+    let permit = asked.head.extensions.get::<BodyPermit>();
+    let payload = Payload::of_client(body).map(|payload| payload.counted(permit));
+    let messages = match post::messages(&session, payload) {
+        Ok(messages) => messages,
+        Err(error) => return response::refused(&error, None),
+    };
+    for message in messages {
+        if message.kind() == Kind::Request && session.standalone_stream().is_backlogged() {
+            let text = "too many unread responses on the SSE stream; read the stream first";
+            return response::refuse(StatusCode::TOO_MANY_REQUESTS, text);
+        }
+        dispatch::dispatch_to_standalone_stream(inner, &session, message).await;
+    }
+    response::bodiless(StatusCode::ACCEPTED)
+}

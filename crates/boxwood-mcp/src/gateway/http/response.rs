@@ -1,0 +1,77 @@
+//! HTTP responses that are not streams.
+
+use bytes::Bytes;
+use http::header;
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::value::RawValue;
+
+use crate::agent_server::Answer;
+use crate::gateway::error::{INVALID_REQUEST, RpcError};
+use crate::gateway::event_stream::budget::{BufferedMessage, reserved};
+
+pub(crate) const JSON: &str = "application/json";
+
+/// The code that the SDKs use.
+const SESSION_NOT_FOUND: i64 = -32001;
+const TOO_MUCH: i64 = -32000;
+
+pub(crate) fn bodiless(status: StatusCode) -> Answer {
+    let mut response = Response::new(Full::default().boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+/// `kept` counts as unread until the body is sent.
+pub(crate) fn json(status: StatusCode, kept: Vec<BufferedMessage>, bytes: Bytes) -> Answer {
+    let mut response = Response::new(Full::new(reserved(bytes, kept)).boxed_unsync());
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static(JSON);
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+pub(crate) fn refused(error: &RpcError, id: Option<&RawValue>) -> Answer {
+    json(error.status, Vec::new(), error.message(id).json())
+}
+
+pub(crate) fn refuse(status: StatusCode, text: &str) -> Answer {
+    let error = RpcError {
+        status,
+        ..RpcError::new(INVALID_REQUEST, text)
+    };
+    refused(&error, None)
+}
+
+pub(crate) fn method_not_allowed(methods: &'static str) -> Answer {
+    let mut answer = refuse(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "HTTP method not allowed on an MCP endpoint",
+    );
+    let allow = HeaderValue::from_static(methods);
+    answer.headers_mut().insert(header::ALLOW, allow);
+    answer
+}
+
+/// The same for a missing session and for one of another principal.
+pub(crate) fn no_session() -> Answer {
+    let error = RpcError {
+        status: StatusCode::NOT_FOUND,
+        ..RpcError::new(
+            SESSION_NOT_FOUND,
+            "session not found; start a new one with `initialize`",
+        )
+    };
+    refused(&error, None)
+}
+
+pub(crate) fn full() -> Answer {
+    let error = RpcError {
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        ..RpcError::new(TOO_MUCH, "too many active MCP sessions; try again later")
+    };
+    let mut answer = refused(&error, None);
+    let later = HeaderValue::from_static("5");
+    answer.headers_mut().insert(header::RETRY_AFTER, later);
+    answer
+}

@@ -1,0 +1,229 @@
+//! Writes an event stream as server-sent events, with keep-alive comments and event ids.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use futures_util::{Stream, StreamExt as _, stream};
+use http::{HeaderValue, Response, header};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use tokio::time::timeout;
+
+use crate::agent_server::Answer;
+use crate::gateway::event_stream::Reader;
+use crate::gateway::event_stream::budget::{BufferedMessage, reserved};
+
+pub(crate) const EVENT_STREAM: &str = "text/event-stream";
+
+/// Reconnection delay of clients.
+const RETRY_MS: u32 = 1000;
+/// A comment, which clients ignore.
+pub(crate) const ALIVE: &[u8] = b": alive\n\n";
+/// Longer messages are not copied into one buffer with their event.
+const LARGEST_COPY: usize = 64 * 1024;
+
+/// An event of a session, as in `Last-Event-ID`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventId {
+    pub(crate) stream: u64,
+    pub(crate) event: u64,
+}
+
+impl EventId {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (stream, event) = text.split_once('-')?;
+        Some(Self {
+            stream: number(stream)?,
+            event: number(event)?,
+        })
+    }
+
+    fn write(self, out: &mut BytesMut) {
+        out.put_slice(b"id: ");
+        out.put_slice(format!("{}-{}", self.stream, self.event).as_bytes());
+        out.put_u8(b'\n');
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    let all_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if all_digits { text.parse().ok() } else { None }
+}
+
+pub(crate) struct SseOptions {
+    /// Set if the stream can be resumed. Events then have ids.
+    pub(crate) stream: Option<u64>,
+    /// Start with an empty event that carries the position. Older clients do not support it.
+    pub(crate) is_primed: bool,
+    /// Sent first.
+    pub(crate) opening: Option<Bytes>,
+    pub(crate) keep_alive: Duration,
+}
+
+/// `held` is dropped with the body.
+pub(crate) fn answer<H: Send + 'static>(reader: Reader, options: SseOptions, held: H) -> Answer {
+    let mut first = BytesMut::new();
+    if let Some(opening) = &options.opening {
+        first.put_slice(opening);
+    }
+    if let (true, Some(stream)) = (options.is_primed, options.stream) {
+        let event = reader.at();
+        EventId { stream, event }.write(&mut first);
+        first.put_slice(format!("retry: {RETRY_MS}\ndata: \n\n").as_bytes());
+    }
+    let start = Writing {
+        reader,
+        options,
+        parts: VecDeque::from([first.freeze()]),
+        _held: held,
+    };
+    respond(stream::unfold(start, |mut writing| async move {
+        let bytes = writing.next().await?;
+        Some((bytes, writing))
+    }))
+}
+
+fn respond(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
+    let frames = pieces.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes)));
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, no-transform"),
+    );
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+struct Writing<H> {
+    reader: Reader,
+    options: SseOptions,
+    /// Not sent yet.
+    parts: VecDeque<Bytes>,
+    _held: H,
+}
+
+impl<H> Writing<H> {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(part) = self.parts.pop_front()
+                && !part.is_empty()
+            {
+                return Some(part);
+            }
+            if !self.parts.is_empty() {
+                continue;
+            }
+            match timeout(self.options.keep_alive, self.reader.next()).await {
+                Err(_) => return Some(Bytes::from_static(ALIVE)),
+                Ok(None) => return None,
+                Ok(Some(event)) => {
+                    let mut head = BytesMut::from(&b"event: message\n"[..]);
+                    if let Some(stream) = self.options.stream {
+                        let event = event.number;
+                        EventId { stream, event }.write(&mut head);
+                    }
+                    self.parts = parts(head, event.kept);
+                }
+            }
+        }
+    }
+}
+
+/// One event. `head` are the lines before `data`. The message counts as unread until it is sent.
+fn parts(mut head: BytesMut, kept: BufferedMessage) -> VecDeque<Bytes> {
+    head.put_slice(b"data: ");
+    let json = kept.json.clone();
+    if json.len() <= LARGEST_COPY {
+        head.put_slice(&json);
+        head.put_slice(b"\n\n");
+        return VecDeque::from([reserved(head.freeze(), kept)]);
+    }
+    let json = reserved(json, kept);
+    VecDeque::from([head.freeze(), json, Bytes::from_static(b"\n\n")])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::event_stream::budget::MemoryBudget;
+    use crate::gateway::event_stream::{EventKind, EventStream};
+
+    async fn text(answer: Answer) -> String {
+        let bytes = answer.into_body().collect().await.expect("body").to_bytes();
+        String::from_utf8(bytes.to_vec()).expect("UTF-8")
+    }
+
+    fn options(is_primed: bool) -> SseOptions {
+        SseOptions {
+            stream: Some(3),
+            is_primed,
+            opening: None,
+            keep_alive: Duration::from_secs(15),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_stream_shows_that_it_lives() {
+        let event_stream = EventStream::default();
+        let writer = event_stream.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            writer.push(EventKind::Response, Bytes::from_static(b"{}"));
+            writer.close();
+        });
+        let said = text(answer(event_stream.reader(None), options(false), ())).await;
+        let event = "event: message\nid: 3-1\ndata: {}\n\n";
+        assert_eq!(said, format!(": alive\n\n: alive\n\n{event}"));
+    }
+
+    #[test]
+    fn a_message_counts_until_its_bytes_are_sent() {
+        for bytes in [LARGEST_COPY, 3 * LARGEST_COPY] {
+            let client_budget = MemoryBudget::new(2 * bytes).of(None);
+            let kept = client_budget.keep(Bytes::from(vec![b'1'; bytes]));
+            let mut parts = parts(BytesMut::new(), kept.expect("room"));
+            let has_room = || client_budget.keep(Bytes::from(vec![b'1'; bytes])).is_some();
+            let mut sent = 0;
+            while sent < bytes {
+                assert!(!has_room(), "{sent} bytes are sent");
+                sent += parts.pop_front().expect("more").len();
+            }
+            assert!(has_room());
+            let rest: usize = parts.iter().map(Bytes::len).sum();
+            assert_eq!(sent + rest, bytes + "data: \n\n".len());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_primed_stream_says_where_it_is_before_anything_happened() {
+        let event_stream = EventStream::default();
+        event_stream.close();
+        let said = text(answer(event_stream.reader(None), options(true), ())).await;
+        assert_eq!(said, "id: 3-0\nretry: 1000\ndata: \n\n");
+    }
+
+    #[test]
+    fn places_are_read_strictly() {
+        let place = EventId {
+            stream: 12,
+            event: 7,
+        };
+        assert_eq!(EventId::parse("12-7"), Some(place));
+        for bad in [
+            "",
+            "12",
+            "-",
+            "12-",
+            "-7",
+            "+1-2",
+            "1-2-3",
+            "99999999999999999999-1",
+        ] {
+            assert_eq!(EventId::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The internal session of a modern client on a legacy server.
+
+use std::sync::Arc;
+
+use boxwood_api::McpServerName;
+use futures_util::FutureExt as _;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::InteractiveRequest;
+use crate::gateway::Target;
+use crate::gateway::client_session::client_processes::ClientProcesses;
+use crate::gateway::client_session::preferences::Preference;
+use crate::gateway::client_session::requests::LegacyCaller;
+use crate::gateway::client_session::{ClientSession, Initialized, Transport};
+use crate::gateway::error::RpcError;
+use crate::gateway::event_stream::Reader;
+use crate::gateway::event_stream::budget::MemoryBudget;
+use crate::gateway::json::{digest_of, raw};
+use crate::gateway::modern::request::ModernRequest;
+use crate::gateway::notifications::log_level::LogLevel;
+use crate::gateway::protocol_versions::NEWEST;
+use crate::gateway::server_registry::HostedServer;
+use crate::hosting::HostingError;
+use crate::wire::{CallOptions, Message, Object};
+
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct ClientKey {
+    pub(super) server: McpServerName,
+    principal: Option<String>,
+    /// Digest of client info and capabilities.
+    client: [u8; 32],
+}
+
+/// The internal session of a client.
+pub(super) struct Client {
+    pub(super) key: ClientKey,
+    pub(super) session: Arc<ClientSession>,
+    pub(super) messages: Reader,
+    level: Option<LogLevel>,
+    /// No call was made yet.
+    pub(super) is_new: bool,
+}
+
+impl ClientKey {
+    pub(super) fn new(request: &InteractiveRequest<'_>) -> Self {
+        let asked = request.asked;
+        let capabilities = asked.capabilities.raw();
+        Self {
+            server: request.hosted.name().clone(),
+            principal: request.principal.map(ToOwned::to_owned),
+            client: digest_of(&[asked.client_info.as_deref(), Some(&capabilities)]),
+        }
+    }
+}
+
+impl Client {
+    pub(super) fn new(key: ClientKey, asked: &ModernRequest, budget: &MemoryBudget) -> Self {
+        let session = ClientSession::new(
+            "internal".into(),
+            Target::One(key.server.clone()),
+            key.principal.as_deref().map(Into::into),
+            Transport::Internal,
+            budget,
+        );
+        let session = Arc::new(session);
+        let initialized = Initialized {
+            version: NEWEST.to_owned(),
+            hubs: None,
+            processes: Some(ClientProcesses::new(&session, &initialize(asked), false)),
+        };
+        session.set_initialized(initialized);
+        let messages = session.standalone_stream().reader(None);
+        Self {
+            key,
+            session,
+            messages,
+            level: None,
+            is_new: true,
+        }
+    }
+
+    fn processes(&self) -> Option<&ClientProcesses> {
+        self.session.initialized()?.processes.as_ref()
+    }
+
+    pub(super) async fn start(&self, hosted: &Arc<dyn HostedServer>) -> Result<(), HostingError> {
+        match self.processes() {
+            Some(processes) => processes.of(hosted.as_ref()).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.processes().is_some_and(ClientProcesses::is_running)
+    }
+
+    /// Refuses requests that came between two calls, and sets the log level.
+    pub(super) async fn prepare(&mut self, level: Option<LogLevel>) {
+        if !self.is_new {
+            self.session.refuse_requests("the call has ended").await;
+            while self.messages.next().now_or_never().flatten().is_some() {}
+        }
+        let changed = level.filter(|level| self.level != Some(*level));
+        if let (Some(level), Some(processes)) = (changed, self.processes()) {
+            processes.apply(Preference::LogLevel(level)).await;
+            self.level = Some(level);
+        }
+    }
+}
+
+pub(super) async fn call_legacy(
+    session: &Arc<ClientSession>,
+    hosted: &Arc<dyn HostedServer>,
+    request: Message,
+    how: CallOptions,
+) -> Result<Message, RpcError> {
+    let initialized = session.initialized();
+    let caller = LegacyCaller {
+        session,
+        processes: initialized.and_then(|it| it.processes.as_ref()),
+    };
+    caller.call(hosted, request, how).await
+}
+
+/// Parameters of `initialize`, derived from the modern request.
+fn initialize(asked: &ModernRequest) -> Box<RawValue> {
+    let mut offered = Object::default();
+    for key in ["sampling", "elicitation", "roots", "experimental"] {
+        if let Some(value) = asked.capabilities.get(key) {
+            offered.set(key, value.to_owned());
+        }
+    }
+    let nameless = || raw(&json!({ "name": "unknown", "version": "0" }));
+    let mut params = Object::default();
+    params.set("protocolVersion", raw(NEWEST));
+    params.set("capabilities", offered.raw());
+    params.set(
+        "clientInfo",
+        asked.client_info.clone().unwrap_or_else(nameless),
+    );
+    params.raw()
+}

@@ -1,0 +1,331 @@
+//! Calls of modern clients on legacy servers that may send requests to the client during the call.
+//!
+//! The client gets an internal session with its own process, like a legacy client. Requests of a legacy
+//! server do not name a call, so a session runs one call at a time. If the server sends requests, the call is
+//! suspended and the client gets an `input_required` result. It resumes the call with the `requestState` of
+//! that result. Idle sessions are kept, because their processes may hold state; hosting stops idle processes.
+
+mod call;
+mod client;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use boxwood_api::McpServerName;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use self::call::InteractiveCall;
+use self::client::{Client, ClientKey, call_legacy};
+use crate::gateway::error::{INTERNAL_ERROR, INVALID_PARAMS, RpcError};
+use crate::gateway::event_stream::budget::MemoryBudget;
+use crate::gateway::json::{digest_of, is_object, object};
+use crate::gateway::modern::request::ModernRequest;
+use crate::gateway::protocol_versions::translate;
+use crate::gateway::server_registry::HostedServer;
+use crate::hosting::HostingError;
+use crate::wire::{CallOptions, Message, Object};
+
+/// Time that the client has to respond.
+const WAITING: Duration = Duration::from_mins(5);
+const MOST_SUSPENDED: usize = 256;
+const MOST_SUSPENDED_OF_ONE: usize = 32;
+/// Maximum number of idle sessions of one client.
+const MOST_IDLE: usize = 4;
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct InteractiveCalls {
+    state: Arc<Mutex<State>>,
+    budget: MemoryBudget,
+    longest_call: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    /// Most recently used last.
+    idle: Vec<Client>,
+    suspended: HashMap<String, SuspendedCall>,
+    is_closed: bool,
+}
+
+/// What must be equal to resume a call.
+#[derive(PartialEq, Eq)]
+struct ResumeKey {
+    server: McpServerName,
+    principal: Option<String>,
+    method: String,
+    params: [u8; 32],
+}
+
+struct SuspendedCall {
+    key: ResumeKey,
+    call: InteractiveCall,
+    until: Instant,
+    _expiry: AbortOnDropHandle<()>,
+}
+
+/// One call of a client.
+pub(crate) struct InteractiveRequest<'a> {
+    pub(crate) hosted: &'a Arc<dyn HostedServer>,
+    pub(crate) principal: Option<&'a str>,
+    pub(crate) asked: &'a ModernRequest,
+    pub(crate) method: &'a str,
+    pub(crate) params: &'a Object,
+}
+
+impl InteractiveRequest<'_> {
+    fn resume_key(&self) -> ResumeKey {
+        let identity = ["name", "uri", "arguments"].map(|key| self.params.get(key));
+        ResumeKey {
+            server: self.hosted.name().clone(),
+            principal: self.principal.map(ToOwned::to_owned),
+            method: self.method.to_owned(),
+            params: digest_of(&identity),
+        }
+    }
+
+    fn legacy(&self) -> Message {
+        let params = translate::legacy_params(self.params);
+        self.asked.request.with_call(self.method, params)
+    }
+
+    fn modern(&self, answer: Message) -> Result<Message, RpcError> {
+        let (handshake, client) = (self.hosted.handshake(), &self.asked.capabilities);
+        translate::modern_answer(self.method, answer, &handshake, client)
+    }
+}
+
+impl InteractiveCalls {
+    pub(crate) fn new(budget: &MemoryBudget, longest_call: Duration) -> Self {
+        Self {
+            state: Arc::default(),
+            budget: budget.clone(),
+            longest_call,
+        }
+    }
+
+    /// Starts or resumes a call. `None` if the limit of dedicated processes is reached.
+    pub(crate) async fn call(
+        &self,
+        request: &InteractiveRequest<'_>,
+        notifications: &mpsc::Sender<Message>,
+    ) -> Result<Option<Message>, RpcError> {
+        let mut call = if request.params.get("requestState").is_some() {
+            match self.resume(request).await? {
+                Resumed::Running(call) => *call,
+                Resumed::InputRequired(answer) => return Ok(Some(answer)),
+            }
+        } else {
+            let Some(client) = self.client(request).await? else {
+                return Ok(None);
+            };
+            InteractiveCall::begin(self, client, request).await
+        };
+        match call.run(notifications).await {
+            None => {
+                let until = Instant::now() + WAITING;
+                self.suspend(request.resume_key(), call, until).map(Some)
+            }
+            // The process may hang, so it is not used again.
+            Some(Err(error)) => {
+                call.discard();
+                Err(error)
+            }
+            Some(Ok(answer)) => {
+                call.end().await;
+                request.modern(answer).map(Some)
+            }
+        }
+    }
+
+    /// For methods in which servers do not send requests. `None` if there is no response in time, or no
+    /// process.
+    pub(crate) async fn list(
+        &self,
+        request: &InteractiveRequest<'_>,
+        how: CallOptions,
+        within: Duration,
+    ) -> Result<Option<Message>, RpcError> {
+        let Some(client) = self.client(request).await? else {
+            return Ok(None);
+        };
+        let calling = call_legacy(&client.session, request.hosted, request.legacy(), how);
+        // After a timeout the process is not used again: it may wait for a response of the client.
+        let Ok(answer) = timeout(within, calling).await else {
+            return Ok(None);
+        };
+        self.give_back(client);
+        request.modern(answer?).map(Some)
+    }
+
+    /// Returns the idle session that was used last, or starts a new one.
+    async fn client(&self, request: &InteractiveRequest<'_>) -> Result<Option<Client>, RpcError> {
+        let asked = request.asked;
+        let key = ClientKey::new(request);
+        let idle = {
+            let mut state = self.lock();
+            let is_own = |client: &Client| client.key == key && client.is_running();
+            let own = state.idle.iter().rposition(is_own);
+            own.map(|at| state.idle.remove(at))
+        };
+        if idle.is_some() {
+            return Ok(idle);
+        }
+        let client = Client::new(key, asked, &self.budget);
+        let mut started = client.start(request.hosted).await;
+        if matches!(started, Err(HostingError::Full { .. })) {
+            // Stop an idle process to make room.
+            let unused = {
+                let mut state = self.lock();
+                let of_server = |other: &Client| other.key.server == client.key.server;
+                let oldest = state.idle.iter().position(of_server);
+                oldest.map(|at| state.idle.remove(at))
+            };
+            if unused.is_some() {
+                drop(unused);
+                started = client.start(request.hosted).await;
+            }
+        }
+        match started {
+            Ok(()) => Ok(Some(client)),
+            Err(HostingError::Full { .. }) => Ok(None),
+            Err(error) => Err(RpcError::from(&error)),
+        }
+    }
+
+    fn give_back(&self, client: Client) {
+        let mut state = self.lock();
+        let mut gone: Vec<_> = state.idle.extract_if(.., |it| !it.is_running()).collect();
+        let is_same = |other: &Client| other.key == client.key;
+        if state.idle.iter().filter(|it| is_same(it)).count() >= MOST_IDLE {
+            let oldest = state.idle.iter().position(is_same);
+            gone.extend(oldest.map(|at| state.idle.remove(at)));
+        }
+        if state.is_closed || !client.is_running() {
+            gone.push(client);
+        } else {
+            state.idle.push(client);
+        }
+        drop(state);
+        // Outside the lock, because it stops processes.
+        drop(gone);
+    }
+
+    /// Returns the `input_required` result.
+    fn suspend(
+        &self,
+        key: ResumeKey,
+        call: InteractiveCall,
+        until: Instant,
+    ) -> Result<Message, RpcError> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)
+            .map_err(|_| RpcError::new(INTERNAL_ERROR, "failed to get random bytes"))?;
+        let name = format!("{:032x}", u128::from_be_bytes(bytes));
+        let answer = call.input_required(&name);
+        let mut state = self.lock();
+        if state.is_closed {
+            drop(state);
+            return Err(RpcError::new(INTERNAL_ERROR, "daemon is shutting down"));
+        }
+        let calls = state.suspended.values();
+        let of_one = calls.filter(|other| other.key.principal == key.principal);
+        if of_one.count() >= MOST_SUSPENDED_OF_ONE || state.suspended.len() >= MOST_SUSPENDED {
+            drop(state);
+            return Err(RpcError::new(
+                INTERNAL_ERROR,
+                "too many calls wait for client input; answer some of them or try again in five minutes",
+            ));
+        }
+        let expiry = expire(Arc::downgrade(&self.state), name.clone(), until);
+        let suspended = SuspendedCall {
+            key,
+            call,
+            until,
+            _expiry: AbortOnDropHandle::new(tokio::spawn(expiry)),
+        };
+        state.suspended.insert(name, suspended);
+        Ok(answer)
+    }
+
+    /// Resumes a call with the client's responses. `requestState` is valid once.
+    async fn resume(&self, request: &InteractiveRequest<'_>) -> Result<Resumed, RpcError> {
+        let unknown = || {
+            let text = "unknown or expired `requestState`; repeat the call without it";
+            RpcError::new(INVALID_PARAMS, text)
+        };
+        let name = request.params.text("requestState").ok_or_else(unknown)?;
+        let answers = answers(request.params)?;
+        let key = request.resume_key();
+        let suspended = {
+            let mut state = self.lock();
+            let found = state.suspended.get(&name);
+            if found.is_none_or(|found| found.key != key || found.until <= Instant::now()) {
+                return Err(unknown());
+            }
+            state.suspended.remove(&name)
+        };
+        let SuspendedCall {
+            mut call, until, ..
+        } = suspended.ok_or_else(unknown)?;
+        let count = call.respond(request.asked, &answers).await;
+        if !call.has_questions() {
+            return Ok(Resumed::Running(Box::new(call)));
+        }
+        // Only a response extends the deadline.
+        let until = match count {
+            0 => until,
+            _ => Instant::now() + WAITING,
+        };
+        self.suspend(key, call, until).map(Resumed::InputRequired)
+    }
+
+    /// Cancels suspended calls and stops idle processes. Others stop with their calls.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let idle = std::mem::take(&mut state.idle);
+        let suspended = std::mem::take(&mut state.suspended);
+        drop(state);
+        drop((idle, suspended));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+enum Resumed {
+    Running(Box<InteractiveCall>),
+    /// Some requests are still open.
+    InputRequired(Message),
+}
+
+async fn expire(state: Weak<Mutex<State>>, name: String, until: Instant) {
+    sleep_until(until).await;
+    if let Some(state) = state.upgrade() {
+        let expired = lock(&state).suspended.remove(&name);
+        drop(expired);
+    }
+}
+
+fn answers(params: &Object) -> Result<Object, RpcError> {
+    let wrong = |text: &str| RpcError::new(INVALID_PARAMS, text);
+    let Some(answers) = params.get("inputResponses") else {
+        return Ok(Object::default());
+    };
+    let answers = object(answers).ok_or_else(|| wrong("`inputResponses` must be an object"))?;
+    if answers.iter().any(|(_, answer)| !is_object(answer)) {
+        return Err(wrong(
+            "each of `inputResponses` must be an object, the result of the request",
+        ));
+    }
+    Ok(answers)
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,394 @@
+//! `subscriptions/listen`: a stream of notifications.
+//!
+//! The first message acknowledges what is subscribed. Modern servers implement it themselves; for legacy
+//! servers it uses the notification hub. A stream of all servers also reports added and removed servers as
+//! list changes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_api::McpServerName;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::gateway::aggregate::Aggregate;
+use crate::gateway::aggregate::list_changes::ListChanges;
+use crate::gateway::aggregate::names::split_uri;
+use crate::gateway::aggregate::rewrite::rewrite_notification;
+use crate::gateway::error::{INTERNAL_ERROR, INVALID_PARAMS, RpcError};
+use crate::gateway::json::{first_of, object, raw};
+use crate::gateway::modern::request::{ModernRequest, SUBSCRIPTION};
+use crate::gateway::notifications::hub::Hubs;
+use crate::gateway::notifications::subscriptions::MOST_URI_BYTES;
+use crate::gateway::server_registry::{HostedServer, ServerRegistry};
+use crate::wire::{CallOptions, Connection, Message, Object, Principal, Protocol};
+
+pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+const UPDATED: &str = "notifications/resources/updated";
+const MOST_URIS: usize = 1000;
+const QUEUE: usize = 64;
+/// Collects changes of several servers that start one after the other.
+const SETTLING: Duration = Duration::from_millis(300);
+
+/// Filter key, capability and notification of each list.
+const LISTS: [(&str, &str, &str); 3] = [
+    (
+        "toolsListChanged",
+        "tools",
+        "notifications/tools/list_changed",
+    ),
+    (
+        "promptsListChanged",
+        "prompts",
+        "notifications/prompts/list_changed",
+    ),
+    (
+        "resourcesListChanged",
+        "resources",
+        "notifications/resources/list_changed",
+    ),
+];
+
+/// The notifications that a client requested.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ListenFilter {
+    lists: [bool; 3],
+    uris: Vec<String>,
+}
+
+impl ListenFilter {
+    pub(crate) fn of(params: &Object) -> Result<Self, RpcError> {
+        let wanted = params.get("notifications").and_then(object);
+        let wanted =
+            wanted.ok_or_else(|| RpcError::malformed("`notifications` must be an object"))?;
+        let lists = LISTS.map(|(key, _, _)| wanted.get(key).is_some_and(|yes| yes.get() == "true"));
+        let uris = match wanted.get("resourceSubscriptions") {
+            None => Vec::new(),
+            Some(uris) => first_of::<String>(uris, MOST_URIS + 1).ok_or_else(|| {
+                RpcError::malformed("`notifications.resourceSubscriptions` must be a list of URIs")
+            })?,
+        };
+        if uris.len() > MOST_URIS {
+            return Err(RpcError::malformed(format!(
+                "at most {MOST_URIS} resources at once"
+            )));
+        }
+        if uris.iter().map(String::len).sum::<usize>() > MOST_URI_BYTES {
+            return Err(RpcError::malformed(format!(
+                "the resource URIs exceed {MOST_URI_BYTES} bytes in total"
+            )));
+        }
+        Ok(Self { lists, uris })
+    }
+
+    fn wants(&self, message: &Message) -> bool {
+        let Some(method) = message.method() else {
+            return false;
+        };
+        // The hub only delivers subscribed resources.
+        (method == UPDATED && !self.uris.is_empty())
+            || LISTS
+                .iter()
+                .zip(self.lists)
+                .any(|((_, _, news), wanted)| wanted && *news == method)
+    }
+
+    /// As in the request.
+    fn notifications(&self) -> Object {
+        let mut notifications = Object::default();
+        for ((key, _, _), wanted) in LISTS.iter().zip(self.lists) {
+            if wanted {
+                notifications.set(key, raw(&true));
+            }
+        }
+        if !self.uris.is_empty() {
+            notifications.set("resourceSubscriptions", raw(&self.uris));
+        }
+        notifications
+    }
+
+    fn acknowledged(&self, id: &RawValue) -> Message {
+        let mut params = Object::default();
+        params.set("notifications", self.notifications().raw());
+        tagged(&Message::notification(ACKNOWLEDGED, Some(params.raw())), id)
+    }
+
+    /// The part of the filter for one server.
+    fn of_server(&self, server: &McpServerName) -> Self {
+        let own = self.uris.iter().filter_map(|uri| {
+            let (of, original) = split_uri(uri)?;
+            (of == *server).then(|| original.to_owned())
+        });
+        Self {
+            lists: self.lists,
+            uris: own.collect(),
+        }
+    }
+}
+
+/// Adds the subscription id.
+fn tagged(message: &Message, id: &RawValue) -> Message {
+    let mut params = message.params().and_then(object).unwrap_or_default();
+    let mut meta = params.get("_meta").and_then(object).unwrap_or_default();
+    meta.set(SUBSCRIPTION, id.to_owned());
+    params.set("_meta", meta.raw());
+    message.clone().with_params(Some(params.raw()))
+}
+
+fn ended(id: &RawValue) -> Message {
+    let mut meta = Object::default();
+    meta.set(SUBSCRIPTION, id.to_owned());
+    let mut result = Object::default();
+    result.set("resultType", raw("complete"));
+    result.set("_meta", meta.raw());
+    Message::result(id.to_owned(), result.raw())
+}
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Listening {
+    pub(crate) registry: Arc<dyn ServerRegistry>,
+    pub(crate) hubs: Arc<Hubs>,
+    pub(crate) asked: Arc<ModernRequest>,
+    pub(crate) principal: Principal,
+}
+
+/// Tasks by server and connection id.
+type Watchers = HashMap<(McpServerName, u64), AbortOnDropHandle<()>>;
+
+impl Listening {
+    /// For a legacy server. Runs until the client disconnects or the server is removed.
+    pub(crate) async fn through_hub(
+        &self,
+        hosted: &Arc<dyn HostedServer>,
+        wanted: ListenFilter,
+        news: &mpsc::Sender<Message>,
+    ) -> Result<Message, RpcError> {
+        let id = &self.asked.id;
+        let name = hosted.name().clone();
+        let mut honoured = offered(wanted, hosted);
+        let hub = self.hubs.of(&name);
+        let (member, mut heard) = hub.listen(self.principal.clone());
+        let uris = std::mem::take(&mut honoured.uris);
+        for uri in uris {
+            match member.subscribe(&uri).await {
+                Ok(answer) if answer.error().is_none() => honoured.uris.push(uri),
+                Ok(_) => {}
+                // The URI is too long, or the limit is reached.
+                Err(error) if error.code == INVALID_PARAMS => {}
+                // Further requests would time out as well while others wait for the lock.
+                Err(_) => break,
+            }
+        }
+        hub.hears(&hosted.main()).await;
+        say(news, honoured.acknowledged(id)).await?;
+        let mut changes = self.registry.changes();
+        loop {
+            tokio::select! {
+                message = heard.recv() => match message {
+                    Some(message) if honoured.wants(&message) => {
+                        say(news, tagged(&message, id)).await?;
+                    }
+                    Some(_) => {}
+                    None => return Ok(ended(id)),
+                },
+                changed = changes.changed() => {
+                    if changed.is_err() || !self.registry.names().contains(&name) {
+                        return Ok(ended(id));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs until the client disconnects.
+    pub(crate) async fn on_all(
+        &self,
+        all: &Aggregate,
+        wanted: ListenFilter,
+        news: &mpsc::Sender<Message>,
+    ) -> Result<Message, RpcError> {
+        let id = &self.asked.id;
+        let names = self.registry.names();
+        let mut honoured = wanted.clone();
+        honoured
+            .uris
+            .retain(|uri| split_uri(uri).is_some_and(|(server, _)| names.contains(&server)));
+        say(news, honoured.acknowledged(id)).await?;
+        let mut changes = self.registry.changes();
+        let mut list_changes = ListChanges::default();
+        list_changes.update(all);
+        let (sender, mut heard) = mpsc::channel(QUEUE);
+        let mut watchers = Watchers::new();
+        self.watch(&mut watchers, &wanted, &sender);
+        loop {
+            tokio::select! {
+                Some((server, message)) = heard.recv() => {
+                    if message.method() != Some(ACKNOWLEDGED) {
+                        say(news, tagged(&rewrite_notification(&server, &message), id)).await?;
+                    }
+                }
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return Ok(ended(id));
+                    }
+                    sleep(SETTLING).await;
+                    changes.borrow_and_update();
+                    self.watch(&mut watchers, &wanted, &sender);
+                    if !list_changes.update(all) {
+                        continue;
+                    }
+                    for ((_, _, method), is_wanted) in LISTS.iter().zip(wanted.lists) {
+                        if is_wanted {
+                            say(news, tagged(&Message::notification(method, None), id)).await?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Starts tasks for new connections and stops those of closed ones.
+    fn watch(
+        &self,
+        watchers: &mut Watchers,
+        wanted: &ListenFilter,
+        to: &mpsc::Sender<(McpServerName, Message)>,
+    ) {
+        let names = self.registry.names();
+        let mut before = std::mem::take(watchers);
+        for hosted in names
+            .iter()
+            .filter_map(|name| self.registry.connected(name))
+        {
+            let name = hosted.name().clone();
+            let key = (name, hosted.main().id());
+            let watcher = before.remove(&key).unwrap_or_else(|| {
+                let wanted = wanted.of_server(&key.0);
+                // A task per server, so that a slow server or client does not block the others.
+                let watched = self.clone().watched(hosted, wanted, to.clone());
+                AbortOnDropHandle::new(tokio::spawn(watched))
+            });
+            watchers.insert(key, watcher);
+        }
+    }
+
+    /// Does not keep the server running.
+    async fn watched(
+        self,
+        hosted: Arc<dyn HostedServer>,
+        wanted: ListenFilter,
+        to: mpsc::Sender<(McpServerName, Message)>,
+    ) {
+        let (sender, mut heard) = mpsc::channel(QUEUE);
+        let name = hosted.name().clone();
+        let listening = async move {
+            if let Ok(Some((connection, _))) = crate::gateway::modern::stateless(&hosted).await {
+                let mut params = self.asked.params.clone();
+                params.set("notifications", wanted.notifications().raw());
+                let how = CallOptions {
+                    progress: Some(sender.clone()),
+                    caller: Some(self.asked.id.clone()),
+                    is_internal: true,
+                    ..CallOptions::default()
+                };
+                let ended = by_itself(&hosted, &connection, &self.asked, &params, how).await;
+                if ended.is_ok() || hosted.handshake().protocol == Protocol::Modern {
+                    return;
+                }
+                // The modern process was stopped because it was idle; the shared one continues.
+            }
+            // The server may not support notifications.
+            drop(self.through_hub(&hosted, wanted, &sender).await);
+        };
+        let passing = async {
+            while let Some(message) = heard.recv().await {
+                if to.send((name.clone(), message)).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::join!(listening, passing);
+    }
+}
+
+async fn say(news: &mpsc::Sender<Message>, message: Message) -> Result<(), RpcError> {
+    let said = news.send(message).await;
+    said.map_err(|_| RpcError::new(INTERNAL_ERROR, "client disconnected"))
+}
+
+/// Without what the server does not support.
+fn offered(mut wanted: ListenFilter, hosted: &Arc<dyn HostedServer>) -> ListenFilter {
+    let handshake = hosted.handshake();
+    let capabilities = object(&handshake.capabilities).unwrap_or_default();
+    let has = |capability: &str, what: &str| {
+        let named = capabilities.get(capability).and_then(object);
+        named.is_some_and(|named| named.get(what).is_some_and(|yes| yes.get() == "true"))
+    };
+    for (at, (_, capability, _)) in LISTS.iter().enumerate() {
+        wanted.lists[at] &= has(capability, "listChanged");
+    }
+    if !has("resources", "subscribe") {
+        wanted.uris.clear();
+    }
+    wanted
+}
+
+/// For a modern server. Returns when the subscription ends.
+pub(crate) async fn by_itself(
+    hosted: &Arc<dyn HostedServer>,
+    connection: &Connection,
+    asked: &ModernRequest,
+    params: &Object,
+    how: CallOptions,
+) -> Result<Message, RpcError> {
+    let request = asked.request.clone().with_params(Some(params.raw()));
+    let answer = connection.relay(request, how).await;
+    answer.map_err(|error| RpcError::call_failed(&error, hosted.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_listen_filter_is_parsed_and_written() {
+        let params = json!({"notifications": {"toolsListChanged": true, "promptsListChanged": false,
+            "resourceSubscriptions": ["mcp://a/x:y", "mcp://b/z:z"]}});
+        let params = Object::parse(&params.to_string()).expect("an object");
+        let wanted = ListenFilter::of(&params).expect("subscriptions");
+        assert_eq!(wanted.lists, [true, false, false]);
+        let name = McpServerName::new("a").expect("a legal name");
+        assert_eq!(wanted.of_server(&name).uris, ["x:y"]);
+        let tools = Message::notification("notifications/tools/list_changed", None);
+        let prompts = Message::notification("notifications/prompts/list_changed", None);
+        let log = Message::notification("notifications/message", None);
+        assert!(wanted.wants(&tools) && !wanted.wants(&prompts) && !wanted.wants(&log));
+        let id = raw("sub");
+        let news = tagged(&tools, &id)
+            .params()
+            .map(|params| params.get().to_owned());
+        assert_eq!(
+            news.as_deref(),
+            Some(r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":"sub"}}"#)
+        );
+        assert!(ListenFilter::of(&Object::default()).is_err());
+        let named = |bytes: usize| {
+            let params = json!({"notifications": {"resourceSubscriptions": ["x".repeat(bytes)]}});
+            Object::parse(&params.to_string()).expect("an object")
+        };
+        let many = |count: usize| {
+            let params = json!({"notifications": {"resourceSubscriptions": vec!["x:y"; count]}});
+            Object::parse(&params.to_string()).expect("an object")
+        };
+        assert!(ListenFilter::of(&many(MOST_URIS)).is_ok());
+        assert!(ListenFilter::of(&many(MOST_URIS + 1)).is_err());
+        assert!(ListenFilter::of(&named(MOST_URI_BYTES)).is_ok());
+        assert!(ListenFilter::of(&named(MOST_URI_BYTES + 1)).is_err());
+    }
+}

@@ -1,0 +1,345 @@
+//! Parses and validates one request of the modern protocol version, or returns the error and HTTP status
+//! that the specification requires.
+
+use http::header::ACCEPT;
+use http::{HeaderMap, Method, StatusCode};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::gateway::error::{INVALID_REQUEST, RpcError, UNSUPPORTED_VERSION};
+use crate::gateway::http::headers::{self, shortened, single};
+use crate::gateway::http::request::{Accepts, is_json};
+use crate::gateway::json::{is_object, raw};
+use crate::gateway::notifications::log_level::LogLevel;
+use crate::wire::{Kind, Message, Object};
+
+pub(crate) const REVISION: &str = "2026-07-28";
+
+pub(crate) const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+pub(crate) const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+pub(crate) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+pub(crate) const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+const LONGEST_CLIENT: usize = 16 * 1024;
+
+#[derive(Clone)]
+pub(crate) struct ModernRequest {
+    /// Complete, with unknown fields.
+    pub(crate) request: Message,
+    pub(crate) id: Box<RawValue>,
+    pub(crate) method: String,
+    /// Including `_meta`.
+    pub(crate) params: Object,
+    pub(crate) client_info: Option<Box<RawValue>>,
+    pub(crate) capabilities: Object,
+    pub(crate) level: Option<LogLevel>,
+}
+
+impl ModernRequest {
+    pub(crate) fn progress_token(&self) -> Option<Box<RawValue>> {
+        self.request.meta()?.remove("progressToken")
+    }
+
+    /// Returns true if servers may send requests to this client.
+    pub(crate) fn accepts_server_requests(&self) -> bool {
+        let offers = |key: &str| self.capabilities.get(key).is_some();
+        ["sampling", "elicitation", "roots"].into_iter().any(offers)
+    }
+}
+
+pub(crate) enum Incoming {
+    Request(Box<ModernRequest>),
+    Notification,
+}
+
+/// The error and the id of the request.
+pub(crate) struct Rejected {
+    pub(crate) id: Option<Box<RawValue>>,
+    pub(crate) error: RpcError,
+}
+
+/// Returns true for requests of the modern protocol version. For `initialize` only the body decides: legacy
+/// clients send it with any header.
+pub(crate) fn is_modern(headers: &HeaderMap, body: Option<&Message>) -> bool {
+    let meta = body.and_then(Message::meta);
+    if meta.is_some_and(|meta| meta.get(VERSION).is_some()) {
+        return true;
+    }
+    let method = body.and_then(Message::method);
+    let is_session = headers.contains_key("mcp-session-id");
+    let version = headers.get(headers::PROTOCOL_VERSION);
+    method != Some("initialize")
+        && !is_session
+        && version.is_some_and(|version| version.as_bytes() >= REVISION.as_bytes())
+}
+
+pub(crate) fn read(
+    method: &Method,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Incoming, Rejected> {
+    let early = |error| Rejected { id: None, error };
+    check_http(method, headers).map_err(early)?;
+    let message = Message::parse(body).map_err(|bad| early(RpcError::unreadable(&bad)))?;
+    match message.kind() {
+        Kind::Request => {}
+        Kind::Notification => return Ok(Incoming::Notification),
+        Kind::Response => {
+            let text =
+                "this protocol version has no server requests, so responses are not accepted";
+            return Err(early(RpcError::new(INVALID_REQUEST, text)));
+        }
+    }
+    let id = message.id().map(ToOwned::to_owned);
+    let checked = message
+        .check_client()
+        .map_err(|bad| RpcError::unreadable(&bad));
+    let asked = checked.and_then(|()| asked(headers, &message));
+    asked
+        .map(|asked| Incoming::Request(Box::new(asked)))
+        .map_err(|error| Rejected { id, error })
+}
+
+fn check_http(method: &Method, headers: &HeaderMap) -> Result<(), RpcError> {
+    let refused = |status, text: &str| RpcError {
+        status,
+        ..RpcError::new(INVALID_REQUEST, text)
+    };
+    if method != Method::POST {
+        let text = "this protocol version only supports POST";
+        return Err(refused(StatusCode::METHOD_NOT_ALLOWED, text));
+    }
+    if !is_json(headers) {
+        let text = "send the body as `Content-Type: application/json`";
+        return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+    }
+    let accepts = Accepts::of(headers);
+    if !headers.contains_key(ACCEPT) || !accepts.json || !accepts.events {
+        let text = "header `Accept` must include application/json and text/event-stream";
+        return Err(refused(StatusCode::NOT_ACCEPTABLE, text));
+    }
+    Ok(())
+}
+
+fn asked(headers: &HeaderMap, message: &Message) -> Result<ModernRequest, RpcError> {
+    let method = message.method().unwrap_or_default();
+    let params = match message.params() {
+        None => Object::default(),
+        Some(params) => Object::parse(params.get())
+            .map_err(|bad| RpcError::malformed(format!("`params` is {bad}")))?,
+    };
+    let meta = match params.get("_meta") {
+        None => Object::default(),
+        Some(meta) => Object::parse(meta.get())
+            .map_err(|bad| RpcError::malformed(format!("`params._meta` is {bad}")))?,
+    };
+    check_version(headers, &meta)?;
+    headers::check(headers, method, &params)?;
+    let capabilities = meta
+        .get(CLIENT_CAPABILITIES)
+        .ok_or_else(|| missing(CLIENT_CAPABILITIES))?;
+    let capabilities = small_object(CLIENT_CAPABILITIES, capabilities)?;
+    let client_info = match meta.get(CLIENT_INFO) {
+        None => None,
+        Some(info) => Some(small_object(CLIENT_INFO, info)?.raw()),
+    };
+    let level = if meta.get(LOG_LEVEL).is_some() {
+        let level = meta
+            .text(LOG_LEVEL)
+            .and_then(|level| LogLevel::parse(&level));
+        let text = format!("`{LOG_LEVEL}` must be a level from debug to emergency");
+        Some(level.ok_or_else(|| RpcError::malformed(text))?)
+    } else {
+        None
+    };
+    let id = message.id().map(ToOwned::to_owned).unwrap_or_default();
+    Ok(ModernRequest {
+        request: message.clone(),
+        id,
+        method: method.to_owned(),
+        client_info,
+        capabilities,
+        level,
+        params,
+    })
+}
+
+fn check_version(headers: &HeaderMap, meta: &Object) -> Result<(), RpcError> {
+    let header = single(headers, headers::PROTOCOL_VERSION)?;
+    let body = meta.text(VERSION);
+    match (header, body.as_deref()) {
+        (None, _) => Err(RpcError::header_mismatch(
+            "header `MCP-Protocol-Version` is missing",
+        )),
+        (Some(header), None) if header != REVISION => Err(unsupported(header)),
+        (Some(_), None) => Err(missing(VERSION)),
+        (Some(header), Some(body)) if header != body => Err(RpcError::header_mismatch(format!(
+            "header `MCP-Protocol-Version: {}` does not match `{}` in `_meta`",
+            shortened(header),
+            shortened(body)
+        ))),
+        (Some(header), Some(_)) if header != REVISION => Err(unsupported(header)),
+        (Some(_), Some(_)) => Ok(()),
+    }
+}
+
+fn unsupported(requested: &str) -> RpcError {
+    RpcError::new(UNSUPPORTED_VERSION, "Unsupported protocol version").with_data(raw(
+        &json!({ "supported": [REVISION], "requested": shortened(requested) }),
+    ))
+}
+
+fn missing(key: &str) -> RpcError {
+    RpcError::malformed(format!("`params._meta` must have `{key}`"))
+}
+
+fn small_object(key: &str, raw: &RawValue) -> Result<Object, RpcError> {
+    if !is_object(raw) || raw.get().len() > LONGEST_CLIENT {
+        return Err(RpcError::malformed(format!(
+            "`{key}` must be an object of at most {LONGEST_CLIENT} bytes"
+        )));
+    }
+    Object::parse(raw.get()).map_err(|bad| RpcError::malformed(format!("`{key}` is {bad}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use http::header::CONTENT_TYPE;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::gateway::error::{HEADER_MISMATCH, INVALID_PARAMS, PARSE_ERROR};
+
+    fn posted(version: Option<&str>, method: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(
+            ACCEPT,
+            HeaderValue::from_static("application/json, text/event-stream"),
+        );
+        headers.insert(
+            "mcp-method",
+            HeaderValue::from_str(method).expect("a method"),
+        );
+        if let Some(version) = version {
+            let version = HeaderValue::from_str(version).expect("a version");
+            headers.insert(headers::PROTOCOL_VERSION, version);
+        }
+        headers
+    }
+
+    fn request(meta: &Value) -> Vec<u8> {
+        let request =
+            json!({"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {"_meta": meta}});
+        request.to_string().into_bytes()
+    }
+
+    fn outcome(headers: &HeaderMap, body: &[u8]) -> Result<(), (u16, i64, Option<String>)> {
+        match read(&Method::POST, headers, body) {
+            Ok(_) => Ok(()),
+            Err(Rejected { id, error }) => Err((
+                error.status.as_u16(),
+                error.code,
+                id.map(|id| id.get().to_owned()),
+            )),
+        }
+    }
+
+    #[test]
+    fn what_a_request_must_say_of_itself() {
+        let good = json!({VERSION: REVISION, CLIENT_CAPABILITIES: {}});
+        let headers = posted(Some(REVISION), "tools/list");
+        let seven = Some("7".to_owned());
+        assert_eq!(outcome(&headers, &request(&good)), Ok(()));
+        for (meta, code) in [
+            (json!({}), INVALID_PARAMS),
+            (json!({CLIENT_CAPABILITIES: {}}), INVALID_PARAMS),
+            (json!({VERSION: REVISION}), INVALID_PARAMS),
+            (
+                json!({VERSION: REVISION, CLIENT_CAPABILITIES: []}),
+                INVALID_PARAMS,
+            ),
+            (
+                json!({VERSION: REVISION, CLIENT_CAPABILITIES: {}, LOG_LEVEL: "loud"}),
+                INVALID_PARAMS,
+            ),
+            (
+                json!({VERSION: "v999", CLIENT_CAPABILITIES: {}}),
+                HEADER_MISMATCH,
+            ),
+        ] {
+            assert_eq!(
+                outcome(&headers, &request(&meta)),
+                Err((400, code, seven.clone())),
+                "{meta}"
+            );
+        }
+        let unknown = posted(Some("v999"), "tools/list");
+        let meta = json!({VERSION: "v999", CLIENT_CAPABILITIES: {}});
+        assert_eq!(
+            outcome(&unknown, &request(&meta)),
+            Err((400, UNSUPPORTED_VERSION, seven.clone()))
+        );
+        let without = posted(None, "tools/list");
+        assert_eq!(
+            outcome(&without, &request(&good)),
+            Err((400, HEADER_MISMATCH, seven.clone()))
+        );
+        let other = posted(Some(REVISION), "tools/call");
+        assert_eq!(
+            outcome(&other, &request(&good)),
+            Err((400, HEADER_MISMATCH, seven))
+        );
+    }
+
+    #[test]
+    fn what_some_server_could_read_as_another_request_is_refused() {
+        let headers = posted(Some(REVISION), "tools/list");
+        let good = request(&json!({VERSION: REVISION, CLIENT_CAPABILITIES: {}}));
+        let good = String::from_utf8(good).expect("UTF-8");
+        let odd = good.replacen('{', r#"{"Method":"tools/call","#, 1);
+        let refused = Err((400, INVALID_REQUEST, Some("7".to_owned())));
+        assert_eq!(outcome(&headers, odd.as_bytes()), refused);
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_apart() {
+        let headers = posted(Some(REVISION), "tools/list");
+        assert_eq!(outcome(&headers, b"{"), Err((400, PARSE_ERROR, None)));
+        assert_eq!(outcome(&headers, b"[]"), Err((400, INVALID_REQUEST, None)));
+        let response = br#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        assert_eq!(
+            outcome(&headers, response),
+            Err((400, INVALID_REQUEST, None))
+        );
+        let notification = br#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#;
+        assert_eq!(outcome(&headers, notification), Ok(()));
+        let mut plain = headers.clone();
+        plain.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        assert_eq!(outcome(&plain, b"{}"), Err((406, INVALID_REQUEST, None)));
+        let gotten = read(&Method::GET, &headers, b"")
+            .err()
+            .map(|wrong| wrong.error.status);
+        assert_eq!(gotten, Some(StatusCode::METHOD_NOT_ALLOWED));
+    }
+
+    #[test]
+    fn the_protocol_version_is_in_header_or_body() {
+        let parse = |body: &[u8]| Message::parse(body).expect("a message");
+        let modern = posted(Some(REVISION), "x");
+        let legacy = posted(Some("2025-11-25"), "x");
+        let initialize = parse(br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#);
+        let list = parse(br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
+        let body = parse(&request(&json!({VERSION: REVISION})));
+        assert!(is_modern(&modern, Some(&list)) && is_modern(&legacy, Some(&body)));
+        assert!(is_modern(&posted(Some("v999"), "x"), Some(&list)));
+        assert!(!is_modern(&modern, Some(&initialize)) && !is_modern(&legacy, Some(&list)));
+        assert!(!is_modern(&posted(None, "x"), Some(&list)));
+        let mut session = modern.clone();
+        session.insert("mcp-session-id", HeaderValue::from_static("s"));
+        assert!(!is_modern(&session, Some(&list)));
+    }
+}

@@ -1,0 +1,395 @@
+//! Translates parameters, results and errors between legacy and modern protocol versions. Other fields stay
+//! unchanged.
+
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::gateway::error::{
+    INVALID_PARAMS, LEGACY_RESOURCE_NOT_FOUND, LEGACY_URL_ELICITATION, MISSING_CLIENT_CAPABILITY,
+    RpcError,
+};
+use crate::gateway::json::{is_object, items, object, raw};
+use crate::gateway::modern::request::{
+    CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, REVISION, SERVER_INFO, VERSION,
+};
+use crate::gateway::protocol_versions::NEWEST;
+use crate::wire::{Handshake, Message, Object, Protocol};
+
+/// Legacy versions, newest first.
+const LEGACY: [&str; 4] = [NEWEST, "2025-06-18", "2025-03-26", OLDEST];
+const OLDEST: &str = "2024-11-05";
+
+/// The capability of a modern method. `None` for methods that legacy servers do not have.
+fn capability(method: &str) -> Option<&'static str> {
+    match method {
+        "tools/list" | "tools/call" => Some("tools"),
+        "prompts/list" | "prompts/get" => Some("prompts"),
+        "resources/list" | "resources/templates/list" | "resources/read" => Some("resources"),
+        "completion/complete" => Some("completions"),
+        _ => None,
+    }
+}
+
+/// Returns true if a legacy server offers the method.
+pub(crate) fn is_offered(method: &str, handshake: &Handshake) -> bool {
+    // Version 2024-11-05 had completion without a capability.
+    let is_unnamed = method == "completion/complete" && handshake.protocol_version == OLDEST;
+    capability(method).is_some_and(|name| is_unnamed || handshake.has(name))
+}
+
+/// Methods that the modern protocol version removed. Servers that support both may still implement them.
+pub(crate) fn is_removed(method: &str) -> bool {
+    matches!(
+        method,
+        "initialize"
+            | "ping"
+            | "logging/setLevel"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "roots/list"
+            | "sampling/createMessage"
+            | "elicitation/create"
+    )
+}
+
+/// Returns true if the server may require input first.
+pub(crate) fn may_need_input(method: &str) -> bool {
+    matches!(method, "tools/call" | "prompts/get" | "resources/read")
+}
+
+fn is_cacheable(method: &str) -> bool {
+    method.ends_with("/list") || matches!(method, "resources/read" | "server/discover")
+}
+
+/// Parameters for a legacy server.
+pub(crate) fn legacy_params(params: &Object) -> Option<Box<RawValue>> {
+    let mut params = params.clone();
+    params.remove("inputResponses");
+    params.remove("requestState");
+    if let Some(mut meta) = params.get("_meta").and_then(object) {
+        for key in [VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL] {
+            meta.remove(key);
+        }
+        if meta.is_empty() {
+            params.remove("_meta");
+        } else {
+            params.set("_meta", meta.raw());
+        }
+    }
+    (!params.is_empty()).then(|| params.raw())
+}
+
+/// The response of a legacy server for a modern client.
+pub(crate) fn modern_answer(
+    method: &str,
+    answer: Message,
+    handshake: &Handshake,
+    client: &Object,
+) -> Result<Message, RpcError> {
+    let Some(result) = answer.outcome() else {
+        return modern_error(answer, client);
+    };
+    let Some(mut result) = object(result) else {
+        return Ok(answer);
+    };
+    if result.get("resultType").is_none() {
+        result.set("resultType", raw("complete"));
+    }
+    if is_cacheable(method) {
+        cacheable(&mut result);
+    }
+    identify(&mut result, handshake);
+    Ok(answer.with_result(result.raw()))
+}
+
+/// The lifetime is unknown.
+pub(crate) fn cacheable(result: &mut Object) {
+    if result.get("ttlMs").is_none() {
+        result.set("ttlMs", raw(&0));
+    }
+    if result.get("cacheScope").is_none() {
+        result.set("cacheScope", raw("private"));
+    }
+}
+
+fn identify(result: &mut Object, handshake: &Handshake) {
+    let Some(info) = &handshake.server_info else {
+        return;
+    };
+    let mut meta = match result.get("_meta") {
+        None => Object::default(),
+        Some(meta) => match object(meta) {
+            Some(meta) => meta,
+            None => return,
+        },
+    };
+    if meta.get(SERVER_INFO).is_none() {
+        meta.set(SERVER_INFO, info.clone());
+        result.set("_meta", meta.raw());
+    }
+}
+
+fn modern_error(answer: Message, client: &Object) -> Result<Message, RpcError> {
+    let Some((code, text)) = answer.error_parts() else {
+        return Ok(answer);
+    };
+    let data = answer
+        .error()
+        .and_then(object)
+        .and_then(|mut error| error.remove("data"));
+    match code {
+        LEGACY_RESOURCE_NOT_FOUND => {
+            let error = RpcError::new(INVALID_PARAMS, text);
+            Err(match data {
+                Some(data) => error.with_data(data),
+                None => error,
+            })
+        }
+        LEGACY_URL_ELICITATION => url_elicitation(&answer, data.as_deref(), client),
+        _ => Ok(answer),
+    }
+}
+
+/// The server requires the user to visit a URL, which is an `input_required` result in the modern version.
+fn url_elicitation(
+    answer: &Message,
+    data: Option<&RawValue>,
+    client: &Object,
+) -> Result<Message, RpcError> {
+    let elicitation = client.get("elicitation").and_then(object);
+    if elicitation.is_none_or(|modes| modes.get("url").is_none()) {
+        let text = "the server requires the user to visit a URL first";
+        let needed = json!({ "requiredCapabilities": { "elicitation": { "url": {} } } });
+        return Err(RpcError::new(MISSING_CLIENT_CAPABILITY, text).with_data(raw(&needed)));
+    }
+    let data = data.and_then(object);
+    let asked = data
+        .as_ref()
+        .and_then(|data| data.get("elicitations"))
+        .and_then(items);
+    let mut requests = Object::default();
+    for (number, params) in asked.unwrap_or_default().into_iter().take(16).enumerate() {
+        if is_object(params) {
+            let mut request = Object::default();
+            request.set("method", raw("elicitation/create"));
+            request.set("params", params.to_owned());
+            requests.set(&(number + 1).to_string(), request.raw());
+        }
+    }
+    if requests.is_empty() {
+        return Err(RpcError::new(
+            INVALID_PARAMS,
+            "the server requires a URL visit without a URL",
+        ));
+    }
+    let mut result = Object::default();
+    result.set("resultType", raw("input_required"));
+    result.set("inputRequests", requests.raw());
+    let id = answer.id().map(ToOwned::to_owned).unwrap_or_default();
+    Ok(Message::result(id, result.raw()))
+}
+
+/// The result of `server/discover` for a legacy server.
+pub(crate) fn discovered(handshake: &Handshake) -> Box<RawValue> {
+    let mut capabilities = object(&handshake.capabilities).unwrap_or_default();
+    // Legacy tasks have another interface.
+    capabilities.remove("tasks");
+    let mut result = discovery(capabilities.raw(), handshake.instructions.as_deref());
+    identify(&mut result, handshake);
+    result.raw()
+}
+
+pub(crate) fn discovery(capabilities: Box<RawValue>, instructions: Option<&str>) -> Object {
+    let versions: Vec<&str> = [REVISION].into_iter().chain(LEGACY).collect();
+    let mut result = Object::default();
+    result.set("resultType", raw("complete"));
+    result.set("supportedVersions", raw(&versions));
+    result.set("capabilities", capabilities);
+    if let Some(instructions) = instructions {
+        result.set("instructions", raw(instructions));
+    }
+    cacheable(&mut result);
+    result
+}
+
+/// The result of `initialize` for any server.
+pub(crate) fn initialized(handshake: &Handshake) -> Box<RawValue> {
+    if handshake.protocol == Protocol::Legacy {
+        return handshake.result.clone();
+    }
+    let mut capabilities = object(&handshake.capabilities).unwrap_or_default();
+    capabilities.remove("extensions");
+    // In the modern version the log level is set per request and notifications have a stream of their own,
+    // so they cannot be offered in a session.
+    capabilities.remove("logging");
+    for key in ["tools", "prompts", "resources"] {
+        if let Some(mut named) = capabilities.get(key).and_then(object) {
+            named.remove("listChanged");
+            named.remove("subscribe");
+            capabilities.set(key, named.raw());
+        }
+    }
+    let mut result = Object::default();
+    result.set("protocolVersion", raw(NEWEST));
+    result.set("capabilities", capabilities.raw());
+    let nameless = || raw(&json!({ "name": "unknown", "version": "0" }));
+    result.set(
+        "serverInfo",
+        handshake.server_info.clone().unwrap_or_else(nameless),
+    );
+    if let Some(instructions) = &handshake.instructions {
+        result.set("instructions", raw(instructions));
+    }
+    result.raw()
+}
+
+/// Parameters of a legacy client for a modern server.
+pub(crate) fn modern_params(
+    params: Option<&RawValue>,
+    client_info: Option<&RawValue>,
+    capabilities: &RawValue,
+) -> Option<Object> {
+    let mut params = match params {
+        None => Object::default(),
+        Some(params) => object(params)?,
+    };
+    let mut meta = match params.get("_meta") {
+        None => Object::default(),
+        Some(meta) => object(meta)?,
+    };
+    meta.set(VERSION, raw(REVISION));
+    meta.set(CLIENT_CAPABILITIES, capabilities.to_owned());
+    if let Some(info) = client_info {
+        meta.set(CLIENT_INFO, info.to_owned());
+    }
+    params.set("_meta", meta.raw());
+    Some(params)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn legacy() -> Handshake {
+        Handshake {
+            protocol: Protocol::Legacy,
+            protocol_version: "2025-06-18".to_owned(),
+            result: raw(&json!({})),
+            capabilities: raw(&json!({"tools": {"listChanged": true}, "tasks": {}})),
+            server_info: Some(raw(&json!({"name": "old", "version": "1"}))),
+            instructions: Some("be kind".to_owned()),
+        }
+    }
+
+    fn value(raw: &RawValue) -> Value {
+        serde_json::from_str(raw.get()).expect("JSON")
+    }
+
+    fn parsed(value: &Value) -> Object {
+        Object::parse(&value.to_string()).expect("an object")
+    }
+
+    #[test]
+    fn an_old_server_is_discovered() {
+        assert_eq!(
+            value(&discovered(&legacy())),
+            json!({
+                "resultType": "complete",
+                "supportedVersions": ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"],
+                "capabilities": {"tools": {"listChanged": true}},
+                "instructions": "be kind",
+                "ttlMs": 0,
+                "cacheScope": "private",
+                "_meta": {SERVER_INFO: {"name": "old", "version": "1"}},
+            })
+        );
+    }
+
+    #[test]
+    fn modern_parameters_are_removed_for_legacy_servers() {
+        let params = parsed(&json!({
+            "name": "echo", "inputResponses": {}, "requestState": "s", "future": [1],
+            "_meta": {VERSION: REVISION, CLIENT_CAPABILITIES: {}, "progressToken": 3, "traceparent": "t"}
+        }));
+        let left = legacy_params(&params).expect("something is left");
+        assert_eq!(
+            value(&left),
+            json!({"name": "echo", "future": [1], "_meta": {"progressToken": 3, "traceparent": "t"}})
+        );
+        assert!(legacy_params(&parsed(&json!({"_meta": {VERSION: REVISION}}))).is_none());
+    }
+
+    #[test]
+    fn results_get_the_fields_of_the_modern_version() {
+        let id = || raw(&1);
+        let answer = Message::result(
+            id(),
+            raw(&json!({"tools": [], "new": 1.0, "_meta": {"a": 1}})),
+        );
+        let translated = modern_answer("tools/list", answer, &legacy(), &Object::default());
+        let translated = translated.expect("a result");
+        assert_eq!(
+            value(translated.outcome().expect("a result")),
+            json!({
+                "tools": [], "new": 1.0, "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+                "_meta": {"a": 1, SERVER_INFO: {"name": "old", "version": "1"}},
+            })
+        );
+        let call = Message::result(id(), raw(&json!({"content": []})));
+        let call =
+            modern_answer("tools/call", call, &legacy(), &Object::default()).expect("a result");
+        let call = value(call.outcome().expect("a result"));
+        assert!(call.get("ttlMs").is_none() && call["resultType"] == "complete");
+    }
+
+    #[test]
+    fn errors_get_their_new_numbers() {
+        let data = RawValue::from_string(r#"{"uri":  "x:y", "n": 1.50}"#.to_owned());
+        let data = data.expect("JSON");
+        let gone = Message::failure(Some(raw(&1)), -32002, "gone", Some(data.clone()));
+        let gone = modern_answer("resources/read", gone, &legacy(), &Object::default());
+        let gone = gone.expect_err("an error");
+        assert_eq!(gone.code, INVALID_PARAMS);
+        let kept = gone.data.map(|data| data.get().to_owned());
+        assert_eq!(kept.as_deref(), Some(data.get()), "as it was written");
+        let visit = || {
+            let data = raw(
+                &json!({"elicitations": [{"mode": "url", "url": "https://x", "message": "m"}]}),
+            );
+            Message::failure(Some(raw(&1)), LEGACY_URL_ELICITATION, "visit", Some(data))
+        };
+        let refused = modern_answer("tools/call", visit(), &legacy(), &Object::default());
+        assert_eq!(
+            refused.expect_err("an error").code,
+            MISSING_CLIENT_CAPABILITY
+        );
+        let able = parsed(&json!({"elicitation": {"url": {}}}));
+        let asked = modern_answer("tools/call", visit(), &legacy(), &able).expect("a result");
+        let asked = value(asked.outcome().expect("a result"));
+        assert_eq!(asked["resultType"], "input_required");
+        assert_eq!(asked["inputRequests"]["1"]["params"]["url"], "https://x");
+    }
+
+    #[test]
+    fn a_new_server_can_be_initialized() {
+        let handshake = Handshake {
+            protocol: Protocol::Modern,
+            result: raw(&json!({"supportedVersions": [REVISION]})),
+            capabilities: raw(
+                &json!({"tools": {"listChanged": true}, "logging": {}, "extensions": {"x/y": {}}}),
+            ),
+            ..legacy()
+        };
+        assert_eq!(
+            value(&initialized(&handshake)),
+            json!({
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "old", "version": "1"},
+                "instructions": "be kind",
+            })
+        );
+    }
+}

@@ -1,0 +1,273 @@
+//! Sessions of legacy clients: begin, end, limits, protocol versions.
+
+use std::time::Duration;
+
+use boxwood_api::McpPhase;
+use http::{Method, StatusCode};
+use serde_json::json;
+
+use super::client::{Stream, call, request};
+use super::*;
+use crate::gateway::GatewaySettings;
+
+#[tokio::test]
+async fn a_shared_server_greets_in_the_revision_that_was_asked_for_and_keeps_its_words() {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway();
+    for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        let mut client = Client::new(&gateway, "one");
+        let result = client.initialize(version, json!({})).await;
+        assert_eq!(result["protocolVersion"], version);
+        assert_eq!(result["notInTheSchema"], json!({"kept": [1, 2]}));
+        assert_eq!(result["instructions"], "be kind");
+    }
+    let mut client = Client::new(&gateway, "one");
+    let result = client.initialize("1999-01-01", json!({})).await;
+    assert_eq!(result["protocolVersion"], "2025-11-25");
+    assert_eq!(
+        registry.record("one").heard("initialize").len(),
+        1,
+        "one process"
+    );
+}
+
+#[tokio::test]
+async fn a_session_is_needed_and_ends_when_its_client_says_so() {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway();
+    let unknown = Client::new(&gateway, "one");
+    let list = request(1, "tools/list", json!({}));
+    assert_eq!(unknown.post(&list).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(unknown.get(None).await.status(), StatusCode::BAD_REQUEST);
+
+    let client = Client::begun(&gateway, "one", json!({})).await;
+    let got = client.post(&list).await;
+    assert_eq!(got.status, StatusCode::OK);
+    assert!(!got.is_events(), "an answer that comes alone is JSON");
+    assert_eq!(client.delete().await.status, StatusCode::NO_CONTENT);
+    for again in [client.post(&list).await, client.delete().await] {
+        assert_eq!(again.status, StatusCode::NOT_FOUND);
+    }
+    assert_eq!(client.get(None).await.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_session_belongs_to_its_principal_and_its_server() {
+    let registry = Small::with(&["one", "two"]);
+    let gateway = registry.gateway();
+    let client = Client::begun(&gateway, "one", json!({})).await;
+    let mut thief = client.clone();
+    thief.principal = Some("you".to_owned());
+    let mut anonymous = client.clone();
+    anonymous.principal = None;
+    let mut elsewhere = client.clone();
+    elsewhere.target = Client::new(&gateway, "two").target;
+    for stranger in [&thief, &anonymous, &elsewhere] {
+        let got = stranger.call(1, "echo", json!({})).await;
+        assert_eq!(got.status, StatusCode::NOT_FOUND);
+        assert_eq!(stranger.get(None).await.status(), StatusCode::NOT_FOUND);
+        assert_eq!(stranger.delete().await.status, StatusCode::NOT_FOUND);
+    }
+    assert_eq!(
+        client.call(1, "echo", json!({})).await.status,
+        StatusCode::OK
+    );
+}
+
+#[tokio::test]
+async fn headers_that_cannot_be_served_are_refused_with_their_status() {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway();
+    let client = Client::begun(&gateway, "one", json!({})).await;
+    let list = request(1, "tools/list", json!({}));
+
+    let mut odd = client.clone();
+    odd.version = Some("2025-01-01".to_owned());
+    assert_eq!(odd.post(&list).await.status, StatusCode::BAD_REQUEST);
+    odd.version = None;
+    assert_eq!(odd.post(&list).await.status, StatusCode::OK);
+    odd.accept = "text/html";
+    assert_eq!(odd.post(&list).await.status, StatusCode::NOT_ACCEPTABLE);
+    odd.accept = "application/json";
+    assert_eq!(odd.get(None).await.status(), StatusCode::NOT_ACCEPTABLE);
+
+    let mut plain = client.request(Method::POST, list.to_string());
+    plain.headers_mut().remove("content-type");
+    let status = client.send(plain).await.status();
+    assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+
+    let got = client.post_text("{\"jsonrpc\":").await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST);
+    assert_eq!(got.json()["error"]["code"], -32700);
+    let status = client.send(client.request(Method::PUT, "")).await.status();
+    assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
+    let got = client.post(&request(3, "initialize", json!({}))).await;
+    assert_eq!(got.json()["error"]["code"], -32600, "it has begun already");
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused() {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway_with(GatewaySettings {
+        max_body: 1000,
+        ..GatewaySettings::default()
+    });
+    let client = Client::begun(&gateway, "one", json!({})).await;
+    let got = client.call(1, "echo", json!({"x": "y".repeat(1000)})).await;
+    assert_eq!(got.status, StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn what_a_session_keeps_of_its_beginning_is_short() {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway();
+    let described = |bytes: usize| json!({"experimental": {"x": "y".repeat(bytes)}, "roots": {}});
+    for server in ["one", "_all"] {
+        let client = Client::new(&gateway, server);
+        let got = client
+            .try_initialize("2025-11-25", described(64 * 1024))
+            .await;
+        let error = &got.json()["error"];
+        assert_eq!(error["code"], -32602, "{error}");
+        assert!(error["message"].to_string().contains("65536 bytes"));
+        assert!(got.headers.get("mcp-session-id").is_none());
+        assert_eq!(gateway.inner.sessions.count(), 0);
+        let begun = Client::begun(&gateway, server, described(60 * 1024)).await;
+        begun.delete().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_too_early_ends_no_session() {
+    let registry = Small::with(&["one"]);
+    let slow = Duration::from_secs(8);
+    *registry.record("one").greets_after.lock().expect("lock") = slow;
+    let mut client = Client::new(&registry.gateway(), "one");
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+    let begin = client.request(Method::POST, request(0, "initialize", params).to_string());
+    let answer = client.send(begin).await;
+    let session = answer.headers()["mcp-session-id"].to_str().expect("text");
+    client.session = Some(session.to_owned());
+    let mut begins = Stream::of(answer);
+    let early = client.post(&request(1, "tools/list", json!({}))).await;
+    assert_eq!(early.json()["error"]["code"], -32600);
+    let ping = client.post(&request(2, "ping", json!({}))).await;
+    assert_eq!(ping.json()["result"], json!({}), "the session exists");
+    let (_, begun) = begins.next().await.expect("an answer");
+    assert_eq!(begun["result"]["protocolVersion"], "2025-11-25");
+    let got = client.call(3, "echo", json!({})).await;
+    assert_eq!(got.json()["result"]["unknown"], true);
+}
+
+#[tokio::test]
+async fn batches_belong_to_the_revision_that_has_them() {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway();
+    let batch = json!([
+        request(1, "tools/list", json!({})),
+        {"jsonrpc": "2.0", "method": "notifications/whatever"},
+        call(2, "echo", json!({"a": 1})),
+    ]);
+    let mut old = Client::new(&gateway, "one");
+    old.initialize("2025-03-26", json!({})).await;
+    let got = old.post(&batch).await;
+    assert_eq!(got.status, StatusCode::OK);
+    let answers = got.json();
+    let mut ids: Vec<_> = answers
+        .as_array()
+        .expect("a batch")
+        .iter()
+        .map(|one| one["id"].as_u64())
+        .collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [Some(1), Some(2)]);
+
+    let new = Client::begun(&gateway, "one", json!({})).await;
+    assert_eq!(new.post(&batch).await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_is_an_error_with_its_phase_and_a_hint() {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway();
+    let begun = Client::begun(&gateway, "one", json!({})).await;
+    begun.call(1, "die", json!({})).await;
+    registry
+        .home("one")
+        .is_gone
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    let client = Client::new(&gateway, "one");
+    let refused = client.try_initialize("2025-11-25", json!({})).await;
+    assert!(refused.headers.get("mcp-session-id").is_none());
+    for got in [refused, begun.call(7, "echo", json!({})).await] {
+        let error = &got.json()["error"];
+        assert_eq!(error["message"], "it said nothing");
+        assert_eq!(error["data"]["phase"], McpPhase::McpInit.as_str());
+        assert_eq!(error["data"]["hint"], "look at its log");
+    }
+    let unknown = Client::new(&gateway, "three");
+    let got = unknown.try_initialize("2025-11-25", json!({})).await;
+    assert_eq!(got.status, StatusCode::NOT_FOUND);
+    assert_eq!(got.json()["id"], 0);
+}
+
+#[tokio::test]
+async fn a_thousand_sessions_are_the_most_and_the_oldest_idle_one_makes_room() {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway();
+    let begun = async || {
+        let mut client = Client::new(&gateway, "one");
+        client.principal = None;
+        client.initialize("2025-11-25", json!({})).await;
+        client
+    };
+    let (first, second) = (begun().await, begun().await);
+    let _news = first.get(None).await;
+    let mut last = None;
+    for _ in 0..1000 {
+        last = Some(begun().await);
+    }
+    assert_eq!(gateway.inner.sessions.count(), 1000);
+    let got = second.call(1, "echo", json!({})).await;
+    assert_eq!(got.status, StatusCode::NOT_FOUND);
+    for kept in [Some(first), last].into_iter().flatten() {
+        let got = kept.call(1, "echo", json!({})).await;
+        assert_eq!(got.status, StatusCode::OK, "it is read, or new");
+    }
+    assert_eq!(registry.record("one").heard("initialize").len(), 1);
+}
+
+#[tokio::test]
+async fn when_every_session_is_busy_there_is_no_other() {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway_with(GatewaySettings {
+        max_sessions: 1,
+        ..GatewaySettings::default()
+    });
+    let client = Client::begun(&gateway, "one", json!({})).await;
+    let busy = tokio::spawn(async move { client.call(1, "hang", json!({})).await });
+    registry.record("one").wait("tools/call \"hang\"", 1).await;
+    let other = Client::new(&gateway, "one");
+    let got = other.try_initialize("2025-11-25", json!({})).await;
+    assert_eq!(got.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(got.headers.contains_key("retry-after"));
+    busy.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_session_ends_and_its_process_with_it() {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway();
+    let client = Client::begun(&gateway, "one", json!({"roots": {}})).await;
+    assert_eq!(registry.children("one"), 1);
+    tokio::time::sleep(Duration::from_mins(29)).await;
+    assert_eq!(
+        client.call(1, "echo", json!({})).await.status,
+        StatusCode::OK
+    );
+    tokio::time::sleep(Duration::from_mins(32)).await;
+    assert_eq!(gateway.inner.sessions.count(), 0, "without a request");
+    assert_eq!(registry.children("one"), 0);
+    let got = client.call(2, "echo", json!({})).await;
+    assert_eq!(got.status, StatusCode::NOT_FOUND);
+}

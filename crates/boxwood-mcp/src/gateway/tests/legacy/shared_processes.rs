@@ -1,0 +1,232 @@
+//! Notifications and preferences of legacy clients that share a process.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::client::{Stream, request};
+use super::*;
+
+async fn set_level(client: &Client, level: &str) -> Value {
+    let body = request(90, "logging/setLevel", json!({"level": level}));
+    client.post(&body).await.json()
+}
+
+async fn subscribe(client: &Client, verb: &str, uri: &str) -> Value {
+    let body = request(91, &format!("resources/{verb}"), json!({"uri": uri}));
+    client.post(&body).await.json()
+}
+
+fn levels(messages: &[Value]) -> Vec<&str> {
+    let levels = messages
+        .iter()
+        .filter_map(|one| one["params"]["level"].as_str());
+    levels.collect()
+}
+
+#[tokio::test]
+async fn each_client_hears_the_log_at_its_own_level() {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway();
+    let loud = Client::begun(&gateway, "one", json!({})).await;
+    let quiet = Client::begun(&gateway, "one", json!({})).await;
+    assert_eq!(set_level(&loud, "debug").await["result"], json!({}));
+    assert_eq!(set_level(&quiet, "error").await["result"], json!({}));
+    assert_eq!(set_level(&quiet, "shouting").await["error"]["code"], -32602);
+    let heard = registry.record("one").heard("logging/setLevel");
+    assert_eq!(
+        heard,
+        ["logging/setLevel \"debug\""],
+        "the most verbose level"
+    );
+
+    let got = loud.call(1, "log", json!({"who": "loud"})).await.messages();
+    assert_eq!(levels(&got), ["debug", "info", "error"]);
+    assert_eq!(
+        got.last().map(|last| &last["id"]),
+        Some(&json!(1)),
+        "before the answer"
+    );
+    let got = quiet
+        .call(1, "log", json!({"who": "quiet"}))
+        .await
+        .messages();
+    assert_eq!(levels(&got), ["error"]);
+
+    loud.delete().await;
+    let heard = registry.record("one").wait("logging/setLevel", 2).await;
+    assert_eq!(heard[1], "logging/setLevel \"error\"");
+}
+
+#[tokio::test]
+async fn an_idle_server_gets_the_level_when_it_starts() {
+    let registry = Small::with(&["one"]);
+    let all = Client::begun(&registry.gateway(), "_all", json!({})).await;
+    assert_eq!(set_level(&all, "shouting").await["error"]["code"], -32602);
+    assert_eq!(set_level(&all, "error").await["result"], json!({}));
+    all.call(1, "one__echo", json!({})).await;
+    let heard = registry.record("one").wait("logging/setLevel", 1).await;
+    assert_eq!(heard, ["logging/setLevel \"error\""]);
+}
+
+#[tokio::test]
+async fn subscriptions_are_each_clients_own_and_the_server_hears_of_each_once() {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway();
+    let one = Client::begun(&gateway, "one", json!({})).await;
+    let two = Client::begun(&gateway, "one", json!({})).await;
+    let mut news_one = Stream::of(one.get(None).await);
+    let mut news_two = Stream::of(two.get(None).await);
+    for (client, uri) in [(&one, "x://a"), (&two, "x://a"), (&two, "x://b")] {
+        assert_eq!(
+            subscribe(client, "subscribe", uri).await["result"],
+            json!({})
+        );
+    }
+    let heard = registry.record("one").heard("resources/subscribe");
+    assert_eq!(
+        heard,
+        [
+            r#"resources/subscribe "x://a""#,
+            r#"resources/subscribe "x://b""#
+        ]
+    );
+
+    for uri in ["x://b", "x://a"] {
+        one.call(1, "touch", json!({"uri": uri})).await;
+    }
+    let uri = |event: Option<(String, Value)>| event.map(|(_, said)| said["params"]["uri"].clone());
+    assert_eq!(uri(news_one.next().await), Some(json!("x://a")));
+    assert_eq!(uri(news_two.next().await), Some(json!("x://b")));
+    assert_eq!(uri(news_two.next().await), Some(json!("x://a")));
+
+    subscribe(&one, "unsubscribe", "x://a").await;
+    assert!(
+        registry
+            .record("one")
+            .heard("resources/unsubscribe")
+            .is_empty(),
+        "two still wants it"
+    );
+    drop(news_two);
+    two.delete().await;
+    let mut heard = registry
+        .record("one")
+        .wait("resources/unsubscribe", 2)
+        .await;
+    heard.sort();
+    assert_eq!(
+        heard,
+        [
+            r#"resources/unsubscribe "x://a""#,
+            r#"resources/unsubscribe "x://b""#
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_new_shared_process_gets_the_preferences() {
+    told_again(json!({})).await;
+}
+
+#[tokio::test]
+async fn a_new_dedicated_process_gets_the_preferences() {
+    told_again(json!({"roots": {}})).await;
+}
+
+async fn told_again(capabilities: Value) {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway();
+    let client = Client::begun(&gateway, "one", capabilities).await;
+    let mut news = Stream::of(client.get(None).await);
+    set_level(&client, "warning").await;
+    subscribe(&client, "subscribe", "x://a").await;
+    subscribe(&client, "subscribe", "x://b").await;
+    subscribe(&client, "unsubscribe", "x://b").await;
+    client.call(1, "die", json!({})).await;
+    client.call(2, "echo", json!({})).await;
+    registry.record("one").wait("logging/setLevel", 2).await;
+    let subscribed = registry.record("one").wait("resources/subscribe", 3).await;
+    assert_eq!(subscribed[2..], [r#"resources/subscribe "x://a""#]);
+    client.call(3, "touch", json!({"uri": "x://a"})).await;
+    let said = news
+        .next()
+        .await
+        .map(|(_, said)| said["params"]["uri"].clone());
+    assert_eq!(said, Some(json!("x://a")));
+}
+
+#[tokio::test]
+async fn all_servers_behind_one_address() {
+    all_servers(json!({}), 1).await;
+    // The dedicated process is subscribed too, because only it reports changes that calls on it make.
+    all_servers(json!({"roots": {}}), 2).await;
+}
+
+async fn all_servers(capabilities: Value, told: usize) {
+    let registry = Small::with(&["one", "two"]);
+    let gateway = registry.gateway();
+    let begun = Client::begun(&gateway, "one", json!({})).await;
+    begun.call(1, "echo", json!({})).await;
+    Client::begun(&gateway, "two", json!({})).await;
+    let client = Client::begun(&gateway, "_all", capabilities).await;
+    let got = client
+        .post(&request(1, "tools/list", json!({})))
+        .await
+        .json();
+    let tools = got["result"]["tools"].as_array().expect("tools").clone();
+    let names: Vec<_> = tools.iter().map(|tool| &tool["name"]).collect();
+    assert_eq!(names, ["one__echo", "two__echo"]);
+    let got = client.call(2, "two__echo", json!({"a": 1})).await;
+    assert_eq!(got.status, StatusCode::OK);
+    assert_eq!(got.json()["result"]["echo"], json!({"a": 1}));
+
+    let mut news = Stream::of(client.get(None).await);
+    let answer = subscribe(&client, "subscribe", "mcp://two/x://a").await;
+    assert_eq!(answer["result"], json!({}), "{answer}");
+    assert_eq!(
+        registry.record("two").heard("resources/subscribe").len(),
+        told
+    );
+    client.call(3, "two__touch", json!({"uri": "x://a"})).await;
+    let said = news
+        .next()
+        .await
+        .map(|(_, said)| said["params"]["uri"].clone());
+    assert_eq!(said, Some(json!("mcp://two/x://a")));
+}
+
+#[tokio::test]
+async fn log_messages_of_one_clients_calls_reach_no_other_principal() {
+    let registry = Small::with(&["one"]);
+    let gateway = registry.gateway();
+    let mut clients = Vec::new();
+    for name in ["ann", "bob"] {
+        let mut client = Client::new(&gateway, "one");
+        client.principal = Some(name.to_owned());
+        client.initialize("2025-11-25", json!({})).await;
+        set_level(&client, "debug").await;
+        clients.push(client);
+    }
+    let [ann, bob] = &clients[..] else {
+        panic!("two clients");
+    };
+    subscribe(ann, "subscribe", "x://a").await;
+    let mut news = Stream::of(ann.get(None).await);
+    // Log messages no longer belong to the earlier call after two seconds.
+    tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
+    let heard = bob.call(1, "log", json!({"who": "bob"})).await.messages();
+    assert_eq!(levels(&heard), ["debug", "info", "error"]);
+    // Both clients have active calls, so a log message cannot be assigned to one of them.
+    let (waiting, log) = tokio::join!(
+        ann.call(1, "echo", json!({"wait_ms": 500})),
+        bob.call(2, "log", json!({"who": "bob"}))
+    );
+    assert!(levels(&waiting.messages()).is_empty(), "{}", waiting.text);
+    assert_eq!(log.status, StatusCode::OK);
+    bob.call(3, "touch", json!({"uri": "x://a"})).await;
+    let (_, first) = news.next().await.expect("news");
+    assert_eq!(
+        first["method"], "notifications/resources/updated",
+        "{first}"
+    );
+}

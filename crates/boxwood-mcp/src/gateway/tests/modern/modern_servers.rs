@@ -1,0 +1,217 @@
+//! Requests of modern clients are forwarded unchanged to servers that support the modern version.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::client::Stream;
+use super::{Client, FakeServers, Knows};
+use crate::gateway::GatewaySettings;
+use crate::gateway::modern::request::LOG_LEVEL;
+
+#[tokio::test]
+async fn a_server_of_both_versions_is_called_in_the_clients_version() {
+    for knows in [Knows::Both, Knows::Stateless] {
+        let servers = FakeServers::with(&[("new", knows)]);
+        let client = Client::new(&servers.modern(), "new");
+        let discovered = client.ask("server/discover", json!({})).await;
+        assert_eq!(discovered.result()["ttlMs"], 5, "it comes from the server");
+        let echo = client.call("echo", json!({"a": [1.50, null]})).await;
+        assert_eq!(echo.result()["said"], json!({"a": [1.50, null]}));
+        assert_eq!(echo.result()["resultType"], "complete");
+        let version = &echo.result()["meta"]["io.modelcontextprotocol/protocolVersion"];
+        assert_eq!(version, "2026-07-28");
+        assert_eq!(echo.messages.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn progress_comes_with_the_clients_own_token() {
+    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let mut client = Client::new(&servers.modern(), "new");
+    client.meta = json!({"progressToken": "mine too"});
+    let got = client.call("progress", json!({})).await;
+    assert_eq!(got.messages.len(), 2);
+    assert_eq!(got.messages[0]["params"]["progressToken"], "mine too");
+    let token = &got.result()["meta"]["progressToken"];
+    assert!(token.is_number(), "two clients may use one token: {token}");
+}
+
+#[tokio::test]
+async fn logs_come_only_when_they_were_asked_for() {
+    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let mut client = Client::new(&servers.modern(), "new");
+    assert_eq!(client.call("log", json!({})).await.messages.len(), 1);
+    client.meta = json!({LOG_LEVEL: "warning"});
+    let got = client.call("log", json!({})).await;
+    assert_eq!(got.messages.len(), 2);
+    assert_eq!(got.messages[0]["params"]["data"], "oh");
+    client.meta = json!({LOG_LEVEL: "critical"});
+    assert_eq!(client.call("log", json!({})).await.messages.len(), 1);
+}
+
+#[tokio::test]
+async fn errors_have_the_status_of_the_revision() {
+    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let client = Client::new(&servers.modern(), "new");
+    assert_eq!(client.call("needy", json!({})).await.error(), (400, -32021));
+    assert_eq!(
+        client.ask("unknown/method", json!({})).await.error(),
+        (404, -32601)
+    );
+    for removed in [
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+    ] {
+        assert_eq!(
+            client.ask(removed, json!({})).await.error(),
+            (404, -32601),
+            "{removed}"
+        );
+    }
+    let missing = client
+        .ask("resources/read", json!({"uri": "memo:none"}))
+        .await;
+    assert_eq!(missing.error(), (200, -32602));
+    assert_eq!(missing.last()["error"]["data"], json!({"kept": 1}));
+    let missing = Client::new(&servers.modern(), "missing");
+    assert_eq!(
+        missing.ask("tools/list", json!({})).await.error(),
+        (404, -32603)
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels_its_call() {
+    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let client = Client::new(&servers.modern(), "new");
+    let hanging = client.send("tools/call", json!({"name": "hang"}));
+    tokio::select! {
+        _ = hanging => panic!("it hangs"),
+        _ = servers.record("new").wait("modern tools/call \"hang\"", 1) => {}
+    }
+    servers
+        .record("new")
+        .wait("modern notifications/cancelled", 1)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_never_ends_is_given_up_and_cancelled() {
+    let settings = GatewaySettings {
+        longest_call: Duration::from_secs(3),
+        ..GatewaySettings::default()
+    };
+    for (knows, capabilities, process) in [
+        (Knows::Both, json!({}), Some("modern")),
+        (Knows::Stateless, json!({}), Some("main")),
+        (Knows::Sessions, json!({}), Some("main")),
+        // The dedicated process stops.
+        (Knows::Sessions, json!({"elicitation": {}}), None),
+    ] {
+        let servers = FakeServers::with(&[("some", knows)]);
+        let modern = servers.modern_with(&settings);
+        let client = Client::able(&modern, "some", capabilities);
+        let got = client.call("hang", json!({})).await;
+        assert_eq!(got.error(), (200, -32603));
+        assert_eq!(got.last()["error"]["data"]["phase"], "tool_call");
+        if let Some(process) = process {
+            let cancelled = format!("{process} notifications/cancelled");
+            servers.record("some").wait(&cancelled, 1).await;
+        }
+        assert_eq!(servers.children("some"), 0, "one that may hang is not kept");
+
+        let wanted = json!({"notifications": {"toolsListChanged": true}});
+        let mut news = Stream::of(client.send("subscriptions/listen", wanted).await);
+        news.next().await.expect("an acknowledgement");
+        let heard = tokio::time::timeout(Duration::from_secs(10), news.next()).await;
+        assert!(heard.is_err(), "it goes on: {heard:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_server_needs_to_know_passes_as_it_is() {
+    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let client = Client::able(&servers.modern(), "new", json!({"elicitation": {}}));
+    let first = client.call("ask", json!({})).await;
+    assert_eq!(first.result()["resultType"], "input_required");
+    assert_eq!(first.result()["requestState"], "sealed");
+    let again = json!({"name": "ask", "requestState": "sealed", "inputResponses": {"q": {"action": "accept"}}});
+    let second = client.ask("tools/call", again).await;
+    assert_eq!(second.result()["answers"]["q"]["action"], "accept");
+    assert_eq!(second.result()["state"], "sealed");
+}
+
+#[tokio::test]
+async fn arguments_that_headers_repeat_are_compared() {
+    for knows in [Knows::Both, Knows::Sessions] {
+        let servers = FakeServers::with(&[("some", knows)]);
+        let mut client = Client::new(&servers.modern(), "some");
+        let arguments = json!({"region": "eu"});
+        assert_eq!(
+            client.call("region", arguments.clone()).await.error(),
+            (400, -32020)
+        );
+        client.headers = vec![("mcp-param-region", "us".to_owned())];
+        assert_eq!(
+            client.call("region", arguments.clone()).await.error(),
+            (400, -32020)
+        );
+        client.headers = vec![("mcp-param-region", "=?base64?ZXU=?=".to_owned())];
+        assert_eq!(
+            client.call("region", arguments).await.result()["said"]["region"],
+            "eu"
+        );
+        assert_eq!(
+            client.call("echo", json!({})).await.status,
+            200,
+            "not its header"
+        );
+    }
+}
+
+#[tokio::test]
+async fn unknown_methods_are_forwarded() {
+    for (knows, process) in [(Knows::Both, "modern"), (Knows::Sessions, "main")] {
+        let servers = FakeServers::with(&[("some", knows)]);
+        let client = Client::new(&servers.modern(), "some");
+        client.call("echo", json!({})).await.result();
+        assert_eq!(
+            servers.record("some").heard(&format!("{process} vendor")),
+            [format!("{process} vendor [1]")]
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_logs_for_one_client_no_other_hears() {
+    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let modern = servers.modern();
+    let mut ann = Client::new(&modern, "new");
+    ann.meta = json!({LOG_LEVEL: "debug"});
+    let mut bob = Client::new(&modern, "new");
+    bob.principal = Some("bob".to_owned());
+    let others = async {
+        servers
+            .record("new")
+            .wait("modern tools/call \"hang\"", 1)
+            .await;
+        bob.call("murmur", json!({})).await.result();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    tokio::select! {
+        answer = ann.send("tools/call", json!({"name": "hang"})) => {
+            panic!("she heard something: {}", answer.status())
+        }
+        () = others => {}
+    }
+    // Log messages no longer belong to the earlier call after two seconds.
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    bob.meta = json!({LOG_LEVEL: "debug"});
+    bob.principal = ann.principal.clone();
+    let own = bob.call("murmur", json!({})).await;
+    assert_eq!(own.messages.len(), 2, "{:?}", own.messages);
+}

@@ -1,0 +1,48 @@
+//! Fake servers of all protocol versions, and the modern endpoint in front of them.
+
+use std::sync::Arc;
+
+use boxwood_api::McpServerName;
+
+use super::peer::{Knows, start};
+use crate::gateway::GatewaySettings;
+use crate::gateway::aggregate::Aggregate;
+use crate::gateway::event_stream::budget::MemoryBudget;
+use crate::gateway::modern::ModernGateway;
+use crate::gateway::notifications::hub::Hubs;
+use crate::gateway::tests::fake_servers::{self, Kind, Pipe, ServerRecord, named};
+
+impl Kind for Knows {
+    const MOST_OWN: usize = 3;
+
+    fn start(self, _: &McpServerName, process: &'static str, record: &ServerRecord) -> Pipe {
+        start(process, self, record)
+    }
+
+    fn is_modern(self) -> bool {
+        self != Self::Sessions
+    }
+}
+
+pub(in crate::gateway::tests) type FakeServers = fake_servers::FakeServers<Knows>;
+
+impl FakeServers {
+    pub(in crate::gateway::tests) fn with(servers: &[(&str, Knows)]) -> Arc<Self> {
+        Self::of(servers.iter().map(|(name, knows)| (named(name), *knows)))
+    }
+
+    pub(super) fn modern(self: &Arc<Self>) -> ModernGateway {
+        self.modern_with(&GatewaySettings::default())
+    }
+
+    pub(super) fn modern_with(self: &Arc<Self>, settings: &GatewaySettings) -> ModernGateway {
+        let all = self.all();
+        let hubs = Arc::new(Hubs::new(Arc::clone(all.registry())));
+        let budget = MemoryBudget::new(settings.max_unread);
+        ModernGateway::new(&all, &hubs, &budget, settings)
+    }
+
+    pub(super) fn all(self: &Arc<Self>) -> Aggregate {
+        Aggregate::new(Arc::<Self>::clone(self))
+    }
+}

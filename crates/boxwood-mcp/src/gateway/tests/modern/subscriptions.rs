@@ -1,0 +1,184 @@
+//! `subscriptions/listen` on modern servers.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::client::Stream;
+use super::{Client, FakeServers, Knows};
+use crate::gateway::notifications::subscriptions::LONGEST_URI;
+use crate::gateway::server_registry::ServerRegistry as _;
+use crate::gateway::tests::fake_servers::named;
+
+const ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+#[tokio::test]
+async fn news_keep_the_name_the_client_gave_them() {
+    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let modern = servers.modern();
+    let client = Client::new(&modern, "new");
+    let wanted = json!({"notifications": {"toolsListChanged": true}});
+    let mut one = Stream::of(client.send("subscriptions/listen", wanted.clone()).await);
+    let mut other = Stream::of(client.send("subscriptions/listen", wanted).await);
+    for stream in [&mut one, &mut other] {
+        let first = stream.next().await.expect("an acknowledgement");
+        assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!(first["params"]["_meta"][ID], "mine");
+    }
+    client.call("change", json!({})).await;
+    for stream in [&mut one, &mut other] {
+        let news = stream.next().await.expect("news");
+        assert_eq!(news["method"], "notifications/tools/list_changed");
+        assert_eq!(news["params"]["_meta"][ID], "mine");
+    }
+    drop(one);
+    servers
+        .record("new")
+        .wait("modern notifications/cancelled", 1)
+        .await;
+}
+
+#[tokio::test]
+async fn news_of_all_servers_come_on_one_stream() {
+    let servers = FakeServers::with(&[("a", Knows::Both), ("b", Knows::Sessions)]);
+    let modern = servers.modern();
+    let all = Client::new(&modern, "_all");
+    all.ask("tools/list", json!({})).await;
+    let wanted = json!({"notifications": {
+        "toolsListChanged": true, "resourceSubscriptions": ["mcp://b/memo:one", "mcp://zzz/memo:one"]}});
+    let mut stream = Stream::of(all.send("subscriptions/listen", wanted).await);
+    let first = stream.next().await.expect("an acknowledgement");
+    let honoured = &first["params"]["notifications"];
+    assert_eq!(
+        honoured["resourceSubscriptions"],
+        json!(["mcp://b/memo:one"])
+    );
+    servers
+        .record("b")
+        .wait("main resources/subscribe", 1)
+        .await;
+    servers
+        .record("a")
+        .wait("modern subscriptions/listen", 1)
+        .await;
+    all.call("b__touch", json!({"uri": "memo:one"})).await;
+    let touched = stream.next().await.expect("news");
+    assert_eq!(touched["params"]["uri"], "mcp://b/memo:one");
+    assert_eq!(touched["params"]["_meta"][ID], "mine");
+    all.call("a__change", json!({})).await;
+    let changed = stream.next().await.expect("news");
+    assert_eq!(changed["method"], "notifications/tools/list_changed");
+    assert_eq!(changed["params"]["_meta"][ID], "mine");
+    servers.end("b", true);
+    let fewer = stream.next().await.expect("news");
+    assert_eq!(
+        fewer["method"], "notifications/tools/list_changed",
+        "a server that goes is news"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_holds_no_server_up() {
+    let servers = FakeServers::with(&[("a", Knows::Both), ("b", Knows::Both)]);
+    let modern = servers.modern();
+    servers.server(&named("b")).await.map(drop).expect("b");
+    let a = Client::new(&modern, "a");
+    a.call("echo", json!({})).await.result();
+    let late = &servers.home("b").is_late;
+    late.store(true, Ordering::SeqCst);
+    let wanted = json!({"notifications": {"toolsListChanged": true}});
+    let all = Client::new(&modern, "_all");
+    let unread = all.send("subscriptions/listen", wanted).await;
+    servers
+        .record("a")
+        .wait("modern subscriptions/listen", 1)
+        .await;
+    servers.record("b").wait("modern server/discover", 1).await;
+    for _ in 0..200 {
+        a.call("change", json!({})).await.result();
+    }
+    late.store(false, Ordering::SeqCst);
+    let b = Client::new(&modern, "b");
+    let answer = tokio::time::timeout(Duration::from_secs(5), b.call("echo", json!({}))).await;
+    answer
+        .expect("the call does not wait for the reader")
+        .result();
+    drop(unread);
+}
+
+#[tokio::test]
+async fn one_that_goes_disturbs_no_other_that_is_listened_to() {
+    let servers = FakeServers::with(&[("a", Knows::Both), ("b", Knows::Sessions)]);
+    let modern = servers.modern();
+    let all = Client::new(&modern, "_all");
+    all.ask("tools/list", json!({})).await;
+    let wanted = json!({"notifications": {"toolsListChanged": true}});
+    let mut stream = Stream::of(all.send("subscriptions/listen", wanted).await);
+    stream.next().await.expect("an acknowledgement");
+    servers
+        .record("a")
+        .wait("modern subscriptions/listen", 1)
+        .await;
+    servers.end("b", true);
+    stream.next().await.expect("news");
+    all.call("a__change", json!({})).await.result();
+    stream.next().await.expect("news of the one that stayed");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let heard = servers.record("a").heard("modern subscriptions/listen");
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    servers.end("a", false);
+    all.call("a__echo", json!({})).await.result();
+    servers
+        .record("a")
+        .wait("modern subscriptions/listen", 2)
+        .await;
+}
+
+#[tokio::test]
+async fn a_request_to_listen_is_short() {
+    let servers = FakeServers::with(&[("a", Knows::Both)]);
+    let modern = servers.modern();
+    for target in ["a", "_all"] {
+        let client = Client::new(&modern, target);
+        let wanted =
+            json!({"notifications": {"toolsListChanged": true}, "pad": "x".repeat(512 * 1024)});
+        let got = client.ask("subscriptions/listen", wanted).await;
+        assert_eq!(got.error(), (400, -32602));
+    }
+}
+
+/// Subscriptions wait for each other.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_answers_no_subscription_is_asked_for_one_only() {
+    let servers = FakeServers::with(&[("old", Knows::Sessions)]);
+    let record = servers.record("old");
+    *record.unanswered.lock().expect("lock") = Some(("main", "resources/subscribe"));
+    let client = Client::new(&servers.modern(), "old");
+    let wanted =
+        json!({"notifications": {"resourceSubscriptions": ["memo:one", "memo:two", "memo:three"]}});
+    let mut stream = Stream::of(client.send("subscriptions/listen", wanted).await);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let first = stream.next().await.expect("an acknowledgement");
+    let honoured = &first["params"]["notifications"]["resourceSubscriptions"];
+    assert!(
+        honoured.as_array().is_none_or(Vec::is_empty),
+        "{honoured} were not promised"
+    );
+    let heard = record.heard("main resources/subscribe");
+    assert_eq!(heard.len(), 1, "{heard:?}");
+}
+
+#[tokio::test]
+async fn a_uri_that_is_too_long_is_left_out_alone() {
+    let servers = FakeServers::with(&[("old", Knows::Sessions)]);
+    let client = Client::new(&servers.modern(), "old");
+    let long = "x".repeat(LONGEST_URI + 1);
+    let wanted = json!({"notifications": {"resourceSubscriptions": [long, "memo:one"]}});
+    let mut stream = Stream::of(client.send("subscriptions/listen", wanted).await);
+    let first = stream.next().await.expect("an acknowledgement");
+    assert_eq!(
+        first["params"]["notifications"]["resourceSubscriptions"],
+        json!(["memo:one"])
+    );
+}

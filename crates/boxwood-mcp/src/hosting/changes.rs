@@ -1,0 +1,190 @@
+//! Create, update and delete server definitions.
+//!
+//! Each change runs in its own task, so that it completes even if the caller's request is cancelled. Changes of one
+//! server are serialized.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use boxwood_api::{
+    EditMcpServerRequest, ImportMcpRequest, ImportedMcp, McpServerInfo, McpServerName,
+    McpServerSpec, SkippedMcp,
+};
+use jiff::Timestamp;
+
+use super::HostingError;
+use super::definitions::import::read_document;
+use super::definitions::store::Stored;
+use super::definitions::validate::check;
+use super::host::{Hosting, Inner};
+use super::supervisor::handle::Command;
+use super::supervisor::handle::ServerHandle;
+use super::supervisor::{self, Step};
+
+impl Hosting {
+    /// Stores the definition and starts the server. Returns before it is connected.
+    pub async fn add(
+        &self,
+        spec: McpServerSpec,
+        replace: bool,
+    ) -> Result<McpServerInfo, HostingError> {
+        check(&spec)?;
+        let hosting = self.clone();
+        self.finished(async move { hosting.add_now(spec, replace).await })
+            .await
+    }
+
+    /// Imports a client's configuration. A server that cannot be added does not affect the others.
+    pub async fn import(&self, request: ImportMcpRequest) -> Result<ImportedMcp, HostingError> {
+        let replace = request.replace;
+        // Parsing a large document blocks.
+        let read = tokio::task::spawn_blocking(move || read_document(&request));
+        let (specs, mut imported) = read.await.unwrap_or_else(|error| {
+            Err(HostingError::Storage {
+                doing: "reading the imported document",
+                source: std::io::Error::other(error),
+            })
+        })?;
+        for spec in specs {
+            let name = spec.name.clone();
+            let was_there = self.handle(&name).is_ok();
+            match self.add(spec, replace).await {
+                Ok(_) if was_there => imported.replaced.push(name),
+                Ok(_) => imported.added.push(name),
+                Err(error) => imported.skipped.push(SkippedMcp {
+                    name: name.to_string(),
+                    why: error.to_string(),
+                }),
+            }
+        }
+        Ok(imported)
+    }
+
+    /// Restarts the server only if the change requires it.
+    pub async fn edit(
+        &self,
+        name: &McpServerName,
+        edit: EditMcpServerRequest,
+    ) -> Result<McpServerInfo, HostingError> {
+        let (hosting, name) = (self.clone(), name.clone());
+        self.finished(async move { hosting.edit_now(&name, edit).await })
+            .await
+    }
+
+    /// Removes the server with its box and its secrets. An install that only it used follows soon after.
+    pub async fn remove(&self, name: &McpServerName) -> Result<(), HostingError> {
+        let (hosting, name) = (self.clone(), name.clone());
+        self.finished(async move { hosting.remove_now(&name).await })
+            .await
+    }
+
+    /// Runs `work` to completion even if the returned future is dropped.
+    async fn finished<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, HostingError>> + Send + 'static,
+    ) -> Result<T, HostingError> {
+        let done = self.inner.context.tasks.spawn(work);
+        done.await.unwrap_or(Err(HostingError::Closing))
+    }
+
+    async fn add_now(
+        &self,
+        spec: McpServerSpec,
+        replace: bool,
+    ) -> Result<McpServerInfo, HostingError> {
+        let name = spec.name.clone();
+        let _held = self.inner.changing.hold(name.as_str()).await;
+        if let Ok(handle) = self.handle(&name) {
+            if !replace {
+                return Err(HostingError::Exists { name });
+            }
+            return self.update(&handle, spec).await;
+        }
+        if self.inner.closing.is_cancelled() {
+            return Err(HostingError::Closing);
+        }
+        let _coming = PendingAdd::new(&self.inner)?;
+        let stored = self.put(spec).await?;
+        // A box may exist from a definition that could not be read or that was removed before its box.
+        let first = if stored.spec.enabled {
+            Step::Start
+        } else {
+            Step::RemoveBox
+        };
+        let handle = self.attend(stored, first);
+        Ok(handle.state.info())
+    }
+
+    async fn edit_now(
+        &self,
+        name: &McpServerName,
+        edit: EditMcpServerRequest,
+    ) -> Result<McpServerInfo, HostingError> {
+        let _held = self.inner.changing.hold(name.as_str()).await;
+        let handle = self.handle(name)?;
+        let mut spec = McpServerSpec::clone(&handle.state.spec());
+        edit.apply(&mut spec);
+        check(&spec)?;
+        self.update(&handle, spec).await
+    }
+
+    async fn remove_now(&self, name: &McpServerName) -> Result<(), HostingError> {
+        let _held = self.inner.changing.hold(name.as_str()).await;
+        let handle = self.handle(name)?;
+        match handle.command(Command::Remove).await {
+            // The supervisor has ended but the daemon has not, so the removal is done here.
+            Err(HostingError::Closing) if !self.inner.closing.is_cancelled() => {
+                supervisor::of_abandoned(&self.inner.context, &handle.state).await?;
+            }
+            removed => removed?,
+        }
+        self.handles().remove(name);
+        self.inner.changes.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    async fn update(
+        &self,
+        handle: &ServerHandle,
+        spec: McpServerSpec,
+    ) -> Result<McpServerInfo, HostingError> {
+        let stored = self.put(spec).await?;
+        handle.state.replace(stored);
+        handle.command(Command::Changed).await?;
+        Ok(handle.state.info())
+    }
+
+    async fn put(&self, spec: McpServerSpec) -> Result<Stored, HostingError> {
+        let context = Arc::clone(&self.inner.context);
+        let put = tokio::task::spawn_blocking(move || context.store.put(&spec, Timestamp::now()));
+        put.await.unwrap_or_else(|error| {
+            Err(HostingError::Storage {
+                doing: "storing an MCP server",
+                source: std::io::Error::other(error),
+            })
+        })
+    }
+}
+
+/// Counts a server that is being added against the limit.
+struct PendingAdd<'a>(&'a Inner);
+
+impl<'a> PendingAdd<'a> {
+    fn new(inner: &'a Inner) -> Result<Self, HostingError> {
+        let handles = inner.handles.lock();
+        let handles = handles.unwrap_or_else(std::sync::PoisonError::into_inner);
+        let most = inner.context.settings.max_servers;
+        if handles.len() + inner.pending.load(Ordering::Relaxed) >= most {
+            let message = format!("the limit is {most} MCP servers (`mcp.max_servers`)");
+            return Err(HostingError::Full { message });
+        }
+        inner.pending.fetch_add(1, Ordering::Relaxed);
+        Ok(Self(inner))
+    }
+}
+
+impl Drop for PendingAdd<'_> {
+    fn drop(&mut self) {
+        self.0.pending.fetch_sub(1, Ordering::Relaxed);
+    }
+}

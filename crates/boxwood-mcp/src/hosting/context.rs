@@ -1,0 +1,160 @@
+//! State shared by all supervisors, and creation and removal of their boxes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use boxwood_agent::{Answer, BoxesError};
+use boxwood_api::{ErrorCode, McpServerName, SessionId, SpecRequest};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use super::boxes::journal::Journal;
+use super::boxes::keyed_locks::Locks;
+use super::cache::Cache;
+use super::definitions::store::Store;
+use super::supervisor::run_record::RunRecord;
+use super::{CreatedBox, HostingError, HostingMount, HostingSettings, Runtime};
+
+const MAX_PERMITS: usize = 1_000;
+/// Limits the threads that an unresponsive file system can block.
+pub(crate) const HOST_IO_AT_ONCE: usize = 16;
+
+pub(crate) struct HostContext {
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) settings: HostingSettings,
+    pub(crate) store: Store,
+    pub(crate) cache: Cache,
+    pub(crate) journal: Journal,
+    /// Held while a server starts, so that many starts do not slow each other down until all of them time out.
+    pub(crate) start_permits: Semaphore,
+    pub(crate) test_permits: Semaphore,
+    /// Sessions of tests and installs. A lock is held until the box is removed or its removal has failed.
+    pub(crate) temporary: Locks,
+    pub(crate) host_io_permits: Arc<Semaphore>,
+    /// Reference counts of cached installs.
+    pub(crate) uses: Mutex<BTreeMap<String, usize>>,
+    /// Tasks that outlive their caller.
+    pub(crate) tasks: TaskTracker,
+}
+
+impl HostContext {
+    pub(crate) fn open(
+        runtime: Arc<dyn Runtime>,
+        settings: HostingSettings,
+    ) -> Result<Arc<Self>, HostingError> {
+        let store = Store::open(&settings.directory)?;
+        let storage = |source| HostingError::Storage {
+            doing: "opening the directory of hosted MCP servers",
+            source,
+        };
+        Ok(Arc::new(Self {
+            cache: Cache::open(
+                &settings.directory.join("cache"),
+                &settings.directory.join("sizes"),
+            )
+            .map_err(storage)?,
+            journal: Journal::open(&settings.directory.join("boxes")).map_err(storage)?,
+            start_permits: Semaphore::new(settings.starts_at_once.clamp(1, MAX_PERMITS)),
+            test_permits: Semaphore::new(settings.max_tests.clamp(1, MAX_PERMITS)),
+            temporary: Locks::default(),
+            host_io_permits: Arc::new(Semaphore::new(HOST_IO_AT_ONCE)),
+            uses: Mutex::default(),
+            tasks: TaskTracker::new(),
+            runtime,
+            settings,
+            store,
+        }))
+    }
+
+    /// Records the box in the journal before creating it.
+    pub(crate) async fn create_box(
+        &self,
+        session: &SessionId,
+        spec: SpecRequest,
+        mounts: Vec<HostingMount>,
+    ) -> Answer<CreatedBox> {
+        let (journal, ours) = (self.journal.clone(), session.clone());
+        blocking(move || journal.note(&ours))
+            .await
+            .map_err(|error| internal_error(format!("writing the box journal failed: {error}")))?;
+        self.runtime.create(spec, mounts).await
+    }
+
+    /// On failure the box stays in the journal.
+    pub(crate) async fn delete_box(&self, session: &SessionId) -> Answer<()> {
+        self.with_timeout("removing a box", self.runtime.delete(session))
+            .await?;
+        let (journal, ours) = (self.journal.clone(), session.clone());
+        if let Err(error) = blocking(move || journal.forget(&ours)).await {
+            tracing::warn!(%session, %error, "failed to remove a box from the journal");
+        }
+        Ok(())
+    }
+
+    /// Spawns a task that outlives its caller. [`super::Hosting::close`] waits for it.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            self.tasks.spawn_on(work, &runtime);
+        }
+    }
+
+    /// Bounds calls to the runtime, so that none blocks a server forever.
+    pub(crate) async fn with_timeout<T>(
+        &self,
+        doing: &str,
+        call: impl Future<Output = Answer<T>>,
+    ) -> Answer<T> {
+        let timeout = self.settings.runtime_timeout;
+        tokio::time::timeout(timeout, call)
+            .await
+            .unwrap_or_else(|_| Err(timeout_error(doing, timeout)))
+    }
+
+    /// Runs file system work on host directories. Their file system may never respond and block the thread, so the
+    /// number of these threads is limited.
+    pub(crate) async fn on_host<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let permit = Arc::clone(&self.host_io_permits).acquire_owned().await;
+        let permit = permit.map_err(io::Error::other)?;
+        blocking(move || {
+            let _until_done = permit;
+            Ok(work())
+        })
+        .await
+    }
+
+    pub(crate) fn run_record(&self, name: &McpServerName) -> Option<RunRecord> {
+        self.store.run_record(name)
+    }
+}
+
+/// Runs file system work off the async threads.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+fn internal_error(message: String) -> BoxesError {
+    BoxesError {
+        code: ErrorCode::InternalError,
+        message,
+        hint: Some("check the disk of the daemon's state directory".to_owned()),
+        reached: true,
+    }
+}
+
+fn timeout_error(doing: &str, timeout: Duration) -> BoxesError {
+    BoxesError {
+        code: ErrorCode::Timeout,
+        message: format!("{doing} took longer than {} s", timeout.as_secs()),
+        hint: None,
+        reached: true,
+    }
+}

@@ -1,0 +1,381 @@
+//! Parses one server of an imported document.
+
+use std::collections::BTreeMap;
+
+use boxwood_api::{McpBoxSettings, McpServerName, McpServerSpec, McpToolFilter};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::variables::{Filling, Values};
+
+/// Keys of remote servers.
+const REMOTE: [&str; 3] = ["url", "serverUrl", "httpUrl"];
+/// Programs that are often written in one string with their arguments.
+const LAUNCHERS: [&str; 10] = [
+    "npx", "npm", "bunx", "uvx", "uv", "pipx", "node", "python", "python3", "deno",
+];
+/// Supported keys.
+const KNOWN: [&str; 20] = [
+    "command",
+    "args",
+    "env",
+    "environment",
+    "envFile",
+    "cwd",
+    "type",
+    "transport",
+    "transportType",
+    "disabled",
+    "enabled",
+    "isActive",
+    "box",
+    "tools",
+    "includeTools",
+    "excludeTools",
+    "disabledTools",
+    "idle_stop_sec",
+    "with",
+    "startup_timeout_sec",
+];
+/// Keys that are ignored without a notice.
+const HARMLESS: [&str; 12] = [
+    "name",
+    "description",
+    "alwaysAllow",
+    "autoApprove",
+    "trust",
+    "timeout",
+    "version",
+    "gallery",
+    "source",
+    "dev",
+    "logo",
+    "provider",
+];
+
+pub(super) fn is_like_a_server(entry: &Value) -> bool {
+    let has = |field: &str| entry.get(field).is_some();
+    has("command") || REMOTE.iter().any(|field| has(field))
+}
+
+/// All texts of a server that may contain variables.
+pub(super) fn texts(entry: &Value) -> Vec<&str> {
+    if REMOTE.iter().any(|field| entry.get(field).is_some()) {
+        return Vec::new();
+    }
+    ["command", "args", "env", "environment", "envFile", "cwd"]
+        .iter()
+        .filter_map(|field| entry.get(field))
+        .flat_map(|value| match value {
+            Value::String(text) => vec![text.as_str()],
+            Value::Array(list) => list.iter().filter_map(Value::as_str).collect(),
+            Value::Object(map) => map.values().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        })
+        .collect()
+}
+
+/// Returns the reason if the server is skipped.
+pub(super) fn read(
+    entry: &Value,
+    name: &McpServerName,
+    values: &Values<'_>,
+    notices: &mut Vec<String>,
+) -> Result<McpServerSpec, String> {
+    let Value::Object(entry) = entry else {
+        return Err("it is not an object with a `command`".to_owned());
+    };
+    is_local(entry)?;
+    if entry.contains_key("envFile") {
+        return Err(
+            "its `envFile` is a file of the client's machine; `boxwood mcp import` reads it there, or \
+             put its variables into `env`"
+                .to_owned(),
+        );
+    }
+    let mut filling = Filling::default();
+    let (command, args) = command_line(entry, notices)?;
+    let args = args
+        .iter()
+        .map(|argument| values.fill_but_secrets(argument, &mut filling))
+        .collect();
+    let mut fill = |text: &str| values.fill(text, &mut filling);
+    let mut spec = McpServerSpec {
+        name: name.clone(),
+        command: fill(&command),
+        args,
+        env: environment(entry)?
+            .into_iter()
+            .map(|(name, value)| (name, fill(&value)))
+            .collect(),
+        cwd: text(entry, "cwd")?.map(&mut fill),
+        enabled: is_enabled(entry)?,
+        settings: box_settings(entry, notices)?,
+        tools: tools(entry, notices)?,
+        idle_stop_sec: field(entry, "idle_stop_sec")?,
+        with: field(entry, "with")?.unwrap_or_default(),
+    };
+    if filling.is_too_long() {
+        return Err("its texts are too long after its variables are filled in".to_owned());
+    }
+    complete(&filling)?;
+    add_notices(entry, &filling, notices);
+    spec.env.append(&mut filling.secrets);
+    Ok(spec)
+}
+
+fn complete(filling: &Filling) -> Result<(), String> {
+    let listed = |set: &std::collections::BTreeSet<String>| {
+        set.iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    if !filling.foreign.is_empty() {
+        return Err(format!(
+            "{} is known only to the client; replace it by its value",
+            listed(&filling.foreign)
+        ));
+    }
+    if !filling.missing.is_empty() {
+        return Err(format!(
+            "no value was given for {}; set it where you run `boxwood mcp import`, or give it in `inputs`",
+            listed(&filling.missing)
+        ));
+    }
+    Ok(())
+}
+
+fn add_notices(entry: &Map<String, Value>, filling: &Filling, notices: &mut Vec<String>) {
+    for id in &filling.defaults {
+        notices.push(format!("the input `{id}` uses the document's default"));
+    }
+    let ignored: Vec<String> = entry
+        .keys()
+        .filter(|field| !KNOWN.contains(&field.as_str()) && !HARMLESS.contains(&field.as_str()))
+        .map(|field| format!("`{}`", field.chars().take(40).collect::<String>()))
+        .take(10)
+        .collect();
+    if !ignored.is_empty() {
+        notices.push(format!(
+            "{} is not supported and was ignored",
+            ignored.join(", ")
+        ));
+    }
+}
+
+fn is_local(entry: &Map<String, Value>) -> Result<(), String> {
+    let remote = REMOTE.iter().any(|field| entry.contains_key(*field));
+    for field in ["type", "transport", "transportType"] {
+        match entry.get(field).map(Value::as_str) {
+            None | Some(Some("stdio" | "local" | "")) => {}
+            Some(Some("sse" | "http" | "streamable-http" | "streamableHttp" | "remote" | "ws")) => {
+                return Err(ELSEWHERE.to_owned());
+            }
+            Some(Some(other)) if !remote => {
+                let other: String = other.chars().take(40).collect();
+                return Err(format!(
+                    "its {field} `{other}` is not supported; use `stdio`"
+                ));
+            }
+            Some(_) if !remote => return Err(format!("its {field} is not a string")),
+            Some(_) => {}
+        }
+    }
+    if remote {
+        return Err(ELSEWHERE.to_owned());
+    }
+    Ok(())
+}
+
+const ELSEWHERE: &str = "it is remote already: it runs elsewhere, so Boxwood cannot host it";
+
+fn command_line(
+    entry: &Map<String, Value>,
+    notices: &mut Vec<String>,
+) -> Result<(String, Vec<String>), String> {
+    let mut args = match entry.get("args") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(list)) => list.iter().map(plain).collect::<Option<_>>().ok_or(ARGS)?,
+        Some(_) => return Err(ARGS.to_owned()),
+    };
+    let mut command = match entry.get("command") {
+        Some(Value::String(command)) if !command.trim().is_empty() => command.clone(),
+        // Some clients write the whole command line as a list.
+        Some(Value::Array(line)) => {
+            let line: Vec<String> = line.iter().map(plain).collect::<Option<_>>().ok_or(ARGS)?;
+            let mut line = line.into_iter();
+            let command = line.next().ok_or(NO_COMMAND)?;
+            args = line.chain(args).collect();
+            command
+        }
+        _ => return Err(NO_COMMAND.to_owned()),
+    };
+    if is_cmd(&command)
+        && args
+            .first()
+            .is_some_and(|first| first.eq_ignore_ascii_case("/c"))
+    {
+        args.remove(0);
+        if args.is_empty() {
+            return Err(NO_COMMAND.to_owned());
+        }
+        command = args.remove(0);
+        notices.push("the Windows prefix `cmd /c` was removed".to_owned());
+    }
+    if args.is_empty() {
+        let mut words = command.split_whitespace();
+        let first = words.next().unwrap_or_default();
+        let rest: Vec<String> = words.map(str::to_owned).collect();
+        let is_plain = !command.contains(['"', '\'', '\\']);
+        if !rest.is_empty() && is_plain && LAUNCHERS.contains(&first) {
+            notices.push(format!(
+                "its command was split into `{first}` and arguments"
+            ));
+            (command, args) = (first.to_owned(), rest);
+        }
+    }
+    Ok((command, args))
+}
+
+const ARGS: &str = "its `args` are not a list of strings";
+const NO_COMMAND: &str = "it has no `command`";
+
+fn is_cmd(command: &str) -> bool {
+    let program = command.rsplit(['\\', '/']).next().unwrap_or(command);
+    ["cmd", "cmd.exe"]
+        .iter()
+        .any(|name| program.eq_ignore_ascii_case(name))
+}
+
+/// Clients accept numbers and booleans as text.
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(truth) => Some(truth.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Values may be secrets, so errors do not contain them.
+fn environment(entry: &Map<String, Value>) -> Result<BTreeMap<String, String>, String> {
+    let mut found = BTreeMap::new();
+    for place in ["environment", "env"] {
+        match entry.get(place) {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(variables)) => {
+                for (name, value) in variables {
+                    // Null removes a variable, and a box has none to remove.
+                    if value.is_null() {
+                        continue;
+                    }
+                    let value = plain(value)
+                        .ok_or_else(|| format!("its {place} `{name}` is not a string"))?;
+                    found.insert(name.clone(), value);
+                }
+            }
+            Some(_) => return Err(format!("its `{place}` is not an object")),
+        }
+    }
+    Ok(found)
+}
+
+fn is_enabled(entry: &Map<String, Value>) -> Result<bool, String> {
+    let is_disabled = field::<bool>(entry, "disabled")?.unwrap_or(false);
+    let is_enabled = field::<bool>(entry, "enabled")?.unwrap_or(true);
+    let is_active = field::<bool>(entry, "isActive")?.unwrap_or(true);
+    Ok(!is_disabled && is_enabled && is_active)
+}
+
+/// Unknown settings are ignored with a notice.
+fn box_settings(
+    entry: &Map<String, Value>,
+    notices: &mut Vec<String>,
+) -> Result<McpBoxSettings, String> {
+    let mut asked: Map<String, Value> = field(entry, "box")?.unwrap_or_default();
+    // Null means absent.
+    asked.retain(|_, value| !value.is_null());
+    if let Some(seconds) = entry.get("startup_timeout_sec") {
+        asked
+            .entry("startup_timeout_sec")
+            .or_insert_with(|| seconds.clone());
+    }
+    let known = serde_json::to_value(every_setting()).unwrap_or_default();
+    let ignored: Vec<String> = asked
+        .keys()
+        .filter(|key| known.get(key.as_str()).is_none())
+        .map(|key| format!("`box.{}`", key.chars().take(40).collect::<String>()))
+        .collect();
+    if !ignored.is_empty() {
+        notices.push(format!(
+            "{} is not supported and was ignored",
+            ignored.join(", ")
+        ));
+    }
+    asked.retain(|key, _| known.get(key.as_str()).is_some());
+    serde_json::from_value(Value::Object(asked)).map_err(|error| format!("its `box`: {error}"))
+}
+
+/// Has all optional fields set, to list all known names.
+fn every_setting() -> McpBoxSettings {
+    McpBoxSettings {
+        profile: Some(String::new()),
+        backend: Some(String::new()),
+        image: Some(String::new()),
+        host_path: Some(String::new()),
+        cpus: Some(1.0),
+        memory_mb: Some(1),
+        pids_limit: Some(1),
+        read_only_rootfs: Some(false),
+        ..McpBoxSettings::default()
+    }
+}
+
+/// A list of names means `allow`, and `["*"]` means all. In clients an empty list means no tools, so it must not
+/// become an unfiltered server here.
+fn tools(entry: &Map<String, Value>, notices: &mut Vec<String>) -> Result<McpToolFilter, String> {
+    let mut filter = match entry.get("tools") {
+        Some(Value::Array(_)) => McpToolFilter {
+            allow: field(entry, "tools")?.unwrap_or_default(),
+            deny: Vec::new(),
+        },
+        _ => field(entry, "tools")?.unwrap_or_default(),
+    };
+    filter
+        .allow
+        .extend(field::<Vec<String>>(entry, "includeTools")?.unwrap_or_default());
+    let lists = [entry.get("tools"), entry.get("includeTools")];
+    let names_none = lists
+        .into_iter()
+        .flatten()
+        .any(|list| list.as_array().is_some_and(Vec::is_empty));
+    if names_none && filter.allow.is_empty() {
+        filter.deny.push("*".to_owned());
+        notices.push("its list of tools is empty, so all tools are disabled".to_owned());
+    }
+    for kept_back in ["excludeTools", "disabledTools"] {
+        filter
+            .deny
+            .extend(field::<Vec<String>>(entry, kept_back)?.unwrap_or_default());
+    }
+    Ok(filter)
+}
+
+fn text<'a>(entry: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, String> {
+    match entry.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if text.is_empty() => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(format!("its `{name}` is not a string")),
+    }
+}
+
+fn field<T: DeserializeOwned>(entry: &Map<String, Value>, name: &str) -> Result<Option<T>, String> {
+    match entry.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => serde_json::from_value(value.clone())
+            .map(Some)
+            .map_err(|error| format!("its `{name}`: {error}")),
+    }
+}

@@ -1,0 +1,246 @@
+//! Imports the configuration of an MCP client, such as Claude, Cursor, VS Code or Windsurf.
+//!
+//! Reads no files and no environment. The caller supplies the values of variables.
+
+mod entry;
+mod names;
+mod variables;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use boxwood_api::{ImportMcpRequest, ImportedMcp, McpServerSpec, SkippedMcp};
+use serde_json::{Map, Value};
+
+use super::validate::check;
+use crate::hosting::HostingError;
+use names::legal_names;
+use variables::Values;
+
+pub use variables::McpInput;
+pub(super) use variables::{Piece, Variable, pieces};
+
+const MAX_SERVERS: usize = 500;
+/// Each variable is searched in this list.
+const MAX_INPUTS: usize = 1000;
+
+/// The servers that can be added, and a report with skipped servers and notices.
+pub fn read_document(
+    request: &ImportMcpRequest,
+) -> Result<(Vec<McpServerSpec>, ImportedMcp), HostingError> {
+    let document = Document::find(&request.document)?;
+    let values = Values {
+        given: &request.inputs,
+        inputs: &document.inputs,
+    };
+    let mut report = ImportedMcp {
+        skipped: document.elsewhere,
+        ..ImportedMcp::default()
+    };
+    let wanted: Vec<&str> = document.servers.keys().map(String::as_str).collect();
+    let mut servers = Vec::new();
+    for (wanted, name) in legal_names(&wanted) {
+        let mut notices = Vec::new();
+        let read = document.servers.get(wanted).map_or_else(
+            || Err("it is not in the document".to_owned()),
+            |entry| entry::read(entry, &name, &values, &mut notices),
+        );
+        let checked = read.and_then(|spec| match check(&spec) {
+            Ok(()) => Ok(spec),
+            Err(error) => Err(error.to_string()),
+        });
+        match checked {
+            Ok(spec) => {
+                if name.as_str() != wanted {
+                    let wanted: String = wanted.chars().take(80).collect();
+                    report.notices.push(format!(
+                        "`{wanted}` is not a valid server name; it was added as `{name}`"
+                    ));
+                }
+                let about = notices
+                    .into_iter()
+                    .chain(crate::hosting::launch::notice(&spec))
+                    .map(|notice| format!("`{name}`: {notice}"));
+                report.notices.extend(about);
+                servers.push(spec);
+            }
+            Err(why) => report.skipped.push(SkippedMcp {
+                name: wanted.to_owned(),
+                why,
+            }),
+        }
+    }
+    Ok((servers, report))
+}
+
+/// The variables of a document, so that the caller can supply exactly these.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct McpMentions {
+    /// Environment variables. The value is true if the document has a default.
+    pub environment: BTreeMap<String, bool>,
+    /// In the order of the document's list, followed by undeclared ones.
+    pub inputs: Vec<McpInput>,
+    /// `workspaceFolder`, `userHome`.
+    pub places: BTreeSet<String>,
+}
+
+pub fn mentions(document: &Value) -> Result<McpMentions, HostingError> {
+    let document = Document::find(document)?;
+    let mut texts = Vec::new();
+    for entry in document.servers.values() {
+        texts.extend(entry::texts(entry));
+    }
+    let mut mentions = McpMentions::default();
+    let mut asked = BTreeSet::new();
+    for text in texts {
+        for piece in pieces(text) {
+            let Piece::Variable { variable, .. } = piece else {
+                continue;
+            };
+            match variable {
+                Variable::Environment { name, default } => {
+                    let can_do_without =
+                        mentions.environment.entry(name.to_owned()).or_insert(true);
+                    *can_do_without &= default.is_some();
+                }
+                Variable::Input { id } => {
+                    asked.insert(id);
+                }
+                Variable::Place { name } => {
+                    mentions.places.insert(name.to_owned());
+                }
+                Variable::Foreign => {}
+            }
+        }
+    }
+    for input in &document.inputs {
+        if asked.remove(input.id.as_str()) {
+            mentions.inputs.push(input.clone());
+        }
+    }
+    mentions.inputs.extend(asked.into_iter().map(|id| McpInput {
+        id: id.to_owned(),
+        // Undeclared, so it may be a secret.
+        is_password: true,
+        ..McpInput::default()
+    }));
+    Ok(mentions)
+}
+
+struct Document<'a> {
+    servers: &'a Map<String, Value>,
+    inputs: Vec<McpInput>,
+    elsewhere: Vec<SkippedMcp>,
+}
+
+/// Where clients store their servers. The first match is used.
+const PLACES: [&[&str]; 4] = [
+    &["mcpServers"],
+    &["servers"],
+    &["mcp", "servers"],
+    &["context_servers"],
+];
+
+impl<'a> Document<'a> {
+    fn find(document: &'a Value) -> Result<Self, HostingError> {
+        let invalid = |message: &str| HostingError::invalid("document", message);
+        let Value::Object(whole) = document else {
+            return Err(invalid(SHAPE));
+        };
+        let found = PLACES.into_iter().find_map(|place| at(whole, place));
+        let (servers, beside) = match found {
+            Some((Value::Object(servers), beside)) => (servers, beside),
+            None if whole.contains_key("command") || whole.contains_key("url") => {
+                let fix = "the server has no name: write it as `{\"mcpServers\": {\"NAME\": …}}`";
+                return Err(invalid(fix));
+            }
+            None if !whole.is_empty() && whole.values().all(entry::is_like_a_server) => {
+                (whole, whole)
+            }
+            Some(_) | None => return Err(invalid(SHAPE)),
+        };
+        if servers.len() > MAX_SERVERS {
+            let many = servers.len();
+            return Err(invalid(&format!(
+                "the document has {many} servers; the limit is {MAX_SERVERS}"
+            )));
+        }
+        Ok(Self {
+            servers,
+            inputs: inputs(beside.get("inputs")),
+            elsewhere: of_projects(whole),
+        })
+    }
+}
+
+const SHAPE: &str = "no servers were found; paste `{\"mcpServers\": {\"NAME\": {\"command\": …}}}`, as Claude, \
+     Cursor and Windsurf have it, or `{\"servers\": …}`, as VS Code has it";
+
+/// The value at `place`, and the object that contains it.
+fn at<'a>(
+    whole: &'a Map<String, Value>,
+    place: &[&str],
+) -> Option<(&'a Value, &'a Map<String, Value>)> {
+    let (last, before) = place.split_last()?;
+    let mut inside = whole;
+    for step in before {
+        inside = inside.get(*step)?.as_object()?;
+    }
+    Some((inside.get(*last)?, inside))
+}
+
+fn inputs(list: Option<&Value>) -> Vec<McpInput> {
+    let text = |input: &Value, field: &str| input[field].as_str().map(str::to_owned);
+    list.and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|input| {
+            Some(McpInput {
+                id: text(input, "id")?,
+                description: text(input, "description"),
+                is_password: input["password"].as_bool() == Some(true),
+                default: text(input, "default").filter(|default| !default.is_empty()),
+                options: options(&input["options"]),
+            })
+        })
+        .take(MAX_INPUTS)
+        .collect()
+}
+
+fn options(list: &Value) -> Vec<String> {
+    let of = |option: &Value| {
+        option
+            .as_str()
+            .or_else(|| option["value"].as_str())
+            .map(str::to_owned)
+    };
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(of)
+        .collect()
+}
+
+/// Claude Code stores the servers of all projects in one file. They are skipped, because they belong to different
+/// projects.
+fn of_projects(whole: &Map<String, Value>) -> Vec<SkippedMcp> {
+    let mut found = Vec::new();
+    let projects = whole.get("projects").and_then(Value::as_object);
+    for (project, settings) in projects.into_iter().flatten() {
+        for name in settings["mcpServers"]
+            .as_object()
+            .into_iter()
+            .flat_map(Map::keys)
+        {
+            found.push(SkippedMcp {
+                name: name.clone(),
+                why: format!(
+                    "it belongs to the project `{project}`; import that section separately"
+                ),
+            });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

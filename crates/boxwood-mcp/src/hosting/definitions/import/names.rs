@@ -1,0 +1,113 @@
+//! Derives valid, distinct server names from the names of a document. Names that are already valid stay unchanged.
+
+use std::collections::BTreeSet;
+
+use boxwood_api::McpServerName;
+
+pub(super) fn legal_names<'a>(wanted: &[&'a str]) -> Vec<(&'a str, McpServerName)> {
+    let mut taken: BTreeSet<String> = wanted
+        .iter()
+        .filter(|name| McpServerName::new(**name).is_ok())
+        .map(|&name| name.to_owned())
+        .collect();
+    wanted
+        .iter()
+        .filter_map(|&name| {
+            let legal = match McpServerName::new(name) {
+                Ok(legal) => legal,
+                Err(_) => free(&likeness(name), &mut taken)?,
+            };
+            Some((name, legal))
+        })
+        .collect()
+}
+
+/// Replaces invalid characters.
+fn likeness(name: &str) -> String {
+    let mut like = String::new();
+    for char in name.chars() {
+        if char.is_ascii_alphanumeric() || "._-".contains(char) {
+            like.push(char);
+        } else if !like.ends_with('-') {
+            like.push('-');
+        }
+        if like.len() > 4 * McpServerName::MAX_BYTES {
+            break;
+        }
+    }
+    let like = like
+        .trim_start_matches(|char: char| !char.is_ascii_alphanumeric())
+        .trim_end_matches('-');
+    // The text is ASCII, so any cut is at a character boundary.
+    let like = &like[..like.len().min(McpServerName::MAX_BYTES)];
+    if like.is_empty() {
+        "server".to_owned()
+    } else {
+        like.to_owned()
+    }
+}
+
+/// The first unused name of `x`, `x-2`, `x-3` and so on.
+fn free(like: &str, taken: &mut BTreeSet<String>) -> Option<McpServerName> {
+    let numbered = (2..=taken.len() + 2).map(|number| {
+        let ending = format!("-{number}");
+        let room = McpServerName::MAX_BYTES - ending.len();
+        format!("{}{ending}", &like[..like.len().min(room)])
+    });
+    let name = std::iter::once(like.to_owned())
+        .chain(numbered)
+        .find(|name| !taken.contains(name))?;
+    taken.insert(name.clone());
+    McpServerName::new(name).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(wanted: &[&str], expected: &[&str]) {
+        let found = legal_names(wanted);
+        let found: Vec<_> = found.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn invalid_characters_are_replaced() {
+        check(&["time", "Git.Hub_2"], &["time", "Git.Hub_2"]);
+        check(&["My Server!", "@scope/name"], &["My-Server", "scope-name"]);
+        check(&["", "字", "-._"], &["server", "server-2", "server-3"]);
+        check(&["Ünï"], &["n"]);
+        let long = "a".repeat(60);
+        check(&[&long], &[&long[..48]]);
+    }
+
+    #[test]
+    fn valid_names_are_never_changed() {
+        check(&["a b", "a/b", "a-b"], &["a-b-2", "a-b-3", "a-b"]);
+        let long = "a".repeat(48);
+        let longer = "a".repeat(49);
+        let cut = format!("{}-2", &long[..46]);
+        check(&[&longer, &long], &[&cut, &long]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_gets_a_distinct_valid_name(
+            names in proptest::collection::btree_set("[ab \u{e9}/._-]{0,3}|\\PC{0,60}", 0..40)
+        ) {
+            let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
+            let found = legal_names(&wanted);
+            prop_assert_eq!(found.len(), wanted.len());
+            let distinct: BTreeSet<_> = found.iter().map(|(_, name)| name.clone()).collect();
+            prop_assert_eq!(distinct.len(), wanted.len());
+            for (wanted, name) in found {
+                if McpServerName::new(wanted).is_ok() {
+                    prop_assert_eq!(wanted, name.as_str());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! Parses and fills `${…}` variables in the notations of the clients.
+//!
+//! Inserted values are not parsed again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::hosting::definitions::secret_args;
+
+/// From `${` to `}`. The limit keeps parsing linear for text with many `${` and one `}`.
+const LONGEST: usize = 512;
+/// Limit for all filled texts of one server.
+const MOST_FILLED: usize = 4 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::hosting) enum Variable<'a> {
+    /// `${env:NAME}`, `${NAME}`, `${NAME:-default}`
+    Environment {
+        name: &'a str,
+        default: Option<&'a str>,
+    },
+    /// `${input:id}`
+    Input { id: &'a str },
+    /// `${workspaceFolder}` and similar: paths on the client's machine.
+    Place { name: &'a str },
+    /// Known only to the client, such as `${command:…}`.
+    Foreign,
+}
+
+pub(in crate::hosting) enum Piece<'a> {
+    Text(&'a str),
+    Variable {
+        whole: &'a str,
+        variable: Variable<'a>,
+    },
+}
+
+/// Splits a text into pieces. Unrecognized variables stay text.
+pub(in crate::hosting) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (mut from, mut end) = (0, 0);
+        while let Some(at) = rest[from..].find("${").map(|at| from + at) {
+            // A `}` ends all `${` before it.
+            if end <= at {
+                let Some(found) = rest[at..].find('}') else {
+                    break;
+                };
+                end = at + found + 1;
+            }
+            let whole = &rest[at..end];
+            let Some(variable) = (whole.len() <= LONGEST).then(|| read(whole)).flatten() else {
+                from = at + 2;
+                continue;
+            };
+            if at > 0 {
+                let (before, after) = rest.split_at(at);
+                rest = after;
+                return Some(Piece::Text(before));
+            }
+            let (whole, after) = rest.split_at(end);
+            rest = after;
+            return Some(Piece::Variable { whole, variable });
+        }
+        Some(Piece::Text(std::mem::take(&mut rest)))
+    })
+}
+
+/// `whole` is the text from `${` to `}`.
+fn read(whole: &str) -> Option<Variable<'_>> {
+    let inner = whole.strip_prefix("${")?.strip_suffix('}')?;
+    let environment = |text: &'_ str| -> Option<(usize, bool)> {
+        let end = text.find(":-").unwrap_or(text.len());
+        (end > 0).then_some((end, end < text.len()))
+    };
+    let named = |text| {
+        let (end, has_default) = environment(text)?;
+        Some(Variable::Environment {
+            name: &text[..end],
+            default: has_default.then(|| &text[end + 2..]),
+        })
+    };
+    match inner {
+        "workspaceFolder" | "workspaceFolderBasename" | "userHome" | "pathSeparator" | "/" => {
+            return Some(Variable::Place { name: inner });
+        }
+        _ => {}
+    }
+    if let Some(name) = inner.strip_prefix("env:") {
+        return named(name);
+    }
+    if let Some(id) = inner.strip_prefix("input:") {
+        return (!id.is_empty()).then_some(Variable::Input { id });
+    }
+    match named(inner) {
+        Some(variable @ Variable::Environment { name, .. }) if is_shell_name(name) => {
+            Some(variable)
+        }
+        _ => {
+            let (kind, of) = inner.split_once(':')?;
+            let is_kind = !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphabetic());
+            // `${x:1}` is shell syntax.
+            let is_word =
+                of.starts_with(|char: char| char.is_ascii_alphabetic() || "/.~".contains(char));
+            (is_kind && is_word).then_some(Variable::Foreign)
+        }
+    }
+}
+
+fn is_shell_name(name: &str) -> bool {
+    name.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && name
+            .bytes()
+            .next()
+            .is_some_and(|first| !first.is_ascii_digit())
+}
+
+/// One entry of a document's `inputs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct McpInput {
+    pub id: String,
+    pub description: Option<String>,
+    /// Hidden while typing.
+    pub is_password: bool,
+    pub default: Option<String>,
+    /// Empty if any value is allowed.
+    pub options: Vec<String>,
+}
+
+pub(super) struct Values<'a> {
+    pub(super) given: &'a BTreeMap<String, String>,
+    pub(super) inputs: &'a [McpInput],
+}
+
+/// Whether secret values are inserted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Secret {
+    Shown,
+    KeptOut,
+}
+
+/// The result of filling one server's texts.
+#[derive(Debug, Default)]
+pub(super) struct Filling {
+    /// For display, such as `` `TOKEN` ``.
+    pub(super) missing: BTreeSet<String>,
+    pub(super) foreign: BTreeSet<String>,
+    /// Inputs that use the document's default.
+    pub(super) defaults: BTreeSet<String>,
+    /// Secret values that were kept out of the texts, by their name in `env`.
+    pub(super) secrets: BTreeMap<String, String>,
+    /// Bytes so far. Text beyond the limit is dropped.
+    bytes: usize,
+}
+
+impl Filling {
+    pub(super) fn is_too_long(&self) -> bool {
+        self.bytes > MOST_FILLED
+    }
+
+    fn add(&mut self, piece: &str, to: &mut String) {
+        self.bytes = self.bytes.saturating_add(piece.len());
+        if !self.is_too_long() {
+            to.push_str(piece);
+        }
+    }
+
+    /// Inserts a placeholder, and stores the value as a secret. It counts as inserted, because it will be.
+    fn keep_out(&mut self, id: &str, value: &str, of: &mut String) {
+        self.bytes = self.bytes.saturating_add(value.len());
+        let mut name = secret_args::name_of(id);
+        let mut number = 1;
+        // An input may have the same name as a stored variable.
+        while self.secrets.get(&name).is_some_and(|kept| kept != value) {
+            number += 1;
+            name = secret_args::name_of(&format!("{id}-{number}"));
+        }
+        self.add(&format!("${{{name}}}"), of);
+        self.secrets.entry(name).or_insert_with(|| value.to_owned());
+    }
+}
+
+impl Values<'_> {
+    pub(super) fn fill(&self, text: &str, filling: &mut Filling) -> String {
+        self.fill_with(text, Secret::Shown, filling)
+    }
+
+    /// For texts that are shown in listings.
+    pub(super) fn fill_but_secrets(&self, text: &str, filling: &mut Filling) -> String {
+        self.fill_with(text, Secret::KeptOut, filling)
+    }
+
+    fn fill_with(&self, text: &str, secret: Secret, filling: &mut Filling) -> String {
+        let mut filled = String::new();
+        if filling.is_too_long() {
+            return filled;
+        }
+        for piece in pieces(text) {
+            match piece {
+                Piece::Text(text) => filling.add(text, &mut filled),
+                Piece::Variable {
+                    whole,
+                    variable: Variable::Foreign,
+                } => {
+                    filling.foreign.insert(format!("`{whole}`"));
+                }
+                Piece::Variable { variable, .. } => {
+                    let Some(value) = self.value(variable, filling) else {
+                        continue;
+                    };
+                    match self.secret_id(variable) {
+                        Some(id) if secret == Secret::KeptOut => {
+                            filling.keep_out(&id, value, &mut filled);
+                        }
+                        _ => filling.add(value, &mut filled),
+                    }
+                }
+            }
+            if filling.is_too_long() {
+                break;
+            }
+        }
+        filled
+    }
+
+    /// The id for a value that may be a secret: an undeclared or password input, or a value from the environment.
+    /// Values written in the document are not secret.
+    fn secret_id(&self, variable: Variable<'_>) -> Option<String> {
+        match variable {
+            Variable::Input { id } => {
+                let may_be = self.input(id).is_none_or(|input| input.is_password);
+                may_be.then(|| id.to_owned())
+            }
+            Variable::Environment { name, .. } => {
+                let is_given = self.given("env", name).is_some();
+                is_given.then(|| format!("env:{name}"))
+            }
+            Variable::Place { .. } | Variable::Foreign => None,
+        }
+    }
+
+    fn input(&self, id: &str) -> Option<&McpInput> {
+        self.inputs.iter().find(|input| input.id == id)
+    }
+
+    /// The qualified name comes first, because an input and a variable may have the same name.
+    fn given(&self, kind: &str, name: &str) -> Option<&str> {
+        let full = self.given.get(&format!("{kind}:{name}"));
+        full.or_else(|| self.given.get(name)).map(String::as_str)
+    }
+
+    fn value<'t>(&'t self, variable: Variable<'t>, filling: &mut Filling) -> Option<&'t str> {
+        match variable {
+            Variable::Environment { name, default } => {
+                let found = self.given("env", name).or(default);
+                if found.is_none() {
+                    filling.missing.insert(format!("`{name}`"));
+                }
+                found
+            }
+            Variable::Input { id } => {
+                if let Some(found) = self.given("input", id) {
+                    return Some(found);
+                }
+                let input = self.input(id);
+                let default = input.and_then(|input| input.default.as_deref());
+                if default.is_some() {
+                    filling.defaults.insert(id.to_owned());
+                } else {
+                    let about = input.and_then(|input| input.description.as_deref());
+                    let about = about.map(|about| format!(" ({about})")).unwrap_or_default();
+                    filling.missing.insert(format!("the input `{id}`{about}"));
+                }
+                default
+            }
+            Variable::Place { name } => {
+                let found = match name {
+                    "pathSeparator" | "/" => Some("/"),
+                    "workspaceFolderBasename" => self.given.get("workspaceFolder").map(|folder| {
+                        let folder = folder.trim_end_matches('/');
+                        folder.rsplit('/').next().unwrap_or(folder)
+                    }),
+                    name => self.given.get(name).map(String::as_str),
+                };
+                if found.is_none() {
+                    let name = name.trim_end_matches("Basename");
+                    filling.missing.insert(format!("`{name}`"));
+                }
+                found
+            }
+            Variable::Foreign => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let shown: Vec<String> = pieces(text)
+            .map(|piece| match piece {
+                Piece::Text(text) => text.to_owned(),
+                Piece::Variable { whole, variable } => match variable {
+                    Variable::Environment {
+                        name,
+                        default: None,
+                    } => format!("<env {name}>"),
+                    Variable::Environment {
+                        name,
+                        default: Some(or),
+                    } => {
+                        format!("<env {name} or {or}>")
+                    }
+                    Variable::Input { id } => format!("<input {id}>"),
+                    Variable::Place { name } => format!("<place {name}>"),
+                    Variable::Foreign => format!("<foreign {whole}>"),
+                },
+            })
+            .collect();
+        assert_eq!(shown.join("|"), expected, "for {text:?}");
+    }
+
+    #[test]
+    fn the_notations_of_all_clients_are_parsed() {
+        check("plain $HOME", "plain $HOME");
+        check("${env:TOKEN}", "<env TOKEN>");
+        check("a${TOKEN}b", "a|<env TOKEN>|b");
+        check("${PORT:-80}${X:-}", "<env PORT or 80>|<env X or >");
+        check("${env:A:-b c}", "<env A or b c>");
+        check("Bearer ${input:my-key}", "Bearer |<input my-key>");
+        check("${workspaceFolder}/src", "<place workspaceFolder>|/src");
+        check("${userHome}${/}x", "<place userHome>|<place />|x");
+        check("${command:pick}", "<foreign ${command:pick}>");
+        check("${workspaceFolder:web}", "<foreign ${workspaceFolder:web}>");
+        check("${file:~/key}", "<foreign ${file:~/key}>");
+    }
+
+    #[test]
+    fn other_text_stays_unchanged() {
+        for text in [
+            "${", "${}", "${a b}", "${1}", "$${", "${env:}", "${x:1}", "{}", "${:-x}", "${#x}",
+        ] {
+            check(text, text);
+        }
+        check("${a b}${C}", "${a b}|<env C>");
+        check("${open ${C}", "${open |<env C>");
+    }
+
+    fn filled(text: &str, given: &[(&str, &str)], inputs: &[McpInput]) -> (String, Filling) {
+        let given = given
+            .iter()
+            .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        let mut filling = Filling::default();
+        let values = Values {
+            given: &given,
+            inputs,
+        };
+        (values.fill(text, &mut filling), filling)
+    }
+
+    #[test]
+    fn inserted_values_are_not_parsed_again() {
+        let (text, filling) = filled("${A}-${env:A}", &[("A", "${B}")], &[]);
+        assert_eq!(text, "${B}-${B}");
+        assert!(filling.missing.is_empty());
+        let both = [("env:key", "variable"), ("input:key", "input")];
+        assert_eq!(
+            filled("${env:key} ${input:key}", &both, &[]).0,
+            "variable input"
+        );
+        let (text, _) = filled(
+            "${workspaceFolderBasename}",
+            &[("workspaceFolder", "/a/web/")],
+            &[],
+        );
+        assert_eq!(text, "web");
+    }
+
+    #[test]
+    fn many_unclosed_variables_are_parsed_in_linear_time() {
+        let text = format!("{}}}", "${".repeat(2 << 20));
+        let began = std::time::Instant::now();
+        let read = pieces(&text).count();
+        assert_eq!(read, 1);
+        assert!(began.elapsed() < std::time::Duration::from_mins(1));
+        let far = format!("${{X:-{}}}", "x".repeat(LONGEST));
+        check(&far, &far);
+        check(&format!("{far}${{C}}"), &format!("{far}|<env C>"));
+    }
+
+    #[test]
+    fn filled_text_is_bounded() {
+        let long = "x".repeat(1 << 20);
+        let (text, filling) = filled(&"${A}".repeat(1 << 20), &[("A", &long)], &[]);
+        assert!(filling.is_too_long());
+        assert_eq!(text.len(), MOST_FILLED);
+        let (text, filling) = filled("${A}${A}", &[("A", &long)], &[]);
+        assert!(!filling.is_too_long());
+        assert_eq!(text.len(), 2 << 20);
+    }
+
+    #[test]
+    fn missing_values_are_reported_by_name() {
+        let inputs = [
+            McpInput {
+                id: "key".to_owned(),
+                description: Some("API key".to_owned()),
+                ..McpInput::default()
+            },
+            McpInput {
+                id: "region".to_owned(),
+                default: Some("eu".to_owned()),
+                ..McpInput::default()
+            },
+        ];
+        let text = "${TOKEN}${input:key}${input:region}${X:-x}${userHome}${command:c}";
+        let (text, filling) = filled(text, &[], &inputs);
+        assert_eq!(text, "eux");
+        let missing: Vec<_> = filling.missing.into_iter().collect();
+        assert_eq!(
+            missing,
+            ["`TOKEN`", "`userHome`", "the input `key` (API key)"]
+        );
+        assert!(filling.foreign.contains("`${command:c}`"));
+        assert!(filling.defaults.contains("region"));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_join_to_the_text(text in "[${}a:/-]{0,24}") {
+            let whole: String = pieces(&text)
+                .map(|piece| match piece {
+                    Piece::Text(text) | Piece::Variable { whole: text, .. } => text,
+                })
+                .collect();
+            prop_assert_eq!(whole, text);
+        }
+    }
+}

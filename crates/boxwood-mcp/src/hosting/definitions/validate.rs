@@ -1,0 +1,234 @@
+//! Validates definitions, however they were added. All sizes are bounded here.
+
+use boxwood_api::McpServerSpec;
+
+use super::secret_args;
+use crate::hosting::HostingError;
+use crate::hosting::boxes::ids;
+
+const MAX_PATH_BYTES: usize = 4096;
+const MAX_ARGUMENTS: usize = 1000;
+/// Limit of the kernel for one argument or variable.
+const MAX_TEXT_BYTES: usize = 128 << 10;
+const MAX_TOGETHER_BYTES: usize = 1 << 20;
+const MAX_VARIABLES: usize = 500;
+const MAX_PATTERNS: usize = 500;
+const MAX_PATTERN_BYTES: usize = 256;
+const MAX_PACKAGES: usize = 100;
+const MAX_PACKAGE_BYTES: usize = 500;
+const MAX_STARTUP_SECONDS: u64 = 3600;
+
+pub(crate) fn check(spec: &McpServerSpec) -> Result<(), HostingError> {
+    if ids::is_reserved(&spec.name) {
+        let fix = format!("`{}` is reserved; choose another name", spec.name);
+        return Err(HostingError::invalid("name", fix));
+    }
+    if spec.command.trim().is_empty() {
+        let fix = "a command is required, such as `npx` or `uvx`";
+        return Err(HostingError::invalid("command", fix));
+    }
+    text("command", &spec.command, MAX_PATH_BYTES)?;
+    count("args", spec.args.len(), MAX_ARGUMENTS)?;
+    arguments(spec)?;
+    variables("env", &spec.env)?;
+    if let Some(cwd) = &spec.cwd {
+        text("cwd", cwd, MAX_PATH_BYTES)?;
+    }
+    for (field, patterns) in [
+        ("tools.allow", &spec.tools.allow),
+        ("tools.deny", &spec.tools.deny),
+    ] {
+        count(field, patterns.len(), MAX_PATTERNS)?;
+        for pattern in patterns {
+            text(field, pattern, MAX_PATTERN_BYTES)?;
+        }
+    }
+    if spec.idle_stop_sec == Some(0) {
+        let fix = "must be at least 1; omit it to never stop the server";
+        return Err(HostingError::invalid("idle_stop_sec", fix));
+    }
+    count("with", spec.with.len(), MAX_PACKAGES)?;
+    for package in &spec.with {
+        text("with", package, MAX_PACKAGE_BYTES)?;
+        if package.starts_with('-') || package.chars().any(char::is_control) || package.is_empty() {
+            let fix = "must be packages or constraints such as `mcp<2`, not options";
+            return Err(HostingError::invalid("with", fix));
+        }
+    }
+    box_settings(spec)
+}
+
+/// Measures the arguments with their secrets inserted.
+fn arguments(spec: &McpServerSpec) -> Result<(), HostingError> {
+    let mut bytes = 0_usize;
+    for argument in &spec.args {
+        text("args", argument, MAX_TEXT_BYTES)?;
+        let filled = secret_args::filled_bytes(argument, &spec.env);
+        length("args", filled, MAX_TEXT_BYTES)?;
+        bytes = bytes.saturating_add(filled);
+    }
+    together("args", bytes)
+}
+
+fn box_settings(spec: &McpServerSpec) -> Result<(), HostingError> {
+    let settings = &spec.settings;
+    variables("box.env", &settings.env)?;
+    if !(1..=MAX_STARTUP_SECONDS).contains(&settings.startup_timeout_sec) {
+        let fix = format!("must be 1 to {MAX_STARTUP_SECONDS}");
+        return Err(HostingError::invalid("box.startup_timeout_sec", fix));
+    }
+    for (field, value) in [
+        ("box.profile", &settings.profile),
+        ("box.backend", &settings.backend),
+        ("box.image", &settings.image),
+        ("box.host_path", &settings.host_path),
+    ] {
+        if let Some(value) = value {
+            text(field, value, MAX_PATH_BYTES)?;
+        }
+    }
+    if settings
+        .cpus
+        .is_some_and(|cpus| !(cpus.is_finite() && cpus > 0.0))
+    {
+        return Err(HostingError::invalid("box.cpus", "must be more than 0"));
+    }
+    for (field, value) in [
+        ("box.memory_mb", settings.memory_mb),
+        ("box.pids_limit", settings.pids_limit),
+    ] {
+        if value == Some(0) {
+            return Err(HostingError::invalid(field, "must be at least 1"));
+        }
+    }
+    Ok(())
+}
+
+/// Values may be secrets, so errors contain only names.
+fn variables(
+    field: &str,
+    variables: &std::collections::BTreeMap<String, String>,
+) -> Result<(), HostingError> {
+    count(field, variables.len(), MAX_VARIABLES)?;
+    for (name, value) in variables {
+        if name.is_empty() || name.contains(['=', '\0']) || name.len() > MAX_PATTERN_BYTES {
+            let fix = "names must have 1 to 256 bytes and no `=`";
+            return Err(HostingError::invalid(field, fix));
+        }
+        text(&format!("{field}.{name}"), value, MAX_TEXT_BYTES)?;
+    }
+    together(
+        field,
+        variables
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum(),
+    )
+}
+
+fn text(field: &str, value: &str, most: usize) -> Result<(), HostingError> {
+    if value.contains('\0') {
+        return Err(HostingError::invalid(field, "must not contain a NUL byte"));
+    }
+    length(field, value.len(), most)
+}
+
+fn length(field: &str, bytes: usize, most: usize) -> Result<(), HostingError> {
+    if bytes > most {
+        return Err(HostingError::invalid(
+            field,
+            format!("must not be longer than {most} bytes"),
+        ));
+    }
+    Ok(())
+}
+
+fn count(field: &str, found: usize, most: usize) -> Result<(), HostingError> {
+    if found > most {
+        return Err(HostingError::invalid(
+            field,
+            format!("{found} entries; the limit is {most}"),
+        ));
+    }
+    Ok(())
+}
+
+fn together(field: &str, bytes: usize) -> Result<(), HostingError> {
+    if bytes > MAX_TOGETHER_BYTES {
+        let fix = format!("must not be longer than {MAX_TOGETHER_BYTES} bytes in total");
+        return Err(HostingError::invalid(field, fix));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn spec(changes: Value) -> McpServerSpec {
+        let mut whole = json!({"name": "a", "command": "uvx"});
+        if let (Some(whole), Value::Object(changes)) = (whole.as_object_mut(), changes) {
+            whole.extend(changes);
+        }
+        serde_json::from_value(whole).expect("a spec")
+    }
+
+    #[track_caller]
+    fn refused(changes: Value, field: &str) {
+        match check(&spec(changes)) {
+            Err(HostingError::Invalid {
+                field: found,
+                message,
+            }) => {
+                assert_eq!(found, field);
+                assert!(!message.contains("hunter2"), "{message}");
+            }
+            other => panic!("`{field}` should be refused, not {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_typical_definition_is_valid() {
+        let ordinary = json!({
+            "args": ["mcp-server-time", "--local-timezone=UTC"],
+            "env": {"TOKEN": "x"}, "with": ["mcp<2"], "tools": {"deny": ["*delete*"]},
+            "box": {"memory_mb": 256, "cpus": 0.5}, "idle_stop_sec": 60,
+        });
+        check(&spec(ordinary)).expect("fine");
+    }
+
+    #[test]
+    fn invalid_definitions_name_the_field() {
+        refused(json!({"name": "shared"}), "name");
+        refused(json!({"command": " "}), "command");
+        refused(json!({"command": "a\0b"}), "command");
+        refused(json!({"args": vec!["x"; 1001]}), "args");
+        refused(json!({"args": ["x".repeat(200_000)]}), "args");
+        refused(json!({"args": vec!["x".repeat(100_000); 11]}), "args");
+        let secret = json!({"input:key": "x".repeat(100_000)});
+        let args = ["${input:key}${input:key}"];
+        refused(json!({"args": args, "env": secret}), "args");
+        let args = ["${input:key}"; 11];
+        refused(json!({"args": args, "env": secret}), "args");
+        refused(json!({"env": {"": "hunter2"}}), "env");
+        refused(json!({"env": {"A=B": "hunter2"}}), "env");
+        refused(json!({"env": {"A": "hunter2\u{0}"}}), "env.A");
+        refused(json!({"cwd": "x".repeat(5000)}), "cwd");
+        refused(
+            json!({"tools": {"allow": ["x".repeat(300)]}}),
+            "tools.allow",
+        );
+        refused(json!({"idle_stop_sec": 0}), "idle_stop_sec");
+        refused(json!({"with": ["--index-url=x"]}), "with");
+        refused(json!({"with": ["a\nb"]}), "with");
+        refused(
+            json!({"box": {"startup_timeout_sec": 0}}),
+            "box.startup_timeout_sec",
+        );
+        refused(json!({"box": {"cpus": -1.0}}), "box.cpus");
+        refused(json!({"box": {"memory_mb": 0}}), "box.memory_mb");
+        refused(json!({"box": {"env": {"": "x"}}}), "box.env");
+    }
+}

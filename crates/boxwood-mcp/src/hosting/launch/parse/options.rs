@@ -1,0 +1,147 @@
+//! Parses the options before the program of a launcher.
+//!
+//! An unknown option is an error, because it is not known whether the next word is its value.
+
+use crate::hosting::launch::LaunchError;
+
+pub(crate) struct OptionSet {
+    pub(crate) launcher: &'static str,
+    pub(crate) flags: &'static [&'static [&'static str]],
+    pub(crate) valued: &'static [&'static [&'static str]],
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Found<'a> {
+    pub(crate) options: Vec<(String, Option<String>)>,
+    /// From the first word that is not an option.
+    pub(crate) rest: &'a [String],
+}
+
+impl OptionSet {
+    pub(crate) fn read<'a>(&self, words: &'a [String]) -> Result<Found<'a>, LaunchError> {
+        let mut options = Vec::new();
+        let mut at = 0;
+        while let Some(word) = words.get(at) {
+            if word == "--" {
+                at += 1;
+                break;
+            }
+            if !word.starts_with('-') || word == "-" {
+                break;
+            }
+            at += 1;
+            if let Some((name, value)) = word.split_once('=').filter(|_| word.starts_with("--")) {
+                if !self.is_valued(name) && !self.is_flag(name) {
+                    return Err(self.unknown(name));
+                }
+                options.push((name.to_owned(), Some(value.to_owned())));
+            } else if self.is_flag(word) {
+                options.push((word.clone(), None));
+            } else if self.is_valued(word) {
+                let value = words.get(at).ok_or_else(|| LaunchError::MissingValue {
+                    launcher: self.launcher.to_owned(),
+                    option: word.clone(),
+                })?;
+                at += 1;
+                options.push((word.clone(), Some(value.clone())));
+            } else {
+                options.extend(self.short(word).ok_or_else(|| self.unknown(word))?);
+            }
+        }
+        Ok(Found {
+            options,
+            rest: words.get(at..).unwrap_or_default(),
+        })
+    }
+
+    /// `-yq` and `-p3.12`.
+    fn short(&self, word: &str) -> Option<Vec<(String, Option<String>)>> {
+        let letters = word
+            .strip_prefix('-')
+            .filter(|rest| !rest.starts_with('-'))?;
+        let first = letters.chars().next()?;
+        let name = format!("-{first}");
+        if self.is_valued(&name) {
+            let value = letters.get(first.len_utf8()..)?;
+            return Some(vec![(name, Some(value.to_owned()))]);
+        }
+        letters
+            .chars()
+            .map(|letter| {
+                let name = format!("-{letter}");
+                self.is_flag(&name).then_some((name, None))
+            })
+            .collect()
+    }
+
+    fn is_flag(&self, name: &str) -> bool {
+        self.flags.iter().any(|flags| flags.contains(&name))
+    }
+
+    fn is_valued(&self, name: &str) -> bool {
+        self.valued.iter().any(|valued| valued.contains(&name))
+    }
+
+    fn unknown(&self, option: &str) -> LaunchError {
+        LaunchError::UnknownOption {
+            launcher: self.launcher.to_owned(),
+            option: option.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: OptionSet = OptionSet {
+        launcher: "tool",
+        flags: &[&["-y", "-q", "--yes"]],
+        valued: &[&["-p", "--package"]],
+    };
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[track_caller]
+    fn check(line: &str, options: &[(&str, Option<&str>)], rest: &str) {
+        let line = words(line);
+        let found = KNOWN.read(&line).expect("every option is known");
+        let read: Vec<_> = found
+            .options
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_deref()))
+            .collect();
+        assert_eq!(read, options);
+        assert_eq!(found.rest, words(rest));
+    }
+
+    #[test]
+    fn options_end_at_the_first_argument() {
+        check("-y pkg -q --more", &[("-y", None)], "pkg -q --more");
+        check(
+            "--package=a --package b c",
+            &[("--package", Some("a")), ("--package", Some("b"))],
+            "c",
+        );
+        check("-yq pkg", &[("-y", None), ("-q", None)], "pkg");
+        check("-p3.12 pkg", &[("-p", Some("3.12"))], "pkg");
+        check("--yes -- -strange", &[("--yes", None)], "-strange");
+        check("- x", &[], "- x");
+        check("", &[], "");
+    }
+
+    #[test]
+    fn an_unknown_option_is_named() {
+        for line in ["--what pkg", "--what=1 pkg", "-z pkg", "-yz pkg"] {
+            let error = KNOWN.read(&words(line)).expect_err(line);
+            assert!(
+                matches!(error, LaunchError::UnknownOption { .. }),
+                "{error}"
+            );
+        }
+        let error = KNOWN.read(&words("-p")).expect_err("no value");
+        assert_eq!(error.to_string(), "option `-p` of `tool` requires a value");
+    }
+}

@@ -1,0 +1,302 @@
+//! Parses `uvx`, `uv tool run` and `uv run`.
+//!
+//! Options that do not affect the installed packages are ignored. The usual ones that do are passed on, and all others
+//! are refused, so that no version pin is lost silently.
+
+use std::path::Path;
+
+use super::command::Launcher;
+use super::options::OptionSet;
+use super::package::{plain, python_name, requirement};
+use crate::hosting::launch::LaunchError;
+
+/// A program from a Python package.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PythonTool {
+    pub(crate) from: String,
+    pub(crate) program: String,
+    pub(crate) args: Vec<String>,
+    pub(crate) how: PythonInstall,
+}
+
+/// Installer settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PythonInstall {
+    /// Requirements. `-e` and `-r` precede those that are paths.
+    pub(crate) with: Vec<String>,
+    pub(crate) python: Option<String>,
+    /// Options for `uv pip` and `pip`. A pip that does not support one fails.
+    pub(crate) options: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The interpreter with its arguments.
+    Python,
+    Program(String),
+}
+
+/// A program that runs in the environment of a project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProjectRun {
+    pub(crate) target: Target,
+    pub(crate) args: Vec<String>,
+    pub(crate) how: PythonInstall,
+    pub(crate) extras: Vec<String>,
+    /// Options that require a lock file.
+    pub(crate) by_lock: Vec<String>,
+    /// `--locked` or `--frozen`.
+    pub(crate) is_locked: bool,
+    pub(crate) is_editable: bool,
+    /// Set for `python3`, which every box with Python has, so that it needs no lookup.
+    pub(crate) interpreter: Option<&'static str>,
+    /// Working directory.
+    pub(crate) directory: Option<String>,
+    pub(crate) project: Option<String>,
+    pub(crate) has_project: bool,
+}
+
+impl ProjectRun {
+    pub(crate) fn of(target: Target, args: &[String]) -> Self {
+        Self {
+            target,
+            args: args.to_vec(),
+            how: PythonInstall::default(),
+            extras: Vec::new(),
+            by_lock: Vec::new(),
+            is_locked: false,
+            is_editable: true,
+            interpreter: None,
+            directory: None,
+            project: None,
+            has_project: true,
+        }
+    }
+}
+
+const FLAGS: &[&str] = &[
+    "-q",
+    "--quiet",
+    "-v",
+    "--verbose",
+    "-n",
+    "--no-cache",
+    "--native-tls",
+    "--no-progress",
+    "--isolated",
+    "--refresh",
+    "--reinstall",
+    "-U",
+    "--upgrade",
+];
+const VALUED: &[&str] = &[
+    "-p",
+    "--python",
+    "-w",
+    "--with",
+    "--with-editable",
+    "--with-requirements",
+    "--index",
+    "--default-index",
+    "-i",
+    "--index-url",
+    "--extra-index-url",
+    "-f",
+    "--find-links",
+    "--prerelease",
+    "--resolution",
+    "--exclude-newer",
+    "--index-strategy",
+    "--cache-dir",
+    "--directory",
+    "--project",
+];
+const RUN_FLAGS: &[&str] = &[
+    "--no-project",
+    "--no-sync",
+    "--frozen",
+    "--locked",
+    "--no-dev",
+    "--dev",
+    "--all-extras",
+    "--no-editable",
+    "-s",
+    "--script",
+    "-m",
+    "--module",
+];
+const RUN_VALUED: &[&str] = &["--extra", "--group", "--package"];
+
+const UV: OptionSet = OptionSet {
+    launcher: "uv",
+    flags: &[FLAGS],
+    valued: &[VALUED],
+};
+const UVX: OptionSet = OptionSet {
+    launcher: "uvx",
+    flags: &[FLAGS],
+    valued: &[VALUED, &["--from"]],
+};
+const UV_RUN: OptionSet = OptionSet {
+    launcher: "uv run",
+    flags: &[FLAGS, RUN_FLAGS],
+    valued: &[VALUED, RUN_VALUED],
+};
+/// Options that select parts of a project.
+const BY_LOCK: [&str; 4] = ["--all-extras", "--group", "--dev", "--package"];
+
+pub(crate) fn uv(args: &[String]) -> Result<Launcher, LaunchError> {
+    let before = UV.read(args)?;
+    let rest: Vec<_> = before.rest.iter().take(2).map(String::as_str).collect();
+    match rest.as_slice() {
+        ["run", ..] => uv_run(&before.options, &before.rest[1..]).map(Launcher::Project),
+        ["tool", "run" | "uvx"] => uvx(&before.rest[2..]).map(Launcher::PythonTool),
+        [] => Err(LaunchError::NothingToRun {
+            launcher: "uv".to_owned(),
+        }),
+        _ => Err(LaunchError::Unsupported {
+            launcher: format!("uv {}", rest.join(" ")),
+            why: "it does not start a server",
+            instead: "use `uv run` or `uv tool run`",
+        }),
+    }
+}
+
+type Options = [(String, Option<String>)];
+
+pub(crate) fn uvx(args: &[String]) -> Result<PythonTool, LaunchError> {
+    let found = UVX.read(args)?;
+    let (parsed, args) = found.rest.split_first().ok_or(LaunchError::NothingToRun {
+        launcher: "uvx".to_owned(),
+    })?;
+    let from = last(&found.options, "--from");
+    let program = match from {
+        Some(_) => parsed.as_str(),
+        None => python_name(parsed),
+    };
+    if program.is_empty() || program.contains('/') {
+        return Err(LaunchError::BadPackage {
+            installer: "pip",
+            word: parsed.clone(),
+            why: "the program is not known; write --from PACKAGE PROGRAM",
+        });
+    }
+    Ok(PythonTool {
+        from: requirement(from.unwrap_or(parsed))?,
+        program: program.to_owned(),
+        args: args.to_vec(),
+        how: install(&found.options)?,
+    })
+}
+
+fn uv_run(before: &Options, args: &[String]) -> Result<ProjectRun, LaunchError> {
+    let found = UV_RUN.read(args)?;
+    let mut options = before.to_vec();
+    options.extend(found.options);
+    let has = |names: &[&str]| {
+        options
+            .iter()
+            .any(|(name, _)| names.contains(&name.as_str()))
+    };
+    let (first, rest) = found.rest.split_first().ok_or(LaunchError::NothingToRun {
+        launcher: "uv run".to_owned(),
+    })?;
+    let (target, args) = if has(&["-m", "--module"]) {
+        let mut args = vec!["-m".to_owned()];
+        args.extend_from_slice(found.rest);
+        (Target::Python, args)
+    } else if has(&["-s", "--script"]) || is_script(first) {
+        (Target::Python, found.rest.to_vec())
+    } else if matches!(first.as_str(), "python" | "python3") {
+        (Target::Python, rest.to_vec())
+    } else {
+        (Target::Program(first.clone()), rest.to_vec())
+    };
+    let by_lock = options
+        .iter()
+        .filter(|(name, _)| BY_LOCK.contains(&name.as_str()))
+        .map(|(name, value)| match value {
+            Some(value) => format!("{name}={value}"),
+            None => name.clone(),
+        })
+        .collect();
+    let extras = options
+        .iter()
+        .filter(|(name, _)| name == "--extra")
+        .filter_map(|(_, value)| value.as_deref())
+        .map(plain)
+        .collect::<Result<_, _>>()?;
+    Ok(ProjectRun {
+        how: install(&options)?,
+        extras,
+        by_lock,
+        is_locked: has(&["--locked", "--frozen"]),
+        is_editable: !has(&["--no-editable"]),
+        directory: last(&options, "--directory").map(str::to_owned),
+        project: last(&options, "--project").map(str::to_owned),
+        has_project: !has(&["--no-project"]),
+        ..ProjectRun::of(target, &args)
+    })
+}
+
+fn is_script(word: &str) -> bool {
+    Path::new(word)
+        .extension()
+        .is_some_and(|ending| ending == "py")
+}
+
+/// The last value of an option.
+fn last<'a>(options: &'a Options, name: &str) -> Option<&'a str> {
+    let mut values = options.iter().rev().filter(|(option, _)| option == name);
+    values.next()?.1.as_deref()
+}
+
+fn install(options: &Options) -> Result<PythonInstall, LaunchError> {
+    let mut how = PythonInstall::default();
+    for (name, value) in options {
+        let Some(value) = value else {
+            continue;
+        };
+        match name.as_str() {
+            "-w" | "--with" => {
+                for word in value.split(',').filter(|word| !word.is_empty()) {
+                    how.with.push(requirement(word)?);
+                }
+            }
+            "--with-editable" => how.with.extend(["-e".to_owned(), plain(value)?]),
+            "--with-requirements" => how.with.extend(["-r".to_owned(), plain(value)?]),
+            "-p" | "--python" => how.python = Some(plain(value)?),
+            "-i" | "--index-url" | "--default-index" => {
+                how.push_option("--index-url", &address(value));
+            }
+            "--extra-index-url" | "--index" => {
+                how.push_option("--extra-index-url", &address(value));
+            }
+            "-f" | "--find-links" => how.push_option("--find-links", value),
+            "--prerelease" if value == "allow" => how.options.push("--pre".to_owned()),
+            // Only supported by uv.
+            "--prerelease" | "--resolution" | "--index-strategy" | "--exclude-newer" => {
+                how.push_option(name, &plain(value)?);
+            }
+            _ => {}
+        }
+    }
+    Ok(how)
+}
+
+impl PythonInstall {
+    fn push_option(&mut self, option: &str, value: &str) {
+        self.options.extend([option.to_owned(), value.to_owned()]);
+    }
+}
+
+/// Strips the name that uv allows before an index URL.
+fn address(index: &str) -> String {
+    match index.split_once('=') {
+        Some((name, address)) if !name.contains(['/', ':']) => address.to_owned(),
+        _ => index.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! Reads the manifests of a project: for the cache key, and to detect references outside and native builds.
+
+use std::fs;
+use std::path::Path;
+
+use crate::hosting::launch::LaunchError;
+use crate::hosting::launch::read_text::read_text;
+use crate::hosting::launch::recipe::key::Key;
+
+/// Files that determine the dependencies.
+const MANIFESTS: [&str; 8] = [
+    "pyproject.toml",
+    "setup.py",
+    "setup.cfg",
+    "uv.lock",
+    "package.json",
+    "package-lock.json",
+    "npm-shrinkwrap.json",
+    ".npmrc",
+];
+const LONGEST_MANIFEST: u64 = 32 * 1024 * 1024;
+/// Manifests that configure how a Python package is built.
+const BUILD_MANIFESTS: [&str; 3] = ["pyproject.toml", "setup.py", "setup.cfg"];
+/// Words in them that mean native code. An editable install would leave the compiled files in the copied sources,
+/// which are replaced at every start.
+const NATIVE_BUILDS: [&str; 9] = [
+    "ext_modules",
+    "ext-modules",
+    "Extension(",
+    "cython",
+    "Cython",
+    "maturin",
+    "scikit",
+    "mesonpy",
+    "setuptools-rust",
+];
+
+/// References to siblings: the parent directory, or a uv workspace.
+const OUT: [&str; 5] = ["../", r#"".."#, "'..", "workspace = true", "workspace=true"];
+
+/// Adds the manifests and all requirements files.
+pub(crate) fn add_manifests(key: &mut Key, directory: &Path) -> Result<(), LaunchError> {
+    for (name, text) in manifests(directory)? {
+        key.add(&name, &text);
+    }
+    Ok(())
+}
+
+/// Returns true if a directory or requirements file may refer to files next to it.
+pub(crate) fn leads_out(source: &Path) -> Result<bool, LaunchError> {
+    let leads_out = |text: &str| OUT.iter().any(|word| text.contains(word));
+    let directory = if source.is_dir() {
+        source
+    } else if is_list(source)
+        && let Some(parent) = source.parent()
+    {
+        if read(source)?.is_some_and(|text| leads_out(&text)) {
+            return Ok(true);
+        }
+        parent
+    } else {
+        return Ok(false);
+    };
+    let manifests = manifests(directory)?;
+    Ok(manifests.iter().any(|(_, text)| leads_out(text)))
+}
+
+/// With their names.
+fn manifests(directory: &Path) -> Result<Vec<(String, String)>, LaunchError> {
+    let mut names: Vec<String> = MANIFESTS.iter().map(|&name| name.to_owned()).collect();
+    names.extend(requirement_lists(directory, ""));
+    names.extend(requirement_lists(
+        &directory.join("requirements"),
+        "requirements/",
+    ));
+    let mut found = Vec::new();
+    for name in names {
+        if let Some(text) = read(&directory.join(&name))? {
+            found.push((name, text));
+        }
+    }
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<Option<String>, LaunchError> {
+    read_text(path, LONGEST_MANIFEST).map_err(|source| LaunchError::Manifest {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn is_list(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "txt")
+}
+
+fn requirement_lists(directory: &Path, prefix: &str) -> Vec<String> {
+    const MOST: usize = 100;
+    let mut names: Vec<_> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| {
+            let is_named_so = !prefix.is_empty()
+                || name.starts_with("requirements")
+                || name.starts_with("constraints");
+            is_named_so && is_list(Path::new(name))
+        })
+        .take(MOST)
+        .map(|name| format!("{prefix}{name}"))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Returns true if the build compiles native code, according to the manifests.
+pub(crate) fn builds_native_code(directory: &Path) -> Result<bool, LaunchError> {
+    let manifests = manifests(directory)?;
+    Ok(manifests
+        .iter()
+        .filter(|(name, _)| BUILD_MANIFESTS.contains(&name.as_str()))
+        .any(|(_, text)| NATIVE_BUILDS.iter().any(|word| text.contains(word))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifests(directory: &Path) -> String {
+        let mut key = Key::new("test");
+        add_manifests(&mut key, directory).expect("it can be read");
+        key.finish()
+    }
+
+    #[test]
+    fn manifests_change_the_key_and_sources_do_not() {
+        let project = tempfile::tempdir().expect("there is room");
+        let write = |name: &str, text: &str| {
+            fs::write(project.path().join(name), text).expect("it is ours");
+        };
+        write("pyproject.toml", "a");
+        let first = manifests(project.path());
+        write("server.py", "b");
+        assert_eq!(manifests(project.path()), first);
+        write("pyproject.toml", "c");
+        let second = manifests(project.path());
+        assert_ne!(second, first);
+        write("requirements-dev.txt", "d");
+        assert_ne!(manifests(project.path()), second);
+    }
+
+    #[test]
+    fn native_builds_are_recognized_by_the_manifests() {
+        let project = tempfile::tempdir().expect("there is room");
+        let write = |name: &str, text: &str| {
+            fs::write(project.path().join(name), text).expect("it is ours");
+        };
+        let builds_native_code = || builds_native_code(project.path()).expect("it can be read");
+        write(
+            "pyproject.toml",
+            "[build-system]\nrequires = ['hatchling']\n",
+        );
+        write("server.c", "ext_modules");
+        assert!(!builds_native_code());
+        write("setup.py", "setup(ext_modules=[])");
+        assert!(builds_native_code());
+        write("setup.py", "");
+        write(
+            "pyproject.toml",
+            "[build-system]\nrequires = ['maturin>=1']\n",
+        );
+        assert!(builds_native_code());
+    }
+}

@@ -1,0 +1,436 @@
+//! Additional processes of a server in its box: one per client that supports server-initiated requests, and one for
+//! clients of the modern protocol version.
+//!
+//! They are stopped when their client disconnects or after an idle time. Their number is limited.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use boxwood_api::{McpPhase, McpServerSpec, ProcessId, SessionId};
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::handshake;
+use crate::hosting::HostingError;
+use crate::hosting::boxes::ids;
+use crate::hosting::context::HostContext;
+use crate::hosting::logs::redact::Secrets;
+use crate::hosting::logs::tail::tail_of_lines;
+use crate::hosting::supervisor::deadline::StartClock;
+use crate::hosting::supervisor::fault::Fault;
+use crate::hosting::supervisor::health;
+use crate::hosting::supervisor::health::Watched;
+use crate::hosting::supervisor::run_record::Launched;
+use crate::hosting::supervisor::state::ServerState;
+use crate::hosting::supervisor::state::end_of_line;
+use crate::wire;
+use crate::wire::{
+    ClientIdentity, Connection, Handshake, Inbound, InboundFilter, Protocol, ProtocolLog,
+    WireLimits,
+};
+
+/// Legacy servers often do not answer `server/discover` at all.
+const DISCOVER_TIMEOUT: Duration = Duration::from_secs(20);
+
+pub(crate) struct ChildProcesses {
+    context: Arc<HostContext>,
+    session: SessionId,
+    spec: Arc<McpServerSpec>,
+    launched: Launched,
+    protocol: Arc<ProtocolLog>,
+    secrets: Arc<Secrets>,
+    next: AtomicU64,
+    children: Mutex<Children>,
+    ended_stderr: Arc<StderrTail>,
+    modern: tokio::sync::Mutex<Modern>,
+}
+
+#[derive(Default)]
+struct Children {
+    /// By number. The connection is `None` while the process starts.
+    running: BTreeMap<u64, (ProcessId, Option<Connection>)>,
+    is_closed: bool,
+}
+
+/// The process for modern clients.
+enum Modern {
+    NotStarted,
+    /// Discovery failed or timed out; the main process serves modern clients.
+    Unsupported,
+    Running {
+        connection: Connection,
+        handshake: Arc<Handshake>,
+        _watched: AbortOnDropHandle<()>,
+    },
+}
+
+/// The process of one client. Dropping this stops it.
+pub(crate) struct ClientProcess {
+    pub(crate) connection: Connection,
+    pub(crate) handshake: Arc<Handshake>,
+    /// All messages since before the handshake.
+    pub(crate) inbound: Inbound,
+    watched: AbortOnDropHandle<()>,
+    slot: Slot,
+}
+
+impl ClientProcess {
+    /// The process is stopped when the last part is dropped.
+    pub(crate) fn into_parts(self) -> (Connection, Arc<Handshake>, Inbound, Box<dyn Send + Sync>) {
+        (
+            self.connection,
+            self.handshake,
+            self.inbound,
+            Box::new((self.watched, self.slot)),
+        )
+    }
+}
+
+/// Reserves a number, and stops its process on drop.
+struct Slot {
+    children: Arc<ChildProcesses>,
+    number: u64,
+    process: ProcessId,
+    is_kept: bool,
+}
+
+impl Slot {
+    /// The process keeps running.
+    fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.children.end(self.number);
+        }
+    }
+}
+
+impl ChildProcesses {
+    pub(crate) fn new(
+        context: &Arc<HostContext>,
+        state: &ServerState,
+        spec: &Arc<McpServerSpec>,
+        launched: Launched,
+    ) -> Arc<Self> {
+        // Processes of an earlier daemon have smaller numbers.
+        let first = Timestamp::now().as_millisecond().unsigned_abs();
+        Arc::new(Self {
+            context: Arc::clone(context),
+            session: state.session.clone(),
+            spec: Arc::clone(spec),
+            launched,
+            protocol: Arc::clone(&state.protocol),
+            secrets: state.secrets(),
+            next: AtomicU64::new(first),
+            children: Mutex::default(),
+            ended_stderr: Arc::default(),
+            modern: tokio::sync::Mutex::new(Modern::NotStarted),
+        })
+    }
+
+    pub(crate) async fn own(
+        self: &Arc<Self>,
+        initialize_params: Box<RawValue>,
+    ) -> Result<ClientProcess, HostingError> {
+        let slot = self.slot(ids::own_process)?;
+        let clock = StartClock::start(self.spec.settings.startup_timeout_sec);
+        let opened = async {
+            let connection = self.launch(&slot, &clock).await?;
+            let inbound = connection.inbound(InboundFilter::All);
+            let client = ClientIdentity::client(initialize_params);
+            let handshake = handshake::handshake(&connection, &client, &clock).await?;
+            Ok((connection, inbound, handshake))
+        };
+        let (connection, inbound, handshake) = match opened.await {
+            Ok(opened) => opened,
+            Err(fault) => {
+                let (context, session) = (&self.context, &self.session);
+                let fault = handshake::with_stderr_of(&slot.process, context, session, fault).await;
+                return Err(fault.redacted(&self.secrets).into());
+            }
+        };
+        Ok(ClientProcess {
+            watched: self.watch(&connection, handshake.protocol),
+            connection,
+            handshake: Arc::new(handshake),
+            inbound,
+            slot,
+        })
+    }
+
+    /// `None` if the server supports only legacy protocol versions.
+    pub(crate) async fn modern(
+        self: &Arc<Self>,
+    ) -> Result<Option<(Connection, Arc<Handshake>)>, HostingError> {
+        // The lock is held for at most the startup timeout.
+        let mut modern = self.modern.lock().await;
+        match &*modern {
+            Modern::Unsupported => return Ok(None),
+            Modern::Running {
+                connection,
+                handshake,
+                ..
+            } if !connection.is_ended() => {
+                return Ok(Some((connection.clone(), Arc::clone(handshake))));
+            }
+            Modern::Running { .. } | Modern::NotStarted => {}
+        }
+        let slot = self.slot(ids::modern_process)?;
+        let clock = StartClock::start(self.spec.settings.startup_timeout_sec);
+        let connection = match self.launch(&slot, &clock).await {
+            Ok(connection) => connection,
+            Err(fault) => {
+                let (session, message) = (&self.session, fault.redacted(&self.secrets).message);
+                tracing::info!(%session, message, "failed to start the process for the modern protocol version");
+                *modern = Modern::Unsupported;
+                return Ok(None);
+            }
+        };
+        let within = DISCOVER_TIMEOUT.min(clock.left());
+        let discovered = wire::discover(&connection, &ClientIdentity::boxwood(), within).await;
+        let Ok(handshake) = discovered else {
+            *modern = Modern::Unsupported;
+            return Ok(None);
+        };
+        slot.keep();
+        let handshake = Arc::new(handshake);
+        *modern = Modern::Running {
+            connection: connection.clone(),
+            handshake: Arc::clone(&handshake),
+            _watched: self.watch(&connection, Protocol::Modern),
+        };
+        Ok(Some((connection, handshake)))
+    }
+
+    /// The shortest idle time of all children. `None` without children.
+    pub(crate) fn idle_for(&self) -> Option<Duration> {
+        let children = self.lock();
+        let connections = children.running.values().map(|(_, child)| child.as_ref());
+        connections
+            .map(|child| child.map_or(Duration::ZERO, Connection::idle_for))
+            .min()
+    }
+
+    /// Stops idle children for as long as it is polled.
+    pub(crate) async fn stop_idle(&self) -> Infallible {
+        let limit = self.context.settings.idle_child;
+        loop {
+            tokio::time::sleep((limit / 4).max(Duration::from_millis(50))).await;
+            for number in self.idle_longer_than(limit) {
+                self.end(number);
+            }
+        }
+    }
+
+    /// Closes all connections before the box is removed.
+    pub(crate) fn close(&self) {
+        let mut children = self.lock();
+        children.is_closed = true;
+        let connections = children.running.values().filter_map(|(_, it)| it.as_ref());
+        connections.for_each(Connection::close);
+    }
+
+    /// Stops the processes that are useless after the daemon's shutdown. The box keeps running.
+    pub(crate) fn detach(&self) {
+        let mut children = self.lock();
+        let started = children
+            .running
+            .extract_if(.., |_, (_, child)| child.is_some());
+        let started: Vec<_> = started.collect();
+        // Processes that are still starting are stopped when their start is dropped.
+        children.is_closed = true;
+        drop(children);
+        for (_, (process, child)) in started {
+            child.iter().for_each(Connection::close);
+            self.stop_later(process);
+        }
+    }
+
+    /// Stops processes that belonged to clients of an earlier daemon.
+    pub(crate) fn stop_leftover(&self, left: Vec<ProcessId>) {
+        for process in left {
+            self.stop_later(process);
+        }
+    }
+
+    /// Stderr of current and ended children, each with a heading.
+    pub(crate) async fn stderr(&self) -> String {
+        let processes: Vec<_> = {
+            let children = self.lock();
+            let running = children.running.values();
+            running.map(|(process, _)| process.clone()).collect()
+        };
+        let (context, session, secrets) = (&self.context, &self.session, &self.secrets);
+        let stderr = processes.iter().map(async |process| {
+            let text = handshake::stderr_of(process, context, session, secrets).await;
+            stderr_section(process, &text.unwrap_or_default())
+        });
+        let stderr = join_all(stderr).await.concat();
+        format!("{}{stderr}", self.ended_stderr.text())
+    }
+
+    async fn launch(&self, slot: &Slot, clock: &StartClock) -> Result<Connection, Fault> {
+        let runtime = &self.context.runtime;
+        let of_start = |error| Fault::from_runtime(McpPhase::ProcessStart, error);
+        let process = self.launched.process(slot.process.clone(), &self.spec);
+        clock
+            .within(
+                McpPhase::ProcessStart,
+                runtime.start(&self.session, process),
+            )
+            .await?
+            .map_err(of_start)?;
+        let wire = handshake::attach(&self.context, &self.session, &slot.process, clock).await?;
+        let log = Arc::clone(&self.protocol);
+        let connection = Connection::open(wire, WireLimits::default(), log);
+        let mut children = self.lock();
+        if children.is_closed {
+            connection.close();
+        } else if let Some((_, running)) = children.running.get_mut(&slot.number) {
+            *running = Some(connection.clone());
+        }
+        drop(children);
+        Ok(connection)
+    }
+
+    fn slot(self: &Arc<Self>, id: fn(u64) -> ProcessId) -> Result<Slot, HostingError> {
+        let most = self.context.settings.max_children;
+        let mut children = self.lock();
+        if children.is_closed {
+            return Err(HostingError::Failed {
+                phase: McpPhase::Runtime,
+                message: "the server was stopped".to_owned(),
+                hint: None,
+            });
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let process = id(number);
+        let of_clients = children.running.values().filter(|(it, _)| ids::is_own(it));
+        if ids::is_own(&process) && of_clients.count() >= most {
+            let message = format!("{most} clients already have their own process of this server");
+            return Err(HostingError::Full { message });
+        }
+        children.running.insert(number, (process.clone(), None));
+        Ok(Slot {
+            children: Arc::clone(self),
+            number,
+            process,
+            is_kept: false,
+        })
+    }
+
+    fn idle_longer_than(&self, limit: Duration) -> Vec<u64> {
+        let children = self.lock();
+        let is_idle = |child: &Connection| child.is_ended() || child.unused_for() >= limit;
+        children
+            .running
+            .iter()
+            .filter(|(_, (_, child))| child.as_ref().is_some_and(is_idle))
+            .map(|(number, _)| *number)
+            .collect()
+    }
+
+    /// Only the first call stops the process.
+    fn end(&self, number: u64) {
+        let Some((process, connection)) = self.lock().running.remove(&number) else {
+            return;
+        };
+        if let Some(connection) = connection {
+            connection.close();
+        }
+        // Also after `close`, because the box may still exist.
+        let (context, session) = (Arc::clone(&self.context), self.session.clone());
+        let (secrets, ended) = (Arc::clone(&self.secrets), Arc::clone(&self.ended_stderr));
+        self.context.spawn(async move {
+            // Keep the output for `logs`.
+            let text = handshake::stderr_of(&process, &context, &session, &secrets).await;
+            ended.keep(&process, &text.unwrap_or_default());
+            stop(&context, &session, &process).await;
+        });
+    }
+
+    fn stop_later(&self, process: ProcessId) {
+        let (context, session) = (Arc::clone(&self.context), self.session.clone());
+        self.context
+            .spawn(async move { stop(&context, &session, &process).await });
+    }
+
+    fn watch(&self, connection: &Connection, protocol: Protocol) -> AbortOnDropHandle<()> {
+        let context = Arc::clone(&self.context);
+        let watching = watch(connection.clone(), protocol, context, self.session.clone());
+        AbortOnDropHandle::new(tokio::spawn(watching))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Children> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes the connection of a hung process. The next call starts another.
+async fn watch(
+    connection: Connection,
+    protocol: Protocol,
+    context: Arc<HostContext>,
+    session: SessionId,
+) {
+    let watched = Watched {
+        connection: &connection,
+        protocol,
+        has_answered: true,
+    };
+    let fault = health::broken(watched, &context.settings).await;
+    let message = &fault.message;
+    tracing::warn!(%session, message, "closing the connection of a hung child process");
+    connection.close();
+}
+
+async fn stop(context: &HostContext, session: &SessionId, process: &ProcessId) {
+    let stopped =
+        context.with_timeout("stopping a process", context.runtime.stop(session, process));
+    if let Err(error) = stopped.await {
+        tracing::warn!(%session, %process, %error, "failed to stop a process");
+    }
+}
+
+/// Limit per process.
+const SHOWN_BYTES: usize = 64 * 1024;
+/// Limit for all ended processes.
+const KEPT_BYTES: usize = 64 * 1024;
+
+#[derive(Default)]
+struct StderrTail(Mutex<String>);
+
+impl StderrTail {
+    fn keep(&self, process: &ProcessId, text: &str) {
+        let mut kept = self.lock();
+        kept.push_str(&stderr_section(process, text));
+        let surplus = kept.len() - tail_of_lines(&kept, KEPT_BYTES).len();
+        kept.drain(..surplus);
+    }
+
+    fn text(&self) -> String {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Empty if the process wrote nothing.
+fn stderr_section(process: &ProcessId, text: &str) -> String {
+    let text = tail_of_lines(text, SHOWN_BYTES);
+    if text.is_empty() {
+        return String::new();
+    }
+    format!("--- {process} ---\n{text}{}", end_of_line(text))
+}

@@ -1,0 +1,252 @@
+//! Attaches to a new process, performs the handshake and describes failures.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_agent::BoxesError;
+use boxwood_api::{ErrorCode, McpPhase, ProcessId, ProcessStatus, Reason, SessionId};
+
+use super::tools::ListError;
+use crate::hosting::boxes::ids;
+use crate::hosting::context::HostContext;
+use crate::hosting::logs::redact::Secrets;
+use crate::hosting::logs::tail::tail;
+use crate::hosting::runtime::{ProcessExit, ProcessIo};
+use crate::hosting::supervisor::deadline::StartClock;
+use crate::hosting::supervisor::fault::Fault;
+use crate::hosting::supervisor::retry::Retryable;
+use crate::wire;
+use crate::wire::{CallError, ClientIdentity, CloseReason, Connection, Handshake, HandshakeError};
+
+const WITH_HINT: &str =
+    "a package may be missing or too new: add a constraint to `with`, such as `mcp<2`";
+const READ_ONLY_HINT: &str = "it writes to a directory that is mounted read-only: set `box.host_path_mode` to `rw`, or make it write to \
+     another directory, such as /tmp";
+const NO_SERVER: &str = "the command may not be an MCP server, or may need other arguments";
+/// Limit of the stderr that is kept.
+const KEPT_BYTES: usize = 256 * 1024;
+/// Limit of the stderr that is searched for known errors.
+const LAST_BYTES: usize = 500;
+/// Timeout for reading the stderr of an exited process.
+const STDERR_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Attaches to a process that was just started. An exit before and shortly after attaching are reported alike,
+/// because which of them happens is a matter of timing.
+pub(crate) async fn attach(
+    context: &HostContext,
+    session: &SessionId,
+    process: &ProcessId,
+    clock: &StartClock,
+) -> Result<Box<dyn ProcessIo>, Fault> {
+    let phase = McpPhase::RelayConnect;
+    let taking = async {
+        let error = match context.runtime.attach(session, process).await {
+            Ok(wire) => return Ok(wire),
+            Err(error) => error,
+        };
+        Err(match error.code {
+            ErrorCode::ManagedProcessNotFound => command_not_started(),
+            _ => match gone(context, session, process, &error).await {
+                Some(gone) => connection_ended(McpPhase::McpInit, &CloseReason::Exited(gone)),
+                None => Fault::from_runtime(phase, error),
+            },
+        })
+    };
+    clock.within(phase, taking).await?
+}
+
+/// How a process ended. `None` if it is still running.
+async fn gone(
+    context: &HostContext,
+    session: &SessionId,
+    process: &ProcessId,
+    error: &BoxesError,
+) -> Option<ProcessExit> {
+    let listed = match error.code {
+        ErrorCode::ManagedProcessConflict => context.runtime.processes(session).await,
+        _ => Err(error.clone()),
+    };
+    let listed = match listed {
+        Ok(listed) => listed,
+        // The box existed when the process was started.
+        Err(error) => {
+            let is_gone = matches!(
+                error.code,
+                ErrorCode::SessionGone | ErrorCode::SessionNotFound
+            );
+            return is_gone.then(|| ProcessExit::new(None, Some(&Reason::BoxGone)));
+        }
+    };
+    let found = listed.into_iter().find(|it| it.process_id == *process)?;
+    (found.status != ProcessStatus::Running)
+        .then(|| ProcessExit::new(found.exit_code, found.reason.as_ref()))
+}
+
+pub(crate) async fn handshake(
+    connection: &Connection,
+    client: &ClientIdentity,
+    clock: &StartClock,
+) -> Result<Handshake, Fault> {
+    wire::handshake(connection, client, clock.left())
+        .await
+        .map_err(|error| from_handshake_error(error, clock))
+}
+
+fn from_handshake_error(error: HandshakeError, clock: &StartClock) -> Fault {
+    match error {
+        HandshakeError::Call(error) => of_call(error, clock),
+        HandshakeError::Refused {
+            method,
+            code,
+            message,
+        } => refused(method, code, message).with_hint(NO_SERVER.to_owned()),
+        other @ HandshakeError::Unreadable { .. } => {
+            Fault::new(McpPhase::McpInit, other.to_string()).with_hint(NO_SERVER.to_owned())
+        }
+    }
+}
+
+pub(crate) fn from_list_error(error: ListError, clock: &StartClock) -> Fault {
+    match error {
+        ListError::Call(error) => of_call(error, clock),
+        ListError::Refused { code, message } => refused("tools/list", code, message),
+        other @ ListError::Unreadable => Fault::new(McpPhase::McpInit, other.to_string()),
+    }
+}
+
+fn refused(method: &str, code: i64, message: String) -> Fault {
+    let words = format!("the server refused `{method}` ({code})");
+    Fault::new(McpPhase::McpInit, words).with_server_message(message)
+}
+
+fn of_call(error: CallError, clock: &StartClock) -> Fault {
+    match error {
+        CallError::TimedOut { .. } => clock.ran_out(McpPhase::McpInit),
+        CallError::Closed(ended) => connection_ended(McpPhase::McpInit, &ended),
+        other => Fault::new(McpPhase::McpInit, other.to_string()),
+    }
+}
+
+/// Describes why the connection to the main process ended.
+pub(crate) fn connection_ended(phase: McpPhase, ended: &CloseReason) -> Fault {
+    let fault = match ended {
+        // Exit codes of shells for a command that cannot be run.
+        CloseReason::Exited(gone)
+            if phase == McpPhase::McpInit && matches!(gone.exit_code, Some(126 | 127)) =>
+        {
+            return command_not_started();
+        }
+        CloseReason::Exited(_) if phase == McpPhase::Runtime => {
+            let words = format!("Box managed process exited unexpectedly: {ended}");
+            let hint = "`boxwood mcp logs` shows its stderr; if it ran out of memory, raise `box.memory_mb`".to_owned();
+            return Fault::new(phase, words)
+                .main_process_exited()
+                .with_hint(hint);
+        }
+        CloseReason::Exited(_) => {
+            return Fault::new(phase, format!("{ended} before the handshake completed"))
+                .main_process_exited()
+                .with_hint("see its stderr; it may need variables or arguments".to_owned());
+        }
+        other => Fault::new(phase, other.to_string()),
+    };
+    let hint = match ended {
+        CloseReason::Garbage { .. } => "make the server log to stderr instead of stdout",
+        CloseReason::TooLong { .. } => "make the server send smaller messages",
+        _ => return fault,
+    };
+    fault.with_hint(hint.to_owned())
+}
+
+/// The command cannot be executed in the box.
+pub(crate) fn command_not_started() -> Fault {
+    let message = "the command could not be started: the program does not exist in the box or cannot be executed";
+    let hint = "choose an image that contains it, install it on the host, or use `uvx` or `npx`";
+    Fault {
+        retryable: Retryable::Once,
+        ..Fault::new(McpPhase::ProcessStart, message)
+    }
+    .with_hint(hint.to_owned())
+    .main_process_exited()
+}
+
+/// Adds the last stderr of the main process, which usually contains the reason.
+pub(crate) async fn with_stderr(
+    context: &Arc<HostContext>,
+    session: &SessionId,
+    fault: Fault,
+) -> Fault {
+    with_stderr_of(&ids::main_process(), context, session, fault).await
+}
+
+pub(crate) async fn with_stderr_of(
+    process: &ProcessId,
+    context: &Arc<HostContext>,
+    session: &SessionId,
+    mut fault: Fault,
+) -> Fault {
+    // Clients compare this message, so it stays unchanged.
+    if fault.phase == McpPhase::BoxUnavailable {
+        return fault;
+    }
+    let Some(text) = raw_stderr_of(process, context, session).await else {
+        return fault;
+    };
+    let last = tail(text.trim(), LAST_BYTES);
+    if is_read_only(last) {
+        fault.hint = Some(READ_ONLY_HINT.to_owned());
+    } else if fault.phase == McpPhase::McpInit && is_missing_package(last) {
+        fault.hint = Some(WITH_HINT.to_owned());
+    }
+    fault.stderr = Some(text);
+    fault
+}
+
+/// Returns true if the server tried to write to a directory that is mounted read-only.
+fn is_read_only(stderr: &str) -> bool {
+    stderr.contains("Read-only file system") || stderr.contains("EROFS")
+}
+
+/// Returns true if a package is missing or has an incompatible version.
+fn is_missing_package(stderr: &str) -> bool {
+    const WORDS: [&str; 6] = [
+        "ModuleNotFoundError",
+        "ImportError",
+        "AttributeError",
+        "TypeError",
+        "Cannot find module",
+        "ERR_MODULE_NOT_FOUND",
+    ];
+    WORDS.iter().any(|word| stderr.contains(word))
+}
+
+/// Redacted stderr of the main process.
+pub(crate) async fn stderr(
+    context: &Arc<HostContext>,
+    session: &SessionId,
+    secrets: &Secrets,
+) -> Option<String> {
+    let main = ids::main_process();
+    let text = stderr_of(&main, context, session, secrets).await?;
+    Some(tail(&text, KEPT_BYTES).to_owned())
+}
+
+/// Redacted stderr of any process, without a limit.
+pub(crate) async fn stderr_of(
+    process: &ProcessId,
+    context: &Arc<HostContext>,
+    session: &SessionId,
+    secrets: &Secrets,
+) -> Option<String> {
+    Some(secrets.hide_behind_cut(raw_stderr_of(process, context, session).await?))
+}
+
+/// Unredacted. The runtime keeps only the latest part.
+async fn raw_stderr_of(
+    process: &ProcessId,
+    context: &Arc<HostContext>,
+    session: &SessionId,
+) -> Option<String> {
+    let asked = context.runtime.stderr(session, process);
+    tokio::time::timeout(STDERR_TIMEOUT, asked).await.ok()?.ok()
+}

@@ -1,0 +1,137 @@
+//! Adopts a server that an earlier daemon started, or reattaches after a lost connection.
+//!
+//! The process is not restarted and no handshake is repeated, because its result was stored. Nothing is requested
+//! here either: the server may be busy with a call, so the health check gives it the time of a busy server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_agent::Answer;
+use boxwood_api::{ErrorCode, McpPhase, McpServerSpec, ProcessId, ProcessStatus};
+
+use super::run_record::fingerprint;
+use super::start::Started;
+use super::state::ServerState;
+use crate::hosting::boxes::ids;
+use crate::hosting::context::{HostContext, blocking};
+use crate::wire::{Connection, Inbound, InboundFilter, WireLimits};
+
+/// One failed request to the runtime may be temporary.
+const TRIES: usize = 3;
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+
+pub(crate) struct Adopted {
+    pub(crate) started: Started,
+    /// Processes of clients of the earlier daemon.
+    pub(crate) left: Vec<ProcessId>,
+}
+
+/// `None` if nothing can be adopted or the running server does not match `spec`.
+pub(crate) async fn adopt(
+    context: &Arc<HostContext>,
+    state: &Arc<ServerState>,
+    spec: &McpServerSpec,
+) -> Option<Adopted> {
+    if !context.journal.holds(&state.session) {
+        return None;
+    }
+    let (held, name) = (Arc::clone(context), state.name.clone());
+    let record = blocking(move || Ok(held.run_record(&name))).await.ok()??;
+    if record.fingerprint != fingerprint(spec) {
+        return None;
+    }
+    // The record belongs to the last successful start. A start interrupted by a crash may have left another box
+    // with a process that never completed a handshake.
+    let incarnation = record.incarnation?;
+    let install = record
+        .cache_key
+        .as_deref()
+        .map(|key| context.use_install(key));
+    state.progress_log.begin();
+    let detail = "running since before this daemon started".to_owned();
+    state
+        .progress_log
+        .enter(McpPhase::RelayConnect, Some(detail));
+    state.progress_log.notice(record.notices);
+    let attached = attach(context, state, incarnation).await?;
+    state.progress_log.enter(McpPhase::Runtime, None);
+    Some(Adopted {
+        started: Started {
+            connection: attached.connection,
+            handshake: Arc::new(record.handshake),
+            tools: record.tools,
+            inbound: attached.inbound,
+            incarnation,
+            launched: record.launched,
+            install,
+        },
+        left: attached.children,
+    })
+}
+
+pub(crate) struct Attached {
+    pub(crate) connection: Connection,
+    pub(crate) inbound: Inbound,
+    /// Other running processes of the server.
+    children: Vec<ProcessId>,
+}
+
+/// Output continues where the last reader stopped. `None` if the main process has exited or the box was replaced.
+pub(crate) async fn attach(
+    context: &Arc<HostContext>,
+    state: &Arc<ServerState>,
+    incarnation: u64,
+) -> Option<Attached> {
+    for attempt in 0..TRIES {
+        if attempt > 0 {
+            tokio::time::sleep(BETWEEN_TRIES).await;
+        }
+        match attach_once(context, state, incarnation).await {
+            Ok(attached) => return attached,
+            Err(error) if is_gone(error.code) => return None,
+            Err(error) => {
+                let name = &state.name;
+                tracing::warn!(%name, %error, "failed to attach to a running server");
+            }
+        }
+    }
+    None
+}
+
+fn is_gone(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::SessionNotFound | ErrorCode::ManagedProcessNotFound
+    )
+}
+
+async fn attach_once(
+    context: &Arc<HostContext>,
+    state: &Arc<ServerState>,
+    incarnation: u64,
+) -> Answer<Option<Attached>> {
+    let (runtime, session) = (&context.runtime, &state.session);
+    let looked = context.with_timeout("looking for a box", runtime.session(session));
+    if looked.await?.map(|found| found.incarnation) != Some(incarnation) {
+        return Ok(None);
+    }
+    let listed = context.with_timeout("listing processes", runtime.processes(session));
+    let running: Vec<_> = listed
+        .await?
+        .into_iter()
+        .filter(|process| process.status == ProcessStatus::Running)
+        .map(|process| process.process_id)
+        .collect();
+    let main = ids::main_process();
+    if !running.contains(&main) {
+        return Ok(None);
+    }
+    let attaching = context.with_timeout("attaching", runtime.attach(session, &main));
+    let log = Arc::clone(&state.protocol);
+    let connection = Connection::open(attaching.await?, WireLimits::default(), log);
+    Ok(Some(Attached {
+        inbound: connection.inbound(InboundFilter::Notifications),
+        connection,
+        children: running.into_iter().filter(ids::is_child).collect(),
+    }))
+}

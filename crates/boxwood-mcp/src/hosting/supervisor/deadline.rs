@@ -1,0 +1,58 @@
+//! Time limit of one start. Waiting for other servers does not count.
+
+use std::future::Future;
+use std::time::Duration;
+
+use boxwood_api::McpPhase;
+use tokio::time::Instant;
+
+use super::fault::Fault;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StartClock {
+    ends_at: Instant,
+    allowed: Duration,
+}
+
+impl StartClock {
+    pub(crate) fn start(seconds: u64) -> Self {
+        // The upper bound keeps the arithmetic from overflowing.
+        let allowed = Duration::from_secs(seconds.clamp(1, 24 * 3600));
+        Self {
+            ends_at: Instant::now() + allowed,
+            allowed,
+        }
+    }
+
+    pub(crate) fn left(&self) -> Duration {
+        self.ends_at.saturating_duration_since(Instant::now())
+    }
+
+    /// Fails with `phase` when the time is over.
+    pub(crate) async fn within<T>(
+        &self,
+        phase: McpPhase,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Fault> {
+        tokio::time::timeout_at(self.ends_at, work)
+            .await
+            .map_err(|_| self.ran_out(phase))
+    }
+
+    /// Runs `waiting` without counting its time.
+    pub(crate) async fn stopped<T>(&mut self, waiting: impl Future<Output = T>) -> T {
+        let since = Instant::now();
+        let result = waiting.await;
+        self.ends_at += since.elapsed();
+        result
+    }
+
+    pub(crate) fn ran_out(&self, phase: McpPhase) -> Fault {
+        let seconds = self.allowed.as_secs();
+        Fault::new(
+            phase,
+            format!("Connection timeout after {seconds} seconds, in phase `{phase}`"),
+        )
+        .with_hint("raise `box.startup_timeout_sec`, or check its log".to_owned())
+    }
+}

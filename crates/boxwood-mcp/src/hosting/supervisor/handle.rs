@@ -1,0 +1,141 @@
+//! The handle of one server: its state, and the command channel of its supervisor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::state::{RunState, ServerState, StopCause};
+use crate::hosting::HostingError;
+use crate::hosting::cache::install::Reuse;
+use crate::hosting::process::server::Server;
+
+pub(crate) type Reply = oneshot::Sender<Result<(), HostingError>>;
+
+/// Answered when the operation has begun, or when it is complete for `Stop` and `Remove`.
+pub(crate) enum Command {
+    Start(Reply),
+    Stop(Reply),
+    Restart(Reply, Reuse),
+    /// A call needs the server. Starts it if it is idle.
+    StartIdle,
+    /// The definition was updated.
+    Changed(Reply),
+    /// Removes all data of the server. The supervisor accepts no further commands.
+    Remove(Reply),
+}
+
+impl Command {
+    pub(crate) fn refuse(self, error: HostingError) {
+        match self {
+            Self::StartIdle => {}
+            Self::Start(reply)
+            | Self::Stop(reply)
+            | Self::Restart(reply, _)
+            | Self::Changed(reply)
+            | Self::Remove(reply) => done(reply, Err(error)),
+        }
+    }
+}
+
+/// The caller may no longer be waiting.
+pub(crate) fn done(reply: Reply, result: Result<(), HostingError>) {
+    drop(reply.send(result));
+}
+
+/// Allowance for the time between two attempts.
+const MARGIN: Duration = Duration::from_secs(5);
+
+enum WaitsFor {
+    /// Start permits of other servers.
+    Others,
+    /// Has its own timeout, which does not count waiting for other servers.
+    FirstAttempt,
+    NextAttempt,
+}
+
+#[derive(Clone)]
+pub(crate) struct ServerHandle {
+    pub(crate) state: Arc<ServerState>,
+    pub(crate) commands: mpsc::Sender<Command>,
+}
+
+impl ServerHandle {
+    pub(crate) async fn command(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<(), HostingError>>) -> Command,
+    ) -> Result<(), HostingError> {
+        let (reply, answered) = oneshot::channel();
+        let sent = self.commands.send(command(reply)).await;
+        sent.map_err(|_| HostingError::Closing)?;
+        answered.await.unwrap_or(Err(HostingError::Closing))
+    }
+
+    /// Does not count as use of the server.
+    pub(crate) fn connected(&self) -> Option<Server> {
+        let live = self.state.live()?;
+        Some(Server::new(Arc::clone(&self.state), live))
+    }
+
+    /// Waits until the server is connected. Time spent waiting for other servers does not count.
+    pub(crate) async fn server(&self) -> Result<Server, HostingError> {
+        let mut moves = self.state.watch();
+        let seconds = self.state.spec().settings.startup_timeout_sec;
+        let mut left = Duration::from_secs(seconds.min(24 * 3600)) + MARGIN;
+        // Returned instead of a timeout, because it says more.
+        let mut failed = None;
+        loop {
+            moves.borrow_and_update();
+            let waits = match self.state.run_state() {
+                RunState::Connected(live) => {
+                    self.state.touch();
+                    return Ok(Server::new(Arc::clone(&self.state), live));
+                }
+                RunState::Disabled => {
+                    let name = self.state.name.clone();
+                    return Err(HostingError::Disabled { name });
+                }
+                RunState::Stopped(StopCause::Requested) => {
+                    let name = self.state.name.clone();
+                    return Err(HostingError::Stopped { name });
+                }
+                RunState::Failed(fault) => return Err(fault.into()),
+                RunState::Stopped(StopCause::Idle) => {
+                    let sent = self.commands.send(Command::StartIdle).await;
+                    sent.map_err(|_| HostingError::Closing)?;
+                    WaitsFor::NextAttempt
+                }
+                RunState::Queued => WaitsFor::Others,
+                RunState::Connecting if failed.is_none() => WaitsFor::FirstAttempt,
+                RunState::Connecting => WaitsFor::NextAttempt,
+                RunState::RetryWait { fault, .. } => {
+                    failed = Some(fault);
+                    WaitsFor::NextAttempt
+                }
+            };
+            let since = Instant::now();
+            let moved = match waits {
+                WaitsFor::Others => {
+                    moves.changed().await.map_err(|_| HostingError::Closing)?;
+                    continue;
+                }
+                WaitsFor::FirstAttempt => Ok(moves.changed().await),
+                WaitsFor::NextAttempt => tokio::time::timeout(left, moves.changed()).await,
+            };
+            match moved {
+                Ok(Ok(())) => left = left.saturating_sub(since.elapsed()),
+                Ok(Err(_)) => return Err(HostingError::Closing),
+                Err(_) => {
+                    let name = self.state.name.clone();
+                    let late = HostingError::TimedOut {
+                        name,
+                        seconds,
+                        phase: self.state.progress_log.phase(),
+                    };
+                    return Err(failed.map_or(late, HostingError::from));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! Runs one server: start, supervision, retries, commands and stop.
+//!
+//! Each server has one supervisor task, so operations on a server never overlap. A command that makes the current
+//! step pointless cancels it, and its leftovers are removed before the next step.
+
+pub(crate) mod adopt;
+mod connected;
+pub(crate) mod deadline;
+pub(crate) mod fault;
+pub(crate) mod handle;
+pub(crate) mod health;
+pub(crate) mod retry;
+pub(crate) mod run_record;
+pub(crate) mod start;
+pub(crate) mod state;
+pub(crate) mod test_run;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use boxwood_api::{McpPhase, McpServerSpec};
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::adopt::Adopted;
+use self::fault::Fault;
+use self::handle::{Command, Reply, done};
+use self::retry::{GiveUpReason, Next, Retry};
+use self::run_record::needs_restart;
+use self::start::{Start, Started, boxes_unavailable};
+use self::state::{RunState, ServerState, StopCause};
+use super::BoxAvailability;
+use super::HostingError;
+use super::boxes::box_spec::BoxLifetime;
+use super::cache::install::Reuse;
+use super::context::{HostContext, blocking};
+use super::process::handshake;
+use super::process::server::RunningServer;
+
+/// The next state of the supervisor.
+pub(crate) enum Step {
+    /// The server may still be running from an earlier daemon.
+    Adopt,
+    Start,
+    Connected(Box<Started>),
+    Adopted(Box<Adopted>),
+    Backoff(Instant),
+    AwaitBoxes,
+    /// An unwanted box may exist.
+    RemoveBox,
+    Inactive,
+    Exit,
+}
+
+/// State of the server when a command arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// Starting or running.
+    Active,
+    /// Waiting for a retry.
+    Waiting,
+    Inactive,
+}
+
+pub(crate) struct Supervisor {
+    pub(crate) context: Arc<HostContext>,
+    pub(crate) state: Arc<ServerState>,
+    pub(crate) commands: mpsc::Receiver<Command>,
+    /// Cancelled when the daemon shuts down. Boxes keep running.
+    pub(crate) closing: CancellationToken,
+    pub(crate) retry: Retry,
+    pub(crate) live: Option<Arc<RunningServer>>,
+    /// The definition of the current run, which may differ from the stored one.
+    pub(crate) ran_as: Arc<McpServerSpec>,
+    /// Consecutive starts without available boxes.
+    pub(crate) unavailable_count: u32,
+}
+
+impl Supervisor {
+    pub(crate) async fn run(mut self, first: Step) {
+        let mut step = first;
+        loop {
+            step = match step {
+                Step::Adopt => self.adopt().await,
+                Step::Start => self.start().await,
+                Step::Connected(started) => connected::attend(&mut self, *started, None).await,
+                Step::Adopted(taken) => {
+                    let Adopted { started, left } = *taken;
+                    connected::attend(&mut self, started, Some(left)).await
+                }
+                Step::Backoff(until) => self.pause(until).await,
+                Step::AwaitBoxes => self.await_boxes().await,
+                Step::RemoveBox => {
+                    self.cleared().await;
+                    Step::Inactive
+                }
+                Step::Inactive => self.rest().await,
+                Step::Exit => break,
+            };
+        }
+        if let Some(live) = self.live.take() {
+            // The main process keeps running. The others have no use without this daemon.
+            live.children.detach();
+            live.close();
+        }
+        // Answer pending commands.
+        self.commands.close();
+        while let Ok(command) = self.commands.try_recv() {
+            command.refuse(HostingError::Closing);
+        }
+    }
+
+    async fn adopt(&mut self) -> Step {
+        self.state.becomes(RunState::Connecting);
+        let spec = self.use_current_definition();
+        let (context, state) = (Arc::clone(&self.context), Arc::clone(&self.state));
+        let adopting = async move {
+            // Disabling boxes also applies to running servers. A backend that is unavailable now says nothing about
+            // an existing box.
+            let check = context.runtime.availability(&spec.settings);
+            let check = tokio::time::timeout(context.settings.await_boxes, check);
+            if let Ok(availability @ BoxAvailability::Disabled) = check.await
+                && let Some(fault) = boxes_unavailable(availability)
+            {
+                state.progress_log.begin();
+                state.progress_log.enter(McpPhase::BoxUnavailable, None);
+                return Err(fault);
+            }
+            Ok(adopt::adopt(&context, &state, &spec).await)
+        };
+        match self.run_or_command(adopting).await {
+            Ok(Ok(Some(taken))) => Step::Adopted(Box::new(taken)),
+            Ok(Ok(None)) => Step::Start,
+            Ok(Err(fault)) => self.failed(fault).await,
+            Err(step) => step,
+        }
+    }
+
+    async fn start(&mut self) -> Step {
+        let spec = self.use_current_definition();
+        self.state.becomes(RunState::Queued);
+        let (context, state) = (Arc::clone(&self.context), Arc::clone(&self.state));
+        let retry_count = self.retry.count();
+        let attempt = async move {
+            // Waiting for a permit does not count against the start timeout.
+            let _permit = if let Ok(permit) = context.start_permits.try_acquire() {
+                Some(permit)
+            } else {
+                let why = "queued until other servers have started".to_owned();
+                state.progress_log.wait(why, retry_count, None);
+                context.start_permits.acquire().await.ok()
+            };
+            state.progress_log.begin();
+            // Set before the status, so that a connecting server always has a phase.
+            state.progress_log.enter(McpPhase::SessionCreate, None);
+            state.becomes(RunState::Connecting);
+            state.has_box(true);
+            let start = Start {
+                context: &context,
+                spec: &spec,
+                session: &state.session,
+                lifetime: BoxLifetime::Persistent,
+                progress_log: &state.progress_log,
+                protocol: &state.protocol,
+                must_reinstall: &state.must_reinstall,
+            };
+            start.run().await
+        };
+        match self.run_or_command(attempt).await {
+            Ok(Ok(started)) => Step::Connected(Box::new(started)),
+            Ok(Err(fault)) => self.failed(fault).await,
+            Err(step) => step,
+        }
+    }
+
+    fn use_current_definition(&mut self) -> Arc<McpServerSpec> {
+        self.ran_as = self.state.spec();
+        self.state.runs_as(&self.ran_as);
+        Arc::clone(&self.ran_as)
+    }
+
+    /// Runs `work` to completion, or drops it when a command makes it pointless and executes that command.
+    pub(crate) async fn run_or_command<T>(
+        &mut self,
+        work: impl Future<Output = T> + Send,
+    ) -> Result<T, Step> {
+        let mut work = Box::pin(work);
+        let command = loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                command = self.next_command() => match command {
+                    Some(command) => if let Some(command) = self.handle_if_noop(command) {
+                        break command;
+                    },
+                    None => return Err(Step::Exit),
+                },
+            }
+        };
+        drop(work);
+        Err(self
+            .execute(command, Activity::Active)
+            .await
+            .unwrap_or(Step::Start))
+    }
+
+    /// `None` once the daemon shuts down.
+    pub(crate) async fn next_command(&mut self) -> Option<Command> {
+        tokio::select! {
+            command = self.commands.recv() => command,
+            () = self.closing.cancelled() => None,
+        }
+    }
+
+    /// Answers commands that do not change a running server. Returns the others.
+    pub(crate) fn handle_if_noop(&self, command: Command) -> Option<Command> {
+        match command {
+            Command::StartIdle => None,
+            // The command that disables the server is already queued.
+            Command::Start(reply) | Command::Restart(reply, _) if !self.state.spec().enabled => {
+                self.refuse_disabled(reply);
+                None
+            }
+            Command::Start(reply) => {
+                done(reply, Ok(()));
+                None
+            }
+            Command::Changed(reply) => {
+                let now = self.state.spec();
+                if now.enabled && !needs_restart(&self.ran_as, &now) {
+                    done(reply, Ok(()));
+                    return None;
+                }
+                Some(Command::Changed(reply))
+            }
+            other => Some(other),
+        }
+    }
+
+    /// Returns the next step, or `None` to continue the current one.
+    pub(crate) async fn execute(&mut self, command: Command, during: Activity) -> Option<Step> {
+        match command {
+            Command::StartIdle => self.start_idle(),
+            Command::Start(reply) | Command::Restart(reply, _) if !self.state.spec().enabled => {
+                self.refuse_disabled(reply);
+                None
+            }
+            Command::Start(reply) => {
+                if during != Activity::Active {
+                    self.installs(Reuse::IfPresent);
+                    self.reset_retries();
+                }
+                done(reply, Ok(()));
+                (during != Activity::Active).then_some(Step::Start)
+            }
+            Command::Restart(reply, reuse) => {
+                self.installs(reuse);
+                self.reset_retries();
+                done(reply, Ok(()));
+                Some(self.cleared().await)
+            }
+            Command::Stop(reply) => {
+                self.installs(Reuse::IfPresent);
+                let cleared = self.clear().await;
+                if self.state.spec().enabled {
+                    self.state.becomes(RunState::Stopped(StopCause::Requested));
+                }
+                done(reply, cleared);
+                Some(Step::Inactive)
+            }
+            Command::Changed(reply) => self.changed(reply, during).await,
+            Command::Remove(reply) => {
+                let removed = self.remove().await;
+                let step = if removed.is_ok() {
+                    Step::Exit
+                } else {
+                    Step::Inactive
+                };
+                done(reply, removed);
+                Some(step)
+            }
+        }
+    }
+
+    /// Runs in the supervisor, so that a cancelled request cannot leave it incomplete.
+    async fn remove(&mut self) -> Result<(), HostingError> {
+        let cleared = self.clear().await;
+        if self.state.spec().enabled {
+            self.state.becomes(RunState::Stopped(StopCause::Requested));
+        }
+        cleared?;
+        forget(&self.context, &self.state).await
+    }
+
+    fn refuse_disabled(&self, reply: Reply) {
+        let name = self.state.name.clone();
+        done(reply, Err(HostingError::Disabled { name }));
+    }
+
+    fn start_idle(&mut self) -> Option<Step> {
+        let is_idle = matches!(self.state.run_state(), RunState::Stopped(StopCause::Idle));
+        is_idle.then(|| {
+            self.reset_retries();
+            Step::Start
+        })
+    }
+
+    async fn changed(&mut self, reply: Reply, during: Activity) -> Option<Step> {
+        let now = self.state.spec();
+        if !now.enabled {
+            self.installs(Reuse::IfPresent);
+            let cleared = self.clear().await;
+            self.state.becomes(RunState::Disabled);
+            done(reply, cleared);
+            return Some(Step::Inactive);
+        }
+        let starts = match self.state.run_state() {
+            // The update may have fixed the failure.
+            RunState::Disabled | RunState::Failed(_) => true,
+            RunState::Stopped(_) => false,
+            _ => during == Activity::Waiting || needs_restart(&self.ran_as, &now),
+        };
+        if !starts {
+            done(reply, Ok(()));
+            return None;
+        }
+        self.reset_retries();
+        done(reply, Ok(()));
+        Some(self.cleared().await)
+    }
+
+    /// Removes the box before waiting for a start permit.
+    async fn cleared(&mut self) -> Step {
+        if let Err(error) = self.clear().await {
+            let name = &self.state.name;
+            tracing::warn!(%name, %error, "failed to remove the box of a server");
+        }
+        Step::Start
+    }
+
+    /// Sets whether the next starts may use the cached install. A requested reinstall stays pending until it
+    /// succeeds or another command replaces it.
+    fn installs(&self, reuse: Reuse) {
+        let must_reinstall = reuse == Reuse::Never;
+        self.state
+            .must_reinstall
+            .store(must_reinstall, Ordering::Relaxed);
+    }
+
+    /// An explicit start resets the retry count.
+    fn reset_retries(&mut self) {
+        self.retry.asked();
+        self.state.retries(0);
+        // New followers see only the new start.
+        self.state.progress_log.begin();
+        self.state.becomes(RunState::Queued);
+    }
+
+    /// Removes the box with all processes.
+    pub(crate) async fn clear(&mut self) -> Result<(), HostingError> {
+        if let Some(live) = self.live.take() {
+            live.close();
+        }
+        let (context, state) = (&self.context, &self.state);
+        // Without a journal entry a session of this name is not ours.
+        if !context.journal.holds(&state.session) {
+            state.has_box(false);
+            return Ok(());
+        }
+        let secrets = state.secrets();
+        if let Some(text) = handshake::stderr(context, &state.session, &secrets).await {
+            state.keep_stderr(text);
+        }
+        context.delete_box(&state.session).await?;
+        state.has_box(false);
+        Ok(())
+    }
+
+    /// Records the failure, removes leftovers and decides on a retry.
+    pub(crate) async fn failed(&mut self, fault: Fault) -> Step {
+        let name = self.state.name.clone();
+        let fault = fault.redacted(&self.state.secrets());
+        if let Err(error) = self.clear().await {
+            tracing::warn!(%name, %error, "failed to remove the box of a failed server");
+        }
+        let (phase, message) = (fault.phase, &fault.message);
+        tracing::info!(%name, %phase, message, "hosted MCP server failed");
+        if fault.phase == McpPhase::BoxUnavailable {
+            self.state.becomes(RunState::Failed(fault));
+            return Step::AwaitBoxes;
+        }
+        let next = self
+            .retry
+            .failed(Instant::now(), fault.retryable, fault.main_exited);
+        self.state.retries(self.retry.count());
+        match next {
+            Next::Retry { after } => {
+                let until = to_timestamp(after);
+                let why = format!("failed in {phase}: {message}");
+                let progress_log = &self.state.progress_log;
+                progress_log.wait(why, self.retry.count(), Some(until));
+                self.state.becomes(RunState::RetryWait { fault, until });
+                Step::Backoff(Instant::now() + after)
+            }
+            Next::GiveUp(why) => {
+                // The cached install may still work, even if installing fails now.
+                self.installs(Reuse::IfPresent);
+                self.state
+                    .becomes(RunState::Failed(give_up_fault(fault, why)));
+                Step::Inactive
+            }
+        }
+    }
+
+    async fn pause(&mut self, until: Instant) -> Step {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => return Step::Start,
+                command = self.next_command() => match command {
+                    None => return Step::Exit,
+                    Some(command) => if let Some(step) = self.execute(command, Activity::Waiting).await {
+                        return step;
+                    },
+                },
+            }
+        }
+    }
+
+    /// Polls until boxes are available, then starts the server.
+    async fn await_boxes(&mut self) -> Step {
+        // Back off if the runtime reports availability but starts keep failing.
+        let rarely = 1 << self.unavailable_count.min(4);
+        self.unavailable_count = self.unavailable_count.saturating_add(1);
+        let mut checks = tokio::time::interval(self.context.settings.await_boxes * rarely);
+        checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        checks.tick().await;
+        loop {
+            tokio::select! {
+                _ = checks.tick() => {
+                    let spec = self.state.spec();
+                    let check = self.context.runtime.availability(&spec.settings);
+                    let within = self.context.settings.await_boxes;
+                    let Ok(availability) = tokio::time::timeout(within, check).await else {
+                        continue;
+                    };
+                    match boxes_unavailable(availability) {
+                        None => {
+                            self.reset_retries();
+                            return Step::Start;
+                        }
+                        Some(fault) => self.update_unavailable(fault),
+                    }
+                }
+                command = self.next_command() => match command {
+                    None => return Step::Exit,
+                    Some(command) => if let Some(step) = self.execute(command, Activity::Inactive).await {
+                        return step;
+                    },
+                },
+            }
+        }
+    }
+
+    /// The cause may have changed.
+    fn update_unavailable(&self, fault: Fault) {
+        let is_notification =
+            !matches!(self.state.run_state(), RunState::Failed(known) if known == fault);
+        if is_notification {
+            self.state.becomes(RunState::Failed(fault));
+        }
+    }
+
+    async fn rest(&mut self) -> Step {
+        loop {
+            let Some(command) = self.next_command().await else {
+                return Step::Exit;
+            };
+            if let Some(step) = self.execute(command, Activity::Inactive).await {
+                return step;
+            }
+        }
+    }
+}
+
+fn give_up_fault(fault: Fault, why: GiveUpReason) -> Fault {
+    let message = match why {
+        GiveUpReason::NotRetryable => fault.message,
+        GiveUpReason::Exhausted { attempts } => {
+            format!("Failed after {attempts} attempts: {}", fault.message)
+        }
+        GiveUpReason::CrashLoop { ends } => {
+            format!(
+                "The server ended {ends} times within minutes: {}",
+                fault.message
+            )
+        }
+    };
+    Fault { message, ..fault }
+}
+
+fn to_timestamp(after: Duration) -> Timestamp {
+    let after = SignedDuration::try_from(after).unwrap_or_default();
+    Timestamp::now().saturating_add(after).unwrap_or_default()
+}
+
+/// Call after the box is removed. The definition is removed last, so that a failed removal can be repeated.
+pub(crate) async fn forget(
+    context: &Arc<HostContext>,
+    state: &ServerState,
+) -> Result<(), HostingError> {
+    let (held, name) = (Arc::clone(context), state.name.clone());
+    let run = blocking(move || {
+        let run = held.run_record(&name);
+        held.store.remove(&name).map_err(std::io::Error::other)?;
+        Ok(run)
+    });
+    let run = run.await.map_err(|source| HostingError::Storage {
+        doing: "removing an MCP server",
+        source,
+    })?;
+    if let Some(key) = run.and_then(|run| run.cache_key) {
+        context.spawn_drop_install(key);
+    }
+    Ok(())
+}
+
+/// Removes a server whose supervisor has ended.
+pub(crate) async fn of_abandoned(
+    context: &Arc<HostContext>,
+    state: &ServerState,
+) -> Result<(), HostingError> {
+    if context.journal.holds(&state.session) {
+        context.delete_box(&state.session).await?;
+    }
+    forget(context, state).await
+}

@@ -1,0 +1,66 @@
+//! File system work on host directories, which may never respond.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use boxwood_api::McpPhase;
+use serde_json::json;
+
+use super::runtime::TestRuntime;
+use super::{settings_in, spec_of};
+use crate::hosting::boxes::box_spec::BoxLifetime;
+use crate::hosting::boxes::ids;
+use crate::hosting::context::{HOST_IO_AT_ONCE, HostContext};
+use crate::hosting::logs::progress::ProgressLog;
+use crate::hosting::supervisor::start::Start;
+use crate::wire::ProtocolLog;
+
+fn context() -> (tempfile::TempDir, Arc<HostContext>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let runtime = Arc::new(TestRuntime::default());
+    let context = HostContext::open(runtime, settings_in(dir.path())).expect("a context");
+    (dir, context)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_waits_while_an_unresponsive_file_system_blocks_all_threads() {
+    let (_dir, context) = context();
+    let room = u32::try_from(HOST_IO_AT_ONCE).expect("few");
+    let taken = context.host_io_permits.acquire_many(room).await;
+    let taken = taken.expect("room");
+    let spec = spec_of(json!({"name": "time", "command": "no-such-program"}));
+    let (progress_log, protocol) = (ProgressLog::new(), Arc::new(ProtocolLog::default()));
+    let start = Start {
+        context: &context,
+        spec: &spec,
+        session: &ids::session_of(&spec.name),
+        lifetime: BoxLifetime::Persistent,
+        progress_log: &progress_log,
+        protocol: &protocol,
+        must_reinstall: &AtomicBool::new(false),
+    };
+    let fault = start.run().await.err().expect("it ran out of time");
+    assert_eq!(fault.phase, McpPhase::SessionCreate);
+    assert!(fault.message.contains("timeout"), "{}", fault.message);
+    drop(taken);
+    let fault = start.run().await.err().expect("there is no such program");
+    assert_ne!(fault.phase, McpPhase::SessionCreate, "{}", fault.message);
+}
+
+#[tokio::test]
+async fn a_blocked_file_operation_keeps_its_permit() {
+    let (_dir, context) = context();
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let look = context.on_host(move || ends.recv().is_err());
+    let give_up_fault = tokio::time::timeout(Duration::from_millis(50), look).await;
+    assert!(give_up_fault.is_err());
+    assert_eq!(
+        context.host_io_permits.available_permits(),
+        HOST_IO_AT_ONCE - 1
+    );
+    drop(end);
+    let room = u32::try_from(HOST_IO_AT_ONCE).expect("few");
+    let all = context.host_io_permits.acquire_many(room).await;
+    drop(all.expect("it comes back"));
+}

@@ -1,0 +1,174 @@
+//! Tests of definitions that are not stored.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use boxwood_api::{McpPhase, McpProgress, McpStatus, SessionId, SpecRequest};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::{FakeServer, Fixture, settings_in, spec_of};
+use crate::hosting::{Hosting, Runtime as _};
+
+#[tokio::test(start_paused = true)]
+async fn a_test_lists_tools_and_removes_its_box() {
+    let fixture = Fixture::new();
+    let spec = spec_of(json!({"name": "time", "command": "well"}));
+    let (tell, mut told) = mpsc::channel(64);
+    let result = fixture.hosting.test(spec, tell).await.expect("tested");
+    assert!(result.ok);
+    assert_eq!(
+        (result.runtime.status, result.runtime.tool_count),
+        (McpStatus::Connected, 3)
+    );
+    let session = result.runtime.box_session_id.expect("a box");
+    assert!(session.as_str().starts_with("mcp-test-"), "{session}");
+    assert_eq!(fixture.runtime.names(), [""; 0]);
+    assert_eq!(fixture.entries("boxes"), 0);
+    assert_eq!(fixture.hosting.list().len(), 0, "it is stored nowhere");
+    let mut heard = Vec::new();
+    while let Ok(progress) = told.try_recv() {
+        heard.push(progress);
+    }
+    assert!(matches!(
+        heard.first(),
+        Some(McpProgress::Phase {
+            phase: McpPhase::SessionCreate,
+            ..
+        })
+    ));
+    assert!(
+        matches!(heard.last(), Some(McpProgress::Done { .. })),
+        "{heard:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_test_reports_the_phase_and_removes_its_box() {
+    let fixture = Fixture::new();
+    let startup_stderr = FakeServer {
+        startup_stderr: "Traceback: no token hunter2-secret\n",
+        ..FakeServer::living([Some(0)])
+    };
+    fixture.add_program("fails", startup_stderr);
+    let spec = json!({"name": "fails", "command": "fails", "env": {"TOKEN": "hunter2-secret"}});
+    let (tell, _told) = mpsc::channel(1);
+    let result = fixture
+        .hosting
+        .test(spec_of(spec), tell)
+        .await
+        .expect("tested");
+    assert!(!result.ok);
+    assert_eq!(result.runtime.error_phase, Some(McpPhase::McpInit));
+    assert_eq!(result.log, "Traceback: no token [TOKEN]\n");
+    let message = result.runtime.error_message.expect("a message");
+    assert!(
+        message.contains("[TOKEN]") && !message.contains("hunter2"),
+        "{message}"
+    );
+    assert_eq!(fixture.runtime.names(), [""; 0]);
+}
+
+fn lines(told: &mut mpsc::Receiver<McpProgress>) -> Vec<String> {
+    let mut lines = Vec::new();
+    while let Ok(progress) = told.try_recv() {
+        if let McpProgress::Output { line } = progress {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+#[tokio::test(start_paused = true)]
+async fn stderr_is_reported_at_the_end_of_a_test() {
+    let fixture = Fixture::new();
+    let slow = FakeServer {
+        startup_stderr: "loading hunter2-secret\nalmost",
+        handshake_delay: Duration::from_secs(20),
+        ..FakeServer::default()
+    };
+    fixture.add_program("slow", slow);
+    let spec = json!({"name": "slow", "command": "slow", "env": {"TOKEN": "hunter2-secret"}});
+    let (tell, mut told) = mpsc::channel(64);
+    let result = fixture.hosting.test(spec_of(spec), tell).await;
+    let result = result.expect("tested");
+    assert!(result.ok);
+    assert_eq!(result.log, "loading [TOKEN]\nalmost");
+    assert_eq!(lines(&mut told), ["loading [TOKEN]", "almost"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_test_reports_it() {
+    let fixture = Fixture::with(|settings| settings.max_tests = 1);
+    let slow = FakeServer {
+        handshake_delay: Duration::from_secs(20),
+        ..FakeServer::default()
+    };
+    fixture.add_program("slow", slow);
+    let test = |tell| {
+        let spec = spec_of(json!({"name": "slow", "command": "slow"}));
+        fixture.hosting.test(spec, tell)
+    };
+    let (tell, mut first) = mpsc::channel(64);
+    let one = test(tell);
+    let (tell, mut second) = mpsc::channel(64);
+    let other = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        test(tell).await
+    };
+    let (one, other) = tokio::join!(one, other);
+    assert!(one.expect("tested").ok && other.expect("tested").ok);
+    assert_eq!(lines(&mut first), [""; 0]);
+    assert_eq!(lines(&mut second), ["waiting: other tests are running"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_test_removes_its_box() {
+    let fixture = Fixture::new();
+    let deaf = FakeServer {
+        deaf_after: Some(Duration::ZERO),
+        ..FakeServer::default()
+    };
+    fixture.add_program("deaf", deaf);
+    let spec = spec_of(json!({"name": "deaf", "command": "deaf"}));
+    let (tell, _told) = mpsc::channel(64);
+    let test = fixture.hosting.test(spec, tell);
+    assert!(
+        tokio::time::timeout(Duration::from_secs(10), test)
+            .await
+            .is_err()
+    );
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(fixture.runtime.names(), [""; 0]);
+    assert_eq!(fixture.entries("boxes"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leftover_tests_are_removed_and_similar_sessions_stay() {
+    let fixture = Fixture::new();
+    // A daemon that crashed recorded its box and could not remove it.
+    let ours = SessionId::new("mcp-test-0b1d").expect("an id");
+    let theirs = SessionId::new("mcp-test-1234").expect("an id");
+    for session in [&ours, &theirs] {
+        let spec = SpecRequest {
+            session_id: Some(session.clone()),
+            ..SpecRequest::default()
+        };
+        fixture
+            .runtime
+            .create(spec, Vec::new())
+            .await
+            .expect("created");
+    }
+    let mcp = fixture.dir.path().join("mcp");
+    std::fs::write(mcp.join("boxes/mcp-test-0b1d"), "").expect("noted");
+    std::fs::create_dir(mcp.join("cache/.new-abc")).expect("half an install");
+    let runtime = Arc::clone(&fixture.runtime);
+    let hosting = Hosting::new(runtime as _, settings_in(fixture.dir.path())).expect("hosting");
+    hosting.begin();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(fixture.runtime.names(), ["mcp-test-1234"]);
+    for place in ["boxes", "cache"] {
+        assert_eq!(fixture.entries(place), 0, "{place}");
+    }
+}

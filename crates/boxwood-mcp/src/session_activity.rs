@@ -1,0 +1,170 @@
+//! Tracks the use of MCP sessions, to find idle ones.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rmcp::transport::streamable_http_server::SessionId;
+use tokio::time::Instant;
+
+/// Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct SessionActivity {
+    sessions: Arc<Mutex<HashMap<SessionId, Use>>>,
+}
+
+struct Use {
+    last: Instant,
+    /// Running tool calls.
+    calls: usize,
+    /// Open event streams.
+    streams: usize,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Call,
+    Stream,
+}
+
+impl Use {
+    fn is_idle(&self, longer_than: Duration) -> bool {
+        self.calls == 0 && self.streams == 0 && self.last.elapsed() > longer_than
+    }
+
+    fn count(&mut self, kind: Kind) -> &mut usize {
+        match kind {
+            Kind::Call => &mut self.calls,
+            Kind::Stream => &mut self.streams,
+        }
+    }
+}
+
+impl SessionActivity {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Use>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn opened(&self, id: SessionId) {
+        let unused = Use {
+            last: Instant::now(),
+            calls: 0,
+            streams: 0,
+        };
+        self.sessions().insert(id, unused);
+    }
+
+    pub(crate) fn closed(&self, id: &str) {
+        self.sessions().remove(id);
+    }
+
+    pub(crate) fn touch(&self, id: &str) {
+        if let Some(found) = self.sessions().get_mut(id) {
+            found.last = Instant::now();
+        }
+    }
+
+    /// Marks the session as in use until the guard is dropped.
+    pub(crate) fn hold(&self, id: &str, kind: Kind) -> Held {
+        if let Some(found) = self.sessions().get_mut(id) {
+            *found.count(kind) += 1;
+        }
+        Held {
+            activity: self.clone(),
+            id: id.into(),
+            kind,
+        }
+    }
+
+    /// Sessions that were idle for longer than this.
+    pub(crate) fn idle(&self, longer_than: Duration) -> Vec<SessionId> {
+        let sessions = self.sessions();
+        let idle = sessions
+            .iter()
+            .filter(|(_, found)| found.is_idle(longer_than));
+        idle.map(|(id, _)| Arc::clone(id)).collect()
+    }
+
+    pub(crate) fn is_idle(&self, id: &str, longer_than: Duration) -> bool {
+        let sessions = self.sessions();
+        sessions
+            .get(id)
+            .is_some_and(|found| found.is_idle(longer_than))
+    }
+
+    pub(crate) fn is_full(&self, most: usize) -> bool {
+        self.sessions().len() >= most
+    }
+
+    /// The session to evict first: no running call, preferably no open stream, and idle for the longest time.
+    pub(crate) fn least_active(&self) -> Option<SessionId> {
+        self.least_active_of(|_| true)
+    }
+
+    /// The same among sessions for which `may_go` returns true.
+    pub(crate) fn least_active_of(&self, may_go: impl Fn(&str) -> bool) -> Option<SessionId> {
+        let sessions = self.sessions();
+        let without_calls = sessions
+            .iter()
+            .filter(|(id, found)| found.calls == 0 && may_go(id));
+        without_calls
+            .min_by_key(|(_, found)| (found.streams > 0, found.last))
+            .map(|(id, _)| Arc::clone(id))
+    }
+}
+
+/// See [`SessionActivity::hold`].
+pub(crate) struct Held {
+    activity: SessionActivity,
+    id: SessionId,
+    kind: Kind,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(found) = self.activity.sessions().get_mut(&self.id) {
+            let count = found.count(self.kind);
+            *count = count.saturating_sub(1);
+            found.last = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_in_use_is_never_idle() {
+        let activity = SessionActivity::default();
+        for id in ["calls", "waits", "idle"] {
+            activity.opened(id.into());
+        }
+        let call = activity.hold("calls", Kind::Call);
+        let _stream = activity.hold("waits", Kind::Stream);
+        tokio::time::advance(2 * MINUTE).await;
+        assert_eq!(activity.idle(MINUTE), ["idle".into()]);
+        drop(call);
+        assert_eq!(activity.idle(MINUTE), ["idle".into()]);
+        tokio::time::advance(2 * MINUTE).await;
+        assert_eq!(activity.idle(MINUTE).len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_least_active_session_is_evicted_and_never_a_busy_one() {
+        let activity = SessionActivity::default();
+        for id in ["busy", "waits", "old", "young"] {
+            activity.opened(id.into());
+            tokio::time::advance(MINUTE).await;
+        }
+        let _call = activity.hold("busy", Kind::Call);
+        let _stream = activity.hold("waits", Kind::Stream);
+        for expected in ["old", "young", "waits"] {
+            assert_eq!(activity.least_active().as_deref(), Some(expected));
+            activity.closed(expected);
+        }
+        assert_eq!(activity.least_active(), None);
+    }
+}

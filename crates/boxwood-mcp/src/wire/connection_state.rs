@@ -1,0 +1,369 @@
+//! State shared by the reader and the writer of a connection, and the handling of incoming messages.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::audience::{Audience, Callers};
+use super::connection::WireLimits;
+use super::error::{CallError, CloseReason};
+use super::framing::OversizedLine;
+use super::inbound::InboundBuffer;
+use super::message::{Kind, Message, meta};
+use super::object::Object;
+use super::pending::{Events, Pending};
+use super::protocol_log::ProtocolLog;
+use super::usage::Usage;
+use super::write_queue::{Outgoing, WriteQueue};
+
+/// Maximum number of open requests of the server.
+const MAX_SERVER_REQUESTS: usize = 256;
+
+/// Upper bound of the first id. All ids stay exact in JSON parsers with limited precision.
+const FIRST_IDS: u64 = (1 << 46) - 1;
+
+/// Maximum size of a progress or subscription event.
+const LARGEST_EVENT: usize = 1 << 20;
+
+pub(crate) const PROGRESS: &str = "notifications/progress";
+pub(crate) const CANCELLED: &str = "notifications/cancelled";
+pub(crate) const LISTEN: &str = "subscriptions/listen";
+pub(crate) const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+pub(crate) struct ConnectionState {
+    pub(crate) limits: WireLimits,
+    pub(crate) log: Arc<ProtocolLog>,
+    pub(crate) pending: Pending,
+    pub(crate) queue: WriteQueue,
+    pub(crate) inbound: Arc<InboundBuffer>,
+    pub(crate) ended: watch::Sender<Option<CloseReason>>,
+    /// Stops the reader and the writer.
+    pub(crate) stop: CancellationToken,
+    next_id: AtomicU64,
+    server_requests: Mutex<HashSet<Box<str>>>,
+    last_message_at: Mutex<Instant>,
+    pub(crate) usage: Usage,
+    callers: Mutex<Callers>,
+}
+
+impl ConnectionState {
+    pub(crate) fn new(limits: WireLimits, log: Arc<ProtocolLog>, queue: WriteQueue) -> Self {
+        Self {
+            limits,
+            log,
+            pending: Pending::new(limits.pending),
+            queue,
+            inbound: InboundBuffer::new(limits.line),
+            ended: watch::Sender::new(None),
+            stop: CancellationToken::new(),
+            next_id: AtomicU64::new(first_id()),
+            server_requests: Mutex::default(),
+            last_message_at: Mutex::new(Instant::now()),
+            usage: Usage::new(),
+            callers: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The first reason is kept.
+    pub(crate) fn end(&self, why: &CloseReason) {
+        let is_first = self.ended.send_if_modified(|ended| {
+            let is_first = ended.is_none();
+            if is_first {
+                *ended = Some(why.clone());
+            }
+            is_first
+        });
+        if is_first {
+            self.log.note(&why.to_string());
+            self.pending.end(why);
+            self.inbound.end();
+        }
+        self.queue.close();
+        self.stop.cancel();
+    }
+
+    pub(crate) fn why_ended(&self) -> CallError {
+        let why = self.ended.borrow().clone();
+        CallError::Closed(why.unwrap_or(CloseReason::Detached))
+    }
+
+    pub(crate) fn callers(&self) -> MutexGuard<'_, Callers> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn since_last_message(&self) -> Duration {
+        let last_message_at = self.last_message_at.lock();
+        last_message_at
+            .unwrap_or_else(PoisonError::into_inner)
+            .elapsed()
+    }
+
+    pub(crate) fn on_message(&self, message: Message) {
+        *self
+            .last_message_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        match message.kind() {
+            Kind::Response => self.on_response(message),
+            Kind::Request => self.on_request(message),
+            Kind::Notification => self.on_notification(message),
+        }
+    }
+
+    /// Returns true if the oversized line belongs to one pending call.
+    pub(crate) fn on_oversized_line(&self, oversized: &OversizedLine) -> bool {
+        let limit = self.limits.line;
+        let Some(id) = oversized.answers() else {
+            return false;
+        };
+        let Some(call) = self.pending.take(id) else {
+            return false;
+        };
+        self.callers().answered(id);
+        let why = format!("response to {} exceeds {limit} bytes", call.method);
+        self.log.note(&why);
+        let _ = call.answer.send(Err(CallError::AnswerTooLong { limit }));
+        true
+    }
+
+    fn on_response(&self, message: Message) {
+        let id = message.id().map_or("null", RawValue::get);
+        let own = own_id(id);
+        // Also for cancelled calls: the server has finished them.
+        if let Some(id) = own {
+            self.callers().answered(id);
+        }
+        let Some((id, call)) = own.and_then(|id| Some((id, self.pending.take(id)?))) else {
+            self.log.unmatched_response(id);
+            return;
+        };
+        let how = match message.error_parts() {
+            Some((code, _)) => format!("error {code}"),
+            None if message.error().is_some() => "error".to_owned(),
+            None => "result".to_owned(),
+        };
+        let after = call.began.elapsed();
+        self.log
+            .answered(&call.method, id, &how, after, message.size());
+        let message = match &call.events.caller {
+            Some(caller) if *call.method == *LISTEN => with_subscription(message, caller),
+            _ => message,
+        };
+        let _ = call.answer.send(Ok(message));
+    }
+
+    fn on_request(&self, message: Message) {
+        let (Some(id), Some(method)) = (message.id().map(ToOwned::to_owned), message.method())
+        else {
+            return;
+        };
+        self.log.heard(method, Some(id.get()), message.size());
+        if method == "ping" {
+            let empty = Object::default().raw();
+            self.say(&Message::result(id, empty), "answer to ping");
+            return;
+        }
+        let is_new = {
+            let mut server_requests = self
+                .server_requests
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            server_requests.len() < MAX_SERVER_REQUESTS && server_requests.insert(id.get().into())
+        };
+        if !is_new {
+            self.refuse(
+                id,
+                -32600,
+                "too many concurrent requests, or the id is in use",
+            );
+            return;
+        }
+        let unsupported = format!("client does not support `{}`", short(method));
+        let pushed = self.inbound.push(message, Audience::None);
+        if !pushed.is_heard {
+            self.take_server_request(id.get());
+            self.refuse(id, -32601, &unsupported);
+        }
+        self.refuse_lost(pushed.lost_requests);
+    }
+
+    fn on_notification(&self, message: Message) {
+        let method = message.method().unwrap_or_default();
+        self.log.heard(method, None, message.size());
+        if method == PROGRESS {
+            if self.on_progress(message).is_none() {
+                self.log.note("progress for an unknown request");
+            }
+            return;
+        }
+        if method == CANCELLED {
+            let params = message.params().map(|raw| Object::parse(raw.get()));
+            let id = params
+                .as_ref()
+                .and_then(|params| params.as_ref().ok()?.get("requestId"));
+            if let Some(id) = id {
+                self.take_server_request(id.get());
+            }
+        }
+        let meta = message.meta();
+        let subscription = meta.and_then(|meta| own_id(meta.get(SUBSCRIPTION)?.get()));
+        if let Some(events) = subscription.and_then(|id| self.pending.events(id)) {
+            self.on_subscription_event(message, events);
+            return;
+        }
+        let audience = self.callers().audience();
+        let pushed = self.inbound.push(message, audience);
+        self.refuse_lost(pushed.lost_requests);
+    }
+
+    /// `None` if it belongs to no pending call.
+    fn on_progress(&self, message: Message) -> Option<()> {
+        let mut params = Object::parse(message.params()?.get()).ok()?;
+        let id = own_id(params.get("progressToken")?.get())?;
+        let events = self.pending.events(id)?;
+        if let (Some(to), Some(token)) = (events.to, events.token) {
+            params.set("progressToken", token);
+            self.hand_over(&to, message.with_params(Some(params.raw())));
+        }
+        Some(())
+    }
+
+    fn on_subscription_event(&self, message: Message, events: Events) {
+        let params = message.params().map(|raw| Object::parse(raw.get()));
+        if let (Some(to), Some(caller), Some(Ok(params))) = (events.to, events.caller, params) {
+            let params = with_meta(params, SUBSCRIPTION, caller);
+            self.hand_over(&to, message.with_params(Some(params.raw())));
+        }
+    }
+
+    fn hand_over(&self, to: &mpsc::Sender<Message>, message: Message) {
+        if message.size() > LARGEST_EVENT {
+            self.log.note("dropped an oversized event");
+            return;
+        }
+        // A slow caller loses events; the reader must not block.
+        if to.try_send(message).is_err() {
+            self.log.note("dropped an event: caller too slow");
+        }
+    }
+
+    /// Returns false if the server does not wait for this response.
+    pub(crate) fn take_server_request(&self, id: &str) -> bool {
+        let server_requests = self.server_requests.lock();
+        server_requests
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(id)
+    }
+
+    fn refuse_lost(&self, requests: Vec<Arc<Message>>) {
+        for request in requests {
+            if let Some(id) = request.id() {
+                self.take_server_request(id.get());
+                self.refuse(id.to_owned(), -32603, "client did not accept the request");
+            }
+        }
+    }
+
+    fn refuse(&self, id: Box<RawValue>, code: i64, words: &str) {
+        self.say(&Message::failure(Some(id), code, words, None), "refusal");
+    }
+
+    pub(crate) fn cancel(&self, id: u64) {
+        let mut params = Object::default();
+        params.set("requestId", raw_number(id));
+        params.set("reason", super::object::raw_text("request cancelled"));
+        let message = Message::notification(CANCELLED, Some(params.raw()));
+        self.say(&message, CANCELLED);
+    }
+
+    /// Drops the message if the queue is full.
+    pub(crate) fn say(&self, message: &Message, what: &str) {
+        let outgoing = Outgoing {
+            line: message.line(),
+            what: what.into(),
+            id: message.id().map(|id| id.get().into()),
+            call: None,
+        };
+        if !self.queue.try_put(outgoing) {
+            self.log.note(&format!("write queue full, dropped: {what}"));
+        }
+    }
+}
+
+/// A server may outlive a connection and respond to its calls, so ids must not repeat. A random start is
+/// used because clocks may be set back.
+fn first_id() -> u64 {
+    let mut bytes = [0; 8];
+    if getrandom::fill(&mut bytes).is_err() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let micros = now.unwrap_or_default().as_micros();
+        return u64::try_from(micros).unwrap_or(1) & FIRST_IDS;
+    }
+    u64::from_le_bytes(bytes) & FIRST_IDS
+}
+
+/// Parses one of our ids. Some servers return numbers as strings.
+fn own_id(raw: &str) -> Option<u64> {
+    let digits = raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"'));
+    digits.unwrap_or(raw).parse().ok()
+}
+
+pub(crate) fn raw_number(number: u64) -> Box<RawValue> {
+    to_raw_value(&number).unwrap_or_default()
+}
+
+fn with_subscription(message: Message, caller: &RawValue) -> Message {
+    let Some(result) = message.outcome() else {
+        return message;
+    };
+    if meta(result).is_none_or(|meta| meta.get(SUBSCRIPTION).is_none()) {
+        return message;
+    }
+    let Ok(result) = Object::parse(result.get()) else {
+        return message;
+    };
+    let result = with_meta(result, SUBSCRIPTION, caller.to_owned()).raw();
+    message.with_result(result)
+}
+
+fn with_meta(mut object: Object, key: &str, value: Box<RawValue>) -> Object {
+    let meta = object.get("_meta").map_or("{}", RawValue::get);
+    let mut meta = Object::parse(meta).unwrap_or_default();
+    meta.set(key, value);
+    object.set("_meta", meta.raw());
+    object
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_id;
+
+    #[test]
+    fn connections_begin_far_from_each_other_whatever_the_clock_says() {
+        const MOST_CALLS: u64 = 1 << 20;
+        let first: Vec<_> = (0..4).map(|_| first_id()).collect();
+        for (at, one) in first.iter().enumerate() {
+            assert!(*one < 1 << 46);
+            let others = first[..at].iter();
+            assert!(
+                others
+                    .clone()
+                    .all(|other| one.abs_diff(*other) > MOST_CALLS)
+            );
+        }
+    }
+}

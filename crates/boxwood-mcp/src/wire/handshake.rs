@@ -1,0 +1,342 @@
+//! The handshake with a server in the legacy and the modern protocol version, and `ping`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use super::connection::{CallOptions, Connection};
+use super::error::CallError;
+use super::message::Message;
+use super::object::{Object, raw_text};
+
+/// The newest version with `initialize`.
+pub(crate) const NEWEST_LEGACY: &str = "2025-11-25";
+/// The first version without sessions.
+pub(crate) const FIRST_MODERN: &str = "2026-07-28";
+
+const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
+const CLIENT_META: &str = "io.modelcontextprotocol/clientInfo";
+const CAPABILITIES_META: &str = "io.modelcontextprotocol/clientCapabilities";
+const SERVER_META: &str = "io.modelcontextprotocol/serverInfo";
+
+/// Maximum size of the result, which is kept.
+const LARGEST: usize = 1 << 20;
+
+/// Maximum size of the server info that is shown. It may contain icons.
+const LONGEST_INFO: usize = 16 << 10;
+const LONGEST_INFO_FIELD: usize = 1 << 10;
+
+/// Maximum size of an error message. It is shortened further after secrets are redacted.
+const LONGEST_WORDS: usize = 64 << 10;
+
+const UNSUPPORTED_VERSION: i64 = -32022;
+const METHOD_NOT_FOUND: i64 = -32601;
+const INVALID_PARAMS: i64 = -32602;
+const INVALID_REQUEST: i64 = -32600;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Protocol {
+    /// Starts with `initialize`.
+    Legacy,
+    /// Without a session.
+    Modern,
+}
+
+/// The result of a handshake. Stored on disk for a daemon that adopts the running server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Handshake {
+    // The key in run records on disk.
+    #[serde(rename = "era")]
+    pub(crate) protocol: Protocol,
+    pub(crate) protocol_version: String,
+    /// The result of `initialize` or `server/discover`.
+    pub(crate) result: Box<RawValue>,
+    /// An object; empty if missing.
+    pub(crate) capabilities: Box<RawValue>,
+    pub(crate) server_info: Option<Box<RawValue>>,
+    pub(crate) instructions: Option<String>,
+}
+
+impl Handshake {
+    /// Returns true if the server has this capability.
+    pub(crate) fn has(&self, capability: &str) -> bool {
+        let capabilities = Object::parse(self.capabilities.get());
+        let named = capabilities
+            .as_ref()
+            .ok()
+            .and_then(|all| all.get(capability));
+        named.is_some_and(|named| named.get() != "null")
+    }
+
+    /// The server info. If it is too long, only names and version.
+    pub(crate) fn short_info(&self) -> Option<Box<RawValue>> {
+        let info = self.server_info.as_ref()?;
+        if info.get().len() <= LONGEST_INFO {
+            return Some(info.clone());
+        }
+        let fields = Object::parse(info.get()).ok()?;
+        let mut short = Object::default();
+        for key in ["name", "title", "version"] {
+            let field = fields.get(key);
+            let field = field.filter(|field| field.get().len() <= LONGEST_INFO_FIELD);
+            if let Some(field) = field {
+                short.set(key, field.to_owned());
+            }
+        }
+        Some(short.raw())
+    }
+
+    fn legacy(result: &RawValue) -> Option<Self> {
+        let fields = Object::parse(result.get()).ok()?;
+        let version = fields.text("protocolVersion")?;
+        Some(Self::of(Protocol::Legacy, version, result, &fields))
+    }
+
+    fn modern(result: &RawValue) -> Option<Self> {
+        let fields = Object::parse(result.get()).ok()?;
+        let supported: Vec<String> =
+            serde_json::from_str(fields.get("supportedVersions")?.get()).ok()?;
+        let modern = supported.iter().filter(|version| is_modern(version));
+        let version = match supported.iter().find(|version| *version == FIRST_MODERN) {
+            Some(known) => known.clone(),
+            None => modern.max()?.clone(),
+        };
+        let mut handshake = Self::of(Protocol::Modern, version, result, &fields);
+        if handshake.server_info.is_none() {
+            let meta = super::message::meta(result);
+            handshake.server_info = meta.and_then(|mut meta| meta.remove(SERVER_META));
+        }
+        Some(handshake)
+    }
+
+    fn of(
+        protocol: Protocol,
+        protocol_version: String,
+        result: &RawValue,
+        fields: &Object,
+    ) -> Self {
+        let capabilities = fields.get("capabilities");
+        let capabilities = capabilities.filter(|raw| raw.get().starts_with('{'));
+        let server_info = fields.get("serverInfo");
+        Self {
+            protocol,
+            protocol_version,
+            result: result.to_owned(),
+            capabilities: capabilities.map_or_else(|| Object::default().raw(), ToOwned::to_owned),
+            server_info: server_info
+                .filter(|raw| raw.get().starts_with('{'))
+                .map(ToOwned::to_owned),
+            instructions: fields.text("instructions"),
+        }
+    }
+}
+
+/// Versions are dates, so they are ordered as text.
+pub(crate) fn is_modern(version: &str) -> bool {
+    version >= FIRST_MODERN
+}
+
+/// The client parameters of a handshake.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientIdentity {
+    params: Box<RawValue>,
+}
+
+impl ClientIdentity {
+    /// Without capabilities, so that the server sends no requests.
+    pub(crate) fn boxwood() -> Self {
+        let mut client = Object::default();
+        client.set("name", raw_text("boxwood"));
+        client.set("version", raw_text(env!("CARGO_PKG_VERSION")));
+        let mut params = Object::default();
+        params.set("protocolVersion", raw_text(NEWEST_LEGACY));
+        params.set("capabilities", Object::default().raw());
+        params.set("clientInfo", client.raw());
+        Self {
+            params: params.raw(),
+        }
+    }
+
+    /// The parameters of a client's `initialize`.
+    pub(crate) fn client(initialize: Box<RawValue>) -> Self {
+        Self { params: initialize }
+    }
+
+    fn with_version(&self, version: &str) -> Option<Box<RawValue>> {
+        let mut params = Object::parse(self.params.get()).ok()?;
+        params.set("protocolVersion", raw_text(version));
+        Some(params.raw())
+    }
+
+    /// The parameters as `_meta` of a modern request.
+    pub(crate) fn stateless(&self) -> Box<RawValue> {
+        let params = Object::parse(self.params.get()).unwrap_or_default();
+        let empty = || Object::default().raw();
+        let mut meta = Object::default();
+        meta.set(VERSION_META, raw_text(FIRST_MODERN));
+        if let Some(client) = params.get("clientInfo") {
+            meta.set(CLIENT_META, client.to_owned());
+        }
+        let capabilities = params.get("capabilities");
+        meta.set(
+            CAPABILITIES_META,
+            capabilities.map_or_else(empty, ToOwned::to_owned),
+        );
+        let mut params = Object::default();
+        params.set("_meta", meta.raw());
+        params.raw()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HandshakeError {
+    #[error(transparent)]
+    Call(CallError),
+    #[error("the server refused `{method}` ({code}): {message}")]
+    Refused {
+        method: &'static str,
+        code: i64,
+        message: String,
+    },
+    #[error("invalid response to `{method}`: {what}")]
+    Unreadable {
+        method: &'static str,
+        what: &'static str,
+    },
+}
+
+/// Starts with `initialize`: some servers exit on other methods. Falls back to the modern version if the
+/// server refuses it.
+pub(crate) async fn handshake(
+    connection: &Connection,
+    client: &ClientIdentity,
+    within: Duration,
+) -> Result<Handshake, HandshakeError> {
+    let deadline = Instant::now() + within;
+    let answer = initialize(connection, client.params.clone(), deadline).await?;
+    let Some((code, _)) = answer.error_parts() else {
+        return welcome(connection, &answer).await;
+    };
+    let refused = refusal("initialize", &answer);
+    if let Some(version) = offered_legacy(&answer) {
+        let Some(params) = client.with_version(&version) else {
+            return Err(refused);
+        };
+        let answer = initialize(connection, params, deadline).await?;
+        return welcome(connection, &answer).await;
+    }
+    let may_be_modern = [
+        UNSUPPORTED_VERSION,
+        METHOD_NOT_FOUND,
+        INVALID_PARAMS,
+        INVALID_REQUEST,
+    ];
+    if !may_be_modern.contains(&code) {
+        return Err(refused);
+    }
+    let left = deadline.saturating_duration_since(Instant::now());
+    match discover(connection, client, left).await {
+        // The server supports neither; the first error is more useful.
+        Err(HandshakeError::Refused { .. }) => Err(refused),
+        greeted => greeted,
+    }
+}
+
+/// Handshake of the modern protocol version.
+pub(crate) async fn discover(
+    connection: &Connection,
+    client: &ClientIdentity,
+    within: Duration,
+) -> Result<Handshake, HandshakeError> {
+    const METHOD: &str = "server/discover";
+    let params = Some(client.stateless());
+    let asked = connection.request(METHOD, params, CallOptions::internal(within));
+    let answer = asked.await.map_err(HandshakeError::Call)?;
+    let Some(result) = answer.outcome() else {
+        return Err(refusal(METHOD, &answer));
+    };
+    check_size(METHOD, result)?;
+    Handshake::modern(result).ok_or(HandshakeError::Unreadable {
+        method: METHOD,
+        what: "no modern protocol version in `supportedVersions`",
+    })
+}
+
+/// Checks that the server responds. An error is a response too.
+pub(crate) async fn ping(
+    connection: &Connection,
+    protocol: Protocol,
+    within: Duration,
+) -> Result<(), CallError> {
+    let (method, params) = match protocol {
+        Protocol::Legacy => ("ping", None),
+        Protocol::Modern => (
+            "server/discover",
+            Some(ClientIdentity::boxwood().stateless()),
+        ),
+    };
+    let asked = connection.request(method, params, CallOptions::internal(within));
+    asked.await.map(drop)
+}
+
+async fn initialize(
+    connection: &Connection,
+    params: Box<RawValue>,
+    deadline: Instant,
+) -> Result<Message, HandshakeError> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let asked = connection.request("initialize", Some(params), CallOptions::internal(left));
+    asked.await.map_err(HandshakeError::Call)
+}
+
+async fn welcome(connection: &Connection, answer: &Message) -> Result<Handshake, HandshakeError> {
+    let Some(result) = answer.outcome() else {
+        return Err(refusal("initialize", answer));
+    };
+    check_size("initialize", result)?;
+    let handshake = Handshake::legacy(result).ok_or(HandshakeError::Unreadable {
+        method: "initialize",
+        what: "no `protocolVersion` in the result",
+    })?;
+    let initialized = Message::notification("notifications/initialized", None);
+    let said = connection.notify(initialized).await;
+    said.map_err(HandshakeError::Call)?;
+    Ok(handshake)
+}
+
+fn check_size(method: &'static str, result: &RawValue) -> Result<(), HandshakeError> {
+    if result.get().len() > LARGEST {
+        let what = "longer than 1 MiB";
+        return Err(HandshakeError::Unreadable { method, what });
+    }
+    Ok(())
+}
+
+/// Some servers return an error with their versions instead of a result.
+fn offered_legacy(answer: &Message) -> Option<String> {
+    let supported = supported(answer)?;
+    let legacy = supported.into_iter().filter(|version| !is_modern(version));
+    legacy
+        .filter(|version| version.as_str() < NEWEST_LEGACY)
+        .max()
+}
+
+fn supported(answer: &Message) -> Option<Vec<String>> {
+    let error = answer.error().filter(|raw| raw.get().len() <= LARGEST)?;
+    let error = Object::parse(error.get()).ok()?;
+    let data = Object::parse(error.get("data")?.get()).ok()?;
+    serde_json::from_str(data.get("supported")?.get()).ok()
+}
+
+fn refusal(method: &'static str, answer: &Message) -> HandshakeError {
+    let (code, mut message) = answer.error_parts().unwrap_or_default();
+    message.truncate(message.floor_char_boundary(LONGEST_WORDS));
+    HandshakeError::Refused {
+        method,
+        code,
+        message,
+    }
+}

@@ -1,0 +1,248 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Peer, Stage, raw, stage};
+use crate::wire::{
+    CallError, ClientIdentity, CloseReason, Handshake, HandshakeError, Protocol, WireLimits,
+    discover, handshake, ping,
+};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+async fn fail(peer: &mut Peer, request: &Value, error: &Value) {
+    let id = &request["id"];
+    peer.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string())
+        .await;
+}
+
+#[tokio::test]
+async fn a_legacy_server_is_greeted_and_told_so() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let served = tokio::spawn(async move {
+        let told = peer.told().await;
+        assert_eq!(told["method"], "initialize");
+        assert_eq!(told["params"]["protocolVersion"], "2025-11-25");
+        assert_eq!(told["params"]["capabilities"], json!({}));
+        assert_eq!(told["params"]["clientInfo"]["name"], "boxwood");
+        let result = r#"{"protocolVersion":"2024-11-05","capabilities":{"tools":{},"prompts":null},"serverInfo":{"name":"s","version":"1","x":1.0},"instructions":"be kind","new":[]}"#;
+        peer.answer(&told, result).await;
+        assert_eq!(peer.told().await["method"], "notifications/initialized");
+        peer
+    });
+    let handshake = handshake(&connection, &ClientIdentity::boxwood(), PATIENCE)
+        .await
+        .unwrap();
+    let _peer = served.await.unwrap();
+    assert_eq!(handshake.protocol, Protocol::Legacy);
+    assert_eq!(handshake.protocol_version, "2024-11-05");
+    assert_eq!(handshake.instructions.as_deref(), Some("be kind"));
+    assert!(handshake.has("tools") && !handshake.has("prompts") && !handshake.has("resources"));
+    let stored = serde_json::to_string(&handshake).unwrap();
+    let kept: Handshake = serde_json::from_str(&stored).unwrap();
+    assert_eq!(kept.result.get(), handshake.result.get());
+    let info = kept.server_info.unwrap();
+    assert_eq!(info.get(), r#"{"name":"s","version":"1","x":1.0}"#);
+}
+
+#[test]
+fn of_a_long_description_of_itself_a_servers_names_are_shown() {
+    let shown = |info: Value| {
+        let handshake = serde_json::json!({"era": "legacy", "protocol_version": "2025-11-25",
+            "result": {}, "capabilities": {}, "server_info": info, "instructions": null});
+        let handshake: Handshake = serde_json::from_str(&handshake.to_string()).unwrap();
+        let short = handshake.short_info().unwrap();
+        serde_json::from_str::<Value>(short.get()).unwrap()
+    };
+    let with = |icons: usize| serde_json::json!({"name": "s", "version": "1", "title": "t".repeat(2000), "icons": vec![0; icons]});
+    assert_eq!(shown(with(1000)), with(1000));
+    let names = serde_json::json!({"name": "s", "version": "1"});
+    assert_eq!(shown(with(10_000)), names);
+}
+
+#[tokio::test]
+async fn a_clients_own_words_reach_its_own_server() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let own =
+        raw(r#"{"protocolVersion":"2025-06-18","capabilities":{"x":{}},"clientInfo":{},"n":1}"#);
+    let served = tokio::spawn(async move {
+        let told = peer.told().await;
+        assert_eq!(told["params"]["capabilities"], json!({"x": {}}));
+        assert_eq!(told["params"]["n"], 1);
+        peer.answer(&told, r#"{"protocolVersion":"2025-06-18"}"#)
+            .await;
+        peer
+    });
+    let handshake = handshake(&connection, &ClientIdentity::client(own), PATIENCE).await;
+    assert_eq!(handshake.unwrap().capabilities.get(), "{}");
+    drop(served.await.unwrap());
+}
+
+#[tokio::test]
+async fn a_modern_server_is_asked_in_its_own_way() {
+    let refusals = [
+        json!({"code": -32601, "message": "no such method"}),
+        json!({"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}}),
+        json!({"code": -32602, "message": "`_meta` is missing"}),
+    ];
+    for refusal in refusals {
+        let Stage {
+            connection,
+            mut peer,
+            ..
+        } = stage(WireLimits::default());
+        let served = tokio::spawn(async move {
+            let told = peer.told().await;
+            fail(&mut peer, &told, &refusal).await;
+            let told = peer.told().await;
+            assert_eq!(told["method"], "server/discover");
+            let meta = &told["params"]["_meta"];
+            assert_eq!(
+                meta["io.modelcontextprotocol/protocolVersion"],
+                "2026-07-28"
+            );
+            assert_eq!(
+                meta["io.modelcontextprotocol/clientCapabilities"],
+                json!({})
+            );
+            assert_eq!(
+                meta["io.modelcontextprotocol/clientInfo"]["name"],
+                "boxwood"
+            );
+            let result = r#"{"resultType":"complete","supportedVersions":["2025-11-25","2026-07-28","2027-01-01"],"capabilities":{"tools":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"m"}}}"#;
+            peer.answer(&told, result).await;
+            peer
+        });
+        let handshake = handshake(&connection, &ClientIdentity::boxwood(), PATIENCE)
+            .await
+            .unwrap();
+        assert_eq!(
+            (handshake.protocol, &*handshake.protocol_version),
+            (Protocol::Modern, "2026-07-28")
+        );
+        assert_eq!(handshake.server_info.unwrap().get(), r#"{"name":"m"}"#);
+        drop(served.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_a_revision_is_asked_for_one_it_has() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let served = tokio::spawn(async move {
+        let told = peer.told().await;
+        let supported = json!({"supported": ["2024-11-05", "2025-03-26"], "requested": "x"});
+        let error = json!({"code": -32602, "message": "Unsupported", "data": supported});
+        fail(&mut peer, &told, &error).await;
+        let told = peer.told().await;
+        assert_eq!(told["params"]["protocolVersion"], "2025-03-26");
+        peer.answer(&told, r#"{"protocolVersion":"2025-03-26"}"#)
+            .await;
+        peer
+    });
+    let handshake = handshake(&connection, &ClientIdentity::boxwood(), PATIENCE)
+        .await
+        .unwrap();
+    assert_eq!(handshake.protocol_version, "2025-03-26");
+    drop(served.await.unwrap());
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_in_the_servers_words() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let served = tokio::spawn(async move {
+        let told = peer.told().await;
+        fail(
+            &mut peer,
+            &told,
+            &json!({"code": -32601, "message": "first"}),
+        )
+        .await;
+        let told = peer.told().await;
+        fail(
+            &mut peer,
+            &told,
+            &json!({"code": -32601, "message": "second"}),
+        )
+        .await;
+        let told = peer.told().await;
+        fail(&mut peer, &told, &json!({"code": 7, "message": "broken"})).await;
+        let told = peer.told().await;
+        peer.answer(&told, r#"{"capabilities":{}}"#).await;
+        peer
+    });
+    let client = ClientIdentity::boxwood();
+    let refused = |code, message: &str| HandshakeError::Refused {
+        method: "initialize",
+        code,
+        message: message.to_owned(),
+    };
+    let first = handshake(&connection, &client, PATIENCE).await.unwrap_err();
+    assert_eq!(first, refused(-32601, "first"));
+    let second = handshake(&connection, &client, PATIENCE).await.unwrap_err();
+    assert_eq!(second, refused(7, "broken"));
+    let third = handshake(&connection, &client, PATIENCE).await.unwrap_err();
+    assert!(matches!(third, HandshakeError::Unreadable { .. }));
+    drop(served.await.unwrap());
+}
+
+#[tokio::test]
+async fn a_server_that_ends_or_is_silent_is_not_greeted() {
+    let Stage {
+        connection, peer, ..
+    } = stage(WireLimits::default());
+    let short = Duration::from_millis(50);
+    let silent = handshake(&connection, &ClientIdentity::boxwood(), short).await;
+    let is_late = matches!(
+        silent,
+        Err(HandshakeError::Call(CallError::TimedOut { .. }))
+    );
+    assert!(is_late);
+    let unknown = discover(&connection, &ClientIdentity::boxwood(), short).await;
+    assert!(unknown.is_err());
+    peer.exit(3);
+    drop(peer);
+    let gone = handshake(&connection, &ClientIdentity::boxwood(), PATIENCE).await;
+    let expected = HandshakeError::Call(CallError::Closed(CloseReason::Exited(super::left(3))));
+    assert_eq!(gone.unwrap_err(), expected);
+    assert_eq!(expected.to_string(), "the server exited with exit code 3");
+}
+
+#[tokio::test]
+async fn any_answer_to_a_ping_is_a_sign_of_life() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let served = tokio::spawn(async move {
+        let told = peer.told().await;
+        assert_eq!(told["method"], "ping");
+        fail(&mut peer, &told, &json!({"code": -32601, "message": "no"})).await;
+        let told = peer.told().await;
+        assert_eq!(told["method"], "server/discover");
+        peer.answer(&told, "{}").await;
+        peer
+    });
+    ping(&connection, Protocol::Legacy, PATIENCE).await.unwrap();
+    ping(&connection, Protocol::Modern, PATIENCE).await.unwrap();
+    let _peer = served.await.unwrap();
+    let silent = ping(&connection, Protocol::Legacy, Duration::from_millis(50)).await;
+    assert!(matches!(silent, Err(CallError::TimedOut { .. })));
+    assert!(connection.since_last_message() >= Duration::from_millis(40));
+}

@@ -1,0 +1,165 @@
+use serde_json::json;
+
+use super::{Stage, logged, raw, stage};
+use crate::wire::{CallError, CallOptions, InboundEvent, InboundFilter, Message, WireLimits};
+
+fn method(heard: &InboundEvent) -> &str {
+    match heard {
+        InboundEvent::Message(message) => message.method().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn all_receivers_get_notifications_and_only_responders_get_requests() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let mut quiet = connection.inbound(InboundFilter::Notifications);
+    let mut answering = connection.inbound(InboundFilter::All);
+    peer.say(r#"{"jsonrpc":"2.0","id":"q","method":"sampling/createMessage","params":{}}"#)
+        .await;
+    peer.say(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1.0}}"#)
+        .await;
+    assert_eq!(method(&answering.next().await), "sampling/createMessage");
+    assert_eq!(method(&answering.next().await), "notifications/message");
+    assert_eq!(method(&quiet.next().await), "notifications/message");
+    let answer = Message::result(raw("\"q\""), raw(r#"{"role":"assistant"}"#));
+    connection.respond(answer.clone()).await.unwrap();
+    assert_eq!(peer.told().await["result"]["role"], "assistant");
+    let again = connection.respond(answer).await;
+    assert_eq!(again.unwrap_err(), CallError::NotAsked);
+}
+
+#[tokio::test]
+async fn a_request_without_a_responder_is_refused() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let _deaf = connection.inbound(InboundFilter::Notifications);
+    peer.say(r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#)
+        .await;
+    let told = peer.told().await;
+    assert_eq!(
+        (&told["id"], &told["error"]["code"]),
+        (&json!(1), &json!(-32601))
+    );
+    peer.say(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#)
+        .await;
+    let told = peer.told().await;
+    assert_eq!((&told["id"], &told["result"]), (&json!("p"), &json!({})));
+}
+
+#[tokio::test]
+async fn a_request_that_the_server_takes_back_needs_no_answer() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let mut answering = connection.inbound(InboundFilter::All);
+    peer.say(r#"{"jsonrpc":"2.0","id":5,"method":"elicitation/create"}"#)
+        .await;
+    peer.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}"#)
+        .await;
+    assert_eq!(method(&answering.next().await), "elicitation/create");
+    assert_eq!(method(&answering.next().await), "notifications/cancelled");
+    let answer = Message::result(raw("5"), raw("{}"));
+    let refused = connection.respond(answer).await;
+    assert_eq!(refused.unwrap_err(), CallError::NotAsked);
+}
+
+#[tokio::test]
+async fn a_slow_listener_loses_the_oldest_and_is_told() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let mut slow = connection.inbound(InboundFilter::Notifications);
+    for at in 0..300 {
+        peer.say(&format!(r#"{{"jsonrpc":"2.0","method":"n/{at}"}}"#))
+            .await;
+    }
+    // Everything before the response of this call was read.
+    let calling = connection.clone();
+    let call =
+        tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
+    let told = peer.told().await;
+    peer.answer(&told, "{}").await;
+    call.await.unwrap().unwrap();
+    assert!(matches!(slow.next().await, InboundEvent::Lagged(44)));
+    for at in 44..300 {
+        assert_eq!(method(&slow.next().await), format!("n/{at}"));
+    }
+    peer.output = None;
+    assert!(matches!(slow.next().await, InboundEvent::Closed));
+}
+
+#[tokio::test]
+async fn what_a_slow_listener_has_not_heard_is_bounded_in_bytes() {
+    let limits = WireLimits {
+        line: 10_000,
+        ..WireLimits::default()
+    };
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(limits);
+    let mut slow = connection.inbound(InboundFilter::All);
+    peer.say(r#"{"jsonrpc":"2.0","id":9,"method":"roots/list"}"#)
+        .await;
+    let long = "x".repeat(4000);
+    for _ in 0..5 {
+        peer.say(&format!(
+            r#"{{"jsonrpc":"2.0","method":"n","params":["{long}"]}}"#
+        ))
+        .await;
+    }
+    // The dropped request gets an error response.
+    let told = peer.told().await;
+    assert_eq!(
+        (&told["id"], &told["error"]["code"]),
+        (&json!(9), &json!(-32603))
+    );
+    assert!(matches!(slow.next().await, InboundEvent::Lagged(1..)));
+    let mut kept = 0;
+    peer.output = None;
+    while let InboundEvent::Message(_) = slow.next().await {
+        kept += 1;
+    }
+    assert!((1..=3).contains(&kept), "{kept}");
+}
+
+#[tokio::test]
+async fn a_server_that_asks_without_end_is_refused() {
+    let Stage {
+        connection,
+        mut peer,
+        log,
+    } = stage(WireLimits::default());
+    let mut slow = connection.inbound(InboundFilter::All);
+    for at in 0..200 {
+        peer.say(&format!(
+            r#"{{"jsonrpc":"2.0","id":{at},"method":"roots/list"}}"#
+        ))
+        .await;
+        assert_eq!(method(&slow.next().await), "roots/list");
+    }
+    for at in 200..300 {
+        peer.say(&format!(
+            r#"{{"jsonrpc":"2.0","id":{at},"method":"roots/list"}}"#
+        ))
+        .await;
+        if at < 256 {
+            assert_eq!(method(&slow.next().await), "roots/list");
+        }
+    }
+    assert_eq!(peer.told().await["id"], 256);
+    assert!(logged(&log, "> refusal 256"));
+}

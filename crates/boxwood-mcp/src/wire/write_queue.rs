@@ -1,0 +1,133 @@
+//! Queue of lines for the server, bounded in number and bytes.
+//!
+//! Calls wait for space. Messages of the reader are dropped if there is none: a reader that waits could
+//! deadlock with a server that does not read.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use super::message::BodyPermit;
+
+const MOST_LINES: usize = 1024;
+
+/// Messages of the reader are rarely longer. They need no bytes of the queue, because a large waiting
+/// request would block them.
+const SMALL: usize = 4 * 1024;
+
+/// Granularity of the accounting.
+const UNIT: usize = 1024;
+
+pub(crate) struct Outgoing {
+    pub(crate) line: Bytes,
+    pub(crate) what: Box<str>,
+    pub(crate) id: Option<Box<str>>,
+    /// The call that the line starts. It is skipped if the call was cancelled.
+    pub(crate) call: Option<u64>,
+}
+
+pub(crate) struct Queued {
+    pub(crate) outgoing: Outgoing,
+    /// Released when the line is written.
+    _room: Option<OwnedSemaphorePermit>,
+    /// Released when the line is written.
+    _burden: Option<BodyPermit>,
+}
+
+pub(crate) struct WriteQueue {
+    lines: mpsc::Sender<Queued>,
+    room: Arc<Semaphore>,
+    units: u32,
+}
+
+/// The connection is closed.
+#[derive(Debug)]
+pub(crate) struct Closed;
+
+impl WriteQueue {
+    /// Holds `bytes` or a single line, whichever is larger.
+    pub(crate) fn new(bytes: usize) -> (Self, mpsc::Receiver<Queued>) {
+        let (lines, taken) = mpsc::channel(MOST_LINES);
+        let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX / 2).max(1);
+        let units = units.min(u32::MAX / 2);
+        let room = Arc::new(Semaphore::new(units as usize));
+        (Self { lines, room, units }, taken)
+    }
+
+    /// The permit is released when the line is written.
+    pub(crate) async fn put(
+        &self,
+        outgoing: Outgoing,
+        permit: Option<BodyPermit>,
+    ) -> Result<(), Closed> {
+        let units = self.units_of(&outgoing);
+        let room = Arc::clone(&self.room).acquire_many_owned(units).await;
+        let queued = Queued {
+            outgoing,
+            _room: Some(room.map_err(|_| Closed)?),
+            _burden: permit,
+        };
+        self.lines.send(queued).await.map_err(|_| Closed)
+    }
+
+    /// Returns false if the queue is full.
+    pub(crate) fn try_put(&self, outgoing: Outgoing) -> bool {
+        let mut room = None;
+        if outgoing.line.len() > SMALL {
+            let units = self.units_of(&outgoing);
+            let Ok(taken) = Arc::clone(&self.room).try_acquire_many_owned(units) else {
+                return false;
+            };
+            room = Some(taken);
+        }
+        let queued = Queued {
+            outgoing,
+            _room: room,
+            _burden: None,
+        };
+        self.lines.try_send(queued).is_ok()
+    }
+
+    pub(crate) fn close(&self) {
+        self.room.close();
+    }
+
+    fn units_of(&self, outgoing: &Outgoing) -> u32 {
+        let units = outgoing.line.len().div_ceil(UNIT);
+        u32::try_from(units)
+            .unwrap_or(u32::MAX)
+            .clamp(1, self.units)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn line(bytes: usize) -> Outgoing {
+        Outgoing {
+            line: vec![b' '; bytes].into(),
+            what: "a line".into(),
+            id: None,
+            call: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn small_words_pass_a_large_request_that_waits_for_room() {
+        let (queue, mut taken) = WriteQueue::new(16 * UNIT);
+        assert!(queue.put(line(10 * UNIT), None).await.is_ok());
+        let mut large = Box::pin(queue.put(line(16 * UNIT), None));
+        assert!((&mut large).now_or_never().is_none(), "it waits");
+        assert!(queue.try_put(line(SMALL)));
+        assert!(!queue.try_put(line(SMALL + 1)));
+        taken.recv().await.expect("the first");
+        taken.recv().await.expect("the small one");
+        assert!(large.await.is_ok());
+        let small = (0..2 * MOST_LINES).filter(|_| queue.try_put(line(1)));
+        assert_eq!(small.count(), MOST_LINES - 1);
+    }
+}

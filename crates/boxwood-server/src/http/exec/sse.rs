@@ -1,0 +1,320 @@
+//! Streams the output of a command as server-sent events.
+//!
+//! Events of a resumable command have ids, which contain the offsets in both output streams. A client
+//! that reconnects with `Last-Event-ID` continues from there, as browsers do automatically.
+#![expect(
+    unused_qualifications,
+    reason = "the expansion of `utoipa::path` qualifies the parameter types"
+)]
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use boxwood_api::{ErrorBody, ExecExit, ExecOutput, OutputChunk, SpecRequest};
+use boxwood_session::{ExecEvent, Resume, Since, Stdio, StreamedExec};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use utoipa::IntoParams;
+
+use super::utf8::Utf8Decoder;
+use super::ws::From;
+use crate::http::error::{ApiError, ApiResult};
+use crate::http::json::JsonBody;
+use crate::http::params::{InExec, InSession, Params};
+use crate::http::{App, sessions, websocket, with_timeout};
+
+/// Keeps proxies from closing the connection of a command without output.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// The id of the `exit` event, which is the last.
+const END_ID: &str = "end";
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Choice {
+    /// Keep the command running for a while after its client disconnects. Events then have ids.
+    #[serde(default)]
+    resumable: bool,
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/exec/stream", tag = "live",
+    params(("session_id" = String, Path,), Choice),
+    request_body = SpecRequest,
+    responses(
+        (status = 200, content_type = "text/event-stream", body = ExecExit,
+            description = "Events `started`, `stdout`, `stderr`, `exit`"),
+        (status = 400, body = ErrorBody, description = "The spec is invalid or not allowed"),
+        (status = 409, body = ErrorBody, description = "The session exists with different settings"),
+        (status = 503, body = ErrorBody, description = "The box could not be started")))]
+pub(crate) async fn exec(
+    State(app): State<Arc<App>>,
+    InSession { id, sessions }: InSession,
+    Params(choice): Params<Choice>,
+    JsonBody(request): JsonBody<SpecRequest>,
+) -> ApiResult<Response> {
+    let admission = sessions::judge_command(&app, id.clone(), request).await?;
+    let stdin = admission.exec.stdin().map(str::to_owned);
+    let streams = match stdin {
+        Some(_) => Stdio::Pipes,
+        None => Stdio::Output,
+    };
+    let resume = if choice.resumable {
+        Resume::Allowed
+    } else {
+        Resume::Never
+    };
+    let notices = admission.exec.notices().to_vec();
+    let timeout = admission.exec.timeout();
+    let starting = sessions.stream(admission, streams, resume);
+    let exec = with_timeout(app.start_timeout, starting).await?;
+    if let Some(text) = stdin {
+        // Does not wait, because no input is on its way.
+        if let Err(error) = exec.accept_stdin(text.as_bytes()).await {
+            tracing::debug!(%error, "the command did not read all of its input");
+        }
+        exec.close_stdin();
+    }
+    let first_frame = ExecOutput::Started {
+        session_id: id,
+        exec_id: exec.exec_id(),
+        notices,
+        stdin: None,
+        timeout_sec: Some(timeout.as_secs()),
+    };
+    Ok(answer(EventSource::new(
+        &app,
+        exec,
+        choice.resumable,
+        first_frame,
+    )))
+}
+
+#[utoipa::path(get, path = "/v1/sessions/{session_id}/execs/{exec_id}/stream", tag = "execs", operation_id = "watch_exec",
+    params(("session_id" = String, Path,), ("exec_id" = u64, Path,), From,
+        ("Last-Event-ID" = Option<String>, Header, description = "Continue after this event")),
+    responses(
+        (status = 200, content_type = "text/event-stream", body = ExecExit,
+            description = "Events `resumed`, `stdout`, `stderr`, `exit` of a command started with `resumable`"),
+        (status = 204, description = "The last event was `exit`: no more events"),
+        (status = 400, body = ErrorBody, description = "An offset or the id is invalid"),
+        (status = 404, body = ErrorBody, description = "Unknown session or command"),
+        (status = 410, body = ErrorBody, description = "The output is no longer kept: `replay_gone`")))]
+pub(crate) async fn resume(
+    State(app): State<Arc<App>>,
+    InExec {
+        id,
+        exec_id,
+        sessions,
+    }: InExec,
+    Params(from): Params<From>,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
+    let (stdout, stderr) = match headers.get(LAST_EVENT_ID) {
+        None => from.read()?,
+        Some(last) if last == END_ID => return Ok(StatusCode::NO_CONTENT.into_response()),
+        Some(last) => offsets(last.to_str().unwrap_or_default())?,
+    };
+    let exec = sessions.resume_exec(&id, exec_id, stdout, stderr)?;
+    let first_frame = ExecOutput::Resumed {
+        session_id: id,
+        exec_id,
+        stdout: exec.stdout_offset(),
+        stderr: exec.stderr_offset(),
+        stdin: exec.stdin_accepted(),
+    };
+    Ok(answer(EventSource::new(&app, exec, true, first_frame)))
+}
+
+/// Parses an id created by [`EventSource::id`].
+fn offsets(id: &str) -> ApiResult<(Since, Since)> {
+    let read = |text: &str| text.parse().map(Since::Offset).ok();
+    id.split_once('-')
+        .and_then(|(stdout, stderr)| Some((read(stdout)?, read(stderr)?)))
+        .ok_or_else(|| {
+            ApiError::validation(
+                "Last-Event-ID must have the form `STDOUT-STDERR`, such as `120-0`",
+            )
+        })
+}
+
+fn answer(source: EventSource) -> Response {
+    let events = stream::unfold(source, |mut source| async move {
+        let event = source.next().await?;
+        Some((Ok::<_, Infallible>(event), source))
+    });
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
+    Sse::new(events).keep_alive(keep_alive).into_response()
+}
+
+struct EventSource {
+    first_frame: Option<ExecOutput>,
+    /// Dropping it detaches from the command.
+    exec: StreamedExec,
+    stdout: Stream,
+    stderr: Stream,
+    has_ids: bool,
+    /// Events to send next, in reverse order.
+    queued: Vec<Event>,
+    handing_over: watch::Receiver<bool>,
+}
+
+/// One output stream.
+struct Stream {
+    decoder: Utf8Decoder,
+    /// Bytes of the command's output that have been sent.
+    sent: u64,
+}
+
+impl Stream {
+    fn new(sent: u64) -> Self {
+        Self {
+            decoder: Utf8Decoder::default(),
+            sent,
+        }
+    }
+
+    /// Returns the text that can be sent. An incomplete character at the end is kept back.
+    fn push(&mut self, bytes: &[u8]) -> Option<OutputChunk> {
+        let before = self.decoder.incomplete_len();
+        let data = self.decoder.push(bytes)?;
+        self.sent += (before + bytes.len() - self.decoder.incomplete_len()) as u64;
+        Some(OutputChunk { data })
+    }
+
+    fn finish(&mut self) -> Option<OutputChunk> {
+        self.sent += self.decoder.incomplete_len() as u64;
+        let data = self.decoder.finish()?;
+        Some(OutputChunk { data })
+    }
+}
+
+impl EventSource {
+    fn new(app: &App, exec: StreamedExec, has_ids: bool, first_frame: ExecOutput) -> Self {
+        Self {
+            first_frame: Some(first_frame),
+            stdout: Stream::new(exec.stdout_offset()),
+            stderr: Stream::new(exec.stderr_offset()),
+            exec,
+            has_ids,
+            queued: Vec::new(),
+            handing_over: app.handing_over.clone(),
+        }
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        if let Some(first_frame) = self.first_frame.take() {
+            let name = match first_frame {
+                ExecOutput::Resumed { .. } => "resumed",
+                _ => "started",
+            };
+            return Some(self.with_id(event(name, &first_frame)));
+        }
+        if let Some(queued) = self.queued.pop() {
+            return Some(queued);
+        }
+        loop {
+            let happened = tokio::select! {
+                happened = self.exec.next() => happened?,
+                // The client reconnects to the next daemon.
+                () = websocket::handover_started(&self.handing_over) => return None,
+            };
+            match happened {
+                ExecEvent::Stdout(bytes) => {
+                    if let Some(chunk) = self.stdout.push(&bytes) {
+                        return Some(self.with_id(event("stdout", &chunk)));
+                    }
+                }
+                ExecEvent::Stderr(bytes) => {
+                    if let Some(chunk) = self.stderr.push(&bytes) {
+                        return Some(self.with_id(event("stderr", &chunk)));
+                    }
+                }
+                ExecEvent::Exited(exit) => {
+                    self.end(&exit);
+                    return self.queued.pop();
+                }
+            }
+        }
+    }
+
+    /// Queues the exit event and the rest of the output.
+    fn end(&mut self, exit: &ExecExit) {
+        let stdout = self.stdout.finish();
+        let after_stdout = self.id();
+        let stderr = self.stderr.finish();
+        let after_both = self.id();
+        let exit = event("exit", exit);
+        self.queued.push(self.tagged(exit, END_ID));
+        if let Some(chunk) = stderr {
+            let chunk = event("stderr", &chunk);
+            self.queued.push(self.tagged(chunk, &after_both));
+        }
+        if let Some(chunk) = stdout {
+            let chunk = event("stdout", &chunk);
+            self.queued.push(self.tagged(chunk, &after_stdout));
+        }
+    }
+
+    fn with_id(&self, event: Event) -> Event {
+        self.tagged(event, &self.id())
+    }
+
+    fn tagged(&self, event: Event, id: &str) -> Event {
+        if self.has_ids { event.id(id) } else { event }
+    }
+
+    fn id(&self) -> String {
+        format!("{}-{}", self.stdout.sent, self.stderr.sent)
+    }
+}
+
+pub(crate) fn event<T: Serialize>(name: &str, data: &T) -> Event {
+    Event::default()
+        .event(name)
+        .json_data(data)
+        .unwrap_or_else(|error| {
+            tracing::error!(%error, name, "failed to serialise an event");
+            Event::default().event("error").data("{}")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_point_to_character_boundaries() {
+        let mut stream = Stream::new(10);
+        let text = "a字b".as_bytes();
+        assert_eq!(stream.push(&text[..2]).map(|it| it.data), Some("a".into()));
+        assert_eq!(stream.sent, 11, "before the incomplete character");
+        assert_eq!(stream.push(&text[2..3]), None);
+        assert_eq!(stream.sent, 11);
+        assert_eq!(
+            stream.push(&text[3..]).map(|it| it.data),
+            Some("字b".into())
+        );
+        assert_eq!(stream.sent, 15);
+        assert_eq!(stream.push(b"\xe5"), None);
+        assert!(stream.finish().is_some());
+        assert_eq!(stream.sent, 16);
+    }
+
+    #[test]
+    fn ids_round_trip() {
+        let read = offsets("12-3").expect("an id");
+        assert_eq!(read, (Since::Offset(12), Since::Offset(3)));
+        for wrong in ["", "1", "1-", "-1", "a-b", "1-2-3"] {
+            assert!(offsets(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Routes for the agents' file tools. Each is one operation inside the box.
+
+use axum::response::Response;
+use boxwood_api::{
+    EditTextRequest, EditedText, ErrorBody, GlobMatches, GlobRequest, GrepMatches, GrepRequest,
+    ReadTextRequest, TextSlice, WriteTextRequest, WrittenText,
+};
+
+use super::inside;
+use crate::http::error::{ApiError, ApiResult};
+use crate::http::json::{self, JsonBody};
+use crate::http::params::InSession;
+use crate::http::{BACKEND_TIMEOUT, with_timeout};
+
+/// Numbers that count from 1.
+fn check<const N: usize>(numbers: [(Option<u64>, &str); N]) -> ApiResult<()> {
+    match numbers.iter().find(|(number, _)| *number == Some(0)) {
+        Some((_, name)) => Err(ApiError::validation(format!("{name} must be at least 1"))),
+        None => Ok(()),
+    }
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/files/read", tag = "files",
+    params(("session_id" = String, Path,)),
+    request_body = ReadTextRequest,
+    responses(
+        (status = 200, description = "Lines of the file, or the names in the directory", body = TextSlice),
+        (status = 400, body = ErrorBody, description = "Neither a file nor a directory"),
+        (status = 404, body = ErrorBody, description = "Unknown session or file")))]
+pub(crate) async fn read(
+    session: InSession,
+    JsonBody(mut request): JsonBody<ReadTextRequest>,
+) -> ApiResult<Response> {
+    request.path = inside(request.path)?;
+    check([
+        (request.offset, "offset"),
+        (request.limit, "limit"),
+        (request.max_bytes, "max_bytes"),
+    ])?;
+    let slice = with_timeout(
+        BACKEND_TIMEOUT,
+        session.sessions.read_text(&session.id, request),
+    )
+    .await?;
+    Ok(json::ok(&slice))
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/files/write", tag = "files",
+    params(("session_id" = String, Path,)),
+    request_body = WriteTextRequest,
+    responses(
+        (status = 200, description = "The file was written", body = WrittenText),
+        (status = 400, body = ErrorBody, description = "The path is not a file, or the text is too long"),
+        (status = 403, body = ErrorBody, description = "No write access"),
+        (status = 404, body = ErrorBody, description = "Unknown session")))]
+pub(crate) async fn write(
+    session: InSession,
+    JsonBody(mut request): JsonBody<WriteTextRequest>,
+) -> ApiResult<Response> {
+    request.path = inside(request.path)?;
+    let written = with_timeout(
+        BACKEND_TIMEOUT,
+        session.sessions.write_text(&session.id, request),
+    )
+    .await?;
+    Ok(json::ok(&written))
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/files/edit", tag = "files",
+    params(("session_id" = String, Path,)),
+    request_body = EditTextRequest,
+    responses(
+        (status = 200, description = "The change", body = EditedText),
+        (status = 400, body = ErrorBody, description = "The text was not found, or occurs more than once"),
+        (status = 403, body = ErrorBody, description = "No write access"),
+        (status = 404, body = ErrorBody, description = "Unknown session or file")))]
+pub(crate) async fn edit(
+    session: InSession,
+    JsonBody(mut request): JsonBody<EditTextRequest>,
+) -> ApiResult<Response> {
+    request.path = inside(request.path)?;
+    let edited = with_timeout(
+        BACKEND_TIMEOUT,
+        session.sessions.edit_text(&session.id, request),
+    )
+    .await?;
+    Ok(json::ok(&edited))
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/files/glob", tag = "files",
+    params(("session_id" = String, Path,)),
+    request_body = GlobRequest,
+    responses(
+        (status = 200, description = "Matching files, most recently changed first", body = GlobMatches),
+        (status = 400, body = ErrorBody, description = "Not a directory, or an invalid pattern"),
+        (status = 404, body = ErrorBody, description = "Unknown session")))]
+pub(crate) async fn glob(
+    session: InSession,
+    JsonBody(mut request): JsonBody<GlobRequest>,
+) -> ApiResult<Response> {
+    request.path = inside(request.path)?;
+    check([(request.limit, "limit")])?;
+    let matches =
+        with_timeout(BACKEND_TIMEOUT, session.sessions.glob(&session.id, request)).await?;
+    Ok(json::ok(&matches))
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/files/grep", tag = "files",
+    params(("session_id" = String, Path,)),
+    request_body = GrepRequest,
+    responses(
+        (status = 200, description = "Matching lines", body = GrepMatches),
+        (status = 400, body = ErrorBody, description = "Invalid regular expression"),
+        (status = 404, body = ErrorBody, description = "Unknown session or path")))]
+pub(crate) async fn grep(
+    session: InSession,
+    JsonBody(mut request): JsonBody<GrepRequest>,
+) -> ApiResult<Response> {
+    request.path = inside(request.path)?;
+    check([(request.limit, "limit")])?;
+    let matches =
+        with_timeout(BACKEND_TIMEOUT, session.sessions.grep(&session.id, request)).await?;
+    Ok(json::ok(&matches))
+}

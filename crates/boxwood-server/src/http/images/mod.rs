@@ -1,0 +1,247 @@
+//! Routes for images: list, import, pull and delete.
+#![expect(
+    unused_qualifications,
+    reason = "the expansion of `utoipa::path` qualifies the parameter types"
+)]
+
+mod pull;
+mod upload;
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, RawPathParams, Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use boxwood_api::{
+    DeletedImage, ErrorBody, ErrorCode, ImageInfo, ImageList, ImageName, ImageProgress,
+    ImageSource, UnlistedBackend,
+};
+use boxwood_backend::{Backend, ImageError};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::error::{ApiError, ApiResult};
+use super::params::Params;
+use super::{App, BACKEND_TIMEOUT, json, with_timeout};
+
+/// The backend that can use the directories of `[images]`.
+const NATIVE: &str = "native";
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Where {
+    /// The backend. Default: the daemon's default backend.
+    #[serde(default)]
+    backend: Option<String>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Listed {
+    /// Only images of this backend. Default: all backends.
+    #[serde(default)]
+    backend: Option<String>,
+}
+
+#[utoipa::path(get, path = "/v1/images", tag = "images", operation_id = "list_images",
+    params(Listed),
+    responses(
+        (status = 200, description = "The available images", body = ImageList),
+        (status = 400, body = ErrorBody, description = "Unknown backend"),
+        (status = 503, body = ErrorBody, description = "The backend is not available")))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Params(listed): Params<Listed>,
+) -> ApiResult<Response> {
+    if let Some(name) = &listed.backend {
+        let backend = app.sessions.backends().find(name)?;
+        let mut images = configured(&app, backend.name());
+        images.extend(of_backend(backend.as_ref()).await?);
+        return Ok(json::ok(&ImageList {
+            images,
+            unavailable: Vec::new(),
+        }));
+    }
+    let backends = app.sessions.backends().living();
+    let asked = backends.iter().map(|backend| async {
+        let own = configured(&app, backend.name());
+        (backend.name(), own, of_backend(backend.as_ref()).await)
+    });
+    let mut list = ImageList {
+        images: Vec::new(),
+        unavailable: Vec::new(),
+    };
+    for (backend, own, outcome) in futures_util::future::join_all(asked).await {
+        list.images.extend(own);
+        match outcome {
+            Ok(images) => list.images.extend(images),
+            Err(error) => list.unavailable.push(UnlistedBackend {
+                backend: backend.to_owned(),
+                why: error.message().to_owned(),
+            }),
+        }
+    }
+    Ok(json::ok(&list))
+}
+
+async fn of_backend(backend: &dyn Backend) -> ApiResult<Vec<ImageInfo>> {
+    with_timeout(BACKEND_TIMEOUT, async {
+        backend
+            .images()
+            .list()
+            .await
+            .map_err(|error| refusal(&error))
+    })
+    .await
+}
+
+/// The directories configured in `[images]`.
+fn configured(app: &App, backend: &str) -> Vec<ImageInfo> {
+    if backend != NATIVE {
+        return Vec::new();
+    }
+    let names = app.rules.images.keys();
+    names
+        .map(|name| ImageInfo {
+            name: name.clone(),
+            backend: backend.to_owned(),
+            source: ImageSource::Configured,
+            id: None,
+            size_bytes: None,
+            created: None,
+        })
+        .collect()
+}
+
+#[utoipa::path(put, path = "/v1/images/{name}", tag = "images", operation_id = "import_image",
+    params(("name" = String, Path, description = "Slashes must be percent-encoded"), Where),
+    request_body(content = Vec<u8>, content_type = "application/x-tar",
+        description = "A root file system as a tar archive, optionally gzip-compressed"),
+    responses(
+        (status = 201, description = "The imported image; an image of the same name was replaced", body = ImageInfo),
+        (status = 400, body = ErrorBody, description = "The name or the archive is invalid"),
+        (status = 413, body = ErrorBody, description = "The image is too large"),
+        (status = 503, body = ErrorBody, description = "The backend is not available")))]
+pub(super) async fn import(
+    State(app): State<Arc<App>>,
+    name: Result<InImage, ApiError>,
+    choice: Result<Params<Where>, ApiError>,
+    request: Request,
+) -> ApiResult<Response> {
+    let meant = || {
+        let (InImage(name), Params(choice)) = (name?, choice?);
+        Ok((name, chosen(&app, choice.backend.as_deref())?))
+    };
+    match meant() {
+        Ok((name, backend)) => {
+            let idle = app.body_timeout();
+            let info = upload::import(backend.as_ref(), &name, request, idle).await?;
+            // Prewarmed boxes use the previous image of this name.
+            app.sessions.remove_prewarmed(backend.name()).await;
+            Ok(json::created(&info))
+        }
+        Err(error) => {
+            upload::pass_over(request).await;
+            Err(error)
+        }
+    }
+}
+
+#[utoipa::path(post, path = "/v1/images/{name}/pull", tag = "images", operation_id = "pull_image",
+    params(("name" = String, Path, description = "Slashes must be percent-encoded"), Where),
+    responses(
+        (status = 200, content_type = "text/event-stream", body = ImageProgress,
+            description = "Events `progress` (this body), then `done` (an `ImageInfo`) or `error` (an `ErrorBody`). \
+                           A caller who leaves ends the pull"),
+        (status = 400, body = ErrorBody, description = "The name is invalid, or the backend does not support pulling"),
+        (status = 404, body = ErrorBody, description = "Unknown image or registry"),
+        (status = 503, body = ErrorBody, description = "The backend is not available")))]
+pub(super) async fn pull(
+    State(app): State<Arc<App>>,
+    InImage(name): InImage,
+    Params(choice): Params<Where>,
+) -> ApiResult<Response> {
+    let backend = chosen(&app, choice.backend.as_deref())?;
+    pull::pull(app.sessions.clone(), backend, name, app.stopping.clone()).await
+}
+
+#[utoipa::path(delete, path = "/v1/images/{name}", tag = "images", operation_id = "delete_image",
+    params(("name" = String, Path, description = "Slashes must be percent-encoded"), Where),
+    responses(
+        (status = 200, description = "Deleted", body = DeletedImage),
+        (status = 404, body = ErrorBody, description = "Unknown image"),
+        (status = 409, body = ErrorBody, description = "The image is in use by a box"),
+        (status = 503, body = ErrorBody, description = "The backend is not available")))]
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    InImage(name): InImage,
+    Params(choice): Params<Where>,
+) -> ApiResult<Response> {
+    let backend = chosen(&app, choice.backend.as_deref())?;
+    if backend.name() == NATIVE && app.rules.images.contains_key(name.as_str()) {
+        return Err(ApiError::new(
+            ErrorCode::Forbidden,
+            format!("image `{name}` is a directory of the operator's"),
+        )
+        .hint("remove it from `[images]` in the configuration"));
+    }
+    // Prewarmed boxes must not prevent the removal.
+    app.sessions.remove_prewarmed(backend.name()).await;
+    with_timeout(BACKEND_TIMEOUT, async {
+        let removed = backend.images().remove(&name).await;
+        removed.map_err(|error| refusal(&error))
+    })
+    .await?;
+    Ok(json::ok(&DeletedImage {
+        deleted: name.into(),
+    }))
+}
+
+fn chosen(app: &App, wanted: Option<&str>) -> ApiResult<Arc<dyn Backend>> {
+    let backends = app.sessions.backends();
+    match wanted {
+        Some(name) => Ok(backends.find(name)?),
+        None => backends.current().ok_or_else(|| {
+            ApiError::new(ErrorCode::BackendUnavailable, "no backend is available")
+                .hint("run `boxwood doctor`")
+        }),
+    }
+}
+
+/// Converts an error of the image store.
+pub(super) fn refusal(error: &ImageError) -> ApiError {
+    let answer = match error {
+        // The path is only logged.
+        ImageError::Io { .. } => ApiError::internal("the image store failed", error),
+        // Has no error code of its own, only a status.
+        ImageError::InUse { .. } => {
+            ApiError::new(error.code(), error.to_string()).status(StatusCode::CONFLICT)
+        }
+        _ => ApiError::new(error.code(), error.to_string()),
+    };
+    match error.hint() {
+        Some(hint) => answer.hint(hint),
+        None => answer,
+    }
+}
+
+/// The image in the path.
+pub(super) struct InImage(ImageName);
+
+impl<S: Send + Sync> FromRequestParts<S> for InImage {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        // Decoded by the router.
+        let params = RawPathParams::from_request_parts(parts, state)
+            .await
+            .map_err(|_| ApiError::validation("the decoded path is not valid UTF-8"))?;
+        let name = params.iter().find(|(name, _)| *name == "name");
+        ImageName::new(name.map_or("", |(_, value)| value))
+            .map(Self)
+            .map_err(|error| ApiError::validation(error.to_string()).hint(error.hint()))
+    }
+}

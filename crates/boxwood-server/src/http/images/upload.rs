@@ -1,0 +1,99 @@
+//! Streams an image archive to a backend.
+
+use std::time::Duration;
+
+use axum::body::{Body, BodyDataStream, HttpBody as _};
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use boxwood_api::{ErrorCode, ImageInfo, ImageName};
+use boxwood_backend::Backend;
+use futures_util::StreamExt as _;
+use tokio::io::{AsyncWriteExt as _, DuplexStream};
+
+use super::refusal;
+use crate::http::error::{ApiError, ApiResult};
+use crate::http::json;
+
+/// Maximum size of the archive. The backend limits the unpacked size.
+const MAX_ARCHIVE_BYTES: u64 = 20 << 30;
+/// Chunks queued between connection and backend.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Streams a body to a backend. `idle` is the timeout for each chunk.
+pub(crate) async fn import(
+    backend: &dyn Backend,
+    name: &ImageName,
+    request: Request,
+    idle: Duration,
+) -> ApiResult<ImageInfo> {
+    if request.body().size_hint().lower() > MAX_ARCHIVE_BYTES {
+        pass_over(request).await;
+        return Err(too_large());
+    }
+    let body = request.into_body();
+    let (archive, writer) = tokio::io::duplex(BUFFER_BYTES);
+    let mut body = body.into_data_stream();
+    let outcome = {
+        let importing = backend.images().import(name, Box::new(archive));
+        let pumping = pump(&mut body, writer, idle);
+        tokio::pin!(importing, pumping);
+        tokio::select! {
+            outcome = &mut importing => outcome,
+            pumped = &mut pumping => {
+                // Drop the import, so that a truncated upload is not taken for a complete one.
+                pumped?;
+                importing.await
+            }
+        }
+    };
+    match outcome {
+        Ok(info) => Ok(info),
+        Err(error) => {
+            json::discard(Body::from_stream(body)).await;
+            Err(refusal(&error))
+        }
+    }
+}
+
+/// Reads and drops the body, so that the client can read the error response.
+pub(crate) async fn pass_over(request: Request) {
+    // A client that waits for `100 Continue` has sent nothing yet.
+    if !request.headers().contains_key(header::EXPECT) {
+        json::discard(request.into_body()).await;
+    }
+}
+
+async fn pump(
+    body: &mut BodyDataStream,
+    mut archive: DuplexStream,
+    idle: Duration,
+) -> ApiResult<()> {
+    let mut sent = 0;
+    loop {
+        let piece = tokio::time::timeout(idle, body.next()).await.map_err(|_| {
+            let words = format!("no data of the upload received for {} s", idle.as_secs());
+            ApiError::new(ErrorCode::Timeout, words).status(StatusCode::REQUEST_TIMEOUT)
+        })?;
+        let Some(piece) = piece else { break };
+        let piece = piece
+            .map_err(|_| ApiError::validation("the upload ended before its announced length"))?;
+        sent += piece.len() as u64;
+        if sent > MAX_ARCHIVE_BYTES {
+            return Err(too_large());
+        }
+        if archive.write_all(&piece).await.is_err() {
+            // The backend has stopped reading and reports why.
+            return Ok(());
+        }
+    }
+    // An error means the same.
+    let _ = archive.shutdown().await;
+    Ok(())
+}
+
+fn too_large() -> ApiError {
+    ApiError::new(
+        ErrorCode::PayloadTooLarge,
+        format!("the archive is larger than {MAX_ARCHIVE_BYTES} bytes"),
+    )
+}

@@ -1,0 +1,59 @@
+//! `/mcp`: the agent tools for MCP clients. `boxwood-mcp` implements the protocol.
+
+pub(super) mod gateway;
+pub(super) mod progress;
+pub(super) mod servers;
+
+use std::sync::Arc;
+
+use axum::body::{Body, HttpBody as _};
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodRouter, any};
+use boxwood_mcp::HttpServer;
+use futures_util::StreamExt as _;
+use tokio::sync::watch;
+
+use super::App;
+use super::json;
+use crate::load::RequestMemory;
+
+/// All methods are passed on; the MCP server rejects those it does not support.
+pub(super) fn route(app: &App) -> MethodRouter<Arc<App>> {
+    let server = HttpServer::new(app.agent.clone(), app.http.max_body_bytes);
+    any(move |State(app): State<Arc<App>>, request: Request| serve(app, server.clone(), request))
+}
+
+async fn serve(app: Arc<App>, server: HttpServer, request: Request) -> Response {
+    if request.method() == Method::GET {
+        let stopping = app.stopping.clone();
+        return server
+            .answer(request)
+            .await
+            .map(|body| until(stopping, Body::new(body)));
+    }
+    let memory = RequestMemory::of(&request, app.sessions.budget());
+    let (parts, body) = request.into_parts();
+    let mut whole = Request::new(body);
+    *whole.headers_mut() = parts.headers.clone();
+    let limit = app.http.max_body_bytes;
+    match json::read(whole, limit, app.body_timeout(), &memory).await {
+        Ok(bytes) => {
+            let request = Request::from_parts(parts, Body::from(bytes));
+            server.answer(request).await.map(Body::new)
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Ends a notification stream at shutdown, which would otherwise wait for the client.
+pub(super) fn until(mut stopping: watch::Receiver<bool>, body: Body) -> Body {
+    if body.size_hint().exact().is_some() {
+        return body;
+    }
+    let stopped = async move {
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    };
+    Body::from_stream(body.into_data_stream().take_until(Box::pin(stopped)))
+}

@@ -1,0 +1,251 @@
+//! Streams the progress of server starts and tests as JSON lines.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
+use boxwood_api::{ErrorBody, McpProgress, McpServerSpec, McpTestResult};
+use boxwood_mcp::HostingError;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::servers::OfServer;
+use crate::http::App;
+use crate::http::error::ApiResult;
+use crate::http::json::{self, JsonBody};
+
+const LINES: &str = "application/x-ndjson";
+
+/// Lines queued for a slow client. Further lines of a test are dropped.
+const KEPT_LINES: usize = 64;
+
+#[utoipa::path(get, path = "/v1/mcp/servers/{name}/progress", tag = "mcp", operation_id = "follow_mcp_server",
+    params(("name" = String, Path,)),
+    responses(
+        (status = 200, content_type = "application/x-ndjson", body = McpProgress,
+            description = "One JSON object per line: the phases so far, then further ones as they occur; `done` is the last"),
+        (status = 404, body = ErrorBody, description = "Unknown server")))]
+pub(crate) async fn progress(
+    State(app): State<Arc<App>>,
+    OfServer { name, hosting }: OfServer,
+) -> ApiResult<Response> {
+    let news = hosting.progress(&name)?;
+    Ok(lines(news, app.stopping.clone()))
+}
+
+#[utoipa::path(post, path = "/v1/mcp/test", tag = "mcp", operation_id = "test_mcp_server",
+    request_body = McpServerSpec,
+    responses(
+        (status = 200, description = "The result of the test; with `Accept: application/x-ndjson`, or \
+            any other but JSON, the way there as lines of `McpProgress`", body = McpTestResult),
+        (status = 400, body = ErrorBody, description = "Invalid definition"),
+        (status = 503, body = ErrorBody, description = "Hosting of MCP servers is disabled")))]
+pub(crate) async fn test(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    JsonBody(spec): JsonBody<McpServerSpec>,
+) -> ApiResult<Response> {
+    let hosting = app.mcp.hosting()?.clone();
+    let (tell, news) = mpsc::channel(KEPT_LINES);
+    let trial = Trial::begin(async move { hosting.test(spec, tell).await }, news);
+    answer(trial, &headers, &app).await
+}
+
+#[utoipa::path(post, path = "/v1/mcp/servers/{name}/test", tag = "mcp", operation_id = "test_stored_mcp_server",
+    params(("name" = String, Path,)),
+    responses(
+        (status = 200, description = "As for `/v1/mcp/test`, for the stored server with its secrets; the \
+            one that runs is left alone", body = McpTestResult),
+        (status = 404, body = ErrorBody, description = "Unknown server")))]
+pub(crate) async fn test_stored(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    OfServer { name, hosting }: OfServer,
+) -> ApiResult<Response> {
+    let hosting = hosting.clone();
+    let (tell, news) = mpsc::channel(KEPT_LINES);
+    let trial = Trial::begin(async move { hosting.test_stored(&name, tell).await }, news);
+    answer(trial, &headers, &app).await
+}
+
+/// Dropping the response ends the test and deletes its box.
+async fn answer(mut trial: Trial, headers: &HeaderMap, app: &App) -> ApiResult<Response> {
+    if wants_result(headers) {
+        return Ok(json::ok(&trial.result().await?));
+    }
+    // Invalid definitions are refused before the stream starts.
+    let first = trial.next().await?;
+    let rest = stream::unfold(trial, async |mut trial| {
+        let next = trial.next().await.ok().flatten()?;
+        Some((next, trial))
+    });
+    Ok(lines(stream::iter(first).chain(rest), app.stopping.clone()))
+}
+
+/// Whether the client accepts only plain JSON.
+fn wants_result(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let mut accepted = accepted.filter_map(|value| value.to_str().ok()).peekable();
+    accepted.peek().is_some()
+        && accepted.all(|value| {
+            let mut types = value.split(',').map(|part| part.split(';').next());
+            types.all(|part| part.unwrap_or_default().trim() == "application/json")
+        })
+}
+
+/// A running test and its progress. Runs in its own task, because it holds a permit that others
+/// wait for and must not wait for a slow client. Dropping it ends the test.
+struct Trial {
+    testing: JoinHandle<Result<McpTestResult, HostingError>>,
+    news: mpsc::Receiver<McpProgress>,
+    is_done: bool,
+}
+
+impl Trial {
+    fn begin(
+        test: impl Future<Output = Result<McpTestResult, HostingError>> + Send + 'static,
+        news: mpsc::Receiver<McpProgress>,
+    ) -> Self {
+        Self {
+            testing: tokio::spawn(test),
+            news,
+            is_done: false,
+        }
+    }
+
+    /// The next progress line. The last one is always delivered.
+    async fn next(&mut self) -> Result<Option<McpProgress>, HostingError> {
+        // Closed when the test has ended.
+        if let Some(progress) = self.news.recv().await {
+            self.is_done = matches!(progress, McpProgress::Done { .. });
+            return Ok(Some(progress));
+        }
+        if self.is_done {
+            return Ok(None);
+        }
+        self.is_done = true;
+        let runtime = Box::new(self.outcome().await?.runtime);
+        Ok(Some(McpProgress::Done { runtime }))
+    }
+
+    async fn result(&mut self) -> Result<McpTestResult, HostingError> {
+        while self.news.recv().await.is_some() {}
+        self.outcome().await
+    }
+
+    /// Polled only once.
+    async fn outcome(&mut self) -> Result<McpTestResult, HostingError> {
+        let outcome = (&mut self.testing).await;
+        outcome.unwrap_or(Err(HostingError::Closing))
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        self.testing.abort();
+    }
+}
+
+fn lines(
+    news: impl Stream<Item = McpProgress> + Send + 'static,
+    mut stopping: watch::Receiver<bool>,
+) -> Response {
+    let told = async move {
+        // An error also means that the daemon is stopping.
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    };
+    let pieces = news
+        .map(|progress| Ok::<_, Infallible>(line(&progress)))
+        .take_until(Box::pin(told));
+    let mut response = Response::new(Body::from_stream(pieces));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(LINES));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn line(progress: &McpProgress) -> Bytes {
+    // Cannot fail for these types; clients skip empty lines.
+    let mut line = serde_json::to_vec(progress).unwrap_or_default();
+    line.push(b'\n');
+    line.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result() -> McpTestResult {
+        let runtime = serde_json::json!({
+            "status": "connected", "retry_count": 0, "tool_count": 0, "tools": [], "steps": [],
+        });
+        McpTestResult {
+            ok: true,
+            runtime: serde_json::from_value(runtime).expect("a runtime"),
+            log: String::new(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_test_goes_on_whether_or_not_anybody_reads() {
+        let (tell, news) = mpsc::channel(1);
+        let (is_over, over) = tokio::sync::oneshot::channel();
+        let mut trial = Trial::begin(
+            async move {
+                for line in ["one", "two"] {
+                    let line = line.to_owned();
+                    drop(tell.try_send(McpProgress::Output { line }));
+                    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                }
+                is_over.send(()).expect("a receiver waits");
+                Ok(result())
+            },
+            news,
+        );
+        over.await.expect("it came to its end");
+        let first = trial.next().await.expect("no failure");
+        assert!(matches!(first, Some(McpProgress::Output { line }) if line == "one"));
+        let last = trial.next().await.expect("no failure");
+        assert!(matches!(last, Some(McpProgress::Done { .. })), "{last:?}");
+        assert_eq!(trial.next().await.expect("no failure"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_test_ends_with_its_answer() {
+        let (tell, news) = mpsc::channel::<McpProgress>(1);
+        let (held, gone) = tokio::sync::oneshot::channel::<()>();
+        let trial = Trial::begin(
+            async move {
+                let _held = (tell, held);
+                std::future::pending().await
+            },
+            news,
+        );
+        tokio::task::yield_now().await;
+        drop(trial);
+        gone.await.expect_err("it was dropped");
+    }
+
+    #[test]
+    fn only_who_wants_nothing_but_json_waits_for_the_result() {
+        let check = |accept: &[&str], expected: bool| {
+            let headers: HeaderMap = accept
+                .iter()
+                .map(|value| (header::ACCEPT, value.parse().expect("header")))
+                .collect();
+            assert_eq!(wants_result(&headers), expected, "{accept:?}");
+        };
+        check(&[], false);
+        check(&["*/*"], false);
+        check(&["application/x-ndjson"], false);
+        check(&["application/json"], true);
+        check(&["application/json; q=0.9"], true);
+        check(&["application/json, application/x-ndjson"], false);
+        check(&["application/json", "application/x-ndjson"], false);
+    }
+}

@@ -1,0 +1,223 @@
+//! Extractors for path and query parameters.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Query, RawPathParams};
+use axum::http::Uri;
+use axum::http::request::Parts;
+use boxwood_api::{ProcessId, SessionId};
+use boxwood_session::{Access, FileAnswer, FileCall, Sessions, Since};
+use serde::de::DeserializeOwned;
+
+use super::error::{ApiError, ApiResult};
+use super::{App, BACKEND_TIMEOUT, with_timeout};
+
+/// The session in the path. With `?incarnation=`, only that incarnation is accessed.
+pub(crate) struct InSession {
+    pub(crate) id: SessionId,
+    pub(crate) sessions: Sessions,
+}
+
+/// The session and the process in the path; `default` where the path has no process.
+pub(crate) struct InProcess {
+    pub(crate) id: SessionId,
+    pub(crate) process: ProcessId,
+    pub(crate) sessions: Sessions,
+}
+
+/// The session and the command in the path.
+pub(crate) struct InExec {
+    pub(crate) id: SessionId,
+    pub(crate) exec_id: u64,
+    pub(crate) sessions: Sessions,
+}
+
+impl InSession {
+    pub(crate) async fn file(&self, call: FileCall) -> ApiResult<FileAnswer> {
+        with_timeout(BACKEND_TIMEOUT, self.sessions.file(&self.id, call)).await
+    }
+}
+
+impl FromRequestParts<Arc<App>> for InSession {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
+        let named = path_values(parts, app, &["session_id"]).await?;
+        Ok(Self {
+            id: SessionId::new(named[0].as_deref().unwrap_or_default())?,
+            sessions: accessible(parts, app)?,
+        })
+    }
+}
+
+impl FromRequestParts<Arc<App>> for InProcess {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
+        let named = path_values(parts, app, &["session_id", "process_id"]).await?;
+        Ok(Self {
+            id: SessionId::new(named[0].as_deref().unwrap_or_default())?,
+            process: match &named[1] {
+                Some(process) => ProcessId::new(process)?,
+                None => ProcessId::default(),
+            },
+            sessions: accessible(parts, app)?,
+        })
+    }
+}
+
+impl FromRequestParts<Arc<App>> for InExec {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
+        let named = path_values(parts, app, &["session_id", "exec_id"]).await?;
+        let exec_id = named[1].as_deref().unwrap_or_default();
+        Ok(Self {
+            id: SessionId::new(named[0].as_deref().unwrap_or_default())?,
+            exec_id: exec_id
+                .parse()
+                .map_err(|_| ApiError::validation("exec_id must be a number"))?,
+            sessions: accessible(parts, app)?,
+        })
+    }
+}
+
+/// The decoded values of these path parameters.
+async fn path_values<const N: usize>(
+    parts: &mut Parts,
+    app: &Arc<App>,
+    wanted: &[&str; N],
+) -> ApiResult<[Option<String>; N]> {
+    let params = RawPathParams::from_request_parts(parts, app)
+        .await
+        .map_err(|_| ApiError::validation("the decoded path is not valid UTF-8"))?;
+    Ok(wanted.map(|wanted| {
+        params
+            .iter()
+            .find(|(name, _)| *name == wanted)
+            .map(|(_, value)| value.to_owned())
+    }))
+}
+
+/// Query parameter of all session routes.
+const INCARNATION: &str = "incarnation";
+
+/// The sessions, restricted to what the caller may access.
+fn accessible(parts: &Parts, app: &App) -> ApiResult<Sessions> {
+    // Set by the guard for callers with more rights.
+    let reach = parts.extensions.get().copied().unwrap_or(Access::Clients);
+    let sessions = app.sessions.with_access(reach);
+    let query = parts.uri.query().unwrap_or_default();
+    let mut given = query
+        .split('&')
+        .filter_map(|pair| pair.strip_prefix(INCARNATION)?.strip_prefix('='));
+    match (given.next(), given.next()) {
+        (None, _) => Ok(sessions),
+        (Some(number), None) => match number.parse() {
+            Ok(number) => Ok(sessions.expecting(Some(number))),
+            Err(_) => Err(ApiError::validation(format!(
+                "{INCARNATION} must be a number, such as the `incarnation` of the session"
+            ))),
+        },
+        (Some(_), Some(_)) => Err(ApiError::validation(format!(
+            "{INCARNATION} must be given only once"
+        ))),
+    }
+}
+
+/// The query without `incarnation`, which is not part of the route's parameters.
+fn own_query(parts: &Parts) -> Cow<'_, Uri> {
+    let about_session = parts.uri.path().starts_with("/v1/sessions/");
+    match parts.uri.query() {
+        Some(query) if about_session && query.contains(INCARNATION) => {
+            let own: Vec<_> = query
+                .split('&')
+                .filter(|pair| pair.split('=').next() != Some(INCARNATION))
+                .collect();
+            match format!("/?{}", own.join("&")).parse() {
+                Ok(own) => Cow::Owned(own),
+                Err(_) => Cow::Borrowed(&parts.uri),
+            }
+        }
+        _ => Cow::Borrowed(&parts.uri),
+    }
+}
+
+/// A typed query string.
+pub(crate) struct Params<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Query::try_from_uri(&own_query(parts))
+            .map(|Query(params)| Self(params))
+            .map_err(|error| ApiError::validation(format!("invalid query: {}", cause(&error))))
+    }
+}
+
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}
+
+/// Parses the query parameter `name`, which is an offset into an output stream or `now`.
+pub(super) fn offset(name: &str, text: &str) -> ApiResult<Since> {
+    if text == "now" {
+        return Ok(Since::Now);
+    }
+    // `parse` would accept a leading `+`.
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(invalid_offset(name));
+    }
+    text.parse()
+        .map(Since::Offset)
+        .map_err(|_| invalid_offset(name))
+}
+
+fn invalid_offset(name: &str) -> ApiError {
+    ApiError::validation(format!("{name} must be `now` or a number of bytes"))
+}
+
+/// Whether every `%` in a path starts an escape.
+pub(crate) fn has_valid_escapes(path: &str) -> bool {
+    let bytes = path.as_bytes();
+    bytes.iter().enumerate().all(|(at, byte)| {
+        *byte != b'%'
+            || bytes
+                .get(at + 1..at + 3)
+                .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_percent_escapes_are_detected() {
+        for good in ["/", "/a%2Fb", "/%00", "/%e5%AD%97"] {
+            assert!(has_valid_escapes(good), "{good}");
+        }
+        for bad in ["/%", "/%2", "/%zz", "/a%2/b", "/%%20"] {
+            assert!(!has_valid_escapes(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_offset_is_digits_or_now() {
+        let check = |text: &str, expected: Option<Since>| {
+            assert_eq!(offset("since", text).ok(), expected, "{text}");
+        };
+        check("now", Some(Since::Now));
+        check("0", Some(Since::Offset(0)));
+        check("18446744073709551615", Some(Since::Offset(u64::MAX)));
+        for wrong in ["", "-1", "+1", "1.0", "NOW", "18446744073709551616", " 1"] {
+            check(wrong, None);
+        }
+    }
+}

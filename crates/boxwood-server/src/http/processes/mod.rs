@@ -1,0 +1,158 @@
+//! Routes for managed processes. The forms without process id use the process `default`.
+
+pub(super) mod relay;
+mod relay_bytes;
+
+use axum::response::Response;
+use boxwood_api::{
+    ErrorBody, ProcessInfo, ProcessLogs, ProcessSpec, SessionId, SignalRequest, SignalledProcess,
+    StoppedProcess,
+};
+use boxwood_session::{LogStream, Replace, Sessions};
+
+use super::error::ApiResult;
+use super::json::{self, JsonBody};
+use super::params::{InProcess, InSession};
+use super::{BACKEND_TIMEOUT, with_timeout};
+
+#[utoipa::path(get, path = "/v1/sessions/{session_id}/processes", tag = "processes",
+    params(("session_id" = String, Path,)),
+    responses(
+        (status = 200, description = "The session's managed processes", body = Vec<ProcessInfo>),
+        (status = 404, body = ErrorBody, description = "Unknown session")))]
+pub(super) async fn list(InSession { id, sessions }: InSession) -> ApiResult<Response> {
+    Ok(json::ok(&sessions.processes(&id)?))
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
+    params(("session_id" = String, Path,)),
+    request_body = ProcessSpec,
+    responses(
+        (status = 201, description = "The process was started", body = ProcessInfo),
+        (status = 400, body = ErrorBody, description = "The spec is invalid"),
+        (status = 404, body = ErrorBody, description = "Unknown session"),
+        (status = 409, body = ErrorBody, description = "A process with this id is running")))]
+pub(super) async fn start(
+    InSession { id, sessions }: InSession,
+    JsonBody(spec): JsonBody<ProcessSpec>,
+) -> ApiResult<Response> {
+    begin(&sessions, &id, spec).await
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
+    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
+    request_body = ProcessSpec,
+    responses(
+        (status = 201, description = "The process was started", body = ProcessInfo),
+        (status = 400, body = ErrorBody, description = "The spec is invalid"),
+        (status = 404, body = ErrorBody, description = "Unknown session"),
+        (status = 409, body = ErrorBody, description = "A process with this id is running")))]
+pub(super) async fn start_named(
+    InProcess {
+        id,
+        process,
+        sessions,
+    }: InProcess,
+    JsonBody(spec): JsonBody<ProcessSpec>,
+) -> ApiResult<Response> {
+    let spec = ProcessSpec {
+        process_id: process,
+        ..spec
+    };
+    begin(&sessions, &id, spec).await
+}
+
+async fn begin(sessions: &Sessions, id: &SessionId, spec: ProcessSpec) -> ApiResult<Response> {
+    let starting = sessions.start_process(id, spec, Replace::Refuse);
+    let info = with_timeout(BACKEND_TIMEOUT, starting).await?;
+    Ok(json::created(&info))
+}
+
+#[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
+    params(("session_id" = String, Path,)),
+    responses(
+        (status = 200, description = "The process `default`", body = ProcessInfo),
+        (status = 404, body = ErrorBody, description = "Unknown session or process")))]
+pub(super) async fn detail(ids: InProcess) -> ApiResult<Response> {
+    detail_named(ids).await
+}
+
+#[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
+    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
+    responses(
+        (status = 200, description = "The process", body = ProcessInfo),
+        (status = 404, body = ErrorBody, description = "Unknown session or process")))]
+pub(super) async fn detail_named(
+    InProcess {
+        id,
+        process,
+        sessions,
+    }: InProcess,
+) -> ApiResult<Response> {
+    Ok(json::ok(&sessions.process(&id, &process)?))
+}
+
+#[utoipa::path(delete, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
+    params(("session_id" = String, Path,)),
+    responses(
+        (status = 200, description = "The process `default` was stopped", body = StoppedProcess),
+        (status = 404, body = ErrorBody, description = "Unknown session or process")))]
+pub(super) async fn stop(ids: InProcess) -> ApiResult<Response> {
+    stop_named(ids).await
+}
+
+#[utoipa::path(delete, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
+    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
+    responses(
+        (status = 200, description = "The process was stopped", body = StoppedProcess),
+        (status = 404, body = ErrorBody, description = "Unknown session or process")))]
+pub(super) async fn stop_named(
+    InProcess {
+        id,
+        process,
+        sessions,
+    }: InProcess,
+) -> ApiResult<Response> {
+    with_timeout(BACKEND_TIMEOUT, sessions.stop_process(&id, &process)).await?;
+    Ok(json::ok(&StoppedProcess { stopped: process }))
+}
+
+#[utoipa::path(post, path = "/v1/sessions/{session_id}/managed-process/{process_id}/signal", tag = "processes",
+    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
+    request_body = SignalRequest,
+    responses(
+        (status = 200, description = "The signal was sent", body = SignalledProcess),
+        (status = 404, body = ErrorBody, description = "Unknown session or process"),
+        (status = 409, body = ErrorBody, description = "The process has exited")))]
+pub(super) async fn signal(
+    InProcess {
+        id,
+        process,
+        sessions,
+    }: InProcess,
+    JsonBody(request): JsonBody<SignalRequest>,
+) -> ApiResult<Response> {
+    sessions
+        .signal_process(&id, &process, request.signal.number())
+        .await?;
+    Ok(json::ok(&SignalledProcess { signalled: process }))
+}
+
+#[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}/logs", tag = "processes",
+    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
+    responses(
+        (status = 200, description = "The most recent output of the process", body = ProcessLogs),
+        (status = 404, body = ErrorBody, description = "Unknown session or process")))]
+pub(super) async fn logs(
+    InProcess {
+        id,
+        process,
+        sessions,
+    }: InProcess,
+) -> ApiResult<Response> {
+    let logs = sessions.logs(&id, &process)?;
+    Ok(json::ok(&ProcessLogs {
+        stdout: logs.text(LogStream::Stdout),
+        stderr: logs.text(LogStream::Stderr),
+    }))
+}

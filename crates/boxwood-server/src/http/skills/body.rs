@@ -1,0 +1,98 @@
+//! Receives archives and files for the skill store.
+//!
+//! The store needs them as a whole, so they are kept in memory. Their size and number are limited.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::HttpBody as _;
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use boxwood_api::ErrorCode;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::http::error::{ApiError, ApiResult};
+use crate::http::json;
+
+/// Uploads in memory at a time.
+const MAX_UPLOADS: usize = 8;
+
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Limits concurrent uploads and serialises writes to the store.
+pub(crate) struct UploadGate {
+    uploads: Semaphore,
+    write_lock: Mutex<()>,
+}
+
+impl Default for UploadGate {
+    fn default() -> Self {
+        Self {
+            uploads: Semaphore::new(MAX_UPLOADS),
+            write_lock: Mutex::new(()),
+        }
+    }
+}
+
+impl UploadGate {
+    /// A permit for one upload; held until the store has it.
+    pub(crate) async fn permit(&self) -> ApiResult<SemaphorePermit<'_>> {
+        match tokio::time::timeout(PERMIT_TIMEOUT, self.uploads.acquire()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(ApiError::new(
+                ErrorCode::Capacity,
+                "too many concurrent uploads to the skill store",
+            )
+            .hint("try again in a moment")),
+        }
+    }
+
+    /// Serialises read-modify-write operations. Blocks.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
+        // The mutex guards no data, so poisoning does not matter.
+        self.write_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads a body of at most `limit` bytes. `idle` is the timeout for each chunk.
+pub(crate) async fn receive(request: Request, limit: u64, idle: Duration) -> ApiResult<Bytes> {
+    let too_large = || {
+        ApiError::new(
+            ErrorCode::PayloadTooLarge,
+            format!("the body is larger than {limit} bytes"),
+        )
+        .hint("the limits are configured in `[skills.limits]`")
+    };
+    let waits = request.headers().contains_key(header::EXPECT);
+    let body = request.into_body();
+    if body.size_hint().lower() > limit {
+        // A client that waits for `100 Continue` has sent nothing yet.
+        if !waits {
+            json::discard(body).await;
+        }
+        return Err(too_large());
+    }
+    let mut stream = body.into_data_stream();
+    let mut bytes = BytesMut::new();
+    loop {
+        let piece = tokio::time::timeout(idle, stream.next())
+            .await
+            .map_err(|_| {
+                let words = format!("no data of the upload received for {} s", idle.as_secs());
+                ApiError::new(ErrorCode::Timeout, words).status(StatusCode::REQUEST_TIMEOUT)
+            })?;
+        let Some(piece) = piece else { break };
+        let piece = piece
+            .map_err(|_| ApiError::validation("the upload ended before its announced length"))?;
+        if (bytes.len() + piece.len()) as u64 > limit {
+            json::discard(axum::body::Body::from_stream(stream)).await;
+            return Err(too_large());
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes.freeze())
+}

@@ -1,0 +1,273 @@
+//! Routes for the files of a skill. Paths are relative to its package; the store ensures that they
+//! stay inside.
+#![expect(
+    unused_qualifications,
+    reason = "the expansion of `utoipa::path` qualifies the parameter types"
+)]
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use boxwood_api::{
+    DeletedFile, ErrorBody, MoveSkillFileRequest, MovedSkillFile, SkillFile, SkillFileList,
+    WrittenSkillFile,
+};
+use boxwood_skills::{FileItem, SkillError, SkillStore};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+use utoipa::IntoParams;
+
+use super::body::receive;
+use super::error::refusal;
+use super::{InSkill, InSkillFile, blocking, in_store};
+use crate::http::App;
+use crate::http::error::{ApiError, ApiResult};
+use crate::http::json::{self, JsonBody};
+use crate::http::params::Params;
+
+const DEFAULT_ENTRIES: usize = 200;
+const MAX_ENTRIES: usize = 10_000;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListParams {
+    /// A directory of the package. Default: the package itself.
+    #[serde(default)]
+    path: Option<String>,
+    /// Include entries whose name starts with a dot.
+    #[serde(default)]
+    include_hidden: bool,
+    /// Default: 200.
+    #[serde(default)]
+    max_entries: Option<usize>,
+}
+
+#[utoipa::path(get, path = "/v1/skills/{name}/files", tag = "skills", operation_id = "list_skill_files",
+    params(("name" = String, Path,), ListParams),
+    responses(
+        (status = 200, description = "The directory's entries", body = SkillFileList),
+        (status = 404, body = ErrorBody, description = "Unknown skill or directory")))]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    InSkill(name): InSkill,
+    Params(params): Params<ListParams>,
+) -> ApiResult<Response> {
+    let most = params.max_entries.unwrap_or(DEFAULT_ENTRIES);
+    if !(1..=MAX_ENTRIES).contains(&most) {
+        return Err(ApiError::validation(format!(
+            "max_entries must be between 1 and {MAX_ENTRIES}"
+        )));
+    }
+    let path = params.path.unwrap_or_else(|| ".".to_owned());
+    let found = in_store(&app, move |store| {
+        store.list_files(&name, &path, params.include_hidden, most)
+    })
+    .await?;
+    Ok(json::ok(&SkillFileList {
+        path: found.base_path,
+        entries: found.entries.into_iter().map(entry).collect(),
+        truncated: found.truncated,
+    }))
+}
+
+fn entry(item: FileItem) -> SkillFile {
+    SkillFile {
+        path: item.path,
+        name: item.name,
+        is_dir: item.is_dir,
+        size: item.size,
+        is_symlink: item.is_symlink,
+        executable: item.executable,
+    }
+}
+
+#[utoipa::path(get, path = "/v1/skills/{name}/files/{*path}", tag = "skills", operation_id = "read_skill_file",
+    params(("name" = String, Path,), ("path" = String, Path,)),
+    responses(
+        (status = 200, description = "The content", content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 400, body = ErrorBody, description = "Not a file, or outside of the package"),
+        (status = 404, body = ErrorBody, description = "Unknown skill or file"),
+        (status = 413, body = ErrorBody, description = "The file exceeds the limits of the store")))]
+pub(crate) async fn read(
+    State(app): State<Arc<App>>,
+    InSkillFile(name, path): InSkillFile,
+) -> ApiResult<Response> {
+    let (content, tag) = in_store(&app, move |store| {
+        let file = store.read_bytes(&name, &path)?;
+        let tag = tag_of(&file.content);
+        Ok((file.content, tag))
+    })
+    .await?;
+    let mut response = attachment(content, "application/octet-stream");
+    if let Ok(tag) = HeaderValue::try_from(tag) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    Ok(response)
+}
+
+/// Served as an attachment, so that browsers do not render it on the daemon's origin.
+pub(crate) fn attachment(content: Vec<u8>, kind: &'static str) -> Response {
+    let mut response = Response::new(Body::from(content));
+    let headers = response.headers_mut();
+    let mut set = |name: HeaderName, value| headers.insert(name, HeaderValue::from_static(value));
+    set(header::CONTENT_TYPE, kind);
+    set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    set(header::CONTENT_DISPOSITION, "attachment");
+    response
+}
+
+#[utoipa::path(put, path = "/v1/skills/{name}/files/{*path}", tag = "skills", operation_id = "write_skill_file",
+    params(("name" = String, Path,), ("path" = String, Path,), ("If-Match" = Option<String>, Header,)),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses(
+        (status = 201, description = "The written file", body = WrittenSkillFile),
+        (status = 400, body = ErrorBody, description = "The path is a directory, or outside of the package"),
+        (status = 404, body = ErrorBody, description = "Unknown skill"),
+        (status = 412, body = ErrorBody, description = "The file has changed: `If-Match` does not match"),
+        (status = 413, body = ErrorBody, description = "Exceeds the limits of the store")))]
+pub(crate) async fn write(
+    State(app): State<Arc<App>>,
+    InSkillFile(name, path): InSkillFile,
+    headers: HeaderMap,
+    request: Request,
+) -> ApiResult<Response> {
+    let wanted = if_match(&headers)?;
+    let _permit = app.skill_uploads.permit().await?;
+    let limit = app.skills.limits().max_file_bytes;
+    let content = receive(request, limit, app.body_timeout()).await?;
+    let uploads = Arc::clone(&app.skill_uploads);
+    let written = blocking(&app, move |store| {
+        // Holds the lock, so that checking and writing is atomic.
+        let _write_lock = uploads.lock();
+        if let Some(wanted) = wanted {
+            same(store, &name, &path, &wanted)?;
+        }
+        store
+            .write(&name, &path, &content)
+            .map_err(|error| refusal(&error))
+    })
+    .await?;
+    Ok(json::created(&WrittenSkillFile {
+        path: written.path,
+        bytes_written: written.bytes_written,
+    }))
+}
+
+#[utoipa::path(delete, path = "/v1/skills/{name}/files/{*path}", tag = "skills", operation_id = "delete_skill_file",
+    params(("name" = String, Path,), ("path" = String, Path,)),
+    responses(
+        (status = 200, description = "Deleted, including the contents of a directory", body = DeletedFile),
+        (status = 400, body = ErrorBody, description = "The entry file cannot be deleted"),
+        (status = 404, body = ErrorBody, description = "Unknown skill or file")))]
+pub(crate) async fn remove(
+    State(app): State<Arc<App>>,
+    InSkillFile(name, path): InSkillFile,
+) -> ApiResult<Response> {
+    let deleted = in_store(&app, move |store| {
+        store.delete_file(&name, &path)?;
+        Ok(DeletedFile { deleted: path })
+    })
+    .await?;
+    Ok(json::ok(&deleted))
+}
+
+#[utoipa::path(post, path = "/v1/skills/{name}/move", tag = "skills", operation_id = "move_skill_file",
+    params(("name" = String, Path,)),
+    request_body = MoveSkillFileRequest,
+    responses(
+        (status = 200, description = "The moved file", body = MovedSkillFile),
+        (status = 404, body = ErrorBody, description = "Unknown skill or file"),
+        (status = 409, body = ErrorBody, description = "The target exists")))]
+pub(crate) async fn rename(
+    State(app): State<Arc<App>>,
+    InSkill(name): InSkill,
+    JsonBody(request): JsonBody<MoveSkillFileRequest>,
+) -> ApiResult<Response> {
+    let moved = in_store(&app, move |store| {
+        let MoveSkillFileRequest { from, to } = request;
+        store.move_file(&name, &from, &to)?;
+        Ok(MovedSkillFile { from, to })
+    })
+    .await?;
+    Ok(json::ok(&moved))
+}
+
+/// The entity tag. Derived from the content, because modification times are too coarse.
+fn tag_of(content: &[u8]) -> String {
+    let digest = Sha256::digest(content);
+    format!("\"{}\"", data_encoding::HEXLOWER.encode(&digest[..16]))
+}
+
+/// The precondition of a write.
+enum IfMatch {
+    Anything,
+    OneOf(Vec<String>),
+}
+
+fn if_match(headers: &HeaderMap) -> ApiResult<Option<IfMatch>> {
+    let mut tags = Vec::new();
+    for value in headers.get_all(header::IF_MATCH) {
+        let text = value
+            .to_str()
+            .map_err(|_| ApiError::validation("the If-Match header cannot be read"))?;
+        tags.extend(text.split(',').map(|tag| tag.trim().to_owned()));
+    }
+    Ok(match tags.as_slice() {
+        [] => None,
+        [one] if one == "*" => Some(IfMatch::Anything),
+        _ => Some(IfMatch::OneOf(tags)),
+    })
+}
+
+fn same(store: &SkillStore, name: &str, path: &str, wanted: &IfMatch) -> ApiResult<()> {
+    let found = match store.read_bytes(name, path) {
+        Ok(file) => Some(tag_of(&file.content)),
+        Err(SkillError::FileNotFound { .. }) => None,
+        Err(error) => return Err(refusal(&error)),
+    };
+    let fits = match (&found, wanted) {
+        (None, _) => false,
+        (Some(_), IfMatch::Anything) => true,
+        (Some(tag), IfMatch::OneOf(tags)) => tags.contains(tag),
+    };
+    if fits {
+        return Ok(());
+    }
+    let message = match found {
+        Some(_) => "the file has changed since it was read",
+        None => "the file no longer exists",
+    };
+    Err(ApiError::validation(message)
+        .status(StatusCode::PRECONDITION_FAILED)
+        .hint("read it again and repeat the change"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_name_contents() {
+        assert_eq!(tag_of(b""), "\"e3b0c44298fc1c149afbf4c8996fb924\"");
+        assert_ne!(tag_of(b"a"), tag_of(b"b"));
+    }
+
+    #[test]
+    fn a_condition_is_a_star_or_tags() {
+        let read = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::IF_MATCH, HeaderValue::from_static(text));
+            if_match(&headers).expect("readable").expect("a condition")
+        };
+        assert!(matches!(read("*"), IfMatch::Anything));
+        let IfMatch::OneOf(tags) = read("\"a\", \"b\"") else {
+            panic!("tags");
+        };
+        assert_eq!(tags, ["\"a\"", "\"b\""]);
+        assert!(matches!(if_match(&HeaderMap::new()), Ok(None)));
+    }
+}

@@ -1,0 +1,188 @@
+//! Common parts of all WebSocket routes: limits, pings and closing.
+
+pub(super) mod relay;
+pub(super) mod stdin;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use boxwood_api::ErrorCode;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
+
+use super::App;
+use super::error::{ApiError, ApiResult};
+
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+
+/// The buffer is zeroed before every read, even if nothing has arrived. With the default of 128 KiB
+/// this dominates the cost of a short message.
+const READ_BYTES: usize = 8 * 1024;
+
+const SUPERSEDED: u16 = 4409;
+
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The permit must be held while the socket is open.
+pub(crate) fn accept(
+    app: &App,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> ApiResult<(WebSocketUpgrade, OwnedSemaphorePermit)> {
+    let upgrade = upgrade.map_err(|_| {
+        ApiError::validation("this route requires a WebSocket upgrade")
+            .hint("connect with a WebSocket client (`Upgrade: websocket`, version 13)")
+    })?;
+    let permit = Arc::clone(&app.sockets)
+        .try_acquire_owned()
+        .map_err(|_| ApiError::new(ErrorCode::Capacity, "too many open WebSockets"))?;
+    let upgrade = upgrade
+        .read_buffer_size(READ_BYTES)
+        .max_message_size(MAX_MESSAGE_BYTES)
+        .max_frame_size(MAX_MESSAGE_BYTES);
+    Ok((upgrade, permit))
+}
+
+/// The code and reason of the close frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CloseReason {
+    Normal,
+    /// With the reason text that LangBot's clients expect.
+    ShuttingDown,
+    /// The next daemon continues; the client should reconnect.
+    HandingOver,
+    /// Another client has attached. The code is in the range for applications.
+    Superseded,
+}
+
+/// Resolves when boxes are being detached for the next daemon.
+pub(crate) async fn handover_started(handing_over: &watch::Receiver<bool>) {
+    let mut handing_over = handing_over.clone();
+    if handing_over
+        .wait_for(|handing_over| *handing_over)
+        .await
+        .is_err()
+    {
+        // The sender is gone, so there will be no handover.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Closes a socket. Reads until the peer confirms, because closing with unread data would discard the
+/// last frames.
+pub(crate) async fn close_with(
+    mut sink: SplitSink<WebSocket, Message>,
+    mut stream: SplitStream<WebSocket>,
+    reason: CloseReason,
+) {
+    let (code, reason) = match reason {
+        CloseReason::Normal => (close_code::NORMAL, ""),
+        CloseReason::ShuttingDown => (close_code::AWAY, "Box runtime shutting down"),
+        CloseReason::HandingOver => (close_code::AWAY, "the daemon is restarting; reconnect"),
+        CloseReason::Superseded => (SUPERSEDED, "another client has attached"),
+    };
+    let reason = async {
+        let frame = CloseFrame {
+            code,
+            reason: reason.into(),
+        };
+        if sink.send(Message::Close(Some(frame))).await.is_ok() {
+            while let Some(Ok(_)) = stream.next().await {}
+        }
+    };
+    // A client that does not confirm is disconnected.
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, reason).await;
+}
+
+/// Schedules pings and tracks when the peer was last seen.
+pub(crate) struct Heartbeat {
+    ticks: Interval,
+    last_seen: LastSeen,
+}
+
+impl Heartbeat {
+    pub(crate) fn new(every: Duration) -> Self {
+        let mut ticks = interval_at(Instant::now() + every, every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            ticks,
+            last_seen: LastSeen {
+                every,
+                start: Instant::now(),
+                last_ms: Arc::new(AtomicU64::new(0)),
+            },
+        }
+    }
+
+    /// Resolves when the next ping is due.
+    pub(crate) async fn tick(&mut self) {
+        self.ticks.tick().await;
+    }
+
+    pub(crate) fn last_seen(&self) -> LastSeen {
+        self.last_seen.clone()
+    }
+}
+
+/// When the last frame of the peer arrived.
+#[derive(Clone)]
+pub(crate) struct LastSeen {
+    every: Duration,
+    start: Instant,
+    last_ms: Arc<AtomicU64>,
+}
+
+impl LastSeen {
+    pub(crate) fn touch(&self) {
+        let since = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_ms.store(since, Ordering::Relaxed);
+    }
+
+    /// Runs `work` while no frames are read, without letting the peer time out.
+    pub(crate) async fn while_blocked<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                // No timer if the work completes at once.
+                biased;
+                outcome = &mut work => {
+                    self.touch();
+                    return outcome;
+                }
+                () = sleep(self.every) => self.touch(),
+            }
+        }
+    }
+
+    /// Resolves when no frame has arrived for two ping intervals.
+    pub(crate) async fn timeout(&self) {
+        loop {
+            let last = self.start + Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
+            let until = last + 2 * self.every;
+            if Instant::now() >= until {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_times_out_after_two_ping_intervals() {
+        let heartbeat = Heartbeat::new(Duration::from_secs(20));
+        let last_seen = heartbeat.last_seen();
+        let start = Instant::now();
+        sleep(Duration::from_secs(30)).await;
+        last_seen.touch();
+        last_seen.timeout().await;
+        assert_eq!(start.elapsed().as_secs(), 70);
+    }
+}

@@ -1,0 +1,31 @@
+//! Boxes of hosted servers that an earlier daemon left, when this daemon does not host servers.
+
+use boxwood_session::{Access, Sessions};
+
+use crate::http::{BACKEND_TIMEOUT, with_timeout};
+
+/// Removes them. Without hosting they are unsupervised, and no client can remove them.
+pub(super) async fn remove_all(sessions: Sessions) {
+    let sessions = sessions.with_access(Access::Hosting);
+    for left in sessions.list() {
+        let session = left.session_id;
+        let deleting = sessions.delete(&session, "hosting of MCP servers is disabled");
+        match with_timeout(BACKEND_TIMEOUT, deleting).await {
+            Ok(()) => {
+                tracing::info!(%session, "removed a hosted server because hosting is disabled");
+            }
+            Err(error) => {
+                let error = error.message();
+                tracing::warn!(%session, error, "failed to remove a hosted server although hosting is disabled; remove it with `BOXWOOD_OPERATOR=1 boxwood rm`");
+            }
+        }
+    }
+}
+
+/// Logs them. They are adopted once the state directory is writable again.
+pub(super) fn warn(sessions: &Sessions) {
+    for left in sessions.with_access(Access::Hosting).list() {
+        let session = left.session_id;
+        tracing::warn!(%session, "this hosted server is unsupervised until hosting works again; remove it with `BOXWOOD_OPERATOR=1 boxwood rm`");
+    }
+}

@@ -1,0 +1,163 @@
+//! Execs whose output is streamed to a client while they run.
+//!
+//! The output goes through journals, so that a client can read it again from any offset that is kept,
+//! also after the daemon was killed. A command whose client disconnects is killed, unless it was started
+//! as resumable.
+
+mod client;
+mod follow;
+mod start;
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use boxwood_api::{ExecExit, ExecResult, ExecStatus, Reason, SessionId};
+use boxwood_backend::Stdio;
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use crate::SessionError;
+use crate::exec::capture::last_part;
+use crate::program::{ExecNote, Journal, Program, Since};
+use crate::session::activity::lock;
+
+pub use client::StreamedExec;
+pub(crate) use start::{Adopted, StreamRequest, adopt, start};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExecEvent {
+    /// On a terminal this contains stderr too.
+    Stdout(Bytes),
+    Stderr(Bytes),
+    /// Always the last one.
+    Exited(ExecExit),
+}
+
+/// What happens to a command whose client disconnects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// It is killed.
+    Never,
+    /// It runs on for a while, and another client may attach.
+    Allowed,
+}
+
+/// A streamed exec, running or ended.
+pub(crate) struct Streamed {
+    pub(crate) note: ExecNote,
+    pub(crate) adopted: bool,
+    pub(crate) program: Program,
+    resume: Resume,
+    /// How long it runs without a client.
+    resume_grace: Duration,
+    stdio: Stdio,
+    /// Number of the attached client in the queue of stdout.
+    client: watch::Sender<Option<u64>>,
+    /// Held while a client attaches to both streams.
+    attaching: Mutex<()>,
+    exit: OnceLock<ExecExit>,
+}
+
+impl Streamed {
+    pub(crate) fn is_resumable(&self) -> bool {
+        self.resume == Resume::Allowed
+    }
+
+    pub(crate) fn is_attached(&self) -> bool {
+        self.client.borrow().is_some()
+    }
+
+    pub(crate) fn journals(&self) -> [&Arc<Journal>; 2] {
+        [self.program.stdout.journal(), self.program.stderr.journal()]
+    }
+
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        let kept = self.journals().map(|journal| journal.kept_bytes());
+        kept.iter().sum()
+    }
+
+    /// Returns the result of an ended command, with the output that is still kept.
+    pub(crate) fn result(&self, session_id: SessionId, backend_name: String) -> ExecResult {
+        let [(stdout, stdout_capture), (stderr, stderr_capture)] = self.journals().map(|journal| {
+            let kept = journal.read(journal.start(), usize::MAX);
+            let kept = kept.unwrap_or_else(|error| {
+                let exec_id = self.note.exec_id;
+                tracing::warn!(%error, exec_id, "failed to read the output of an ended command");
+                Vec::new()
+            });
+            let dropped = journal.end().saturating_sub(kept.len() as u64);
+            last_part(kept, dropped)
+        });
+        let exit = self.exit();
+        ExecResult {
+            session_id,
+            backend_name,
+            status: exit.status,
+            exit_code: exit.exit_code,
+            stdout,
+            stderr,
+            duration_ms: exit.duration_ms,
+            reason: exit.reason,
+            stdout_capture,
+            stderr_capture,
+            notices: [self.note.notices.clone(), exit.notices].concat(),
+        }
+    }
+
+    /// Set before the command is listed as ended and before clients have read all of its output.
+    fn exit(&self) -> ExecExit {
+        self.exit.get().cloned().unwrap_or(ExecExit {
+            exit_code: None,
+            status: ExecStatus::Completed,
+            reason: Some(Reason::BoxGone),
+            duration_ms: 0,
+            notices: Vec::new(),
+        })
+    }
+
+    /// Attaches another client in place of the current one.
+    pub(crate) fn resume(
+        self: &Arc<Self>,
+        stdout: Since,
+        stderr: Since,
+    ) -> Result<StreamedExec, SessionError> {
+        if self.resume == Resume::Never && !self.adopted {
+            return Err(SessionError::Invalid {
+                what: format!("command {} was not started as resumable", self.note.exec_id),
+            });
+        }
+        self.attach(stdout, stderr)
+    }
+
+    fn attach(
+        self: &Arc<Self>,
+        stdout: Since,
+        stderr: Since,
+    ) -> Result<StreamedExec, SessionError> {
+        let _attaching = lock(&self.attaching);
+        // Checked first: the current client stays if the request is invalid.
+        self.program.stderr.find(stderr)?;
+        let (on_stdout, stdout_offset) = self.program.stdout.attach_for_bytes(stdout)?;
+        let (on_stderr, stderr_offset) = self.program.stderr.attach_for_bytes(stderr)?;
+        self.client.send_replace(Some(on_stdout));
+        let clients = [on_stdout, on_stderr];
+        Ok(StreamedExec::new(
+            self,
+            clients,
+            stdout_offset,
+            stderr_offset,
+        ))
+    }
+
+    fn detach(&self, [on_stdout, on_stderr]: [u64; 2]) {
+        self.program.stdout.detach(on_stdout);
+        self.program.stderr.detach(on_stderr);
+        self.client.send_if_modified(|current| {
+            let is_current = *current == Some(on_stdout);
+            if is_current {
+                *current = None;
+            }
+            is_current
+        });
+    }
+}

@@ -1,0 +1,223 @@
+//! Starts, finds and stops managed processes.
+
+use std::io;
+use std::sync::Arc;
+
+use boxwood_api::{ProcessId, ProcessInfo, ProcessSpec};
+use boxwood_backend::{Keep, SpawnError, SpawnRequest, Stdio};
+use jiff::Timestamp;
+
+use super::follow::{Start, launch};
+use super::table::{Claim, Ticket};
+use super::{Managed, Replace};
+use crate::SessionError;
+use crate::admission::Budget;
+use crate::program::{Files, Killed, Note, spawn};
+use crate::quota;
+use crate::session::registry::Registry;
+use crate::session::{Ending, Handle, Lease, Session};
+
+/// Runs in a task once the id is claimed, so that the process is started completely even if the caller
+/// disconnects.
+pub(crate) async fn start(
+    registry: &Arc<Registry>,
+    handle: Handle<'_>,
+    spec: ProcessSpec,
+    replace: Replace,
+) -> Result<ProcessInfo, SessionError> {
+    check(&spec)?;
+    let lease = registry.existing(handle).await?;
+    let backend = &lease.session.backend;
+    if !backend.capabilities().managed_processes {
+        return Err(SessionError::Invalid {
+            what: format!("the {} backend has no managed processes", backend.name()),
+        });
+    }
+    // First, because a process is not replaced if the new one is refused.
+    quota::before(&lease.session).await?;
+    let (ticket, previous) = claim(&lease.session, &spec.process_id, replace).await?;
+    let registry = Arc::clone(registry);
+    let starting = tokio::spawn(async move {
+        if let Some(previous) = previous {
+            terminate(&registry, &lease, &previous).await;
+        }
+        start_in(&registry, lease, spec, ticket).await
+    });
+    starting.await.unwrap_or(Err(SessionError::Internal {
+        step: "starting a managed process",
+    }))
+}
+
+async fn claim(
+    session: &Session,
+    process: &ProcessId,
+    replace: Replace,
+) -> Result<(Ticket, Option<Arc<Managed>>), SessionError> {
+    loop {
+        match session.processes.claim(process, replace) {
+            Claim::Mine { ticket, previous } => return Ok((ticket, previous)),
+            Claim::Refused => {
+                return Err(SessionError::ProcessConflict {
+                    session: session.id.clone(),
+                    process: process.clone(),
+                });
+            }
+            Claim::Wait(mut over) => {
+                // Closed when the other start is over.
+                let _ = over.changed().await;
+            }
+        }
+    }
+}
+
+async fn start_in(
+    registry: &Arc<Registry>,
+    lease: Lease,
+    spec: ProcessSpec,
+    ticket: Ticket,
+) -> Result<ProcessInfo, SessionError> {
+    let session = &lease.session;
+    let _permit = registry.gate.start_permit(session.incarnation).await?;
+    let permit = registry.gate.process(session.incarnation)?;
+    let argv = std::iter::once(spec.command.clone())
+        .chain(spec.args.iter().cloned())
+        .collect();
+    let started_at = Timestamp::now();
+    let (files, keep) = kept(&spec, started_at, &session.budget).map_err(|source| {
+        let step = "creating its journals".to_owned();
+        session.spawn_failed(SpawnError::Step { step, source })
+    })?;
+    let request = SpawnRequest {
+        argv,
+        env: spec.env.clone(),
+        cwd: spec.cwd.clone(),
+        stdio: Stdio::Pipes,
+        keep: Some(keep),
+    };
+    let quota_kills = session.quota.kill_count();
+    let process = spawn(session, request)
+        .await
+        .map_err(|error| session.spawn_failed(error))?;
+    let start = Start {
+        spec,
+        started_at,
+        quota_kills,
+        process,
+        files,
+        permit,
+        limits: registry.settings.replay,
+    };
+    let managed = launch(session, start);
+    let info = managed.info();
+    ticket.fill(managed);
+    Ok(info)
+}
+
+fn kept(spec: &ProcessSpec, started_at: Timestamp, budget: &Budget) -> io::Result<(Files, Keep)> {
+    let files = Files::new(budget)?;
+    let note = Note::Managed {
+        spec: spec.clone(),
+        started_at,
+    };
+    let keep = Keep {
+        note: note.bytes()?,
+        files: files.all(),
+    };
+    Ok((files, keep))
+}
+
+async fn terminate(registry: &Arc<Registry>, lease: &Lease, managed: &Managed) {
+    let grace = registry.settings.stop_grace;
+    if let Killed::Alive = managed.terminate(grace).await {
+        registry.close_if(
+            &lease.session,
+            Ending::Died,
+            "a managed process in it could not be killed",
+            |_| true,
+        );
+    }
+}
+
+pub(crate) fn find(
+    registry: &Registry,
+    handle: Handle<'_>,
+    process: &ProcessId,
+) -> Result<Arc<Managed>, SessionError> {
+    let session = registry.peek(handle)?;
+    session
+        .processes
+        .get(process)
+        .ok_or_else(|| SessionError::ProcessNotFound {
+            session: handle.id.clone(),
+            process: process.clone(),
+        })
+}
+
+pub(crate) async fn stop(
+    registry: &Arc<Registry>,
+    handle: Handle<'_>,
+    process: &ProcessId,
+) -> Result<ProcessInfo, SessionError> {
+    let lease = registry.existing(handle).await?;
+    let managed = loop {
+        match lease.session.processes.take(process) {
+            Ok(Some(managed)) => break managed,
+            Ok(None) => {
+                return Err(SessionError::ProcessNotFound {
+                    session: handle.id.clone(),
+                    process: process.clone(),
+                });
+            }
+            Err(mut starting) => {
+                // Closed when the start is over.
+                let _ = starting.changed().await;
+            }
+        }
+    };
+    let registry = Arc::clone(registry);
+    let stopping = tokio::spawn(async move {
+        terminate(&registry, &lease, &managed).await;
+        managed.info()
+    });
+    stopping.await.map_err(|_| SessionError::Internal {
+        step: "stopping a managed process",
+    })
+}
+
+fn check(spec: &ProcessSpec) -> Result<(), SessionError> {
+    let invalid = |what: &str| {
+        Err(SessionError::Invalid {
+            what: what.to_owned(),
+        })
+    };
+    if spec.command.trim().is_empty() {
+        return invalid("command must not be empty");
+    }
+    if !spec.cwd.starts_with('/') {
+        return invalid("cwd must be an absolute path inside the sandbox");
+    }
+    let has_nul = |text: &String| text.contains('\0');
+    if has_nul(&spec.command) || has_nul(&spec.cwd) || spec.args.iter().any(has_nul) {
+        return invalid("command, args and cwd must not contain NUL bytes");
+    }
+    for (name, value) in &spec.env {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return invalid("env names must not be empty or contain `=`, and NUL is not allowed");
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn check_argv(argv: &[String]) -> Result<(), SessionError> {
+    let what = match argv.first() {
+        None => "argv must not be empty",
+        Some(program) if program.is_empty() => "the program must not be empty",
+        Some(_) if argv.iter().any(|word| word.contains('\0')) => {
+            "arguments must not contain NUL bytes"
+        }
+        Some(_) => return Ok(()),
+    };
+    Err(SessionError::Invalid {
+        what: what.to_owned(),
+    })
+}

@@ -1,0 +1,159 @@
+//! Adopts the programs of a box that an earlier daemon created.
+//!
+//! A program whose description cannot be read is killed: no client could reach it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use boxwood_api::ProcessSpec;
+use boxwood_backend::{KeptProcess, Process};
+use jiff::Timestamp;
+
+use crate::exec::captured;
+use crate::exec::streamed::{self, Resume};
+use crate::managed::{self, Managed, Start};
+use crate::program::{BootTime, ExecNote, Fact, Files, KillOnDrop, Killed, KindNote, Note, wrong};
+use crate::session::registry::Registry;
+use crate::session::{Ending, ExecRecord, Lease, Session};
+
+pub(crate) fn adopt(registry: &Arc<Registry>, session: &Arc<Session>, kept: Vec<KeptProcess>) {
+    let adoption = Adoption { registry, session };
+    let mut managed = Vec::new();
+    for program in kept {
+        let outcome = match Note::read(&program.note) {
+            Ok(Note::Managed { spec, started_at }) => {
+                managed.push((started_at, spec, program));
+                Ok(())
+            }
+            Ok(Note::Exec(note)) => adoption.exec(note, program),
+            Err(error) => Err((error, program.process)),
+        };
+        adoption.kill_unknown(outcome);
+    }
+    // A later process with the same id replaces the earlier one.
+    managed.sort_by_key(|(started_at, ..)| *started_at);
+    for (started_at, spec, program) in managed {
+        adoption.kill_unknown(adoption.managed(started_at, spec, program));
+    }
+}
+
+/// Exec ids are exact in JavaScript.
+const LARGEST_ID: u64 = 1 << 52;
+
+type Outcome = Result<(), (io::Error, Process)>;
+
+struct Adoption<'a> {
+    registry: &'a Arc<Registry>,
+    session: &'a Arc<Session>,
+}
+
+impl Adoption<'_> {
+    fn kill_unknown(&self, outcome: Outcome) {
+        if let Err((error, process)) = outcome {
+            tracing::warn!(
+                session = %self.session.id, %error,
+                "killing a program of an earlier daemon: its description cannot be read"
+            );
+            drop(KillOnDrop::new(
+                process.control,
+                self.session.execs.detach_signal(),
+            ));
+        }
+    }
+
+    fn managed(&self, started_at: Timestamp, spec: ProcessSpec, program: KeptProcess) -> Outcome {
+        let (files, facts) = match Files::kept(program.files, &self.session.budget) {
+            Ok(files) => files,
+            Err(error) => return Err((error, program.process)),
+        };
+        let session = self.session;
+        let previous = session.processes.get(&spec.process_id);
+        let start = Start {
+            spec,
+            started_at,
+            quota_kills: session.quota.kill_count(),
+            process: program.process,
+            files,
+            permit: self.registry.gate.adopted_process(session.incarnation),
+            limits: self.registry.settings.replay,
+        };
+        let managed = managed::adopt(session, start, &facts);
+        session.processes.adopt(Arc::clone(&managed));
+        if let Some(previous) = previous {
+            self.end(previous);
+        }
+        // The earlier daemon was killed while it stopped the process.
+        if managed.is_running() && facts.contains(&Fact::Asked) {
+            self.end(managed);
+        }
+        Ok(())
+    }
+
+    /// Stops it in a task. The lease keeps the session.
+    fn end(&self, managed: Arc<Managed>) {
+        let lease = Lease::new(self.session);
+        let registry = Arc::clone(self.registry);
+        tokio::spawn(async move {
+            let grace = registry.settings.stop_grace;
+            if let Killed::Alive = managed.terminate(grace).await {
+                close_unkillable(&registry, &lease.session);
+            }
+        });
+    }
+
+    fn exec(&self, note: ExecNote, program: KeptProcess) -> Outcome {
+        let (registry, session) = (self.registry, self.session);
+        if note.exec_id > LARGEST_ID {
+            // No exec ids would be left.
+            return Err((wrong("the exec id is too large"), program.process));
+        }
+        registry
+            .exec_ids
+            .fetch_max(note.exec_id + 1, Ordering::Relaxed);
+        let ago = BootTime::now().since(note.began);
+        let mut record = ExecRecord::continued(note.exec_id, Lease::new(session), ago);
+        let unkillable = {
+            let (registry, session) = (Arc::clone(registry), Arc::clone(session));
+            move || close_unkillable(&registry, &session)
+        };
+        match note.kind {
+            KindNote::Captured => {
+                let adopted = captured::Adopted {
+                    record,
+                    note,
+                    process: program.process,
+                    files: program.files,
+                };
+                captured::adopt(adopted, &registry.room(), unkillable)
+            }
+            KindNote::Live { stdio, resumable } => {
+                record.hold_permit(registry.gate.adopted_streamed(session.incarnation));
+                let resume = if resumable {
+                    Resume::Allowed
+                } else {
+                    Resume::Never
+                };
+                let adopted = streamed::Adopted {
+                    record,
+                    note,
+                    stdio,
+                    resume,
+                    limits: registry.settings.replay,
+                    process: program.process,
+                    files: program.files,
+                };
+                streamed::adopt(adopted, unkillable)
+            }
+        }
+    }
+}
+
+fn close_unkillable(registry: &Arc<Registry>, session: &Arc<Session>) {
+    registry.close_if(
+        session,
+        Ending::Died,
+        "a program in it could not be killed",
+        |_| true,
+    );
+}

@@ -1,0 +1,148 @@
+//! The description of a session that its box keeps for the next daemon.
+//!
+//! Contains nothing that changes with single commands; programs have notes of their own.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use boxwood_policy::{
+    AdmittedSpec, FileIdentity, MountRecord, OpenedPath, PathRecord, RecordError, SpecRecord,
+};
+use jiff::Timestamp;
+use rustix::fs::{
+    AtFlags, CWD, MemfdFlags, Mode, OFlags, ResolveFlags, StatxFlags, memfd_create, openat2, statx,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::session::mounts::Mounts;
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct SessionRecord {
+    pub(crate) incarnation: u64,
+    pub(crate) created_at: Timestamp,
+    /// The spec the session was created with.
+    pub(crate) spec: SpecRecord,
+    /// The current mounts.
+    pub(crate) mounts: Vec<MountRecord>,
+    pub(crate) joined: usize,
+}
+
+/// The parts of a session that are restored from a record.
+pub(crate) struct Restored {
+    pub(crate) incarnation: u64,
+    pub(crate) created_at: Timestamp,
+    pub(crate) spec: Arc<AdmittedSpec>,
+    pub(crate) spec_record: SpecRecord,
+    pub(crate) mounts: Mounts,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RestoreError {
+    #[error("its record cannot be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    #[error("{0}")]
+    Record(#[from] RecordError),
+}
+
+impl Restored {
+    /// Opens paths, which may take a while.
+    pub(crate) fn from_bytes(record: &[u8]) -> Result<Self, RestoreError> {
+        let record: SessionRecord = serde_json::from_slice(record)?;
+        Ok(Self {
+            incarnation: record.incarnation,
+            created_at: record.created_at,
+            spec_record: record.spec.clone(),
+            spec: Arc::new(AdmittedSpec::restored(record.spec, &reopen)?),
+            mounts: Mounts::restored(record.mounts, record.joined, &reopen)?,
+        })
+    }
+}
+
+/// Does not query a remote file system, because the file has just been opened.
+pub(crate) fn identify(path: &OpenedPath) -> Option<FileIdentity> {
+    identity_of(path.fd())
+}
+
+fn identity_of(file: impl AsFd) -> Option<FileIdentity> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = statx(file, "", flags, StatxFlags::INO).ok()?;
+    Some(FileIdentity {
+        device_major: found.stx_dev_major,
+        device_minor: found.stx_dev_minor,
+        inode: found.stx_ino,
+    })
+}
+
+/// Opens the file that was admitted. If the path leads elsewhere by now, opens an empty file that
+/// equals no other.
+fn reopen(record: &PathRecord) -> io::Result<Arc<OwnedFd>> {
+    if let Some(found) = same_file(record) {
+        return Ok(Arc::new(found));
+    }
+    tracing::info!(path = %record.real_path.display(), "a mounted path of an adopted box leads to another file by now");
+    Ok(Arc::new(memfd_create("gone", MemfdFlags::CLOEXEC)?))
+}
+
+/// A process with write access to the parent directory could replace the path, but the file was
+/// admitted, not the path.
+fn same_file(record: &PathRecord) -> Option<OwnedFd> {
+    let admitted = record.identity?;
+    let found = openat2(
+        CWD,
+        &record.real_path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+    )
+    .ok()?;
+    (identity_of(&found) == Some(admitted)).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record_of(path: &std::path::Path) -> PathRecord {
+        let file = std::fs::File::open(path).expect("the test made it");
+        PathRecord {
+            given: "dir".to_owned(),
+            real_path: path.canonicalize().expect("it is there"),
+            is_dir: true,
+            identity: identity_of(&file),
+        }
+    }
+
+    #[test]
+    fn a_path_that_leads_where_it_led_is_the_same_file_again() {
+        let place = tempfile::tempdir().expect("a directory");
+        let record = record_of(place.path());
+        let again = reopen(&record).expect("descriptors");
+        assert_eq!(identity_of(&again), record.identity);
+    }
+
+    #[test]
+    fn a_path_that_leads_elsewhere_is_no_file_that_anybody_could_ask_for() {
+        let place = tempfile::tempdir().expect("a directory");
+        let (dir, other) = (place.path().join("dir"), place.path().join("other"));
+        for path in [&dir, &other] {
+            std::fs::create_dir(path).expect("a directory");
+        }
+        let record = record_of(&dir);
+        let check = |how: &str| {
+            let again = reopen(&record).expect("descriptors");
+            let found = identity_of(&again);
+            assert_ne!(found, record.identity, "{how}");
+            let wrong = std::fs::File::open(&other).expect("it is there");
+            assert_ne!(found, identity_of(&wrong), "{how}");
+        };
+        // Kept, so that its inode number is not reused.
+        std::fs::rename(&dir, place.path().join("kept")).expect("moved");
+        check("nothing is there");
+        std::os::unix::fs::symlink("other", &dir).expect("a link");
+        check("a link is there");
+        std::fs::remove_file(&dir).expect("removed");
+        std::fs::create_dir(&dir).expect("a directory");
+        check("another directory is there");
+    }
+}

@@ -1,0 +1,111 @@
+//! When a session was last used, and whether a program is running in it.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use crate::session::freeze::FreezeState;
+
+pub(crate) struct Activity {
+    last_used: Mutex<(Instant, Timestamp)>,
+    running: AtomicUsize,
+    attended: AtomicUsize,
+    began: Instant,
+    /// Milliseconds since `began` at the last input or output of a program.
+    last_io_ms: AtomicU64,
+    pub(crate) freeze_state: FreezeState,
+}
+
+impl Activity {
+    pub(crate) fn new(freeze_state: FreezeState) -> Self {
+        Self {
+            last_used: Mutex::new((Instant::now(), Timestamp::now())),
+            running: AtomicUsize::new(0),
+            attended: AtomicUsize::new(0),
+            began: Instant::now(),
+            last_io_ms: AtomicU64::new(0),
+            freeze_state,
+        }
+    }
+
+    pub(crate) fn touch(&self) {
+        *lock(&self.last_used) = (Instant::now(), Timestamp::now());
+    }
+
+    /// Called for input and output of programs. It is not a use of the session, but the box must not be
+    /// frozen.
+    pub(crate) fn record_io(&self) {
+        let since = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_io_ms.store(since, Ordering::Relaxed);
+    }
+
+    pub(crate) fn last_used_at(&self) -> Timestamp {
+        lock(&self.last_used).1
+    }
+
+    pub(crate) fn last_used(&self) -> Instant {
+        lock(&self.last_used).0
+    }
+
+    /// Since when the session was not used and its programs had no input or output.
+    pub(crate) fn idle_since(&self) -> Instant {
+        let stirred = Duration::from_millis(self.last_io_ms.load(Ordering::Relaxed));
+        self.last_used().max(self.began + stirred)
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.load(Ordering::SeqCst) > 0
+    }
+
+    /// Returns true if a client is attached to a program.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.attended.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// The reaper keeps the session while this exists.
+pub(crate) struct Running(Arc<Activity>);
+
+impl Running {
+    pub(crate) fn new(activity: &Arc<Activity>) -> Self {
+        activity.running.fetch_add(1, Ordering::SeqCst);
+        activity.touch();
+        Self(Arc::clone(activity))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Touched first: otherwise the reaper could run in between.
+        self.0.touch();
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A client is attached to a program while this exists, so the box is not frozen. Thaw after creating
+/// it.
+pub(crate) struct Attended(Arc<Activity>);
+
+impl Attended {
+    pub(crate) fn new(activity: &Arc<Activity>) -> Self {
+        activity.attended.fetch_add(1, Ordering::SeqCst);
+        activity.touch();
+        Self(Arc::clone(activity))
+    }
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.attended.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Ignores poisoning: no value in this crate is inconsistent while a lock is held, and one bug must not
+/// stop all sessions.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,230 @@
+//! Removes sessions, or detaches their boxes for the next daemon.
+//!
+//! A removal runs in a task, so that it is completed even if the caller disconnects. A session is
+//! deleted from the ledger only after its box has been removed.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use boxwood_api::{EventKind, SessionId};
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::SessionError;
+use crate::session::activity::{Attended, lock};
+use crate::session::registry::Registry;
+use crate::session::state::{Close, SessionState, Settle, Settled, settled};
+use crate::session::{Ending, Handle, Session};
+use crate::settings::ShutdownBoxes;
+
+/// Grace period of managed processes when their session is removed. Short, because the caller waits.
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
+
+const SHUTDOWN: &str = "the daemon shuts down";
+
+impl Registry {
+    pub(crate) async fn delete<'a>(
+        self: &Arc<Self>,
+        handle: impl Into<Handle<'a>>,
+        why: &str,
+    ) -> Result<(), SessionError> {
+        let handle = handle.into();
+        let started = match self.begin_close(handle, why, |_| true)? {
+            None if self.is_detached(handle.id) => return Err(SessionError::ShuttingDown),
+            None => return Err(self.missing(handle)),
+            Some(Close::Stop { session, closed }) => {
+                let done = closed.subscribe();
+                self.stop_later(session, Ending::Asked, why.to_owned(), closed);
+                return settled(done).await;
+            }
+            Some(Close::UnderWay(closed)) => return settled(closed).await,
+            Some(Close::AfterStart(started)) => started,
+        };
+        // The start ends with a removal or with an error. Nothing is left in either case.
+        let _ = settled(started).await;
+        let closed = match lock(&self.slots).get(handle.id) {
+            Some(SessionState::Closing { closed }) => closed.clone(),
+            Some(_) | None => return Ok(()),
+        };
+        settled(closed).await
+    }
+
+    /// Closes this session if it is still the one in its slot and `wanted` returns true under the lock.
+    /// Does not wait.
+    pub(crate) fn close_if(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        ending: Ending,
+        why: &str,
+        wanted: impl FnOnce(&Session) -> bool,
+    ) {
+        let same = |found: &Arc<Session>| Arc::ptr_eq(found, session) && wanted(found);
+        let handle = Handle::from(&session.id);
+        // The registry has access to all sessions.
+        if let Ok(Some(Close::Stop { session, closed })) = self.begin_close(handle, why, same) {
+            self.stop_later(session, ending, why.to_owned(), closed);
+        }
+    }
+
+    /// Removes a dead session. The result settles when it is removed.
+    pub(crate) fn close_dead(self: &Arc<Self>, session: &Arc<Session>) -> Settled {
+        self.close_if(session, Ending::Died, "its box died", |_| true);
+        self.closing(&session.id)
+    }
+
+    /// Settles when the removal in progress, if any, is over.
+    pub(crate) fn closing(&self, id: &SessionId) -> Settled {
+        match lock(&self.slots).get(id) {
+            Some(SessionState::Closing { closed }) => closed.clone(),
+            Some(_) | None => watch::channel(Some(Ok(()))).1,
+        }
+    }
+
+    fn begin_close(
+        &self,
+        handle: Handle<'_>,
+        why: &str,
+        wanted: impl FnOnce(&Arc<Session>) -> bool,
+    ) -> Result<Option<Close<Arc<Session>>>, SessionError> {
+        let mut slots = lock(&self.slots);
+        if let Some(error) = self.barred(handle, slots.get(handle.id)) {
+            return Err(error);
+        }
+        let Some(slot) = slots.get_mut(handle.id) else {
+            return Ok(None);
+        };
+        Ok(match slot {
+            SessionState::Ready { session } if session.is_detached() || !handle.means(session) => {
+                None
+            }
+            SessionState::Ready { session } if !wanted(session) => None,
+            // A session with a certain incarnation is not still to be started.
+            SessionState::Starting { .. } if handle.incarnation.is_some() => None,
+            _ => Some(slot.close(why)),
+        })
+    }
+
+    fn is_detached(&self, id: &SessionId) -> bool {
+        matches!(lock(&self.slots).get(id), Some(SessionState::Ready { session }) if session.is_detached())
+    }
+
+    /// Stops the box in a task, frees the slot and settles `closed`.
+    pub(crate) fn stop_later(
+        self: &Arc<Self>,
+        session: Arc<Session>,
+        ending: Ending,
+        why: String,
+        closed: Settle,
+    ) {
+        session.end(ending);
+        let registry = Arc::clone(self);
+        tokio::spawn(async move {
+            let stopping = AssertUnwindSafe(stop_session(&session, ending)).catch_unwind();
+            let outcome = stopping.await.unwrap_or(Err(SessionError::Internal {
+                step: "removing the box (the backend panicked)",
+            }));
+            if let Err(error) = &outcome {
+                tracing::error!(session = %session.id, %error, "failed to remove the box of a session");
+            }
+            let (id, incarnation) = (&session.id, session.incarnation);
+            registry.ledger.end(id, incarnation, &why).await;
+            lock(&registry.slots).remove(id);
+            registry
+                .events
+                .emit(id, || EventKind::SessionDeleted { why });
+            closed.send_replace(Some(outcome));
+        });
+    }
+
+    /// Refuses new sessions and detaches the boxes that stay. From now on a dropped connection ends
+    /// nothing in them. [`Registry::shutdown`] does the rest.
+    pub(crate) fn begin_shutdown(&self, boxes: ShutdownBoxes) {
+        {
+            // Under the lock, so that no session is started after it.
+            let _slots = lock(&self.slots);
+            self.shutting_down.store(true, Ordering::Release);
+        }
+        // [`Registry::shutdown`] collects the rest again.
+        let _ = self.detach_boxes(boxes);
+    }
+
+    /// Refuses new sessions, removes those that must not outlive this daemon, detaches the others, and
+    /// shuts the backends down.
+    pub(crate) async fn shutdown(self: &Arc<Self>, boxes: ShutdownBoxes) {
+        self.begin_shutdown(boxes);
+        self.warm.drain().await;
+        loop {
+            let (starting, going) = self.detach_boxes(boxes);
+            if starting.is_empty() && going.is_empty() {
+                break;
+            }
+            // Errors have been logged; the shutdown continues.
+            join_all(starting.into_iter().map(settled)).await;
+            join_all(going.iter().map(|id| self.delete(id, SHUTDOWN))).await;
+        }
+        self.backends.shutdown().await;
+        self.ledger.close().await;
+    }
+
+    /// Detaches the boxes that stay. Returns the starts to wait for and the sessions to remove.
+    fn detach_boxes(&self, boxes: ShutdownBoxes) -> (Vec<Settled>, Vec<SessionId>) {
+        let (mut starting, mut going) = (Vec::new(), Vec::new());
+        for (id, slot) in &*lock(&self.slots) {
+            match slot {
+                SessionState::Ready { session } if session.is_detached() => {}
+                SessionState::Ready { session } if lives_on(session, boxes) => {
+                    session.detach();
+                    tracing::info!(session = %id, "detaching a box for the next daemon");
+                }
+                SessionState::Starting { started, .. } if boxes != ShutdownBoxes::Stop => {
+                    starting.push(started.clone());
+                }
+                SessionState::Ready { .. }
+                | SessionState::Starting { .. }
+                | SessionState::Closing { .. } => {
+                    going.push(id.clone());
+                }
+            }
+        }
+        (starting, going)
+    }
+}
+
+fn lives_on(session: &Session, boxes: ShutdownBoxes) -> bool {
+    let wanted = match boxes {
+        ShutdownBoxes::Stop => false,
+        ShutdownBoxes::Keep => true,
+        ShutdownBoxes::StopEphemeral => session.spec.persistent(),
+    };
+    wanted && session.backend.capabilities().adoption && session.sandbox.is_alive()
+}
+
+async fn stop_session(session: &Session, ending: Ending) -> Result<(), SessionError> {
+    let processes = session.processes.all();
+    let _attended = Attended::new(&session.activity);
+    if ending == Ending::Asked {
+        // A frozen program cannot handle SIGTERM. If thawing fails, it is killed.
+        if let Err(error) = session.activity.freeze_state.thaw().await {
+            tracing::warn!(session = %session.id, %error, "failed to thaw a box before its removal; its processes will be killed");
+        }
+        let running = processes.iter().filter(|process| process.is_running());
+        let terminating = join_all(running.map(|process| process.terminate(CLOSE_GRACE)));
+        // The rest is killed with the box.
+        let _ = timeout(CLOSE_GRACE * 2, terminating).await;
+    }
+    for process in &processes {
+        process.abandon();
+    }
+    session
+        .sandbox
+        .stop()
+        .await
+        .map_err(|source| SessionError::Stop {
+            session: session.id.clone(),
+            source: Arc::new(source),
+        })
+}

@@ -1,0 +1,167 @@
+//! Freezes idle boxes, and thaws them for the next request.
+//!
+//! A request that takes a lease thaws the box first. To avoid a race, the user of a box counts itself
+//! and then checks whether the box is frozen, while the freezer marks the box as frozen and then checks
+//! whether it is used. One of them always sees the other.
+
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use boxwood_api::{EventKind, SessionId};
+use boxwood_backend::Sandbox;
+use tokio::time::{Instant, sleep_until};
+
+use crate::SessionError;
+use crate::events::Events;
+use crate::session::registry::Registry;
+use crate::session::{Lease, Session};
+
+/// Minimum interval of the scan.
+const SHORTEST_NAP: Duration = Duration::from_millis(10);
+
+/// Whether the box of one session is frozen.
+pub(crate) struct FreezeState {
+    session: SessionId,
+    sandbox: Arc<dyn Sandbox>,
+    events: Events,
+    /// Set before the box is frozen, cleared after it is thawed.
+    maybe: AtomicBool,
+    /// For display.
+    shown: AtomicBool,
+    /// The backend reported that the box cannot be frozen. It is not tried again.
+    refuses: AtomicBool,
+    /// Since when the box is frozen. Locked while freezing or thawing.
+    since: tokio::sync::Mutex<Option<Instant>>,
+}
+
+impl FreezeState {
+    pub(crate) fn of(session: &SessionId, sandbox: &Arc<dyn Sandbox>, events: &Events) -> Self {
+        Self {
+            session: session.clone(),
+            sandbox: Arc::clone(sandbox),
+            events: events.clone(),
+            maybe: AtomicBool::new(false),
+            shown: AtomicBool::new(false),
+            refuses: AtomicBool::new(false),
+            since: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.shown.load(Ordering::Acquire)
+    }
+
+    /// Thaws the box. The caller has counted itself as a user and stays one while the box must not be
+    /// frozen. Costs nothing if the box is not frozen.
+    pub(crate) async fn thaw(&self) -> Result<(), SessionError> {
+        fence(Ordering::SeqCst);
+        if !self.maybe.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mut since = self.since.lock().await;
+        if !self.maybe.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let thawed = self.sandbox.thaw().await;
+        thawed.map_err(|error| SessionError::control_of(&self.session, error))?;
+        self.maybe.store(false, Ordering::SeqCst);
+        self.shown.store(false, Ordering::Release);
+        if let Some(since) = since.take() {
+            let frozen_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.events
+                .emit(&self.session, || EventKind::SessionThawed { frozen_ms });
+        }
+        Ok(())
+    }
+
+    /// Freezes the box if it is still idle after it has been marked.
+    async fn freeze(&self, is_unused: impl Fn() -> bool) {
+        // It is being frozen or thawed.
+        let Ok(mut since) = self.since.try_lock() else {
+            return;
+        };
+        if since.is_some() || self.refuses.load(Ordering::Acquire) {
+            return;
+        }
+        self.maybe.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if !is_unused() {
+            self.maybe.store(false, Ordering::SeqCst);
+            return;
+        }
+        match self.sandbox.freeze().await {
+            Ok(true) => {
+                *since = Some(Instant::now());
+                self.shown.store(true, Ordering::Release);
+                tracing::debug!(session = %self.session, "froze an idle box");
+                self.events.emit(&self.session, || EventKind::SessionFrozen);
+            }
+            Ok(false) => {
+                self.maybe.store(false, Ordering::SeqCst);
+                self.refuses.store(true, Ordering::Release);
+                tracing::info!(session = %self.session, "the backend cannot freeze this box; it stays running");
+            }
+            // It may be partly frozen: the next request thaws it, and the next scan tries again.
+            Err(error) => {
+                tracing::warn!(session = %self.session, %error, "failed to freeze an idle box");
+                if self.sandbox.thaw().await.is_ok() {
+                    self.maybe.store(false, Ordering::SeqCst);
+                }
+            }
+        }
+    }
+}
+
+impl Lease {
+    /// Thaws the box and keeps it running while the lease exists.
+    pub(crate) async fn awake(self) -> Result<Self, SessionError> {
+        self.session.activity.freeze_state.thaw().await?;
+        Ok(self)
+    }
+}
+
+/// Freezes idle boxes until the registry is dropped.
+pub(crate) async fn run(registry: Weak<Registry>) {
+    while let Some(next_scan) = scan(&registry) {
+        sleep_until(next_scan).await;
+    }
+}
+
+/// Returns the time until the next scan, or `None` if no session can ever be frozen.
+fn scan(registry: &Weak<Registry>) -> Option<Instant> {
+    let registry = registry.upgrade()?;
+    let shortest = registry.settings.shortest_freeze_after()?;
+    let now = Instant::now();
+    // A session that is created or used after this scan cannot be due before that.
+    let mut next_scan = now.checked_add(shortest)?;
+    for session in registry.ready() {
+        match due_in(&registry, &session, now) {
+            Some(Duration::ZERO) => {
+                let registry = Arc::clone(&registry);
+                // In a task, so that a slow box does not delay the others.
+                tokio::spawn(async move {
+                    let is_due = || {
+                        due_in(&registry, &session, Instant::now()) == Some(Duration::ZERO)
+                            && session.sandbox.is_alive()
+                    };
+                    session.activity.freeze_state.freeze(is_due).await;
+                });
+            }
+            Some(rest) => next_scan = next_scan.min(now + rest),
+            None => {}
+        }
+    }
+    Some(next_scan.max(now + SHORTEST_NAP))
+}
+
+/// Time until a session is frozen; `None` if it is in use or has no running process.
+fn due_in(registry: &Registry, session: &Session, now: Instant) -> Option<Duration> {
+    let after = registry.settings.freeze_after(session.spec.profile())?;
+    let activity = &session.activity;
+    if activity.is_running() || activity.is_attended() || activity.freeze_state.is_frozen() {
+        return None;
+    }
+    let idle = now.saturating_duration_since(activity.idle_since());
+    Some(after.saturating_sub(idle))
+}

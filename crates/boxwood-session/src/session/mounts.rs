@@ -1,0 +1,234 @@
+//! The mounts of one session, which can be added while it runs.
+//!
+//! Policy has decided which mounts are allowed and which can be added later.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use boxwood_backend::{MountError, Sandbox};
+use boxwood_policy::{
+    AdmittedMount, AdmittedSpec, FileIdentity, Joining, MountRecord, RecordError, Reopen,
+};
+
+use crate::recovery::record::identify;
+use crate::session::activity::lock;
+
+/// A mount that was added stays until the box is removed, even if another one covers it. Beyond this
+/// number the box is treated as one that cannot add mounts.
+const MOST_JOINED: usize = 512;
+
+/// The inode number is not reused, because the descriptor in the mount, or the box, holds the file.
+type Identity = Option<FileIdentity>;
+
+fn identity(mount: &AdmittedMount) -> Identity {
+    identify(mount.source())
+}
+
+/// A mount and the file it shows.
+#[derive(Clone)]
+struct Known {
+    mount: AdmittedMount,
+    identity: Identity,
+}
+
+impl Known {
+    fn new(mount: AdmittedMount) -> Self {
+        Self {
+            identity: identity(&mount),
+            mount,
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.mount.mount_path() == other.mount.mount_path()
+            && self.mount.mode() == other.mount.mode()
+            && self.identity == other.identity
+            && self.mount.source().real_path == other.mount.source().real_path
+    }
+
+    fn is_below(&self, other: &Self) -> bool {
+        let rest = self
+            .mount
+            .mount_path()
+            .strip_prefix(other.mount.mount_path());
+        rest.is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
+/// The mounts of one request that can be added. Their files are identified once, outside of any lock.
+pub(crate) struct RequestMounts {
+    identities: Vec<Identity>,
+}
+
+impl RequestMounts {
+    pub(crate) fn by(spec: &AdmittedSpec) -> Self {
+        let joining = spec
+            .extra_mounts()
+            .iter()
+            .filter(|mount| mount.joining() == Joining::Living);
+        Self {
+            identities: joining.map(identity).collect(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.identities.is_empty()
+    }
+
+    fn at_places_in(&self, living: &AdmittedSpec, spec: &AdmittedSpec) -> Vec<Known> {
+        let mounts = spec.joining(living).into_iter();
+        mounts
+            .zip(&self.identities)
+            .map(|(mount, identity)| Known {
+                mount,
+                identity: *identity,
+            })
+            .collect()
+    }
+}
+
+pub(crate) struct Mounts {
+    present: Mutex<Vec<Known>>,
+    joined: AtomicUsize,
+    /// Locked while mounts are added, so that two requests with the same mount add it once.
+    joining: tokio::sync::Mutex<()>,
+}
+
+impl Mounts {
+    pub(crate) fn new(spec: &AdmittedSpec) -> Self {
+        let made_with = spec.extra_mounts().iter().cloned();
+        Self {
+            present: Mutex::new(made_with.map(Known::new).collect()),
+            joined: AtomicUsize::new(0),
+            joining: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The mounts of an adopted box. A mount still shows the file it showed when it was created,
+    /// wherever its path leads now.
+    pub(crate) fn restored(
+        records: Vec<MountRecord>,
+        joined: usize,
+        reopen: Reopen<'_>,
+    ) -> Result<Self, RecordError> {
+        let known = records.into_iter().map(|record| {
+            Ok(Known {
+                identity: record.source().identity,
+                mount: AdmittedMount::restored(record, reopen)?,
+            })
+        });
+        Ok(Self {
+            present: Mutex::new(known.collect::<Result<_, _>>()?),
+            joined: AtomicUsize::new(joined),
+            joining: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// The current mounts, and the number of added ones.
+    pub(crate) fn record(&self) -> (Vec<MountRecord>, usize) {
+        let present = lock(&self.present);
+        let records = present
+            .iter()
+            .map(|known| known.mount.record(&|_| known.identity));
+        (records.collect(), self.joined.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn present(&self) -> Vec<AdmittedMount> {
+        let present = lock(&self.present);
+        present.iter().map(|known| known.mount.clone()).collect()
+    }
+
+    pub(crate) fn has_all(
+        &self,
+        living: &AdmittedSpec,
+        spec: &AdmittedSpec,
+        request_mounts: &RequestMounts,
+    ) -> bool {
+        request_mounts.is_empty()
+            || self
+                .missing(&request_mounts.at_places_in(living, spec))
+                .next()
+                .is_none()
+    }
+
+    pub(crate) fn may_grow(&self) -> bool {
+        self.joined.load(Ordering::Acquire) < MOST_JOINED
+    }
+
+    /// The mounts of a box that is recreated for this request: the current ones and the missing ones.
+    pub(crate) fn together(
+        &self,
+        living: &AdmittedSpec,
+        spec: &AdmittedSpec,
+        request_mounts: &RequestMounts,
+    ) -> Vec<AdmittedMount> {
+        let mut all = lock(&self.present).clone();
+        for new in request_mounts.at_places_in(living, spec) {
+            put(&mut all, new);
+        }
+        all.into_iter().map(|known| known.mount).collect()
+    }
+
+    /// Adds missing mounts one at a time, outer before inner. Those added before a failure stay.
+    pub(crate) async fn join(
+        &self,
+        sandbox: &dyn Sandbox,
+        living: &AdmittedSpec,
+        spec: &AdmittedSpec,
+        request_mounts: &RequestMounts,
+    ) -> Result<(), MountError> {
+        let _alone = self.joining.lock().await;
+        let new: Vec<Known> = self
+            .missing(&request_mounts.at_places_in(living, spec))
+            .cloned()
+            .collect();
+        for known in self.with_hidden(new) {
+            sandbox.mount(&known.mount).await?;
+            self.joined.fetch_add(1, Ordering::AcqRel);
+            tracing::info!(
+                session = %living.session(),
+                mount_path = known.mount.mount_path(),
+                "added a mount to a running box"
+            );
+            put(&mut lock(&self.present), known);
+        }
+        Ok(())
+    }
+
+    fn missing<'a>(&self, wanted: &'a [Known]) -> impl Iterator<Item = &'a Known> + use<'a> {
+        let present = lock(&self.present).clone();
+        wanted
+            .iter()
+            .filter(move |wanted| !present.iter().any(|known| known.is_same(wanted)))
+    }
+
+    /// Includes existing mounts that new ones would hide; they are mounted again on top.
+    fn with_hidden(&self, mut new: Vec<Known>) -> Vec<Known> {
+        let hidden: Vec<Known> = lock(&self.present)
+            .iter()
+            .filter(|known| new.iter().any(|new| known.is_below(new)))
+            .filter(|known| {
+                !new.iter()
+                    .any(|new| new.mount.mount_path() == known.mount.mount_path())
+            })
+            .cloned()
+            .collect();
+        new.extend(hidden);
+        outer_first(&mut new);
+        new
+    }
+}
+
+/// The latest mount at a path is the visible one.
+fn put(present: &mut Vec<Known>, new: Known) {
+    present.retain(|known| known.mount.mount_path() != new.mount.mount_path());
+    present.push(new);
+    outer_first(present);
+}
+
+fn outer_first(mounts: &mut [Known]) {
+    mounts.sort_by(|one, other| {
+        let (one, other) = (one.mount.mount_path(), other.mount.mount_path());
+        one.split('/').cmp(other.split('/'))
+    });
+}

@@ -1,0 +1,370 @@
+//! All sessions of the daemon.
+//!
+//! No lock is held while a backend works. Creations and removals run in tasks (`starting`, `closing`),
+//! so that they are completed even if the caller disconnects.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use boxwood_api::SessionId;
+use boxwood_ledger::Ledger;
+use boxwood_policy::AdmittedSpec;
+use tokio::sync::watch;
+
+use crate::admission::Gate;
+use crate::backends::Backends;
+use crate::events::Events;
+use crate::exec::captured::Room;
+use crate::exec::table;
+use crate::session::access::Access;
+use crate::session::activity::lock;
+use crate::session::compatibility::first_difference;
+use crate::session::mounts::RequestMounts;
+use crate::session::state::{SessionState, Settled, settled};
+use crate::session::{Handle, Lease, Session};
+use crate::warm_pool::Warm;
+use crate::{SessionError, Settings};
+
+pub(crate) struct Registry {
+    pub(crate) backends: Backends,
+    pub(crate) settings: Settings,
+    pub(crate) events: Events,
+    pub(crate) gate: Gate,
+    pub(crate) exec_ids: AtomicU64,
+    /// Prewarmed boxes.
+    pub(crate) warm: Warm,
+    /// Sessions recorded for the next daemon, and the source of incarnations.
+    pub(crate) ledger: Ledger,
+    pub(crate) slots: Mutex<HashMap<SessionId, SessionState<Arc<Session>>>>,
+    pub(crate) shutting_down: AtomicBool,
+}
+
+/// The result of looking up an id.
+pub(crate) enum Found {
+    /// The session fits. Mounts of the request may have to be added.
+    Lease(Lease),
+    /// The session is being closed and has to be recreated with this spec.
+    Recreate(Settled, Arc<AdmittedSpec>),
+    /// Try again when this has settled. Its error is the caller's too.
+    Share(Settled),
+    /// Try again when this has settled, even with an error.
+    Wait(Settled),
+}
+
+impl Registry {
+    pub(crate) fn new(backends: Backends, settings: Settings, ledger: Ledger) -> Self {
+        Self {
+            backends,
+            gate: Gate::new(&settings.load, settings.max_processes),
+            settings,
+            events: Events::new(),
+            exec_ids: AtomicU64::new(table::first_id()),
+            warm: Warm::default(),
+            ledger,
+            slots: Mutex::default(),
+            shutting_down: AtomicBool::new(false),
+        }
+    }
+
+    /// Limits of one captured exec.
+    pub(crate) fn room(&self) -> Room {
+        Room {
+            capture_bytes: self.settings.capture_bytes,
+            budget: self.gate.budget.clone(),
+        }
+    }
+
+    /// Returns the session with that name, and creates it if it is missing and no certain incarnation
+    /// is requested. Callers that arrive while it is being created share the creation and its error.
+    pub(crate) async fn get_or_create(
+        self: &Arc<Self>,
+        spec: &Arc<AdmittedSpec>,
+        incarnation: Option<u64>,
+        access: Access,
+    ) -> Result<Lease, SessionError> {
+        self.backends.check(spec.backend().unwrap_or_default())?;
+        let handle = Handle {
+            id: spec.session(),
+            incarnation,
+            access,
+        };
+        let request_mounts = Arc::new(RequestMounts::by(spec));
+        let mut start_as = Arc::clone(spec);
+        let mut retried = false;
+        loop {
+            match self.look_up_or_start(spec, handle, &request_mounts, &start_as)? {
+                Found::Lease(lease) => {
+                    let session = Arc::clone(&lease.session);
+                    let joined = match lease.awake().await {
+                        Ok(lease) => self.add_mounts_to(lease, spec, &request_mounts).await,
+                        Err(error) => Err(error),
+                    };
+                    match joined {
+                        Err(SessionError::Gone { .. }) if !retried => {
+                            retried = true;
+                            // Its errors belong to the previous session.
+                            let _ = settled(self.close_dead(&session)).await;
+                        }
+                        outcome => return outcome,
+                    }
+                }
+                Found::Recreate(closed, spec) => {
+                    start_as = spec;
+                    // The failed removal has been logged, and the name is free.
+                    let _ = settled(closed).await;
+                }
+                Found::Share(step) => match settled(step).await {
+                    // The box died before anything ran in it.
+                    Err(SessionError::Gone { .. }) if !retried => retried = true,
+                    outcome => outcome?,
+                },
+                Found::Wait(step) => {
+                    // Its errors belong to other callers.
+                    let _ = settled(step).await;
+                }
+            }
+        }
+    }
+
+    /// A missing session is started with `start_as`, which differs from `spec` if the session was
+    /// closed to add mounts.
+    fn look_up_or_start(
+        self: &Arc<Self>,
+        spec: &Arc<AdmittedSpec>,
+        handle: Handle<'_>,
+        request_mounts: &RequestMounts,
+        start_as: &Arc<AdmittedSpec>,
+    ) -> Result<Found, SessionError> {
+        let Handle {
+            id,
+            incarnation,
+            access,
+        } = handle;
+        let mut slots = lock(&self.slots);
+        if self.shutting_down.load(Ordering::Acquire) {
+            return Err(SessionError::ShuttingDown);
+        }
+        if let Some(is_hosted) = slots.get(id).and_then(is_hosted) {
+            access.check(id, is_hosted)?;
+        }
+        match slots.get(id) {
+            Some(SessionState::Ready { session }) if !handle.means(session) => {
+                Err(self.missing(handle))
+            }
+            Some(SessionState::Ready { session }) if !session.sandbox.is_alive() => {
+                let dead = Arc::clone(session);
+                drop(slots);
+                Ok(Found::Wait(self.close_dead(&dead)))
+            }
+            Some(SessionState::Ready { session }) => match first_difference(&session.spec, spec) {
+                None => match outdated(session, spec, request_mounts) {
+                    None => Ok(Found::Lease(Lease::new(session))),
+                    // The caller requested this incarnation, not a new one.
+                    Some(why) if session.is_idle() && incarnation.is_none() => {
+                        let session = Arc::clone(session);
+                        drop(slots);
+                        Ok(self.recreate(&session, spec, request_mounts, &why))
+                    }
+                    Some(why) => {
+                        tracing::info!(session = %id, why, "a running box differs from the request and is kept");
+                        Ok(Found::Lease(Lease::new(session)))
+                    }
+                },
+                Some(difference) => Err(SessionError::Conflict {
+                    session: id.clone(),
+                    field: difference.field,
+                    value: difference.value,
+                }),
+            },
+            Some(SessionState::Starting { .. } | SessionState::Closing { .. }) | None
+                if incarnation.is_some() =>
+            {
+                Err(self.missing(handle))
+            }
+            // A request that does not fit the new session waits until that session exists. One that
+            // arrives after a delete waits until the removal is over.
+            Some(SessionState::Starting {
+                spec: starting,
+                started,
+                close_after,
+            }) => {
+                let step = started.clone();
+                if close_after.is_none() && first_difference(starting, spec).is_none() {
+                    Ok(Found::Share(step))
+                } else {
+                    Ok(Found::Wait(step))
+                }
+            }
+            Some(SessionState::Closing { closed }) => Ok(Found::Wait(closed.clone())),
+            None if slots.len() >= self.settings.max_sessions => {
+                Err(SessionError::TooManySessions {
+                    limit: self.settings.max_sessions,
+                })
+            }
+            None => {
+                let (settle, started) = watch::channel(None);
+                slots.insert(
+                    id.clone(),
+                    SessionState::Starting {
+                        spec: Arc::clone(start_as),
+                        started: started.clone(),
+                        close_after: None,
+                    },
+                );
+                drop(slots);
+                let registry = Arc::clone(self);
+                tokio::spawn(registry.start(Arc::clone(start_as), settle));
+                Ok(Found::Share(started))
+            }
+        }
+    }
+
+    /// Returns an existing session and waits while it is being started. Never creates one.
+    pub(crate) async fn existing<'a>(
+        &self,
+        handle: impl Into<Handle<'a>>,
+    ) -> Result<Lease, SessionError> {
+        let handle = handle.into();
+        loop {
+            match self.look_up(handle)? {
+                Ok(lease) => return lease.awake().await,
+                Err(starting) => settled(starting).await?,
+            }
+        }
+    }
+
+    /// Returns the session, or what settles when it is started.
+    fn look_up(&self, handle: Handle<'_>) -> Result<Result<Lease, Settled>, SessionError> {
+        let slots = lock(&self.slots);
+        let slot = slots.get(handle.id);
+        if let Some(error) = self.barred(handle, slot) {
+            return Err(error);
+        }
+        match slot {
+            Some(SessionState::Ready { session }) if !handle.means(session) => {
+                Err(self.missing(handle))
+            }
+            Some(SessionState::Ready { session }) if session.is_detached() => {
+                Err(SessionError::ShuttingDown)
+            }
+            Some(SessionState::Ready { session }) if session.sandbox.is_alive() => {
+                Ok(Ok(Lease::new(session)))
+            }
+            Some(SessionState::Ready { session }) => Err(session.gone()),
+            // Its incarnation is not known to callers yet.
+            Some(SessionState::Starting { started, .. }) if handle.incarnation.is_none() => {
+                Ok(Err(started.clone()))
+            }
+            Some(SessionState::Starting { .. } | SessionState::Closing { .. }) | None => {
+                Err(self.missing(handle))
+            }
+        }
+    }
+
+    /// Returns an existing session, without waiting and without counting as a use.
+    pub(crate) fn peek<'a>(
+        &self,
+        handle: impl Into<Handle<'a>>,
+    ) -> Result<Arc<Session>, SessionError> {
+        let handle = handle.into();
+        let slots = lock(&self.slots);
+        if let Some(error) = self.barred(handle, slots.get(handle.id)) {
+            return Err(error);
+        }
+        match slots.get(handle.id) {
+            Some(SessionState::Ready { session }) if handle.means(session) => {
+                Ok(Arc::clone(session))
+            }
+            Some(_) | None => Err(self.missing(handle)),
+        }
+    }
+
+    /// Error for a caller without access to the session.
+    pub(crate) fn barred(
+        &self,
+        handle: Handle<'_>,
+        slot: Option<&SessionState<Arc<Session>>>,
+    ) -> Option<SessionError> {
+        let is_hosted = slot.and_then(is_hosted)?;
+        match handle.access.check(handle.id, is_hosted) {
+            Ok(()) => None,
+            // Hosting has created no session with that name.
+            Err(SessionError::NotHosted { .. }) => Some(self.missing(handle)),
+            Err(error) => Some(error),
+        }
+    }
+
+    /// Error for a missing session. If an incarnation was requested, it contains how that one ended.
+    pub(crate) fn missing(&self, handle: Handle<'_>) -> SessionError {
+        let session = handle.id.clone();
+        let Some(incarnation) = handle.incarnation else {
+            return SessionError::NotFound { session };
+        };
+        let why = match self.ledger.end_of(&session, incarnation) {
+            Some(end) => end.why,
+            None if self.ledger.has_given_out(incarnation) => {
+                format!("incarnation {incarnation} of it is no longer there")
+            }
+            None => format!("incarnation {incarnation} never existed"),
+        };
+        SessionError::Gone { session, why }
+    }
+
+    pub(crate) fn ready(&self) -> Vec<Arc<Session>> {
+        lock(&self.slots)
+            .values()
+            .filter_map(|slot| match slot {
+                SessionState::Ready { session } => Some(Arc::clone(session)),
+                SessionState::Starting { .. } | SessionState::Closing { .. } => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn ids(&self, access: Access) -> Vec<SessionId> {
+        lock(&self.slots)
+            .iter()
+            .filter(|(_, slot)| is_hosted(slot).is_some_and(|it| access.includes(it)))
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
+    /// Names in use, in any state.
+    pub(crate) fn occupied(&self) -> usize {
+        lock(&self.slots).len()
+    }
+
+    /// Numbers of sessions that are being started and closed.
+    pub(crate) fn in_motion(&self) -> (usize, usize) {
+        lock(&self.slots)
+            .values()
+            .fold((0, 0), |(starting, closing), slot| match slot {
+                SessionState::Starting { .. } => (starting + 1, closing),
+                SessionState::Closing { .. } => (starting, closing + 1),
+                SessionState::Ready { .. } => (starting, closing),
+            })
+    }
+}
+
+/// `None` for a session that is being closed.
+fn is_hosted(slot: &SessionState<Arc<Session>>) -> Option<bool> {
+    match slot {
+        SessionState::Ready { session } => Some(session.spec.is_hosted()),
+        SessionState::Starting { spec, .. } => Some(spec.is_hosted()),
+        SessionState::Closing { .. } => None,
+    }
+}
+
+/// Why a session that fits a request differs from a new one: mounts that its box cannot add, or a
+/// changed configuration.
+fn outdated(
+    session: &Session,
+    spec: &AdmittedSpec,
+    request_mounts: &RequestMounts,
+) -> Option<String> {
+    if let Some(field) = session.spec.drifted_from(spec) {
+        return Some(format!("the configuration of its {field} has changed"));
+    }
+    let fits = Registry::has_or_can_add(session, spec, request_mounts);
+    (!fits).then(|| "recreated with more mounts".to_owned())
+}

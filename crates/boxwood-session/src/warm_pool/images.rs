@@ -1,0 +1,58 @@
+//! The images that a prewarmed box was started from, to detect changes.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::os::unix::fs::MetadataExt as _;
+
+use boxwood_backend::Backend;
+use boxwood_policy::{AdmittedSpec, Image};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Images {
+    /// All images that the backend listed. Any change outdates the box, because only the backend knows
+    /// which image a name means.
+    listed: Option<u64>,
+    /// The root directory, for images that are directories.
+    root: Option<(u64, u64)>,
+}
+
+impl Images {
+    pub(super) async fn now(backend: &dyn Backend, spec: &AdmittedSpec) -> Self {
+        Self {
+            listed: listed(backend).await,
+            root: root(spec),
+        }
+    }
+
+    /// Fast: reads one directory at most.
+    pub(super) fn root_is_the_same(&self, spec: &AdmittedSpec) -> bool {
+        self.root == root(spec)
+    }
+
+    /// A failed list counts as unchanged.
+    pub(super) fn differ_from(&self, now: &Self) -> bool {
+        let listed = now.listed.is_some() && self.listed != now.listed;
+        listed || self.root != now.root
+    }
+}
+
+async fn listed(backend: &dyn Backend) -> Option<u64> {
+    let mut images = backend.images().list().await.ok()?;
+    images.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut hasher = DefaultHasher::new();
+    for image in images {
+        image.name.hash(&mut hasher);
+        image.id.hash(&mut hasher);
+        image.size_bytes.hash(&mut hasher);
+        image.created.hash(&mut hasher);
+    }
+    Some(hasher.finish())
+}
+
+fn root(spec: &AdmittedSpec) -> Option<(u64, u64)> {
+    let Image::Directory { path, .. } = spec.image() else {
+        return None;
+    };
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}

@@ -1,0 +1,218 @@
+//! Starts prewarmed boxes, one at a time, while the daemon is idle.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use boxwood_backend::{BoxHandle, Progress, StartRecorder};
+use boxwood_policy::AdmittedSpec;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::images::Images;
+use super::{Waiting, Watch, discard};
+use crate::session::activity::lock;
+use crate::session::registry::Registry;
+
+/// Time without requests that counts as idle.
+const QUIET: Duration = Duration::from_millis(12);
+/// On a daemon that is never idle, boxes are prewarmed after this time.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Pause after a failed start. Requests meanwhile report the error.
+const PAUSE: Duration = Duration::from_secs(30);
+/// Interval of checks for changed images.
+const IMAGES_LOOK: Duration = Duration::from_secs(30);
+
+/// Runs until the registry is dropped or shut down.
+pub(crate) async fn keep(registry: Weak<Registry>) {
+    let mut looked_at_images = Instant::now();
+    loop {
+        let Some(held) = registry.upgrade() else {
+            return;
+        };
+        if held.warm.is_closed() {
+            return;
+        }
+        held.warm.make_room(room(&held));
+        held.warm.drop_surplus();
+        if looked_at_images.elapsed() >= IMAGES_LOOK {
+            held.warm.drop_outdated().await;
+            looked_at_images = Instant::now();
+        }
+        if let Some(spec) = held.warm.next_to_make(room(&held)) {
+            quiet(&held).await;
+            make(&held, spec).await;
+            continue;
+        }
+        let changed = Arc::clone(&held.warm.changed);
+        let next = held.warm.next_scan(looked_at_images);
+        // The registry is not kept alive while waiting.
+        drop(held);
+        tokio::select! {
+            () = changed.notified() => {}
+            () = sleep_until(next) => {}
+        }
+    }
+}
+
+/// Number of boxes that may be prewarmed beside the sessions.
+pub(super) fn room(registry: &Registry) -> usize {
+    let most = registry.settings.max_sessions;
+    most.saturating_sub(registry.occupied())
+}
+
+/// Resolves when no session is being created and no command is being started.
+async fn quiet(registry: &Registry) {
+    let since = Instant::now();
+    while since.elapsed() < PATIENCE {
+        let before = registry.exec_ids.load(Ordering::Relaxed);
+        sleep(QUIET).await;
+        let (starting, _) = registry.in_motion();
+        if starting == 0 && before == registry.exec_ids.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
+
+async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
+    let warm = &registry.warm;
+    let _making = warm.making.lock().await;
+    if warm.is_closed() {
+        return;
+    }
+    let handle: Arc<Mutex<Option<BoxHandle>>> = Arc::default();
+    let told = Arc::clone(&handle);
+    // A prewarmed box is not in the ledger. What identifies it is kept until it is used.
+    let witness = StartRecorder::new(move |found| {
+        *lock(&told) = Some(found);
+        Box::pin(async { Ok(()) })
+    });
+    // Before the start: later changes outdate the box.
+    let changes = warm.changes();
+    let expected = registry.backends.current_of(&spec);
+    let seen = match &expected {
+        Some(backend) => Some((backend.name(), Images::now(&**backend, &spec).await)),
+        None => None,
+    };
+    let started = registry
+        .backends
+        .start(&spec, &Progress::silent(), &witness)
+        .await;
+    let begun = match started {
+        Ok(begun) => begun,
+        Err(error) => {
+            tracing::warn!(profile = spec.profile(), %error, "failed to prewarm a box");
+            warm.pause(&spec);
+            return;
+        }
+    };
+    let images = match seen {
+        Some((name, seen)) if name == begun.backend.name() => seen,
+        _ => Images::now(&*begun.backend, &spec).await,
+    };
+    let (sandbox, changed) = (Arc::clone(&begun.sandbox), Arc::clone(&warm.changed));
+    let watching = tokio::spawn(async move {
+        sandbox.gone().await;
+        changed.notify_one();
+    });
+    let handle = lock(&handle).take();
+    let waiting = Waiting {
+        begun,
+        handle,
+        images,
+        _watch: Watch(watching.abort_handle()),
+    };
+    if warm.changes() == changes {
+        warm.put_back(&spec, waiting);
+    } else {
+        discard([waiting]);
+    }
+}
+
+impl super::Warm {
+    /// The profile that lacks the most boxes, if one more is allowed.
+    fn next_to_make(&self, room: usize) -> Option<Arc<AdmittedSpec>> {
+        let now = Instant::now();
+        let shelves = lock(&self.shelves);
+        let waiting: usize = shelves.iter().map(|shelf| shelf.boxes.len()).sum();
+        if waiting >= room {
+            return None;
+        }
+        let lacking = shelves
+            .iter()
+            .filter(|shelf| shelf.not_before.is_none_or(|until| until <= now))
+            .map(|shelf| {
+                let lacks = shelf.demand.wanted().saturating_sub(shelf.boxes.len());
+                (lacks, shelf)
+            });
+        let (lacks, shelf) = lacking.max_by_key(|(lacks, _)| *lacks)?;
+        (lacks > 0).then(|| Arc::clone(&shelf.spec))
+    }
+
+    /// Removes dead and surplus boxes.
+    fn drop_surplus(&self) {
+        let now = Instant::now();
+        let mut surplus = Vec::new();
+        for shelf in &mut *lock(&self.shelves) {
+            shelf.demand.time_passed(now);
+            let boxes = std::mem::take(&mut shelf.boxes);
+            let (alive, dead): (Vec<_>, Vec<_>) = boxes
+                .into_iter()
+                .partition(|waiting| waiting.begun.sandbox.is_alive());
+            shelf.boxes = alive;
+            surplus.extend(dead);
+            let wanted = shelf.demand.wanted().min(shelf.boxes.len());
+            surplus.extend(shelf.boxes.drain(wanted..));
+        }
+        discard(surplus);
+    }
+
+    /// Removes boxes whose images have changed.
+    async fn drop_outdated(&self) {
+        let mut backends = Vec::new();
+        for shelf in &*lock(&self.shelves) {
+            for waiting in &shelf.boxes {
+                let backend = &waiting.begun.backend;
+                backends.push((Arc::clone(backend), Arc::clone(&shelf.spec)));
+            }
+        }
+        backends
+            .dedup_by(|one, other| one.0.name() == other.0.name() && Arc::ptr_eq(&one.1, &other.1));
+        for (backend, spec) in backends {
+            let now = Images::now(&*backend, &spec).await;
+            let mut outdated = Vec::new();
+            for shelf in &mut *lock(&self.shelves) {
+                if !Arc::ptr_eq(&shelf.spec, &spec) {
+                    continue;
+                }
+                let boxes = std::mem::take(&mut shelf.boxes);
+                let is_old = |waiting: &Waiting| {
+                    waiting.begun.backend.name() == backend.name()
+                        && waiting.images.differ_from(&now)
+                };
+                let (old, current): (Vec<_>, Vec<_>) = boxes.into_iter().partition(is_old);
+                shelf.boxes = current;
+                outdated.extend(old);
+            }
+            discard(outdated);
+        }
+    }
+
+    fn pause(&self, spec: &Arc<AdmittedSpec>) {
+        for shelf in &mut *lock(&self.shelves) {
+            if Arc::ptr_eq(&shelf.spec, spec) {
+                shelf.not_before = Some(Instant::now() + PAUSE);
+            }
+        }
+    }
+
+    /// Time of the next step without requests.
+    fn next_scan(&self, looked_at_images: Instant) -> Instant {
+        let images = looked_at_images + IMAGES_LOOK;
+        let shelves = lock(&self.shelves);
+        let changes = shelves.iter().flat_map(|shelf| {
+            let pause = shelf.not_before.filter(|until| *until > Instant::now());
+            [shelf.demand.next_change(), pause]
+        });
+        changes.flatten().fold(images, Instant::min)
+    }
+}

@@ -1,0 +1,173 @@
+//! The mechanisms that the tests of a backend expect on this host. Independent of the backend, because its report is
+//! what the suite checks.
+
+use boxwood_api::Mechanism;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Privilege {
+    Root,
+    /// An ordinary user; with more than one uid to give to a box, or with only its own.
+    Rootless {
+        subuids: bool,
+    },
+}
+
+/// A mechanism that this host does not have, and why. Listed with the tests of the backend: one that is missing without
+/// being listed is a failure.
+#[derive(Clone, Copy, Debug)]
+pub struct MissingMechanism {
+    pub mechanism: Mechanism,
+    pub why: &'static str,
+}
+
+/// Something a backend may do without. None of these is a wall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Feature {
+    /// File calls, done inside the box.
+    Files,
+    /// Mounts that join a running box.
+    LiveMounts,
+    /// Programs on a terminal of their own.
+    Terminal,
+    /// Roots other than the default one.
+    Images,
+    /// Directories and files of the host in a box.
+    HostMounts,
+    /// Files of a mount are the box's user's inside and their owner's outside.
+    Owners,
+    /// The kernel that the box is on is the host's own, which sees the box's processes, and whose
+    /// own walls are what the cases try.
+    HostKernel,
+    /// Boxes outlive the daemon, and the next one takes them over.
+    Adoption,
+}
+
+impl Feature {
+    pub const ALL: [Self; 8] = [
+        Self::Files,
+        Self::LiveMounts,
+        Self::Terminal,
+        Self::Images,
+        Self::HostMounts,
+        Self::Owners,
+        Self::HostKernel,
+        Self::Adoption,
+    ];
+
+    /// As people say it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Files => "file calls",
+            Self::LiveMounts => "mounts into a running box",
+            Self::Terminal => "terminals",
+            Self::Images => "images",
+            Self::HostMounts => "directories of the host",
+            Self::Owners => "owners translated on the way into a box",
+            Self::HostKernel => "the host's own kernel",
+            Self::Adoption => "boxes that outlive the daemon",
+        }
+    }
+}
+
+/// What a backend does not offer, and why. Cases that need it are told apart from those that
+/// passed.
+#[derive(Clone, Copy, Debug)]
+pub struct MissingFeature {
+    pub feature: Feature,
+    pub why: &'static str,
+}
+
+/// What the default root is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RootFrom {
+    /// The host's own system, read-only, with areas that commands may install into on top.
+    TheHost,
+    /// An image, which is root's inside: only root installs into it.
+    AnImage,
+}
+
+/// Where an image of this backend comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImagesFrom {
+    /// A directory of the host's is one.
+    Directories,
+    /// The backend keeps them under a name; what it has not got is imported first.
+    Import,
+}
+
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one fact about the host, and none depends on another"
+)]
+pub struct Host {
+    pub privilege: Privilege,
+    pub missing_mechanisms: Vec<MissingMechanism>,
+    pub missing_features: Vec<MissingFeature>,
+    /// Whether `network: on` is expected to work.
+    pub network: bool,
+    /// Whether the kernel counts for each box (cgroups), so that an exit can name the limit it
+    /// met. Without counters a limit may still hold, by other means.
+    pub counters: bool,
+    /// Whether commands can be root inside (and there only).
+    pub root_inside: bool,
+    /// Whether a writable root is as large as whatever it lies on. `DiskQuota` is then absent from
+    /// boxes with such a root, and in force in boxes with a read-only one.
+    pub unbounded_writable_root: bool,
+    /// Whether what the kernel counts for each user (inotify instances, pending signals) is counted
+    /// for each box alone.
+    pub own_counts: bool,
+    pub root: RootFrom,
+    pub images: ImagesFrom,
+    /// How many boxes make a crowd: some start in a millisecond, some take a second.
+    pub crowd: usize,
+}
+
+impl Host {
+    /// Everything is there but a network and counters; the rest is for each backend to say.
+    pub fn new(privilege: Privilege) -> Self {
+        Self {
+            privilege,
+            missing_mechanisms: Vec::new(),
+            missing_features: Vec::new(),
+            network: false,
+            counters: false,
+            root_inside: privilege != Privilege::Rootless { subuids: false },
+            unbounded_writable_root: false,
+            own_counts: privilege == Privilege::Root,
+            root: RootFrom::TheHost,
+            images: ImagesFrom::Directories,
+            crowd: 50,
+        }
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.privilege == Privilege::Root
+    }
+
+    pub fn expects(&self, mechanism: Mechanism) -> bool {
+        !self
+            .missing_mechanisms
+            .iter()
+            .any(|absence| absence.mechanism == mechanism)
+    }
+
+    pub fn expected(&self) -> Vec<Mechanism> {
+        Mechanism::ALL
+            .into_iter()
+            .filter(|mechanism| self.expects(*mechanism))
+            .collect()
+    }
+
+    /// Returns true if every writable area of a box can have a size limit.
+    pub fn bounds_disks(&self) -> bool {
+        self.expects(Mechanism::DiskQuota) || self.unbounded_writable_root
+    }
+
+    pub fn has_feature(&self, feature: Feature) -> bool {
+        !self
+            .missing_features
+            .iter()
+            .any(|missing| missing.feature == feature)
+    }
+}

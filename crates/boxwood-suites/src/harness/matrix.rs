@@ -1,0 +1,93 @@
+//! One backend's column in the table of backends.
+//!
+//! Writes a JSON file for the documentation if the environment names a directory. It contains nothing that differs
+//! between runs or machines.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use boxwood_api::{Mechanism, Network, NetworkIsolation};
+use serde_json::{Value, json};
+
+use crate::{BoxSpec, Fixture, Host};
+
+/// Names the directory that columns are written to. Without it there is nothing to write, and what
+/// is in the column is checked anyway.
+const PLACE: &str = "BOXWOOD_TEST_MATRIX";
+
+pub(crate) async fn write(fixture: &Fixture, column: &str) -> anyhow::Result<()> {
+    let seen = json!({
+        "column": column,
+        "backend": fixture.backend().name(),
+        "mechanisms": mechanisms(fixture).await?,
+        "network": network(fixture).await?,
+        "root_inside": fixture.host().root_inside,
+        "capabilities": capabilities(fixture),
+        "not_offered": missing_features(fixture.host()),
+    });
+    let Some(place) = std::env::var_os(PLACE).map(PathBuf::from) else {
+        return Ok(());
+    };
+    std::fs::create_dir_all(&place)?;
+    let path = place.join(format!("{column}.json"));
+    std::fs::write(&path, format!("{seen:#}\n"))
+        .with_context(|| format!("writing {}", path.display()))
+}
+
+/// What a default box has, as its label says, and beside each absence the committed reason: the
+/// label's own may name a path of this machine.
+async fn mechanisms(fixture: &Fixture) -> anyhow::Result<Value> {
+    let plain = fixture.start(&BoxSpec::new()).await?;
+    let bounded = fixture.start(&BoxSpec::new().read_only_root(true)).await?;
+    let mut found = serde_json::Map::new();
+    for mechanism in Mechanism::ALL {
+        let [in_plain, in_bounded] =
+            [&plain, &bounded].map(|test_box| test_box.sandbox().label().has(mechanism));
+        ensure!(
+            in_plain == fixture.host().expects(mechanism),
+            "`{mechanism}` is {in_plain} in the label and the other way round in the committed list"
+        );
+        let mut missing_mechanisms = fixture.host().missing_mechanisms.iter();
+        let why = missing_mechanisms
+            .find(|absence| absence.mechanism == mechanism)
+            .map(|absence| absence.why);
+        found.insert(
+            mechanism.as_str().to_owned(),
+            json!({ "in_force": in_plain, "with_read_only_root": in_bounded, "why": why }),
+        );
+    }
+    Ok(Value::Object(found))
+}
+
+async fn network(fixture: &Fixture) -> anyhow::Result<&'static str> {
+    let spec = BoxSpec::new().network(Network::On);
+    let Ok(test_box) = fixture.try_start(&spec).await? else {
+        ensure!(!fixture.host().network, "a networked box does not start");
+        return Ok("refused");
+    };
+    ensure!(
+        test_box.sandbox().label().network == NetworkIsolation::Private,
+        "the network is not the box's own"
+    );
+    Ok("private")
+}
+
+fn capabilities(fixture: &Fixture) -> Value {
+    let capabilities = fixture.backend().capabilities();
+    json!({
+        "pty": capabilities.pty,
+        "managed_processes": capabilities.managed_processes,
+        "files": capabilities.files,
+        "network": capabilities.network,
+        "host_mounts": capabilities.host_mounts,
+        "live_mounts": capabilities.live_mounts,
+        "adoption": capabilities.adoption,
+    })
+}
+
+fn missing_features(host: &Host) -> Value {
+    host.missing_features
+        .iter()
+        .map(|missing| json!({ "offer": missing.feature.name(), "why": missing.why }))
+        .collect()
+}

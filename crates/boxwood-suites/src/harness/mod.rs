@@ -1,0 +1,185 @@
+//! Turns suite cases into named tests, each with a backend of its own.
+//!
+//! A [`BackendSetup`] launches the backend and describes its host.
+
+pub(crate) mod box_spec;
+pub(crate) mod case;
+pub(crate) mod fixture;
+pub(crate) mod fork_tree;
+pub(crate) mod handover;
+pub(crate) mod host;
+pub(crate) mod host_side;
+mod images;
+pub mod machine;
+mod matrix;
+pub(crate) mod test_box;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::{Case, Fixture, Host, run_case};
+use boxwood_backend::Backend;
+
+/// A backend as its own tests set it up.
+pub trait BackendSetup: Send + Sync + 'static {
+    /// Its column in the table of backends: `native`, `podman-rootless`. Also a file's name.
+    fn column(&self) -> String;
+    /// What is expected here, found out without asking the backend.
+    fn host(&self) -> anyhow::Result<Host>;
+    /// Called on the main thread before any other is started: launching may fork.
+    fn launch(&self, dirs: &StateDirs) -> anyhow::Result<Arc<dyn Backend>>;
+    /// Has an engine make what it makes with its first container and keeps, such as a cgroup for all.
+    fn warm_up(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+    /// What only an engine's own books show, such as its containers. Nothing, where there is none.
+    fn engine_objects(&self) -> anyhow::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+    /// Programs of an engine that outlive its client and end by themselves. The leak tests, which become the parent of
+    /// every orphan, have to reap them.
+    fn orphans(&self) -> &'static [&'static str] {
+        &[]
+    }
+}
+
+/// Whether the long forms of tests are wanted (`cargo xtask test --long`): the same steps, many more times.
+pub fn long_form() -> bool {
+    std::env::var_os("BOXWOOD_TEST_LONG").is_some()
+}
+
+/// The conformance suite, and with it this backend's column in the table of backends. Ends the
+/// process.
+pub fn run_conformance(setup: impl BackendSetup) -> ! {
+    handover::run_as_earlier_daemon_if_requested(&setup, &crate::conformance::adoption());
+    let setup = Arc::new(setup);
+    let mut trials = trials(&setup, crate::conformance());
+    trials.extend(handover::trials(&setup, crate::conformance::adoption()));
+    trials.push(Trial::test("matrix::the_column_is_written", move || {
+        let outcome = on_bench(setup.as_ref(), |fixture| {
+            let setup = Arc::clone(&setup);
+            async move {
+                let outcome = matrix::write(&fixture, &setup.column()).await;
+                fixture.close().await.and(outcome)
+            }
+        });
+        outcome.map_err(|error| failed(&error))
+    }));
+    run_trials(trials)
+}
+
+/// The escape suite. Ends the process.
+pub fn run_escape(setup: impl BackendSetup) -> ! {
+    run_trials(trials(&Arc::new(setup), crate::escape()))
+}
+
+fn trials<S: BackendSetup>(setup: &Arc<S>, cases: Vec<Case>) -> Vec<Trial> {
+    // Listing must work where nothing was chosen to run; a run then fails, and says why.
+    let host = setup.host().ok();
+    let trial = |case: Case| {
+        let missing_features = host.as_ref().and_then(|host| case.missing_features(host));
+        let setup = Arc::clone(setup);
+        let trial = Trial::test(case.name, move || {
+            let outcome = on_bench(setup.as_ref(), |fixture| run_case(case, fixture));
+            outcome.map_err(|error| failed(&error))
+        });
+        match missing_features {
+            None => trial,
+            // Listed by its reason, counted as skipped, never as passed.
+            Some(feature) => trial
+                .with_kind(format!("not offered: {}", feature.name()))
+                .with_ignored_flag(true),
+        }
+    };
+    cases.into_iter().map(trial).collect()
+}
+
+/// On the main thread, one after the other: launching a backend forks, and wants no thread beside
+/// it. The runner of the whole workspace gives every test a process of its own anyway.
+pub fn run_trials(trials: Vec<Trial>) -> ! {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, trials).exit()
+}
+
+pub fn failed(error: &anyhow::Error) -> Failed {
+    format!("{error:#}").into()
+}
+
+/// Launches a backend of the test's own and works on a bench with it.
+fn on_bench<F>(setup: &dyn BackendSetup, work: impl FnOnce(Fixture) -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let host = setup.host()?;
+    let dirs = StateDirs::make()?;
+    let backend = setup.launch(&dirs)?;
+    let runtime = runtime()?;
+    let fixture = Fixture::new(backend, host)?;
+    let outcome = runtime.block_on(async {
+        fixture.backend().finish_adoption().await;
+        work(fixture).await
+    });
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    outcome
+}
+
+pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")
+}
+
+/// State and run directories that go with the test.
+pub struct StateDirs {
+    directory: PathBuf,
+    /// The creator of the directory removes it.
+    _own: Option<tempfile::TempDir>,
+}
+
+impl StateDirs {
+    pub fn make() -> anyhow::Result<Self> {
+        let directory = tempfile::Builder::new()
+            .prefix("boxwood-suite-")
+            .tempdir()
+            .context("making directories for the backend")?;
+        let dirs = Self {
+            directory: directory.path().to_owned(),
+            _own: Some(directory),
+        };
+        for place in dirs.all() {
+            std::fs::create_dir(place)?;
+        }
+        Ok(dirs)
+    }
+
+    /// Those that another process made.
+    pub(crate) fn of(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            _own: None,
+        }
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.directory.join("state")
+    }
+
+    pub fn run_dir(&self) -> PathBuf {
+        self.directory.join("run")
+    }
+
+    /// Where a backend may leave things.
+    pub fn all(&self) -> Vec<PathBuf> {
+        vec![self.state_dir(), self.run_dir()]
+    }
+}

@@ -1,0 +1,262 @@
+//! Agents whose boxes are in a daemon elsewhere: what becomes of their calls when it goes and comes.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use boxwood_agent::{
+    Agent, AgentSettings, Availability, Boxes as _, ConnectOptions, ConnectedAgent, Connector,
+    Deadlines, NoProgress, Progress, Running, Stream, ToolError, connect,
+};
+use boxwood_api::{AgentQuery, AgentState, SessionId, SpecRequest, ToolAnswer, ToolCall};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use crate::support::daemon::Daemon;
+use crate::support::host::wait_until;
+
+/// Less than a call takes that waits for an answer in vain, and more than a busy machine needs.
+const AT_ONCE: Duration = Duration::from_secs(12);
+
+/// A program that holds an agent, and whose main thread does what a test wants done meanwhile.
+pub(crate) struct Platform {
+    runtime: Runtime,
+    connected: Option<ConnectedAgent>,
+}
+
+impl Platform {
+    pub(crate) fn start(settings: &AgentSettings, options: ConnectOptions) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let connected = runtime
+            .block_on(connect(settings, options))
+            .expect("a usable configuration");
+        Self {
+            runtime,
+            connected: Some(connected),
+        }
+    }
+
+    fn of_socket(socket: &Path) -> Self {
+        let settings = AgentSettings {
+            endpoint: Some(format!("unix://{}", socket.display())),
+            ..AgentSettings::default()
+        };
+        Self::start(&settings, ConnectOptions::default())
+    }
+
+    fn connected(&self) -> &ConnectedAgent {
+        self.connected.as_ref().expect("not disposed yet")
+    }
+
+    pub(crate) fn agent(&self) -> Agent {
+        self.connected().agent().clone()
+    }
+
+    pub(crate) fn connector(&self) -> &Connector {
+        self.connected().connector().expect("boxes are on")
+    }
+
+    pub(crate) fn is_available(&self) -> bool {
+        matches!(self.connector().availability(), Availability::Available(_))
+    }
+
+    pub(crate) fn wait<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(future)
+    }
+
+    /// Calls `exec` and tells of every piece of its output.
+    pub(crate) fn begin(&self, command: &str) -> Exec {
+        let (said, output) = mpsc::channel();
+        let (agent, call) = (self.agent(), exec(command));
+        let ended = self
+            .runtime
+            .spawn(async move { agent.call("exec", call, &Told(said)).await });
+        Exec { output, ended }
+    }
+
+    pub(crate) fn exec(&self, command: &str) -> Result<ToolAnswer, ToolError> {
+        let agent = self.agent();
+        self.wait(agent.call("exec", exec(command), &NoProgress))
+    }
+
+    pub(crate) fn dispose(mut self) {
+        if let Some(connected) = self.connected.take() {
+            self.runtime.block_on(connected.dispose());
+        }
+    }
+}
+
+pub(crate) struct Exec {
+    output: mpsc::Receiver<String>,
+    ended: JoinHandle<Result<ToolAnswer, ToolError>>,
+}
+
+impl Exec {
+    /// Waits until it has written this.
+    pub(crate) fn said(&self, text: &str) {
+        let mut heard = String::new();
+        while !heard.contains(text) {
+            let piece = self.output.recv_timeout(Duration::from_secs(20));
+            heard += &piece.unwrap_or_else(|_| panic!("{text:?} did not come after {heard:?}"));
+        }
+    }
+
+    pub(crate) fn end(self, platform: &Platform) -> ToolAnswer {
+        let ended = platform.wait(self.ended).expect("no panic");
+        ended.expect("a result")
+    }
+}
+
+struct Told(mpsc::Sender<String>);
+
+impl Progress for Told {
+    fn output(&self, _stream: Stream, text: &str) {
+        // The test may have heard enough.
+        let _ = self.0.send(text.to_owned());
+    }
+}
+
+fn exec(command: &str) -> ToolCall {
+    let mut call = ToolCall {
+        query: AgentQuery {
+            launcher_type: Some("person".to_owned()),
+            launcher_id: Some("ada".into()),
+            ..AgentQuery::default()
+        },
+        ..ToolCall::default()
+    };
+    call.arguments.insert("command".to_owned(), command.into());
+    call.arguments.insert("timeout_sec".to_owned(), 60.into());
+    call
+}
+
+fn socket(daemon: &Daemon) -> PathBuf {
+    daemon.directory().join("state/run/boxwood.sock")
+}
+
+#[test]
+fn a_killed_daemon_loses_nothing_of_a_command() {
+    let mut daemon = Daemon::start();
+    let directory = daemon.directory().to_owned();
+    let platform = Platform::of_socket(&socket(&daemon));
+    assert!(platform.connector().shares_filesystem());
+    let command = "echo one; echo uno >&2; sleep 4; echo two; echo due >&2; exit 7";
+    let running = platform.begin(command);
+    running.said("one");
+    let next = Daemon::start_in(daemon.kill());
+    assert_eq!(next.directory(), directory);
+    let answer = running.end(&platform);
+    assert_eq!(answer.result["stdout"], "one\ntwo\n", "{answer:?}");
+    assert_eq!(answer.result["stderr"], "uno\ndue\n");
+    assert_eq!(answer.result["exit_code"], 7);
+    assert_eq!(answer.result["ok"], false);
+    wait_until("the connection to be known again", || {
+        platform.is_available()
+    });
+    assert_eq!(
+        platform.exec("echo on").expect("works").result["stdout"],
+        "on\n"
+    );
+    platform.dispose();
+}
+
+/// The daemon is not killed but does not do anything for a while, longer than it takes to be lost.
+#[test]
+fn a_daemon_that_stood_still_loses_nothing_of_a_command() {
+    let daemon = Daemon::start();
+    let platform = Platform::of_socket(&socket(&daemon));
+    let running = platform.begin("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo $i; sleep 1; done");
+    running.said("2\n");
+    daemon.signal("STOP");
+    // A call that gets no answer makes the connector look.
+    let boxes = platform.connector().boxes().with_deadlines(Deadlines {
+        question: Duration::from_mins(1),
+        ..Deadlines::default()
+    });
+    let question = platform.runtime.spawn(async move { boxes.status().await });
+    wait_until("the loss", || !platform.is_available());
+    daemon.signal("CONT");
+    let answer = running.end(&platform);
+    let lines: Vec<String> = (1..=12).map(|number| format!("{number}\n")).collect();
+    let expected = lines.concat();
+    assert_eq!(answer.result["stdout"], expected, "{answer:?}");
+    platform
+        .wait(question)
+        .expect("no panic")
+        .expect("answered in the end");
+    platform.dispose();
+}
+
+#[test]
+fn a_daemon_that_is_not_there_at_first_is_used_when_it_comes() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let socket = directory.path().join("state/run/boxwood.sock");
+    let platform = Platform::of_socket(&socket);
+    let begin = Instant::now();
+    let error = platform.exec("echo no").expect_err("refused");
+    assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+    assert_eq!(error.state, Some(AgentState::Unavailable), "{error:?}");
+    assert!(
+        error.message.contains("box runtime connection failed"),
+        "{error}"
+    );
+    let status = platform.wait(platform.agent().status());
+    assert!(!status.available && status.state == AgentState::Unavailable);
+
+    let _daemon = Daemon::start_in(directory);
+    wait_until("the connection", || platform.is_available());
+    let status = platform.wait(platform.agent().status());
+    assert!(status.available, "{status:?}");
+    assert_eq!(
+        platform.exec("echo yes").expect("works").result["stdout"],
+        "yes\n"
+    );
+    platform.dispose();
+}
+
+#[test]
+fn calls_to_a_daemon_that_was_stopped_are_refused_at_once() {
+    let mut daemon = Daemon::start();
+    let platform = Platform::of_socket(&socket(&daemon));
+    platform.exec("true").expect("works");
+    assert_eq!(daemon.terminate(), Some(0));
+    // The first one notices.
+    let begin = Instant::now();
+    let error = platform.exec("echo no").expect_err("no runtime");
+    assert_eq!(error.state, Some(AgentState::Unavailable), "{error:?}");
+    assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+    let begin = Instant::now();
+    platform.exec("echo no").expect_err("no runtime");
+    assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
+    assert_eq!(platform.wait(platform.agent().sessions()), Vec::new());
+    platform.dispose();
+}
+
+/// What a platform does that gives up on a command: it ends, whatever the daemon does meanwhile.
+#[test]
+fn a_command_that_is_dropped_ends_in_the_box() {
+    let daemon = Daemon::start();
+    let platform = Platform::of_socket(&socket(&daemon));
+    let token = crate::support::host::token("dropped");
+    let spec = SpecRequest {
+        session_id: Some(SessionId::new("s").expect("legal")),
+        cmd: format!("echo on; {}", crate::support::host::waiting(&token)),
+        timeout_sec: Some(60),
+        ..SpecRequest::default()
+    };
+    let boxes = platform.connector().boxes();
+    let mut begun = platform.wait(boxes.exec(spec)).expect("begins");
+    assert_eq!(begun.backend, "native");
+    let first = platform.wait(begun.command.next()).expect("output");
+    assert_eq!(first, Running::Stdout("on\n".into()));
+    wait_until("it to run", || {
+        !crate::support::host::pids(&token).is_empty()
+    });
+    platform.runtime.block_on(async move { drop(begun) });
+    wait_until("its end", || crate::support::host::pids(&token).is_empty());
+    platform.dispose();
+}

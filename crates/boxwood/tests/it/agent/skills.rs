@@ -1,0 +1,254 @@
+//! Skills in an agent's hands, in real boxes.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::agent::tools::{call, exec, person, refusal, tool};
+use crate::boxes::skill_commands::Here;
+use crate::support::command::run_with_input;
+use crate::support::daemon::Daemon;
+
+fn with_skills(names: &[&str]) -> (Daemon, Here) {
+    let (daemon, here) = (Daemon::start(), Here::new());
+    for name in names {
+        daemon.run(&["skill", "add", &here.skill(name)]).ok();
+    }
+    (daemon, here)
+}
+
+#[track_caller]
+fn activate(daemon: &Daemon, name: &str) -> Value {
+    tool(daemon, "activate", &json!({"skill_name": name})).expect("activated")
+}
+
+#[test]
+fn activate_gives_the_instructions_of_a_skill_that_is_there() {
+    let (daemon, _here) = with_skills(&["pdf", "csv"]);
+    let result = activate(&daemon, "pdf");
+    assert_eq!(result["activated"], true);
+    assert_eq!(result["skill_name"], "pdf");
+    assert_eq!(result["mount_path"], "/workspace/.skills/pdf");
+    let content = result["content"].as_str().expect("text");
+    assert!(content.contains("Do it."), "{content}");
+    let told = tool(&daemon, "activate", &json!({"skill_name": "nope"}));
+    refusal(told, "Skill \"nope\" not found. Available skills: csv, pdf");
+    let told = tool(&daemon, "activate", &json!({"skill_name": " "}));
+    refusal(told, "skill_name is required");
+}
+
+#[test]
+fn a_visible_skill_is_read_and_only_an_active_one_is_used() {
+    let (daemon, _here) = with_skills(&["pdf", "csv"]);
+    let wish = json!({"path": "/workspace/.skills/pdf/SKILL.md"});
+    let read = tool(&daemon, "read", &wish).expect("a result");
+    assert!(
+        read["content"]
+            .as_str()
+            .expect("text")
+            .ends_with("Do it.\n"),
+        "{read}"
+    );
+    let found = tool(
+        &daemon,
+        "grep",
+        &json!({"pattern": "ran", "path": "/workspace/.skills/pdf"}),
+    );
+    assert_eq!(found.expect("a result")["total"], 1);
+
+    let run = json!({"command": "sh .skills/pdf/scripts/run.sh well; sh /workspace/.skills/pdf/scripts/run.sh too"});
+    let told = tool(&daemon, "exec", &run);
+    refusal(
+        told,
+        "Skill \"pdf\" must be activated before exec can run in its package.",
+    );
+    let told = tool(
+        &daemon,
+        "exec",
+        &json!({"command": "pwd", "workdir": "/workspace/.skills/pdf"}),
+    );
+    refusal(told, "Skill \"pdf\" is not available at this path.");
+    let write = json!({"path": "/workspace/.skills/pdf/notes.md", "content": "mine"});
+    refusal(
+        tool(&daemon, "write", &write),
+        "Skill \"pdf\" is not available",
+    );
+    let told = tool(&daemon, "read", &json!({"path": "/workspace/.skills"}));
+    refusal(
+        told,
+        "Path must include a skill name under /workspace/.skills/<skill-name>.",
+    );
+
+    activate(&daemon, "pdf");
+    let result = tool(&daemon, "exec", &run).expect("a result");
+    assert_eq!(result["stdout"], "ran well\nran too\n", "{result}");
+    let here = json!({"command": "./scripts/run.sh here", "workdir": "/workspace/.skills/pdf"});
+    let result = tool(&daemon, "exec", &here).expect("a result");
+    assert_eq!(result["stdout"], "ran here\n", "{result}");
+    let two = json!({"command": "cat /workspace/.skills/pdf/a /workspace/.skills/csv/a"});
+    refusal(
+        tool(&daemon, "exec", &two),
+        "exec can target at most one activated skill package per call.",
+    );
+    let result = tool(&daemon, "write", &write).expect("a result");
+    assert_eq!(result["ok"], true, "{result}");
+    let stored = daemon.run(&["skill", "cat", "pdf", "notes.md"]).ok();
+    assert_eq!(stored, "mine", "it is in the store");
+    let edit = json!({"path": "/workspace/.skills/pdf/notes.md", "old_string": "mine", "new_string": "ours"});
+    let result = tool(&daemon, "edit", &edit).expect("a result");
+    assert_eq!(result["ok"], true, "{result}");
+    let cat = json!({"command": "cat /workspace/.skills/pdf/notes.md; echo x > /workspace/.skills/pdf/notes.md"});
+    let result = tool(&daemon, "exec", &cat).expect("a result");
+    assert_eq!(result["stdout"], "ours", "and in the box: {result}");
+    assert_eq!(result["ok"], false, "where commands cannot change it");
+    // Another conversation has activated nothing.
+    let told = call(&daemon, "exec", &run, &person("b"));
+    refusal(told, "must be activated");
+}
+
+#[test]
+fn a_pipeline_shows_what_it_binds() {
+    let (daemon, _here) = with_skills(&["pdf", "csv"]);
+    let query = json!({"launcher_id": "bound", "variables": {"_pipeline_bound_skills": ["csv"]}});
+    let read = |name: &str| {
+        let path = format!("/workspace/.skills/{name}/SKILL.md");
+        call(&daemon, "read", &json!({"path": path}), &query)
+    };
+    assert_eq!(read("csv").expect("a result")["ok"], true);
+    refusal(read("pdf"), "Skill \"pdf\" is not available at this path.");
+    let told = call(&daemon, "activate", &json!({"skill_name": "pdf"}), &query);
+    refusal(told, "Skill \"pdf\" not found. Available skills: csv");
+    let command = json!({"command": "ls /workspace/.skills"});
+    let listed = call(&daemon, "exec", &command, &query).expect("a result");
+    assert_eq!(listed["stdout"], "csv\n", "{listed}");
+    let told = json!({"launcher_id": "told", "variables": {"_activated_skills": ["pdf"]}});
+    let run = json!({"command": "sh /workspace/.skills/pdf/scripts/run.sh yes"});
+    let result = call(&daemon, "exec", &run, &told).expect("a result");
+    assert_eq!(result["stdout"], "ran yes\n", "{result}");
+}
+
+const SKILL: &str = "mkdir -p made/scripts && printf -- '---\\nname: made\\ndescription: Made here\\n---\\n\\nRun it.\\n' > made/SKILL.md && printf '#!/bin/sh\\necho made $1\\n' > made/scripts/run.sh && chmod +x made/scripts/run.sh && head -c 70000 /dev/urandom > made/data.bin && sha256sum < made/data.bin";
+
+#[test]
+fn a_directory_of_the_box_becomes_a_skill() {
+    let (daemon, _here) = with_skills(&[]);
+    let digest = exec(&daemon, SKILL);
+    assert_eq!(digest["ok"], true, "{digest}");
+    let wish = json!({"path": "/workspace/made"});
+    let result = tool(&daemon, "register_skill", &wish).expect("a result");
+    assert_eq!(result["registered"], true, "{result}");
+    assert_eq!(result["skill_name"], "made");
+    assert_eq!(result["source_path"], "/workspace/made");
+    assert_eq!(result["skill"]["description"], "Made here");
+
+    activate(&daemon, "made");
+    let command =
+        "/workspace/.skills/made/scripts/run.sh well; sha256sum < /workspace/.skills/made/data.bin";
+    let result = exec(&daemon, command);
+    let expected = format!("made well\n{}", digest["stdout"].as_str().expect("text"));
+    assert_eq!(result["stdout"], expected.as_str(), "{result}");
+
+    let told = tool(&daemon, "register_skill", &wish);
+    match told {
+        Ok(result) => assert_eq!(result["ok"], false, "{result}"),
+        Err(error) => assert!(error.to_string().contains("already exists"), "{error}"),
+    }
+    let other = json!({"path": "/workspace/made", "name": "other", "description": "Renamed", "display_name": "The other"});
+    let result = tool(&daemon, "register_skill", &other).expect("a result");
+    assert_eq!(result["skill_name"], "other", "{result}");
+    assert_eq!(result["skill"]["description"], "Renamed", "{result}");
+    let names = daemon.run(&["skill", "ls", "-q"]).ok();
+    let mut names: Vec<&str> = names.lines().collect();
+    names.sort_unstable();
+    assert_eq!(names, ["made", "other"]);
+}
+
+#[test]
+fn nothing_else_becomes_one() {
+    let (daemon, _here) = with_skills(&[]);
+    let secret = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(secret.path(), "secret of the host").expect("written");
+    exec(
+        &daemon,
+        &format!(
+            "{SKILL}; mkdir empty; cp -r made linked; ln -s {} linked/secret; cp -r made dir; ln -s /etc dir/etc",
+            secret.path().display()
+        ),
+    );
+    let register = |path: &str| tool(&daemon, "register_skill", &json!({"path": path}));
+    let told = |path: &str| match register(path) {
+        Ok(result) => {
+            assert_eq!(result["ok"], false, "{path}: {result}");
+            result["error"].as_str().expect("an error").to_owned()
+        }
+        Err(error) => error["message"].as_str().expect("a message").to_owned(),
+    };
+    assert!(told("/etc").contains("path must be under /workspace"));
+    assert!(told("/workspace/../etc").contains("path escapes the workspace boundary"));
+    assert!(told("/workspace/empty").contains("No SKILL.md found in /workspace/empty"));
+    assert!(!told("/workspace/nothing").is_empty());
+    for path in ["/workspace/linked", "/workspace/dir"] {
+        let words = told(path);
+        assert!(words.contains("neither a file nor a directory"), "{words}");
+    }
+    assert_eq!(daemon.run(&["skill", "ls", "-q"]).ok(), "");
+}
+
+/// A package without a build: pip only unpacks it, and needs no network.
+const WHEEL: &str = r"
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1], 'w') as wheel:
+    wheel.writestr('greeter.py', 'def hello():\n    return \'hello\'\n')
+    about = 'greeter-1.0.dist-info/'
+    wheel.writestr(about + 'METADATA', 'Metadata-Version: 2.1\nName: greeter\nVersion: 1.0\n')
+    wheel.writestr(about + 'WHEEL', 'Wheel-Version: 1.0\nGenerator: by hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n')
+    wheel.writestr(about + 'RECORD', '')
+";
+
+const NEEDS: &str = "/workspace/.skills/py/greeter-1.0-py3-none-any.whl\n";
+
+/// What the package said and where it is, and whether that was built for this call.
+fn greet(call: Command) -> (String, bool) {
+    let command = "python -c 'import greeter; print(greeter.hello())'; echo $VIRTUAL_ENV";
+    let wish = json!({"command": command, "workdir": "/workspace/.skills/py", "timeout_sec": 120});
+    let said = run_with_input(call, wish.to_string().as_bytes()).ok();
+    let answer: Value = serde_json::from_str(&said).expect("JSON");
+    let stderr = answer["result"]["stderr"].as_str().expect("text");
+    let stdout = answer["result"]["stdout"].as_str().expect("text");
+    let has_built = stderr.contains("boxwood: building the Python environment");
+    (stdout.to_owned(), has_built)
+}
+
+#[test]
+fn a_python_skill_has_an_environment_that_is_built_once() {
+    let (daemon, here) = (Daemon::start(), Here::new());
+    let skill = here.skill("py");
+    let wheel = here.text("py/greeter-1.0-py3-none-any.whl");
+    let made = Command::new("python3").args(["-c", WHEEL, &wheel]).status();
+    assert!(made.expect("python3 runs").success());
+    here.file("py/requirements.txt", NEEDS);
+    daemon.run(&["skill", "add", &skill]).ok();
+    activate(&daemon, "py");
+    let query = person("a").to_string();
+    let words = ["tool", "call", "exec", "-", "--query", &query, "-o", "json"];
+    // Two at the same time: one builds, the other waits for it.
+    let (first, second) = (daemon.command(&words), daemon.command(&words));
+    let (one, other) = std::thread::scope(|scope| {
+        let other = scope.spawn(move || greet(second));
+        (greet(first), other.join().expect("it ran"))
+    });
+    assert!(one.1 != other.1, "{one:?} {other:?}");
+    assert_eq!(one.0, other.0);
+    assert!(one.0.starts_with("hello\n/"), "{one:?}");
+    let again = greet(daemon.command(&words));
+    assert_eq!(again, (one.0.clone(), false), "a later command finds it");
+
+    let other = json!({"path": "/workspace/.skills/py/requirements.txt", "content": format!("# again\n{NEEDS}")});
+    let written = tool(&daemon, "write", &other).expect("a result");
+    assert_eq!(written["ok"], true, "{written}");
+    let (said, has_built) = greet(daemon.command(&words));
+    assert!(has_built, "other manifests want another environment");
+    assert!(said.starts_with("hello\n/"), "{said}");
+    assert_ne!(said, one.0);
+}

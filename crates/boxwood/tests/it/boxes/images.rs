@@ -1,0 +1,295 @@
+//! Images, from a directory or an archive to a box that runs from them.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::command::{Said, boxwood, run, run_with_input};
+use crate::support::daemon::Daemon;
+
+/// A root file system with busybox and a mark in it.
+struct Rootfs {
+    temp: tempfile::TempDir,
+}
+
+impl Rootfs {
+    fn new(mark: &str) -> Self {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let root = temp.path().join("rootfs");
+        for directory in ["bin", "etc", "tmp", "proc", "dev", "home", "workspace"] {
+            fs::create_dir_all(root.join(directory)).expect("made");
+        }
+        fs::copy("/bin/busybox", root.join("bin/busybox"))
+            .expect("the test needs `busybox` (apt install busybox-static)");
+        fs::set_permissions(root.join("bin/busybox"), PermissionsExt::from_mode(0o755))
+            .expect("set");
+        for tool in ["sh", "cat", "ls", "sleep", "stat", "readlink"] {
+            symlink("busybox", root.join("bin").join(tool)).expect("linked");
+        }
+        fs::hard_link(root.join("bin/busybox"), root.join("bin/echo")).expect("linked");
+        fs::write(root.join("etc/mark"), format!("{mark}\n")).expect("written");
+        // An archive of a private directory is still readable for all users in the box.
+        fs::set_permissions(&root, PermissionsExt::from_mode(0o700)).expect("set");
+        Self { temp }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.temp.path().join("rootfs")
+    }
+
+    fn text(&self) -> String {
+        self.path().to_str().expect("UTF-8").to_owned()
+    }
+
+    fn tar(&self, gzip: &str) -> PathBuf {
+        let archive = self.temp.path().join("archive.tar");
+        let done = Command::new("tar")
+            .arg(format!("-c{gzip}f"))
+            .arg(&archive)
+            .arg("-C")
+            .arg(self.path())
+            .arg(".")
+            .status();
+        assert!(done.expect("tar runs").success());
+        archive
+    }
+}
+
+fn state_dir(daemon: &Daemon) -> PathBuf {
+    daemon.directory().join("state")
+}
+
+fn mark(daemon: &Daemon, session: &str, image: &str) -> Said {
+    daemon.run(&["exec", session, "--image", image, "--", "cat", "/etc/mark"])
+}
+
+#[test]
+fn a_directory_becomes_an_image_that_boxes_run_from() {
+    let (daemon, rootfs) = (Daemon::start(), Rootfs::new("one"));
+    let said = daemon.run(&["image", "import", &rootfs.text(), "tools/box"]);
+    assert_eq!(said.ok(), "tools/box:latest\n");
+    // Everything that makes the tree is there: links, modes, and nothing of this machine's.
+    let script = "cat /etc/mark; readlink /bin/sh; stat -c %h /bin/echo; \
+                  stat -c %a / /bin/busybox; ls /usr/bin 2>/dev/null; true";
+    let words = [
+        "exec",
+        "s",
+        "--image",
+        "tools/box",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    assert_eq!(daemon.run(&words).ok(), "one\nbusybox\n2\n755\n755\n");
+    // With its tag written out it is the same image, and so the same session.
+    assert_eq!(mark(&daemon, "t", "tools/box:latest").ok(), "one\n");
+    let listed: Value =
+        serde_json::from_str(&daemon.run(&["image", "ls", "-o", "json"]).ok()).expect("JSON");
+    let image = &listed["images"][0];
+    assert_eq!(image["name"], "tools/box:latest");
+    assert_eq!(
+        (&image["backend"], &image["source"]),
+        (&"native".into(), &"store".into())
+    );
+    // Sent once, though it has two names.
+    let busybox = fs::metadata("/bin/busybox").expect("there").len();
+    let size = image["size_bytes"].as_u64().expect("a size");
+    assert!(size >= busybox && size < 2 * busybox, "{size}");
+    assert_eq!(
+        daemon.run(&["image", "ls", "-q"]).ok(),
+        "tools/box:latest\n"
+    );
+}
+
+#[test]
+fn archives_come_from_files_and_from_stdin() {
+    let (daemon, rootfs) = (Daemon::start(), Rootfs::new("tarred"));
+    let plain = rootfs.tar("");
+    let said = daemon.run(&["image", "import", plain.to_str().expect("UTF-8")]);
+    assert_eq!(said.ok(), "archive:latest\n");
+    assert_eq!(mark(&daemon, "plain", "archive").ok(), "tarred\n");
+    let packed = fs::read(rootfs.tar("z")).expect("read");
+    let mut command = boxwood();
+    command.args(["--url", daemon.url(), "image", "import", "-", "packed:1"]);
+    assert_eq!(run_with_input(command, &packed).ok(), "packed:1\n");
+    assert_eq!(mark(&daemon, "packed", "packed:1").ok(), "tarred\n");
+}
+
+#[test]
+fn an_image_in_use_stays_and_a_replaced_one_lives_on_in_its_boxes() {
+    let (daemon, first, second) = (Daemon::start(), Rootfs::new("one"), Rootfs::new("two"));
+    daemon
+        .run(&["image", "import", &first.text(), "tools"])
+        .ok();
+    assert_eq!(mark(&daemon, "old", "tools").ok(), "one\n");
+    let said = daemon.run(&["image", "rm", "tools"]);
+    assert_eq!(said.code, Some(1), "{}", said.all());
+    assert!(said.stderr.contains("in use"), "{}", said.stderr);
+    daemon
+        .run(&["image", "import", &second.text(), "tools"])
+        .ok();
+    assert_eq!(mark(&daemon, "new", "tools").ok(), "two\n");
+    assert_eq!(mark(&daemon, "old", "tools").ok(), "one\n");
+    daemon.run(&["rm", "--all"]).ok();
+    assert_eq!(daemon.run(&["image", "rm", "tools"]).ok(), "tools\n");
+    assert_eq!(daemon.run(&["image", "ls", "-q"]).ok(), "");
+    let left: Vec<_> = fs::read_dir(state_dir(&daemon).join("images"))
+        .expect("there")
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_box_from_no_image_says_how_to_bring_it() {
+    let daemon = Daemon::start();
+    let said = mark(&daemon, "s", "tools");
+    assert_eq!(said.code, Some(125), "{}", said.all());
+    assert!(
+        said.stderr.contains("image `tools` was not found"),
+        "{}",
+        said.stderr
+    );
+    assert!(
+        said.stderr.contains("boxwood image import"),
+        "{}",
+        said.stderr
+    );
+    let said = daemon.run(&["image", "rm", "tools"]);
+    assert_eq!(said.code, Some(1), "{}", said.all());
+    assert_eq!(daemon.run(&["image", "rm", "-f", "tools"]).ok(), "");
+    let said = daemon.run(&["image", "pull", "tools", "--backend", "native"]);
+    assert_eq!(said.code, Some(1), "{}", said.all());
+    assert!(said.stderr.contains("cannot pull"), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("boxwood image import TAR tools"),
+        "{}",
+        said.stderr
+    );
+}
+
+#[test]
+fn what_cannot_be_an_image_is_refused_and_leaves_nothing() {
+    let (daemon, rootfs) = (Daemon::start(), Rootfs::new("x"));
+    let refuse = |words: &[&str], code: i32, because: &str| {
+        let said = daemon.run(words);
+        assert_eq!(said.code, Some(code), "{words:?}: {}", said.all());
+        assert!(said.stderr.contains(because), "{words:?}: {}", said.stderr);
+    };
+    let text = rootfs.text();
+    let mark = format!("{text}/etc/mark");
+    refuse(
+        &["image", "import", &text, "--", "-x"],
+        2,
+        "is no image name",
+    );
+    refuse(&["image", "import", &text, "Up"], 2, "lower-case");
+    refuse(&["image", "import", &text, "a b"], 2, "is no image name");
+    refuse(
+        &["image", "import", "-"],
+        2,
+        "does not say what the image is called",
+    );
+    refuse(
+        &["image", "import", "/nowhere", "a"],
+        1,
+        "cannot read `/nowhere`",
+    );
+    refuse(&["image", "import", &mark, "a"], 1, "not a tar archive");
+    refuse(
+        &["image", "import", &text, "host"],
+        1,
+        "own system directories",
+    );
+    refuse(
+        &["image", "import", &text, "a", "--backend", "nope"],
+        1,
+        "nope",
+    );
+    let left = fs::read_dir(state_dir(&daemon).join("images"));
+    assert_eq!(left.map_or(0, Iterator::count), 0);
+}
+
+#[test]
+fn a_command_without_a_daemon_sees_the_same_images() {
+    let (daemon, rootfs) = (Daemon::start(), Rootfs::new("alone"));
+    daemon
+        .run(&["image", "import", &rootfs.text(), "tools"])
+        .ok();
+    let state = state_dir(&daemon);
+    let in_state = |state: &Path| {
+        let mut command = boxwood();
+        command.args(["run", "--image", "tools", "--", "cat", "/etc/mark"]);
+        command
+            .env("BOXWOOD_STATE_DIR", state)
+            .output()
+            .expect("boxwood runs")
+            .into()
+    };
+    let said: Said = in_state(&state);
+    assert_eq!(said.ok(), "alone\n");
+    let elsewhere = tempfile::tempdir().expect("a temporary directory");
+    let said: Said = in_state(elsewhere.path());
+    assert_eq!(said.code, Some(125), "{}", said.all());
+}
+
+#[test]
+fn images_outlive_the_daemon_and_a_killed_imports_rest_does_not() {
+    let (mut daemon, rootfs) = (Daemon::start(), Rootfs::new("kept"));
+    daemon
+        .run(&["image", "import", &rootfs.text(), "tools"])
+        .ok();
+    let directory = daemon.kill();
+    let half = directory.path().join("state/images/.new-1-0/rootfs");
+    fs::create_dir_all(&half).expect("made");
+    let daemon = Daemon::start_in(directory);
+    assert_eq!(mark(&daemon, "s", "tools").ok(), "kept\n");
+    for _ in 0..200 {
+        if !half.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(25));
+    }
+    assert!(!half.exists());
+}
+
+#[test]
+fn owners_are_kept_where_the_daemon_is_root() {
+    let (daemon, rootfs) = (Daemon::start(), Rootfs::new("owned"));
+    let is_root = fs::metadata("/proc/self").expect("there").uid() == 0;
+    let owner = if is_root { 1234 } else { 1000 };
+    if is_root {
+        let file = rootfs.path().join("etc/mark");
+        std::os::unix::fs::chown(&file, Some(owner), Some(owner)).expect("changed");
+    }
+    daemon
+        .run(&["image", "import", &rootfs.text(), "tools"])
+        .ok();
+    let words = [
+        "exec",
+        "s",
+        "--image",
+        "tools",
+        "--",
+        "stat",
+        "-c",
+        "%u",
+        "/etc/mark",
+    ];
+    assert_eq!(daemon.run(&words).ok(), format!("{owner}\n"));
+}
+
+#[test]
+fn help_has_examples_for_every_action() {
+    for action in [&[][..], &["ls"], &["pull"], &["import"], &["rm"]] {
+        let words = [&["image"], action, &["--help"]].concat();
+        let help = run(&words).ok();
+        assert!(
+            help.contains("Examples:\n") && help.contains("--backend"),
+            "{help}"
+        );
+    }
+}

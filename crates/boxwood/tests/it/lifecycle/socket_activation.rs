@@ -1,0 +1,195 @@
+//! A daemon under a service manager: its sockets, and what it is told.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::support::daemon::{Daemon, serve_command};
+
+/// What a service manager does between `fork` and `exec`.
+const ACTIVATE: &str = "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=http; exec \"$0\" \"$@\"";
+
+/// The same command with `socket` as its fourth descriptor.
+fn activated(command: &Command, socket: impl Into<OwnedFd>) -> Command {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(ACTIVATE).arg(command.get_program());
+    shell.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.stdin(Stdio::from(socket.into()));
+    shell
+}
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+/// Whom the daemon tells how it is.
+struct Manager {
+    socket: UnixDatagram,
+}
+
+impl Manager {
+    fn at(path: &Path) -> Self {
+        let socket = UnixDatagram::bind(path).expect("bind");
+        let patience = Some(Duration::from_secs(20));
+        socket.set_read_timeout(patience).expect("a timeout");
+        Self { socket }
+    }
+
+    /// The next message with `word` in it.
+    fn hears(&self, word: &str) -> String {
+        let mut heard = Vec::new();
+        loop {
+            let mut buffer = [0; 4096];
+            let Ok(count) = self.socket.recv(&mut buffer) else {
+                panic!("no {word} in {heard:?}");
+            };
+            let message = String::from_utf8_lossy(&buffer[..count]).into_owned();
+            if message.contains(word) {
+                return message;
+            }
+            heard.push(message);
+        }
+    }
+}
+
+#[test]
+fn connections_wait_for_the_daemon_on_its_managers_socket() {
+    let directory = directory();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("an address");
+    // Before there is a daemon.
+    let mut early = TcpStream::connect(address).expect("a listener");
+    let request = "GET /v1/sessions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    early.write_all(request.as_bytes()).expect("sent");
+
+    let kept = listener.try_clone().expect("a second descriptor");
+    let command = activated(&serve_command(directory.path()), listener);
+    let mut daemon = Daemon::started_by(command, directory);
+    assert_eq!(daemon.url(), format!("http://{address}"));
+    let mut answer = String::new();
+    early.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    daemon.run(&["exec", "s", "--", "true"]).ok();
+
+    // Clients of a stopped daemon are not refused: the manager's socket still exists.
+    assert_eq!(daemon.terminate(), Some(0));
+    let mut between = TcpStream::connect(address).expect("a listener");
+    between.write_all(request.as_bytes()).expect("sent");
+    let directory = daemon.leave_directory();
+    let command = activated(&serve_command(directory.path()), kept);
+    let _next = Daemon::started_by(command, directory);
+    let mut answer = String::new();
+    between.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[test]
+fn a_manager_hears_of_start_takeover_and_stop() {
+    let directory = directory();
+    let path = directory.path().join("notify");
+    let manager = Manager::at(&path);
+    let notify = path.to_str().expect("text").to_owned();
+    let settings = [("NOTIFY_SOCKET", notify.as_str())];
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("an address");
+    let mut command = activated(&serve_command(directory.path()), listener);
+    command.envs(settings);
+    let mut daemon = Daemon::started_by(command, directory);
+    let ready = manager.hears("READY=1");
+    assert!(ready.contains(&address.to_string()), "{ready}");
+
+    // The one that the manager knows tells it of the other, whose socket is the manager's still.
+    assert_eq!(daemon.taken_over(&settings), Some(0));
+    let main_pid = format!("MAINPID={}", daemon.pid());
+    let told = manager.hears("MAINPID=");
+    assert!(
+        told.contains(&main_pid) && told.contains("handing over"),
+        "{told}"
+    );
+    let ready = manager.hears("READY=1");
+    assert!(ready.contains(&main_pid), "{ready}");
+    assert_eq!(daemon.url(), format!("http://{address}"));
+
+    assert_eq!(daemon.terminate(), Some(0));
+    manager.hears("STOPPING=1");
+}
+
+/// An engine that found these variables would tell the manager that *it* is ready.
+#[test]
+fn no_program_of_the_daemon_gets_the_managers_variables() {
+    let directory = directory();
+    let (seen, program) = (
+        directory.path().join("seen"),
+        directory.path().join("docker"),
+    );
+    let script = format!("#!/bin/sh\nenv >> {}\nexit 1\n", seen.display());
+    std::fs::write(&program, script).expect("written");
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&program, executable).expect("executable");
+    let notify = directory.path().join("notify");
+    let _manager = Manager::at(&notify);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let mut command = activated(&serve_command(directory.path()), listener);
+    command
+        .env("NOTIFY_SOCKET", &notify)
+        .env("BOXWOOD_DOCKER__PROGRAM", &program);
+    let daemon = Daemon::started_by(command, directory);
+    let said = daemon.run(&["exec", "s", "--backend", "docker", "--", "true"]);
+    assert_ne!(said.code, Some(0), "{}", said.all());
+    let seen = std::fs::read_to_string(&seen).expect("the engine was asked");
+    assert!(seen.contains("PATH="), "{seen}");
+    for name in ["LISTEN_", "NOTIFY_SOCKET"] {
+        assert!(!seen.contains(name), "{seen}");
+    }
+}
+
+#[test]
+fn a_socket_that_does_not_listen_is_refused_by_name() {
+    let directory = directory();
+    let (connected, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    let file = std::fs::File::open("/dev/null").expect("open");
+    for (descriptor, why) in [
+        (OwnedFd::from(connected), "not a listening socket"),
+        (file.into(), "not a socket"),
+    ] {
+        let said = activated(&serve_command(directory.path()), descriptor)
+            .output()
+            .expect("sh runs");
+        let stderr = String::from_utf8_lossy(&said.stderr);
+        assert_eq!(said.status.code(), Some(1), "{stderr}");
+        for part in ["`http`", why, "hint: ", "ListenStream"] {
+            assert!(stderr.contains(part), "{stderr}");
+        }
+    }
+}
+
+#[test]
+fn variables_for_another_process_say_nothing() {
+    let directory = directory();
+    let mut command = serve_command(directory.path());
+    command.env("LISTEN_PID", "1").env("LISTEN_FDS", "7");
+    let daemon = Daemon::started_by(command, directory);
+    daemon.run(&["exec", "s", "--", "true"]).ok();
+    let mut wrong = serve_command(daemon.directory());
+    let said = wrong
+        .env("LISTEN_PID", "one")
+        .env("LISTEN_FDS", "1")
+        .output()
+        .expect("boxwood runs");
+    let stderr = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("LISTEN_PID"), "{stderr}");
+}

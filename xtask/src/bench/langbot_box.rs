@@ -1,0 +1,106 @@
+//! The runtime of LangBot Box, for comparison.
+
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::daemon::{free_address, signal, wait_or_kill};
+use crate::run::{target_dir, workspace_root};
+use crate::venv;
+
+/// Of `langbot-plugin`.
+const VERSION: &str = "0.4.2";
+const START: Duration = Duration::from_mins(1);
+/// It stops its sessions one after the other.
+const STOP: Duration = Duration::from_secs(30);
+
+pub(super) struct SeedRuntime {
+    child: Child,
+    address: SocketAddr,
+    _directory: TempDir,
+}
+
+impl SeedRuntime {
+    pub(super) fn start() -> Result<Self> {
+        Self::start_behind(|_| ())
+    }
+
+    /// `prepare` sets the environment of the command and the words before the program.
+    pub(super) fn start_behind(prepare: impl FnOnce(&mut Command)) -> Result<Self> {
+        let program = programs()?.join("lbp");
+        let directory = tempfile::tempdir()?;
+        let log = directory.path().join("log");
+        let log_file = File::create(&log)?;
+        let address = free_address()?;
+        // Whatever happens to us, it does not stay behind. A shell starts its background jobs with
+        // SIGINT ignored, and Python leaves that as it finds it.
+        let mut command = Command::new("env");
+        command
+            .args(["--default-signal=INT", "setpriv"])
+            .args(["--pdeathsig", "INT"]);
+        prepare(&mut command);
+        let child = command
+            .arg(program)
+            .args(["box", "--host", "127.0.0.1"])
+            .args(["--ws-control-port", &address.port().to_string()])
+            .current_dir(directory.path())
+            .stdin(Stdio::null())
+            .stdout(log_file.try_clone()?)
+            .stderr(log_file)
+            .spawn()
+            .context("`lbp box` could not be started")?;
+        let mut runtime = Self {
+            child,
+            address,
+            _directory: directory,
+        };
+        let deadline = Instant::now() + START;
+        while TcpStream::connect(address).is_err() {
+            if let Some(status) = runtime.child.try_wait()? {
+                let said = fs::read_to_string(&log).unwrap_or_default();
+                let last = said.lines().next_back().unwrap_or_default();
+                bail!("`lbp box` ended at once: {status}: {last}");
+            }
+            if Instant::now() > deadline {
+                bail!("`lbp box` did not listen after {} s", START.as_secs());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(runtime)
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for SeedRuntime {
+    fn drop(&mut self) {
+        // On SIGTERM it ends at once and leaves its boxes behind; on SIGINT it tidies up.
+        signal(self.child.id(), Signal::INT);
+        wait_or_kill(&mut self.child, STOP);
+    }
+}
+
+/// The programs of the published package, in the environment that the tests use too.
+pub(super) fn programs() -> Result<PathBuf> {
+    let python = venv::ensure(
+        &target_dir().join(format!("langbot/venv-{VERSION}")),
+        &workspace_root().join(format!("tests/langbot/requirements-{VERSION}.txt")),
+    )
+    .context("LangBot's client could not be installed")?;
+    let programs = python
+        .parent()
+        .context("a program lies in some directory")?;
+    Ok(programs.to_owned())
+}
