@@ -95,10 +95,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Files in a folder `tests`, files named `tests.rs`, examples and benchmarks.
+/// Files in a folder `tests`, files named `tests.rs` or `…_tests.rs`, examples and benchmarks.
 fn is_test_file(path: &str) -> bool {
-    let mut parts = path.split('/');
-    parts.any(|part| matches!(part, "tests" | "tests.rs" | "examples" | "benches"))
+    path.ends_with("_tests.rs")
+        || path
+            .split('/')
+            .any(|part| matches!(part, "tests" | "tests.rs" | "examples" | "benches"))
 }
 
 fn count(text: &str, is_test_file: bool) -> Count {
@@ -209,7 +211,12 @@ mod tests {
     #[test]
     fn test_files_have_no_product_lines() {
         check("fn f() {}\n// why\n", true, [0, 1, 1]);
-        for path in ["crates/x/tests/it/main.rs", "crates/x/src/y/tests.rs"] {
+        let paths = [
+            "crates/x/tests/it/main.rs",
+            "crates/x/src/y/tests.rs",
+            "crates/x/src/y/name_tests.rs",
+        ];
+        for path in paths {
             assert!(is_test_file(path), "{path}");
         }
         assert!(!is_test_file("crates/x/src/latest.rs"));
