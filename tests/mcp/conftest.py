@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness import daemon, groups
-from hosted import Host
+from support.hosted import Host
 
 #: These modules start first, so that the last one to end is a short one.
 LONGEST = [

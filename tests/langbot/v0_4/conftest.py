@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from box import Box
+from support.box import Box
 from harness import groups
-from runtime import LANGBOT_BOX, Runtime
+from support.runtime import LANGBOT_BOX, Runtime
 
 #: Longest modules first, so that the run ends with short ones.
 LONGEST = ['test_lifetime', 'test_exec', 'test_processes', 'test_sessions', 'test_relay']

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from box import Action, Box
+from support.box import Action, Box
 from langbot_plugin.box.errors import (
     BoxBackendUnavailableError,
     BoxError,
@@ -14,7 +14,7 @@ from langbot_plugin.box.errors import (
     BoxSessionNotFoundError,
 )
 from langbot_plugin.entities.io.actions.enums import CommonAction
-from runtime import LANGBOT_BOX, Runtime
+from support.runtime import LANGBOT_BOX, Runtime
 
 BACKEND = 'nsjail' if LANGBOT_BOX else 'native'
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from box import Action, Box, count, eventually, until_exists
+from support.box import Action, Box, count, eventually, until_exists
 from langbot_plugin.box.errors import BoxError, BoxSessionNotFoundError, BoxValidationError
 from langbot_plugin.box.models import BoxExecutionStatus
-from runtime import LANGBOT_BOX
+from support.runtime import LANGBOT_BOX
 
 RESULT_KEYS = {
     'session_id',

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from box import Box, eventually
+from support.box import Box, eventually
 from harness import daemon, processes
 from langbot_plugin.box.errors import BoxSessionNotFoundError
 from langbot_plugin.box.models import (
@@ -17,8 +17,8 @@ from langbot_plugin.box.models import (
     BoxManagedProcessStatus,
     BoxSpec,
 )
-from runtime import Runtime
-from wiring import Link, box_config
+from support.runtime import Runtime
+from support.link import Link, box_config
 
 pytestmark = pytest.mark.better('LangBot Box has no such settings, and cleans up only on request')
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from box import Box
+from support.box import Box
 
 HOG = 'python3 -c "x = bytearray(300_000_000); print(len(x))"'
 

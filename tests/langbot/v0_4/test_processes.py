@@ -6,7 +6,7 @@ import datetime as dt
 import time
 
 import pytest
-from box import Action, Box, count, eventually
+from support.box import Action, Box, count, eventually
 from langbot_plugin.box.errors import (
     BoxError,
     BoxManagedProcessNotFoundError,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import websockets
-from box import Box, until_exists
+from support.box import Box, until_exists
 
 pytestmark = pytest.mark.parametrize('runtime', ['ws'], indirect=True, scope='module')
 

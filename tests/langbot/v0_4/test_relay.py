@@ -9,7 +9,7 @@ import json
 import pytest
 import websockets
 from websockets.typing import Subprotocol
-from box import Box, eventually
+from support.box import Box, eventually
 from langbot_plugin.box.models import BoxManagedProcessStatus
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from box import Action, Box
+from support.box import Action, Box
 from langbot_plugin.box.errors import (
     BoxSessionConflictError,
     BoxSessionNotFoundError,
     BoxValidationError,
 )
 from langbot_plugin.box.models import DEFAULT_BOX_IMAGE, BoxSessionInfo
-from runtime import LANGBOT_BOX
+from support.runtime import LANGBOT_BOX
 
 SESSION_KEYS = {
     'session_id',

@@ -7,7 +7,7 @@ import json
 
 import pytest
 import websockets
-from box import Box
+from support.box import Box
 from langbot_plugin.entities.io.actions.enums import CommonAction
 from langbot_plugin.runtime.io.connections.stdio import StdioConnection
 

@@ -8,9 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from box import Box
+from support.box import Box
 from harness import daemon, processes
-from runtime import Runtime
+from support.runtime import Runtime
 
 
 async def test_no_line_is_longer_than_the_client_reads(tmp_path: Path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from box import Action, Box
+from support.box import Action, Box
 from langbot_plugin.box.errors import BoxError, BoxValidationError
 
 VALUE_ERRORS = [

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from harness import groups
-from runtime import LANGBOT_BOX, Runtime
-from workspace import Workspace
+from support.runtime import LANGBOT_BOX, Runtime
+from support.workspace import Workspace
 
 #: Longest modules first, so that the run ends with short ones.
 LONGEST = ['test_grants', 'test_actions', 'test_gate', 'test_relay', 'test_generations']

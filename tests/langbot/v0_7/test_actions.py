@@ -17,8 +17,8 @@ from langbot_plugin.box.errors import (
 from langbot_plugin.box.models import BoxExecutionStatus, BoxManagedProcessStatus
 from langbot_plugin.entities.io.actions.enums import CommonAction
 from langbot_plugin.entities.io.errors import ActionCallError
-from runtime import BACKEND, Runtime
-from workspace import Workspace, eventually
+from support.runtime import BACKEND, Runtime
+from support.workspace import Workspace, eventually
 
 SESSION_KEYS = {
     'session_id',

@@ -10,7 +10,7 @@ from langbot_plugin.artifact import build_tree_manifest
 from langbot_plugin.box.errors import BoxError, BoxValidationError
 from langbot_plugin.box.actions import LangBotToBoxAction as Action
 from langbot_plugin.box.models import ARTIFACT_MOUNT_ROOT, BoxMountSpec
-from workspace import Workspace
+from support.workspace import Workspace
 
 pytestmark = pytest.mark.better('packages are looked at in place, on the native backend')
 

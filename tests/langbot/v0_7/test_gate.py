@@ -14,10 +14,10 @@ import pytest
 import websockets
 from harness import daemon
 from langbot_plugin.box.security import BOX_CONTROL_TOKEN_ENV, BOX_TRUSTED_INSTANCE_ENV
-from runtime import BACKEND, Runtime
+from support.runtime import BACKEND, Runtime
 from websockets.exceptions import InvalidStatus
-from wiring import Link, Platform
-from workspace import Workspace, eventually
+from support.link import Link, Platform
+from support.workspace import Workspace, eventually
 
 TOKEN = 'a-control-token-that-is-long-enough-0123'
 

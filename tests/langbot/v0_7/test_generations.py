@@ -8,7 +8,7 @@ import pytest
 import websockets
 from langbot_plugin.box.errors import BoxError
 from websockets.exceptions import InvalidStatus
-from workspace import Workspace, eventually
+from support.workspace import Workspace, eventually
 
 STALE = '^PermissionError: Stale Box placement generation$'
 

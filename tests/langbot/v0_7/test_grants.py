@@ -21,9 +21,9 @@ from langbot_plugin.box.errors import (
 )
 from langbot_plugin.box.models import SandboxAdmissionGrant, SandboxAdmissionRevocation
 from langbot_plugin.box.tenancy import box_namespace
-from runtime import Runtime
+from support.runtime import Runtime
 from websockets.exceptions import InvalidStatus
-from workspace import Workspace, eventually
+from support.workspace import Workspace, eventually
 
 pytestmark = pytest.mark.better('the native backend satisfies the policy')
 

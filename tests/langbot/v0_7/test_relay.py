@@ -8,9 +8,9 @@ import json
 
 import pytest
 import websockets
-from runtime import Runtime
+from support.runtime import Runtime
 from websockets.exceptions import ConnectionClosedOK, InvalidStatus
-from workspace import Workspace, eventually
+from support.workspace import Workspace, eventually
 
 
 async def received(ws: websockets.ClientConnection, within: float = 30.0) -> str:

@@ -9,7 +9,7 @@ import pytest
 from harness import daemon
 from langbot_plugin.box.errors import BoxAdmissionError
 from langbot_plugin.box.security import BOX_SHARED_WORKSPACE_PROBE_PREFIX, BOX_TRUSTED_INSTANCE_ENV
-from wiring import Link, Platform, box_config
+from support.link import Link, Platform, box_config
 
 pytestmark = pytest.mark.better('the daemon is started by our arguments')
 

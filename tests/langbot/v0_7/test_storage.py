@@ -9,8 +9,8 @@ import pytest
 from langbot_plugin.box.errors import BoxReadinessError
 from langbot_plugin.box.security import BOX_SHARED_WORKSPACE_PROBE_PREFIX
 from langbot_plugin.box.tenancy import box_namespace
-from runtime import Runtime
-from workspace import Workspace
+from support.runtime import Runtime
+from support.workspace import Workspace
 
 ENTRY_KEYS = {
     'key',

@@ -9,8 +9,8 @@ import pytest
 from langbot_plugin.box.actions import LangBotToBoxAction as Action
 from langbot_plugin.box.errors import BoxError, BoxSessionNotFoundError
 from langbot_plugin.entities.io.context import ActionContext
-from runtime import Runtime
-from workspace import Workspace
+from support.runtime import Runtime
+from support.workspace import Workspace
 
 TENANT_ACTIONS = [
     Action.STATUS,

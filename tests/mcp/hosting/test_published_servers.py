@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hosted import Host, text_of
-from published import NPM_SERVERS, OLDER_LIBRARY, PYPI_SERVERS, SERVERS, SQLITE, document
-from clients import PROTOCOLS, LONG
+from support.hosted import Host, text_of
+from support.published import NPM_SERVERS, OLDER_LIBRARY, PYPI_SERVERS, SERVERS, SQLITE, document
+from support.clients import PROTOCOLS, LONG
 
 WAY = ['session_create', 'dep_install', 'process_start', 'relay_connect', 'mcp_init', 'runtime']
 #: For an install from the network beside three others.

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import daemon
-from hosted import program_of
-from clients import node_environment, node_program
+from support.hosted import program_of
+from support.clients import node_environment, node_program
 
 REVISIONS = ['2025-11-25', '2026-07-28']
 #: For one scenario: the suite's own, so that what it gives up on is a check with a name.
@@ -30,7 +30,7 @@ def fixture() -> str:
 
 def mcp_proxy() -> str:
     named = os.environ.get('BOXWOOD_TEST_MCP_PROXY')
-    place = Path(named) if named else Path(__file__).parents[2] / 'target/mcp/mcp-proxy/bin'
+    place = Path(named) if named else Path(__file__).parents[3] / 'target/mcp/mcp-proxy/bin'
     program = place / 'mcp-proxy'
     assert program.exists(), f'{program} is missing: run `cargo xtask test --only mcp`'
     return str(program)

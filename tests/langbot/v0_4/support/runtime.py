@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from harness import daemon, processes
-from wiring import Link, box_config
+from support.link import Link, box_config
 
 LANGBOT_BOX = os.environ.get('BOXWOOD_TEST_RUNTIME') == 'langbot-box'
 

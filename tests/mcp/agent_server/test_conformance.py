@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clients import node_environment, node_program, url
+from support.clients import node_environment, node_program, url
 
 
 @pytest.mark.usefixtures('priority')

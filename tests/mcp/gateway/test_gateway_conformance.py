@@ -1,7 +1,7 @@
 """The official suite on a server of ours, directly and through the gateway, in both protocol versions.
 
 Every check that the server itself passes has to pass through the gateway, or stands in
-`gateway-failures.json` with its reason: also one that is no longer made. The numbers stand in `docs/mcp.md`, and
+`failures.json` with its reason: also one that is no longer made. The numbers stand in `docs/mcp.md`, and
 this test fails when that page is no longer true. With `BOXWOOD_TEST_LONG=1` two other gateways are measured again
 in the same run; without it, their written numbers are compared. `BOXWOOD_TEST_WRITE=1` measures all of them and
 writes the numbers.
@@ -20,13 +20,13 @@ from pathlib import Path
 
 import pytest
 
-from gateways import REVISIONS, Verdict, direct, fixture, judge, python_proxy, supergateway
-from hosted import HERE, Host
-from clients import LONG
+from support.gateways import REVISIONS, Verdict, direct, fixture, judge, python_proxy, supergateway
+from support.hosted import SUITE, Host
+from support.clients import LONG
 
-NUMBERS = HERE / 'gateway-numbers.json'
-REASONS = HERE / 'gateway-failures.json'
-PAGE = HERE.parents[1] / 'docs/mcp.md'
+NUMBERS = Path(__file__).with_name('numbers.json')
+REASONS = Path(__file__).with_name('failures.json')
+PAGE = SUITE.parents[1] / 'docs/mcp.md'
 
 #: In the order of the page.
 TARGETS = ['the server itself', 'Boxwood', 'Boxwood, legacy server', 'supergateway', 'mcp-proxy']

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from box import Action, Box
+from support.box import Action, Box
 from langbot_plugin.box.errors import BoxValidationError
 
 SKILL_KEYS = {

@@ -11,7 +11,7 @@ from mcp import StdioServerParameters
 from mcp.client import Client
 
 from harness import daemon
-from clients import client, stdio_arguments, url
+from support.clients import client, stdio_arguments, url
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,7 @@ from langbot_plugin.box.models import (
 from langbot_plugin.box.tenancy import namespace_session_id
 from langbot_plugin.entities.io.context import ActionContext
 
-from runtime import Runtime
+from support.runtime import Runtime
 
 
 class Workspace:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import daemon, processes
-from hosted import HERE, Host, Refused, peak_kib, text_of, watch_memory
+from support.hosted import SUITE, Host, Refused, peak_kib, text_of, watch_memory
 
 #: Of one start, on a machine that may be building something at the same time.
 STARTUP_SEC = 20
@@ -43,7 +43,7 @@ def host(tmp_path_factory: pytest.TempPathFactory):
     place = tmp_path_factory.mktemp('hostile')
     project = place / 'hostile'
     project.mkdir()
-    shutil.copy(HERE / 'hostile_server.py', project / 'server.py')
+    shutil.copy(SUITE / 'hostile_server.py', project / 'server.py')
     runtime = daemon.Daemon(place, env={'BOXWOOD_MOUNTS__ALLOWED_ROOTS': str(place)})
     try:
         yield Host(runtime), str(project / 'server.py')

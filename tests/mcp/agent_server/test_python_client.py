@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from every_tool import NAMES, calls
-from clients import PROTOCOLS, TRANSPORTS, client
+from support.every_tool import NAMES, calls
+from support.clients import PROTOCOLS, TRANSPORTS, client
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from every_tool import NAMES, calls
-from clients import PROTOCOLS, TRANSPORTS, Inspector
+from support.every_tool import NAMES, calls
+from support.clients import PROTOCOLS, TRANSPORTS, Inspector
 
 
 @pytest.mark.parametrize('transport', TRANSPORTS)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hosted import Host, Refused, small, text_of
+from support.hosted import Host, Refused, small, text_of
 
 #: For an install from the network beside whatever else runs.
 PATIENCE = 300

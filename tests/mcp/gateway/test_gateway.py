@@ -14,8 +14,8 @@ from mcp.client.sse import sse_client
 from mcp_types import ElicitResult
 
 from harness import daemon
-from hosted import Host, small, text_of
-from clients import PROTOCOLS
+from support.hosted import Host, small, text_of
+from support.clients import PROTOCOLS
 
 pytestmark = pytest.mark.anyio
 

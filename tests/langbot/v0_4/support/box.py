@@ -22,8 +22,8 @@ from langbot_plugin.box.models import (
 )
 from langbot_plugin.runtime.io.handler import Handler
 
-from runtime import Runtime
-from wiring import Link, box_config
+from support.runtime import Runtime
+from support.link import Link, box_config
 
 
 class Box:

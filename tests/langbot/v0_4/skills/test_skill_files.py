@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from box import Action, Box
+from support.box import Action, Box
 from test_skills import refused
 
 

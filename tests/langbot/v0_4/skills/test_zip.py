@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from box import Action, Box
+from support.box import Action, Box
 from langbot_plugin.box.errors import BoxValidationError
 from langbot_plugin.entities.io.actions.enums import CommonAction
 from test_skills import SKILL_KEYS, refused

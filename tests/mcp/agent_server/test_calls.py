@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from harness import daemon, processes
-from clients import PROTOCOLS, TRANSPORTS, client
+from support.clients import PROTOCOLS, TRANSPORTS, client
 
 pytestmark = pytest.mark.anyio
 

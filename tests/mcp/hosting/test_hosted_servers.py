@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness import daemon, processes
-from hosted import Host, Refused, small, text_of
+from support.hosted import Host, Refused, small, text_of
 
 SECRET = 'hunter2-9f1c'
 

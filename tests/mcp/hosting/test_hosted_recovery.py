@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from harness import daemon
-from hosted import Host, small, text_of
+from support.hosted import Host, small, text_of
 
 @pytest.fixture
 def killed(tmp_path: Path):

@@ -20,7 +20,7 @@ LONG = os.environ.get('BOXWOOD_TEST_LONG') == '1'
 def node_program(name: str) -> str:
     """Of the pinned packages; `cargo xtask test` says where they are."""
     named = os.environ.get('BOXWOOD_TEST_NODE')
-    place = Path(named) if named else Path(__file__).parents[2] / 'target/mcp/node/node_modules/.bin'
+    place = Path(named) if named else Path(__file__).parents[3] / 'target/mcp/node/node_modules/.bin'
     program = place / name
     assert program.exists(), f'{program} is missing: run `cargo xtask test --only mcp`'
     return str(program)

@@ -13,15 +13,16 @@ from pathlib import Path
 from mcp import Client, StdioServerParameters
 
 from harness import daemon
-from clients import node_environment, node_program, url
+from support.clients import node_environment, node_program, url
 
-HERE = Path(__file__).parent
+#: The directory `tests/mcp`.
+SUITE = Path(__file__).parents[1]
 
 
 def program_of(name: str) -> Path:
     """A program of ours for tests; `cargo xtask test` says where they are."""
     named = os.environ.get('BOXWOOD_TEST_EXAMPLES')
-    place = Path(named) if named else HERE.parents[1] / 'target/debug/examples'
+    place = Path(named) if named else SUITE.parents[1] / 'target/debug/examples'
     program = place / name
     assert program.exists(), f'{program} is missing: run `cargo xtask test --only mcp`'
     return program
@@ -224,7 +225,7 @@ def small(place: Path, name: str = 'project') -> Path:
     """A directory with the small server in it, as a person has one."""
     project = place / name
     project.mkdir(parents=True, exist_ok=True)
-    shutil.copy(HERE / 'small_server.py', project / 'server.py')
+    shutil.copy(SUITE / 'small_server.py', project / 'server.py')
     return project / 'server.py'
 
 

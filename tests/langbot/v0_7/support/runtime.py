@@ -18,7 +18,7 @@ from pathlib import Path
 from langbot_plugin.box.security import BOX_CONTROL_TOKEN_ENV, BOX_TRUSTED_INSTANCE_ENV
 
 from harness import daemon, processes
-from wiring import Link, Platform, box_config
+from support.link import Link, Platform, box_config
 
 LANGBOT_BOX = os.environ.get('BOXWOOD_TEST_RUNTIME') == 'langbot-box'
 

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from harness import daemon, processes
-from hosted import Host, memory_kib, small
-from clients import LONG
+from support.hosted import Host, memory_kib, small
+from support.clients import LONG
 
 MANY = 50 if LONG else 16
 #: How many start at the same time. 4 is the default of the daemon.

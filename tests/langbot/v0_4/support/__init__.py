@@ -1,0 +1,1 @@
+"""The runtime under test, with clients for it."""

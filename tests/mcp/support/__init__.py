@@ -1,0 +1,1 @@
+"""Clients, servers and gateways that the tests of MCP use."""
