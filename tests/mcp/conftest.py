@@ -1,4 +1,4 @@
-"""Fixtures: one daemon per module, and a check that nothing of it is left."""
+"""Fixtures: one daemon per module. Its processes must be gone after it stops."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope='module')
 def priority() -> Iterator[None]:
-    """More processor time than other tests, for the daemons and programs that are started from now on.
+    """Raises the scheduling priority of the programs that are started from now on.
 
-    The official suite waits 1.5 s for some messages, which is too short when others use the processors. Without root
-    the priority stays as it is.
+    The official suite waits 1.5 s for some messages, which is too short on busy processors. Without root the
+    priority does not change.
     """
     before = os.getpriority(os.PRIO_PROCESS, 0)
     if os.geteuid() == 0:
@@ -55,7 +55,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[daemon.Daemon]
 
 @pytest.fixture(scope='module')
 def hosting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """A daemon that may host what lies in the tests' own directories."""
+    """A daemon that may mount the temporary directories of the tests."""
     roots = str(tmp_path_factory.getbasetemp())
     runtime = daemon.Daemon(
         tmp_path_factory.mktemp('hosting'), env={'BOXWOOD_MOUNTS__ALLOWED_ROOTS': roots}
@@ -72,5 +72,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     groups.longest_first(items, LONGEST)
 
 
-# A module has one daemon.
+# All tests of a module share one daemon.
 pytest_xdist_make_scheduler = groups.scheduler(lambda nodeid: nodeid.partition('::')[0])

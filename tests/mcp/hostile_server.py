@@ -1,8 +1,7 @@
-"""One MCP server over stdio for every way to misbehave: `hostile_server.py MODE`.
+"""An MCP server over stdio that misbehaves in one way, selected by its argument: `hostile_server.py MODE`.
 
-Plain Python and nothing beside it, so that it runs in any box that has an interpreter. Every mode but those
-that never get so far answers `initialize`, `tools/list` and `tools/call` as a server should, so that a
-failure comes from the one thing it does wrong. What it forks or opens is its own; the box ends all of it.
+It uses only the standard library, so that it runs in any box with Python. Apart from its misbehaviour it answers
+`initialize`, `tools/list` and `tools/call` correctly, so that a failure has a single cause.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ import time
 
 MEBIBYTE = 1 << 20
 
-#: Names that others use for the same thing.
+#: Alternative names of modes.
 ALIASES = {'silent': 'mute', 'exits': 'exit'}
 
 
-def say(message: object) -> None:
+def send(message: object) -> None:
     sys.stdout.write(json.dumps(message) + '\n')
     sys.stdout.flush()
 
@@ -38,19 +37,19 @@ def forever() -> None:
 TOOLS = [
     {
         'name': 'echo',
-        'description': 'Says the text again.',
+        'description': 'Returns the text.',
         'inputSchema': {'type': 'object', 'properties': {'text': {'type': 'string'}}},
     },
     {
         'name': 'misbehave',
-        'description': 'Does what the mode is named after, where that needs a call.',
+        'description': 'Triggers the misbehaviour, in modes that misbehave during a call.',
         'inputSchema': {'type': 'object', 'properties': {}},
     },
 ]
 
 
 def result_of(method: str, params: dict, tools: list[dict]) -> dict | None:
-    """What a server should answer; `None` for what it does not know."""
+    """The correct result, or `None` for an unknown method."""
     if method == 'initialize':
         return {
             'protocolVersion': params.get('protocolVersion', '2025-11-25'),
@@ -68,7 +67,7 @@ def result_of(method: str, params: dict, tools: list[dict]) -> dict | None:
 
 
 def serve(tools: list[dict] = TOOLS, on_call=None, answer_with=None) -> None:
-    """Answers until its input ends. `on_call` gets the id before a call of `misbehave` is answered."""
+    """Answers requests until its input ends. `on_call` is called with the id before `misbehave` is answered."""
     for line in sys.stdin:
         line = line.strip()
         if not line:
@@ -82,33 +81,33 @@ def serve(tools: list[dict] = TOOLS, on_call=None, answer_with=None) -> None:
         result = result_of(request['method'], params, tools)
         if result is None:
             error = {'code': -32601, 'message': 'unknown method'}
-            say({'jsonrpc': '2.0', 'id': request['id'], 'error': error})
+            send({'jsonrpc': '2.0', 'id': request['id'], 'error': error})
         elif answer_with is not None:
             answer_with(request['id'], result)
         else:
-            say({'jsonrpc': '2.0', 'id': request['id'], 'result': result})
+            send({'jsonrpc': '2.0', 'id': request['id'], 'result': result})
 
 
 def garbage() -> None:
-    """Nothing but noise on stdout, without end."""
+    """Writes random bytes to stdout without end."""
     noise = bytes(range(1, 10)) + b'\x00\xff not json {]' + bytes(range(11, 256))
     while True:
         write(noise * 10 + b'\n')
 
 
 def chatty() -> None:
-    """A banner and log lines on stdout between the messages: common, and forgiven."""
+    """Writes a banner and log lines to stdout between the messages. Common, and tolerated."""
     write(b'Hostile MCP server 1.0\r\nlistening on stdio\r\n\r\n')
 
     def answer(id_, result):
         write(b'DEBUG answering\n')
-        say({'jsonrpc': '2.0', 'id': id_, 'result': result})
+        send({'jsonrpc': '2.0', 'id': id_, 'result': result})
 
     serve(answer_with=answer)
 
 
 def long_line() -> None:
-    """A hundred megabytes and no newline, instead of the first answer."""
+    """Writes 100 MiB without a newline instead of the first response."""
     sys.stdin.readline()
     chunk = b'x' * MEBIBYTE
     for _ in range(100):
@@ -118,17 +117,17 @@ def long_line() -> None:
 
 
 def long_answer() -> None:
-    """A proper server whose one call is answered with a hundred megabytes."""
+    """Answers the call with 100 MiB."""
 
     def flood(id_) -> None:
         text = 'x' * (100 * MEBIBYTE)
-        say({'jsonrpc': '2.0', 'id': id_, 'result': {'content': [{'type': 'text', 'text': text}]}})
+        send({'jsonrpc': '2.0', 'id': id_, 'result': {'content': [{'type': 'text', 'text': text}]}})
 
     serve(on_call=flood)
 
 
 def mute() -> None:
-    """Reads everything, answers nothing."""
+    """Reads its input and never answers."""
     for _ in sys.stdin:
         pass
     forever()
@@ -145,7 +144,7 @@ def exit_at_once() -> None:
 
 
 def crash() -> None:
-    """A proper server that dies when it is called."""
+    """Kills itself during a call."""
 
     def die(_id) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -200,12 +199,12 @@ def lingers() -> None:
         os.wait()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     serve()
-    # Its input has ended, and it stays.
+    # Stays after the end of its input.
     forever()
 
 
 def leaves() -> None:
-    """Ends before it has answered, and leaves a child that holds its pipes open."""
+    """Exits before its first response, and leaves a child that keeps its pipes open."""
     sys.stdin.readline()
     if os.fork() == 0:
         os.setsid()
@@ -216,7 +215,7 @@ def leaves() -> None:
 
 
 def hangs() -> None:
-    """A proper server that never comes back from its call."""
+    """Never answers the call."""
 
     def stay(_id) -> None:
         forever()
@@ -237,12 +236,12 @@ def floods_stderr() -> None:
 
 
 def wrong_ids() -> None:
-    """Every response has a wrong id, twice; the right one never comes."""
+    """Sends responses with wrong ids only."""
 
     def answer(id_, result):
         wrong = id_ + 1 if isinstance(id_, int) else f'{id_}x'
-        for other in (wrong, wrong, None, 'nobody', -1, 1.5):
-            say({'jsonrpc': '2.0', 'id': other, 'result': result})
+        for other in (wrong, wrong, None, 'unknown', -1, 1.5):
+            send({'jsonrpc': '2.0', 'id': other, 'result': result})
 
     serve(answer_with=answer)
 
@@ -252,13 +251,13 @@ def repeats() -> None:
 
     def answer(id_, result):
         for _ in range(3):
-            say({'jsonrpc': '2.0', 'id': id_, 'result': result})
+            send({'jsonrpc': '2.0', 'id': id_, 'result': result})
 
     serve(answer_with=answer)
 
 
 def shadows() -> None:
-    """Offers tools under names that belong to others, and one name twice."""
+    """Offers tools with the names of other tools, and one name twice."""
 
     def tool(name: str, description: str) -> dict:
         return {'name': name, 'description': description, 'inputSchema': {'type': 'object'}}
@@ -268,14 +267,14 @@ def shadows() -> None:
 
 
 def asks() -> None:
-    """Asks a client that offers nothing, without end, and waits for each answer."""
+    """Sends 100 requests to a client without capabilities, and waits for each response."""
     number = 0
 
     def ask(_id) -> None:
         nonlocal number
         for _ in range(100):
             number += 1
-            say({'jsonrpc': '2.0', 'id': f'q{number}', 'method': 'sampling/createMessage', 'params': {}})
+            send({'jsonrpc': '2.0', 'id': f'q{number}', 'method': 'sampling/createMessage', 'params': {}})
             while True:
                 answer = json.loads(sys.stdin.readline())
                 if answer.get('id') == f'q{number}':

@@ -15,26 +15,26 @@ import threading
 import time
 import uuid
 
-#: Made once a process: who finds it again has met the same process.
-BORN = uuid.uuid4().hex
+#: Random for each process, so that a client can tell whether it reached the same process.
+PROCESS_ID = uuid.uuid4().hex
 
 TEXT = {'type': 'object', 'properties': {'text': {'type': 'string'}}}
 NUMBER = {'type': 'object', 'properties': {'count': {'type': 'integer'}}}
 NOTHING = {'type': 'object', 'properties': {}}
 
 TOOLS = {
-    'echo': ('Says it again.', TEXT),
-    'whoami': ('What the server sees of its box.', NOTHING),
-    'env': ('A variable.', TEXT),
-    'run': ('Runs a line of shell in its box.', TEXT),
-    'write': ('Writes to a file beside the working directory.', TEXT),
-    'nap': ('Sleeps for so many tenths of a second, with progress.', NUMBER),
-    'cancelled': ('The calls that were cancelled.', NOTHING),
-    'big': ('So many bytes.', NUMBER),
-    'odd': ('Fields and content that no library knows.', NOTHING),
+    'echo': ('Returns the text.', TEXT),
+    'whoami': ('Returns what the server sees of its box.', NOTHING),
+    'env': ('Returns an environment variable.', TEXT),
+    'run': ('Runs a shell command in the box.', TEXT),
+    'write': ('Writes to a file in the working directory.', TEXT),
+    'nap': ('Sleeps for `count` tenths of a second, with progress.', NUMBER),
+    'cancelled': ('Returns the calls that were cancelled.', NOTHING),
+    'big': ('Returns a text of `count` bytes.', NUMBER),
+    'odd': ('Returns fields and content that the protocol does not define.', NOTHING),
     'fail': ('Fails.', NOTHING),
-    'leave': ('Ends the process.', NUMBER),
-    'ask': ('Asks the person at the client.', TEXT),
+    'leave': ('Exits the process.', NUMBER),
+    'ask': ('Requests an elicitation from the client.', TEXT),
 }
 
 _out = threading.Lock()
@@ -49,8 +49,8 @@ def send(message: dict) -> None:
         sys.stdout.flush()
 
 
-def text(words: str, **more) -> dict:
-    return {'content': [{'type': 'text', 'text': words}], **more}
+def text(content: str, **more) -> dict:
+    return {'content': [{'type': 'text', 'text': content}], **more}
 
 
 def nap(tenths: int, request_id: object, token: object) -> dict | None:
@@ -65,12 +65,12 @@ def nap(tenths: int, request_id: object, token: object) -> dict | None:
     return text(f'slept {tenths}')
 
 
-def ask(words: str) -> dict:
+def elicit(message: str) -> dict:
     question = f'question-{uuid.uuid4().hex}'
     answers: queue.Queue = queue.Queue(1)
     _questions[question] = answers
     schema = {'type': 'object', 'properties': {'name': {'type': 'string'}}}
-    params = {'message': words, 'requestedSchema': schema}
+    params = {'message': message, 'requestedSchema': schema}
     send({'id': question, 'method': 'elicitation/create', 'params': params})
     answer = answers.get(timeout=30)
     return text(json.dumps(answer.get('result') or answer.get('error'), sort_keys=True))
@@ -81,7 +81,7 @@ def call(name: str, arguments: dict, request_id: object, token: object) -> dict 
         return text(arguments.get('text', ''))
     if name == 'whoami':
         seen = {
-            'born': BORN,
+            'process_id': PROCESS_ID,
             'argv': sys.argv,
             'cwd': os.getcwd(),
             'python': sys.executable,
@@ -114,7 +114,7 @@ def call(name: str, arguments: dict, request_id: object, token: object) -> dict 
         sys.stderr.flush()
         os._exit(arguments.get('count', 0))
     if name == 'ask':
-        return ask(arguments.get('text', 'who?'))
+        return elicit(arguments.get('text', 'who?'))
     return text(f'there is no tool {name}', isError=True)
 
 
@@ -144,12 +144,12 @@ def serve(message: dict) -> None:
     elif method == 'prompts/list':
         result = {'prompts': [{'name': 'greet', 'description': 'Greets.'}]}
     elif method == 'prompts/get':
-        words = {'type': 'text', 'text': f'Hello from {BORN}'}
-        result = {'messages': [{'role': 'user', 'content': words}]}
+        content = {'type': 'text', 'text': f'Hello from {PROCESS_ID}'}
+        result = {'messages': [{'role': 'user', 'content': content}]}
     elif method == 'resources/list':
         result = {'resources': [{'uri': 'note://a b/ü?x=1', 'name': 'note'}]}
     elif method == 'resources/read':
-        result = {'contents': [{'uri': params['uri'], 'text': f'note of {BORN}'}]}
+        result = {'contents': [{'uri': params['uri'], 'text': f'note of {PROCESS_ID}'}]}
     else:
         send({'id': request_id, 'error': {'code': -32601, 'message': f'no method {method}'}})
         return

@@ -1,7 +1,7 @@
-"""Times LangBot's published Box client against several runtimes, taking turns.
+"""Measures LangBot's published Box client with several runtimes.
 
-The sides take turns within one loop, in an order that is shuffled anew each round, so that a busy
-neighbour, and whatever one side still tidies up after its turn, hits all of them alike.
+Each round measures every runtime once, in random order, so that load on the machine and work that a runtime
+does after its response affect all of them equally.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ LINE = '{"jsonrpc":"2.0","id":1,"method":"ping"}'
 
 
 class Side:
-    """One runtime behind the real client, connected the way LangBot connects."""
+    """One runtime with a client that is connected like LangBot's."""
 
     def __init__(self, name: str, address: str):
         self.name = name
         self.address = address
         self.client = ActionRPCBoxClient(logging.getLogger(name))
-        # LangBot mounts a workspace of the host's into every session it starts.
+        # LangBot mounts a host directory into every session.
         self.workspace = tempfile.mkdtemp(prefix=f'workspace-{name}-', dir=os.getcwd())
         self._tasks: list[asyncio.Task] = []
 
@@ -74,10 +74,10 @@ class Side:
     async def exec_true(self, session: str) -> None:
         result = await self.client.execute(self.spec(session, 'true'))
         if not result.ok:
-            raise RuntimeError(f'`true` ended with {result.exit_code}: {result.stderr}')
+            raise RuntimeError(f'`true` exited with {result.exit_code}: {result.stderr}')
 
     async def warm_session(self, session: str) -> None:
-        """Makes a session, and proves that what will be timed does what it says."""
+        """Creates a session, and checks that it runs commands correctly."""
         await self.client.create_session(self.spec(session))
         result = await self.client.execute(self.spec(session, 'echo box; exit 3'))
         if (result.exit_code, result.stdout) != (3, 'box'):
@@ -91,7 +91,7 @@ class Side:
 
 
 class PingRow:
-    """The smallest request there is: what is left is the client's own time and the way."""
+    """The smallest request: the time of the client and of the transport."""
 
     rounds, settle = 2000, 0.0
 
@@ -106,7 +106,7 @@ class PingRow:
 
 
 class ExecRow:
-    """`true` in a session that is already there."""
+    """`true` in an existing session."""
 
     rounds, settle = 100, 0.02
     session = 'bench-exec'
@@ -124,7 +124,7 @@ class ExecRow:
 class CreateRow:
     """Create, first `true`, delete."""
 
-    # Apart, because some costs of a start vanish in a tight loop and are there for every user.
+    # With pauses, because a tight loop hides some costs of a start.
     rounds, settle = 50, 0.06
 
     def __init__(self):
@@ -145,7 +145,7 @@ class CreateRow:
 
 
 class RelayRow:
-    """One line through `cat` and back, over the relay as LangBot's MCP client opens it."""
+    """One line through `cat` and back, over a relay like that of LangBot's MCP client."""
 
     rounds, settle = 2000, 0.0
     session = 'bench-relay'
@@ -170,7 +170,7 @@ class RelayRow:
         await socket.send(LINE)
         line = await asyncio.wait_for(socket.recv(), 15.0)
         if line != LINE:
-            raise RuntimeError(f'the relay gave back {line!r}')
+            raise RuntimeError(f'the relay returned {line!r}')
 
     async def finish(self, side: Side) -> None:
         socket = self.sockets.pop(side.name, None)
@@ -180,7 +180,7 @@ class RelayRow:
 
 
 class AtOnceRow:
-    """Many sessions, one `true` in each at the same time, until the last answer is there."""
+    """`true` in many sessions concurrently, until the last response."""
 
     rounds, settle = 10, 0.1
 
@@ -188,8 +188,8 @@ class AtOnceRow:
         return [f'bench-many-{number}' for number in range(SESSIONS_AT_ONCE)]
 
     async def prepare(self, side: Side) -> None:
-        # One after the other: LangBot Box starts them under one lock, and the client gives
-        # up on a create after 15 seconds.
+        # Sequentially: LangBot Box creates sessions under one lock, and the client has a timeout
+        # of 15 seconds.
         for session in self.sessions():
             await side.warm_session(session)
 
@@ -210,50 +210,50 @@ ROWS = {
 }
 
 
-def words(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     return f'{type(error).__name__}: {error}'
 
 
 async def measure(name: str, sides: list[Side], divisor: int, results: dict) -> None:
-    """Adds what each side did in this row; a side that fails leaves the row, with its reason."""
+    """Adds the times of each side to `results`, or the error if it fails; a failed side is not measured further."""
     row = ROWS[name]()
-    taking_part: dict[str, Side] = {}
+    active: dict[str, Side] = {}
     for side in sides:
         print(f'preparing: {name} on {side.name}', file=sys.stderr)
         try:
             await row.prepare(side)
-            taking_part[side.name] = side
+            active[side.name] = side
         except Exception as error:
-            results[side.name][name] = {'error': words(error)}
+            results[side.name][name] = {'error': describe(error)}
     times = {side.name: {'whole': [], 'client': []} for side in sides}
-    order = list(taking_part)
+    order = list(active)
     shuffle = random.Random(name).shuffle
     rounds = max(row.rounds // divisor, 5)
     warm_up = min(max(rounds // 10, 1), 20)
     for number in range(warm_up + rounds):
         shuffle(order)
         for side_name in order:
-            if side_name not in taking_part:
+            if side_name not in active:
                 continue
             await asyncio.sleep(row.settle)
             computed, started = time.process_time(), time.perf_counter()
             try:
-                await row.once(taking_part[side_name])
+                await row.once(active[side_name])
             except Exception as error:
-                results[side_name][name] = {'error': words(error)}
-                del taking_part[side_name]
+                results[side_name][name] = {'error': describe(error)}
+                del active[side_name]
                 continue
             if number >= warm_up:
                 times[side_name]['whole'].append(time.perf_counter() - started)
                 times[side_name]['client'].append(time.process_time() - computed)
-    for side_name in taking_part:
+    for side_name in active:
         results[side_name][name] = {'times': times[side_name]}
     for side in sides:
         try:
             await row.finish(side)
         except Exception as error:
-            # Tidying up after a failure may fail for the same reason; the result stands already.
-            print(f'after {name} on {side.name}: {words(error)}', file=sys.stderr)
+            # The clean-up after a failure may fail too; the result is already recorded.
+            print(f'after {name} on {side.name}: {describe(error)}', file=sys.stderr)
 
 
 async def run(arguments: argparse.Namespace) -> dict:
@@ -266,7 +266,7 @@ async def run(arguments: argparse.Namespace) -> dict:
             await side.connect()
             sides.append(side)
         except Exception as error:
-            why = f'the client could not connect: {words(error)}'
+            why = f'the client could not connect: {describe(error)}'
             results[name] = {row: {'error': why} for row in arguments.row}
     for row in arguments.row:
         await measure(row, sides, arguments.divisor, results)
@@ -279,7 +279,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--side', action='append', required=True, metavar='NAME=HOST:PORT')
     parser.add_argument('--row', action='append', required=True, choices=list(ROWS))
-    parser.add_argument('--divisor', type=int, default=1, help='measure this much less often')
+    parser.add_argument('--divisor', type=int, default=1, help='divide the number of rounds by this')
     json.dump(asyncio.run(run(parser.parse_args())), sys.stdout)
 
 

@@ -1,4 +1,4 @@
-"""What every step is handed: LangBot, a chat, and the runtime behind them."""
+"""The environment of the steps: LangBot, a chat, and the runtime."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ RUNTIME_START_SEC = 30.0
 RECONNECT_SEC = 60.0
 
 
-class NotHere(Exception):
-    """A step that this runtime cannot pass on this machine, and why."""
+class NotApplicable(Exception):
+    """A step does not apply to this runtime on this machine; the message is the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Places:
-    """What the command line says."""
+class Paths:
+    """Paths from the command line."""
 
     boxwood: pathlib.Path | None
-    # LangBot Box instead of Boxwood, to test the steps themselves.
+    # Runs LangBot Box instead of Boxwood, to test the steps themselves.
     langbot_box_python: pathlib.Path | None
     langbot_python: pathlib.Path
     work: pathlib.Path
@@ -39,9 +39,9 @@ class Places:
 
 
 class Environment:
-    def __init__(self, places: Places) -> None:
-        self.places = places
-        self.home = places.work / 'langbot'
+    def __init__(self, paths: Paths) -> None:
+        self.paths = paths
+        self.home = paths.work / 'langbot'
         self.workspace = self.home / 'data/box/default'
         self.box_port = free_port()
         self.runtime = self._make_runtime()
@@ -53,13 +53,13 @@ class Environment:
 
     @property
     def on_boxwood(self) -> bool:
-        return self.places.boxwood is not None
+        return self.paths.boxwood is not None
 
     async def set_up(self) -> None:
         self.home.mkdir(parents=True)
         self.start_runtime()
         self.langbot_program.start(
-            lambda: self._langbot_answers(), patience_sec=LANGBOT_START_SEC
+            lambda: self._langbot_is_ready(), patience_sec=LANGBOT_START_SEC
         )
         self.langbot = LangBot(f'http://127.0.0.1:{self._langbot_port}', self.model)
         await self.langbot.sign_in()
@@ -71,7 +71,7 @@ class Environment:
         self.chat = await self.langbot.open_chat()
 
     async def tear_down(self) -> None:
-        """Ends everything; also half of it, after a failed start."""
+        """Stops all programs, also after an incomplete start."""
         if hasattr(self, 'chat'):
             await self.chat.close()
         if hasattr(self, 'langbot'):
@@ -80,48 +80,48 @@ class Environment:
         self.langbot_program.stop(patience_sec=10)
         self.runtime.stop()
 
-    def needs_a_root_of_its_own(self) -> None:
+    def require_package_installation(self) -> None:
         if not self.on_boxwood:
-            raise NotHere('LangBot Box under nsjail uses the host\'s Python, which cannot install packages')
+            raise NotApplicable('LangBot Box under nsjail uses the host\'s Python, which cannot install packages')
 
     def start_runtime(self) -> None:
-        self.runtime.start(self._runtime_answers, patience_sec=RUNTIME_START_SEC)
+        self.runtime.start(self._runtime_is_ready, patience_sec=RUNTIME_START_SEC)
 
     async def exec(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """One `exec` tool call from the chat; what the model saw."""
+        """One `exec` tool call from the chat; returns the result that the model received."""
         turn = await self.chat.ask(ToolCall('exec', {'command': command, **arguments}))
         return turn.only()
 
     def _make_runtime(self) -> Program:
-        # LangBot names `./data/box` in its configuration: relative to the directory that both of
-        # them run in, as they do on one machine.
-        if self.places.boxwood is not None:
+        # LangBot's configuration has the relative path `./data/box`, so both programs need the same
+        # working directory.
+        if self.paths.boxwood is not None:
             return Program(
                 'boxwood',
                 [
-                    str(self.places.boxwood),
+                    str(self.paths.boxwood),
                     'serve',
                     '--listen',
                     f'127.0.0.1:{self.box_port}',
                     '--state-dir',
-                    str(self.places.work / 'state'),
+                    str(self.paths.work / 'state'),
                 ],
                 cwd=self.home,
                 env=self._environment(),
-                log=self.places.logs / 'boxwood.log',
+                log=self.paths.logs / 'boxwood.log',
                 stop_signal=signal.SIGTERM,
             )
-        assert self.places.langbot_box_python is not None
+        assert self.paths.langbot_box_python is not None
         return Program(
             'LangBot Box',
             [
-                str(self.places.langbot_box_python),
+                str(self.paths.langbot_box_python),
                 *('-m', 'langbot_plugin.cli.__init__', 'box', '--host', '127.0.0.1'),
                 *('--ws-control-port', str(self.box_port)),
             ],
             cwd=self.home,
-            env=self._environment() | {'PATH': f'{_nsjail(self.places.langbot_box_python)}:/usr/bin:/bin'},
-            log=self.places.logs / 'langbot-box.log',
+            env=self._environment() | {'PATH': f'{_nsjail(self.paths.langbot_box_python)}:/usr/bin:/bin'},
+            log=self.paths.logs / 'langbot-box.log',
             stop_signal=signal.SIGTERM,
         )
 
@@ -129,7 +129,7 @@ class Environment:
         env = self._environment() | {
             'BOX__RUNTIME__ENDPOINT': f'ws://127.0.0.1:{self.box_port}',
             'API__PORT': str(self._langbot_port),
-            # None of these has anything to do with boxes, and all of them want the internet.
+            # These features do not use boxes and need internet access.
             'PLUGIN__ENABLE': 'false',
             'PLUGIN__ENABLE_MARKETPLACE': 'false',
             'SPACE__DISABLE_MODELS_SERVICE': 'true',
@@ -140,37 +140,37 @@ class Environment:
         }
         return Program(
             'langbot',
-            [str(self.places.langbot_python), '-m', 'langbot'],
+            [str(self.paths.langbot_python), '-m', 'langbot'],
             cwd=self.home,
             env=env,
-            log=self.places.logs / 'langbot.log',
+            log=self.paths.logs / 'langbot.log',
             stop_signal=signal.SIGINT,
         )
 
     def _environment(self) -> dict[str, str]:
-        """Nothing of the person who runs this: LangBot takes every `A__B` for configuration."""
+        """Does not inherit the environment: LangBot reads every variable `A__B` as configuration."""
         return {
             'PATH': '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
-            'HOME': str(self.places.work / 'home'),
+            'HOME': str(self.paths.work / 'home'),
             'LANG': 'C.UTF-8',
         }
 
-    def _langbot_answers(self) -> bool:
-        return _answers(f'http://127.0.0.1:{self._langbot_port}/api/v1/user/init')
+    def _langbot_is_ready(self) -> bool:
+        return _returns_200(f'http://127.0.0.1:{self._langbot_port}/api/v1/user/init')
 
-    def _runtime_answers(self) -> bool:
+    def _runtime_is_ready(self) -> bool:
         if self.on_boxwood:
-            return _answers(f'http://127.0.0.1:{self.box_port}/v1/health')
+            return _returns_200(f'http://127.0.0.1:{self.box_port}/v1/health')
         return accepts_connections(self.box_port)
 
 
 def _nsjail(python: pathlib.Path) -> pathlib.Path:
-    """The directory of the Python package's `nsjail`: LangBot Box searches the `PATH` for it."""
-    (place,) = python.parent.parent.glob('lib/python3*/site-packages/nsjail/bin')
-    return place
+    """The directory of the `nsjail` program of the Python package; LangBot Box searches the `PATH`."""
+    (directory,) = python.parent.parent.glob('lib/python3*/site-packages/nsjail/bin')
+    return directory
 
 
-def _answers(url: str) -> bool:
+def _returns_200(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=2) as response:
             return response.status == 200
@@ -179,31 +179,31 @@ def _answers(url: str) -> bool:
 
 
 async def until(
-    what: str, look: Callable[[], Awaitable[Any]], patience_sec: float, pause_sec: float = 0.5
+    what: str, poll: Callable[[], Awaitable[Any]], patience_sec: float, pause_sec: float = 0.5
 ) -> Any:
-    """Looks again and again until there is something to see."""
+    """Polls until the result is true; returns that result."""
     deadline = time.monotonic() + patience_sec
     while True:
-        seen = await look()
-        if seen:
-            return seen
+        result = await poll()
+        if result:
+            return result
         if time.monotonic() > deadline:
             raise AssertionError(f'{what}: not after {patience_sec:.0f} s')
         await asyncio.sleep(pause_sec)
 
 
 async def until_unavailable(environment: Environment) -> None:
-    """LangBot knows that its runtime is gone."""
+    """Waits until LangBot reports that its runtime is unavailable."""
 
-    async def is_red() -> bool:
+    async def is_unavailable() -> bool:
         status = await environment.langbot.get('/box/status')
         return not status['available'] and bool(status['connector_error'])
 
-    await until('the status is red', is_red, patience_sec=30)
+    await until('LangBot reports no runtime', is_unavailable, patience_sec=30)
 
 
 async def until_available(environment: Environment) -> None:
-    async def is_green() -> bool:
+    async def is_available() -> bool:
         return (await environment.langbot.get('/box/status'))['available']
 
-    await until('LangBot reconnects', is_green, patience_sec=RECONNECT_SEC)
+    await until('LangBot reconnects', is_available, patience_sec=RECONNECT_SEC)

@@ -1,4 +1,4 @@
-"""A language model that says what it was told to say."""
+"""A language model that makes scripted tool calls."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class ToolCall:
 
 @dataclasses.dataclass
 class Script:
-    """One turn of a chat: tool calls one after the other, then a text that repeats their results."""
+    """One turn of a chat: tool calls one after the other, then a text with their results."""
 
     marker: str
     calls: list[ToolCall]
     ids: list[str] = dataclasses.field(default_factory=list)
-    # What the model saw, in the order of the calls.
+    # The results that the model received, in the order of the calls.
     results: list[str] = dataclasses.field(default_factory=list)
     offered_tools: list[str] = dataclasses.field(default_factory=list)
     messages: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -38,8 +38,8 @@ class FakeModel:
         self._script: Script | None = None
         self._call_ids = itertools.count(1)
         self._runner: web.AppRunner | None = None
-        # Why the last request was refused: a step that fails wants to know.
-        self.complaint: str | None = None
+        # Why the last request was refused, for the message of a failed step.
+        self.last_error: str | None = None
 
     async def start(self, port: int) -> None:
         app = web.Application(client_max_size=16 * 1024 * 1024)
@@ -54,7 +54,7 @@ class FakeModel:
 
     def play(self, script: Script) -> None:
         self._script = script
-        self.complaint = None
+        self.last_error = None
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -62,7 +62,7 @@ class FakeModel:
             self._check(request, body)
             call, text = self._next(body)
         except ScriptViolated as violation:
-            self.complaint = str(violation)
+            self.last_error = str(violation)
             return web.json_response({'error': {'message': str(violation)}}, status=400)
         if body.get('stream'):
             return await self._stream(request, call, text)
@@ -77,7 +77,7 @@ class FakeModel:
             raise ScriptViolated('unexpected request')
 
     def _next(self, body: dict[str, Any]) -> tuple[tuple[str, ToolCall] | None, str]:
-        """The next tool call with its id, or None and the closing text."""
+        """Returns the next tool call with its id, or None and the final text."""
         script = self._script
         assert script is not None
         script.offered_tools = [tool['function']['name'] for tool in body.get('tools') or []]
@@ -86,11 +86,11 @@ class FakeModel:
         if script.ids:
             if last['role'] != 'tool' or last.get('tool_call_id') != script.ids[-1]:
                 raise ScriptViolated(
-                    f'the answer to {script.ids[-1]} was expected, not {json.dumps(last)[:400]}'
+                    f'the result of {script.ids[-1]} was expected, not {json.dumps(last)[:400]}'
                 )
             script.results.append(text_of(last['content']))
         elif last['role'] != 'user' or script.marker not in text_of(last['content']):
-            raise ScriptViolated(f'the user\'s words were expected, not {json.dumps(last)[:400]}')
+            raise ScriptViolated(f'the message of the user was expected, not {json.dumps(last)[:400]}')
         if len(script.ids) < len(script.calls):
             call = script.calls[len(script.ids)]
             if call.name not in script.offered_tools:
@@ -131,7 +131,7 @@ class FakeModel:
         else:
             whole = {'index': 0, **_tool_call(*call)}
             arguments = whole['function']['arguments']
-            # The name first and the arguments in pieces, as real models stream them.
+            # Real models stream the name first and then the arguments in pieces.
             whole['function'] = {'name': call[1].name, 'arguments': ''}
             deltas.append({'tool_calls': [whole]})
             deltas += [
@@ -154,7 +154,7 @@ class FakeModel:
 
 
 class ScriptViolated(Exception):
-    """LangBot asked something that the script does not foresee."""
+    """LangBot sent a request that the script does not contain."""
 
 
 def text_of(content: Any) -> str:

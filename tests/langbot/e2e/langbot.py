@@ -1,4 +1,4 @@
-"""LangBot seen from its own doors: the admin API and the web chat."""
+"""Clients of LangBot: its admin API and its web chat."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class LangBot:
         return await self.call('POST', path, data=form)
 
     async def sign_in(self) -> None:
-        """The first user, who owns this LangBot."""
+        """Creates the first user and signs in."""
         await self.post('/user/init', USER)
         self._token = (await self.post('/user/auth', USER))['token']
 
     async def set_up_a_chat(self, model_url: str) -> None:
-        """The model, and the default pipeline with it: what the wizard does."""
+        """Configures the model in the default pipeline, like the setup wizard."""
         model_uuid = (
             await self.post(
                 '/provider/models/llm',
@@ -92,7 +92,7 @@ class LangBot:
         pipeline = (await self.get(f'/pipelines/{self.pipeline_uuid}'))['pipeline']
         config = pipeline['config']
         config['ai']['local-agent']['model'] = {'primary': model_uuid, 'fallbacks': []}
-        # More turns than a person types in a minute.
+        # The default rate limit is too low for the steps.
         config['safety']['rate-limit']['limitation'] = 10_000
         await self.put(f'/pipelines/{self.pipeline_uuid}', {'config': config})
 
@@ -104,9 +104,9 @@ class LangBot:
         return created['uuid']
 
     async def open_chat(self) -> Chat:
-        """A browser's chat window. Each has a box session of its own."""
+        """Opens a chat like a browser window. Each chat has its own box session."""
         where = self._base_url.replace('http://', 'ws://')
-        # LangBot refuses a WebSocket without the origin that every browser sends.
+        # LangBot refuses a WebSocket without an `Origin` header.
         socket = await websockets.connect(
             f'{where}/api/v1/pipelines/{self.pipeline_uuid}/ws/connect?session_type=person',
             origin=self._base_url,
@@ -129,7 +129,7 @@ class Chat:
         await self._socket.close()
 
     async def ask(self, *calls: ToolCall, stream: bool = True) -> Turn:
-        """One message to the bot, whose model makes these tool calls and then repeats the results."""
+        """Sends a message; the model makes these tool calls and then replies with their results."""
         script = Script(marker=f'turn-{next(self._turns)}', calls=list(calls))
         self._model.play(script)
         message = {
@@ -144,7 +144,7 @@ class Chat:
         except TimeoutError:
             done = f'{len(script.results)} of {len(calls)} tool calls'
             raise AssertionError(
-                f'no reply after {TURN_SEC:.0f} s ({done} done; model: {self._model.complaint})'
+                f'no reply after {TURN_SEC:.0f} s ({done} done; model: {self._model.last_error})'
             ) from None
         return Turn(script, reply)
 
@@ -159,11 +159,11 @@ class Chat:
             if frame['data']['is_final'] and script.finished and script.marker in content:
                 return content
             if 'Request failed' in content:
-                raise AssertionError(f'LangBot says {content!r}; model: {self._model.complaint}')
+                raise AssertionError(f'LangBot replied {content!r}; model: {self._model.last_error}')
 
 
 class Turn:
-    """What the model saw and what the person read."""
+    """The tool results that the model received, and the reply in the chat."""
 
     def __init__(self, script: Script, reply: str) -> None:
         self.results = script.results
@@ -172,7 +172,7 @@ class Turn:
         self.reply = reply
 
     def objects(self) -> list[dict[str, Any]]:
-        """The results as JSON; a tool that failed answers `err: …` and is an error here."""
+        """The results as JSON. The result of a failed tool is `err: …`, which raises an error."""
         parsed = []
         for result in self.results:
             try:

@@ -1,4 +1,4 @@
-"""A stdio MCP server as a person adds one to LangBot."""
+"""Adds stdio MCP servers to LangBot over its API."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from environment import Environment, until
 
 SOURCE = pathlib.Path(__file__).parent / 'mcp_server'
 TOOLS = ['add_numbers', 'long_line', 'where_am_i']
-# Small, pure, and not part of any base system.
+# A small pure-Python package that no base system includes.
 PACKAGE = ('iniconfig', '2.1.0')
-# LangBot gives a server two minutes to start, and more where it installs something.
+# LangBot's limit for a start is two minutes, and longer with an installation.
 CONNECT_SEC = 180.0
 
 
 async def add_server(environment: Environment, name: str) -> dict[str, Any]:
-    """Adds the server as it stands in the source tree."""
+    """Adds a copy of the server in the source tree."""
     return await _add(environment, name, _copy(environment, name))
 
 
 async def add_server_with_requirements(environment: Environment, name: str) -> dict[str, Any]:
-    """The same server, which cannot start before pip has installed a package."""
+    """Adds a copy that needs a package, which LangBot installs with pip."""
     directory = _copy(environment, name)
     package, version = PACKAGE
     (directory / 'requirements.txt').write_text(f'{package}=={version}\n')
     server = directory / 'server.py'
     text = server.read_text().replace('import json\n', f'import {package}\nimport json\n', 1)
-    # Tools of two servers need two names.
+    # Tools of different servers need different names.
     server.write_text(text.replace("'add_numbers'", "'add_with_package'"))
     return await _add(environment, name, directory)
 
@@ -41,9 +41,9 @@ async def save_again(environment: Environment, name: str) -> dict[str, Any]:
 
 
 async def connected(environment: Environment, name: str) -> dict[str, Any]:
-    """Waits for the server, and presses "test" when LangBot has given up, as a person would."""
+    """Waits until the server is connected. Requests a test when LangBot has stopped retrying."""
 
-    async def look() -> dict[str, Any] | None:
+    async def connected_info() -> dict[str, Any] | None:
         info = (await environment.langbot.get(f'/mcp/servers/{name}'))['server']['runtime_info']
         if info is None or info['status'] == 'connecting':
             return None
@@ -54,11 +54,11 @@ async def connected(environment: Environment, name: str) -> dict[str, Any]:
             return None
         raise AssertionError(f'the server failed: {info}')
 
-    return await until('the MCP server is connected', look, patience_sec=CONNECT_SEC, pause_sec=1)
+    return await until('the MCP server is connected', connected_info, patience_sec=CONNECT_SEC, pause_sec=1)
 
 
 def _copy(environment: Environment, name: str) -> pathlib.Path:
-    # Below a root that LangBot allows by default; it copies the directory into the workspace.
+    # In a root that LangBot allows by default; LangBot copies the directory into the workspace.
     directory = environment.home / 'data/box/mcp-sources' / name
     shutil.copytree(SOURCE, directory, ignore=shutil.ignore_patterns('__pycache__'))
     return directory

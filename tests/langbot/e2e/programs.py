@@ -1,4 +1,4 @@
-"""Programs under test, started and ended."""
+"""Starts and stops the programs under test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ProgramFailed(Exception):
-    """A program ended, or did not become ready."""
+    """A program exited, or did not become ready."""
 
 
 class Program:
@@ -48,7 +48,8 @@ class Program:
 
     def start(self, is_ready: Callable[[], bool], patience_sec: float) -> None:
         """Starts the program and waits until it is ready."""
-        # Not a thread's: the parent-death signal comes when the *thread* that started it ends.
+        # Must not be called on a short-lived thread: the kernel sends the parent-death signal when the
+        # starting *thread* ends.
         def die_with_parent() -> None:
             _libc.prctl(PR_SET_PDEATHSIG, int(self._stop_signal), 0, 0, 0)
 
@@ -72,17 +73,17 @@ class Program:
 
     def ensure_alive(self) -> None:
         if self._child is not None and self._child.poll() is not None:
-            raise ProgramFailed(f'{self.name} ended with status {self._child.returncode}')
+            raise ProgramFailed(f'{self.name} exited with status {self._child.returncode}')
 
     def kill(self) -> None:
-        """SIGKILL to the program alone, as a crash would be; waits for it."""
+        """Sends SIGKILL to the program alone, like a crash, and waits for it."""
         assert self._child is not None, f'{self.name} was not started'
         self._child.kill()
         self._child.wait()
         self._child = None
 
     def stop(self, patience_sec: float = 30.0) -> int | None:
-        """Ends the program and its session; its status, or None when it had to be killed."""
+        """Stops the program and its session; returns its status, or None if it had to be killed."""
         if self._child is None:
             return None
         child, self._child = self._child, None
@@ -110,19 +111,18 @@ def accepts_connections(port: int) -> bool:
         return probe.connect_ex(('127.0.0.1', port)) == 0
 
 
-def processes_that_know(directory: pathlib.Path, but_not: Iterable[int]) -> list[str]:
-    """Processes whose command line or mounts name the directory.
+def processes_using(directory: pathlib.Path, excluded: Iterable[int]) -> list[str]:
+    """Processes whose command line or mounts contain the directory.
 
-    A box has the workspace mounted, so this finds what a daemon left behind even when nothing of
-    its own is on the command line.
+    Every box has the workspace mounted, so this finds leftover boxes whatever their command line is.
     """
     needle = directory.name.encode()
-    spared = set(but_not)
+    excluded = set(excluded)
     found = []
     for entry in pathlib.Path('/proc').iterdir():
-        if not entry.name.isdigit() or int(entry.name) in spared:
+        if not entry.name.isdigit() or int(entry.name) in excluded:
             continue
-        # A process may end while we look at it.
+        # A process may exit during the scan.
         with contextlib.suppress(OSError):
             cmdline = (entry / 'cmdline').read_bytes()
             if needle in cmdline or needle in (entry / 'mountinfo').read_bytes():

@@ -1,4 +1,4 @@
-"""Status, `exec` and the file tools, as a person in the web chat has them."""
+"""Status, `exec` and the file tools in the web chat."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from environment import Environment
 NATIVE_TOOLS = {'exec', 'read', 'write', 'edit', 'glob', 'grep'}
 
 
-async def the_status_is_green(environment: Environment) -> None:
+async def the_runtime_is_available(environment: Environment) -> None:
     status = await environment.langbot.get('/box/status')
     assert status['available'] is True, status
     assert status['enabled'] is True, status
@@ -76,7 +76,7 @@ async def file_tools_from_a_chat(environment: Environment) -> None:
         ToolCall('edit', {'path': poem, 'old_string': 'line', 'new_string': 'row'}),
         ToolCall('glob', {'pattern': '*.txt'}),
         ToolCall('grep', {'pattern': '^2nd', 'include': '*.txt'}),
-        # What the tools wrote is what a command in the box reads and changes.
+        # Commands in the box read and change the files that the tools wrote.
         ToolCall('exec', {'command': f'cat {poem} && echo fourth line >> {poem}'}),
         ToolCall('read', {'path': poem}),
         ToolCall('read', {'path': '/workspace/notes'}),
@@ -94,7 +94,7 @@ async def file_tools_from_a_chat(environment: Environment) -> None:
     assert listed == {'ok': True, 'content': 'poem.txt', 'is_directory': True}, listed
     assert absent['ok'] is False, absent
 
-    # And the other way round: made by a command, then changed by a tool.
+    # The reverse: created by a command, changed by a tool.
     turn = await environment.chat.ask(
         ToolCall('exec', {'command': 'mkdir -p made && echo by the box > made/file && ls -la made'}),
         ToolCall('edit', {'path': '/workspace/made/file', 'old_string': 'by', 'new_string': 'in'}),
@@ -104,14 +104,14 @@ async def file_tools_from_a_chat(environment: Environment) -> None:
     assert made['ok'] is True, made
     assert edited == {'ok': True, 'path': '/workspace/made/file'}, edited
     assert shown['stdout'].split('\n') == ['in the box', '2'], shown
-    # Files of the box belong to the workspace's owner on the host.
+    # Files of the box belong to the owner of the workspace on the host.
     owner = (environment.workspace / 'made/file').stat().st_uid
     if environment.on_boxwood:
         assert owner == environment.workspace.stat().st_uid, owner
 
 
 STEPS = [
-    the_status_is_green,
+    the_runtime_is_available,
     exec_from_a_chat,
     failures_reach_the_model,
     file_tools_from_a_chat,

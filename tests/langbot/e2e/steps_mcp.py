@@ -1,4 +1,4 @@
-"""A stdio MCP server in a box, and what happens when the runtime dies under everything."""
+"""A stdio MCP server in a box, and a restart of the runtime after a crash."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ async def an_mcp_server_connects(environment: Environment) -> None:
 
 
 async def an_mcp_tool_from_a_chat(environment: Environment) -> None:
-    canary = environment.places.work / 'canary'
+    canary = environment.paths.work / 'canary'
     canary.write_text('of the host')
     turn = await environment.chat.ask(
         ToolCall('add_numbers', {'a': 19, 'b': 23}),
         ToolCall('where_am_i', {'path': str(canary)}),
     )
     assert turn.results[0] == '42', turn.results
-    place = json.loads(turn.results[1])
-    assert place['cwd'].startswith('/workspace/.mcp/'), place
-    assert place['sees_path'] is False, place
-    assert place['greeting'] == 'good morning', place
+    location = json.loads(turn.results[1])
+    assert location['cwd'].startswith('/workspace/.mcp/'), location
+    assert location['sees_path'] is False, location
+    assert location['greeting'] == 'good morning', location
 
     if environment.on_boxwood:
         # The relay of LangBot Box fails at lines of 64 KiB.
@@ -42,9 +42,9 @@ async def an_mcp_tool_from_a_chat(environment: Environment) -> None:
         assert turn.results[0] == 'x' * 200_000, len(turn.results[0])
 
 
-async def an_mcp_server_installs_what_it_needs(environment: Environment) -> None:
-    """LangBot has pip install a server's requirements in its box, over the box's own network."""
-    environment.needs_a_root_of_its_own()
+async def an_mcp_server_installs_its_requirements(environment: Environment) -> None:
+    """LangBot installs the requirements with pip in the box, over the network of the box."""
+    environment.require_package_installation()
     info = await mcp_servers.add_server_with_requirements(environment, 'needy')
     assert 'add_with_package' in [tool['name'] for tool in info['tools']], info
     turn = await environment.chat.ask(ToolCall('add_with_package', {'a': 2, 'b': 2}))
@@ -52,7 +52,7 @@ async def an_mcp_server_installs_what_it_needs(environment: Environment) -> None
     await environment.langbot.call('DELETE', '/mcp/servers/needy')
 
 
-async def a_killed_runtime_comes_back(environment: Environment) -> None:
+async def langbot_reconnects_to_a_restarted_runtime(environment: Environment) -> None:
     skills = await names_of_skills(environment)
     environment.runtime.kill()
     await until_unavailable(environment)
@@ -67,9 +67,9 @@ async def a_killed_runtime_comes_back(environment: Environment) -> None:
     assert await names_of_skills(environment) == skills
 
 
-async def mcp_servers_come_back_when_saved(environment: Environment) -> None:
-    # This LangBot never notices a relay that broke: it shows the server as connected until a client
-    # saves it again, whatever the runtime is.
+async def saving_an_mcp_server_reconnects_it(environment: Environment) -> None:
+    # This version of LangBot does not detect a broken relay, with any runtime: it reports the server as
+    # connected until it is saved again.
     await mcp_servers.save_again(environment, NAME)
     turn = await environment.chat.ask(ToolCall('add_numbers', {'a': 1, 'b': 2}))
     assert turn.results == ['3'], turn.results
@@ -89,7 +89,7 @@ async def names_of_skills(environment: Environment) -> set[str]:
 STEPS = [
     an_mcp_server_connects,
     an_mcp_tool_from_a_chat,
-    an_mcp_server_installs_what_it_needs,
-    a_killed_runtime_comes_back,
-    mcp_servers_come_back_when_saved,
+    an_mcp_server_installs_its_requirements,
+    langbot_reconnects_to_a_restarted_runtime,
+    saving_an_mcp_server_reconnects_it,
 ]

@@ -1,4 +1,4 @@
-"""Skills: made and uploaded through the admin API, used by the agent in its box."""
+"""Skills: created and uploaded through the admin API, used by the agent in its box."""
 
 from __future__ import annotations
 
@@ -82,19 +82,19 @@ async def skills_by_zip(environment: Environment) -> None:
     slip = zipped({'SKILL.md': front_matter('slip', 'Slips out'), '../slipped.txt': 'out'})
     await refused(400, 'unsafe path', api.upload('/skills/install/upload', 'slip.zip', slip))
     await refused(400, 'valid .zip', api.upload('/skills/install/upload', 'no.zip', b'not a zip'))
-    assert not list(environment.home.rglob('slipped.txt')), 'something was written outside'
+    assert not list(environment.home.rglob('slipped.txt')), 'a file was written outside the store'
     names = {skill['name'] for skill in (await api.get('/skills'))['skills']}
     assert names == {'weather-report', 'beta'}, names
 
 
-async def skills_in_a_living_session(environment: Environment) -> None:
-    """The session began before any skill existed, and has to see them all the same."""
+async def skills_in_an_existing_session(environment: Environment) -> None:
+    """Skills that are created after the session appear in it."""
     (before,) = await environment.langbot.get('/box/sessions')
     mount = '/workspace/.skills/weather-report'
     turn = await environment.chat.ask(
         ToolCall('activate', {'skill_name': 'weather-report'}),
         ToolCall('exec', {'command': 'sh scripts/report.sh', 'workdir': mount}),
-        # The package is writable from the box, and the store sees what was written.
+        # The package is writable in the box, and changes appear in the store.
         ToolCall('exec', {'command': f'echo from the box > {mount}/log.txt && ls {mount}'}),
         ToolCall('read', {'path': f'{mount}/log.txt'}),
         ToolCall('edit', {'path': f'{mount}/log.txt', 'old_string': 'from', 'new_string': 'past'}),
@@ -116,20 +116,20 @@ async def skills_in_a_living_session(environment: Environment) -> None:
     )
     assert turn.objects()[1]['stdout'] == 'beta data', turn.results
 
-    # One more while the session lives, then seen at once.
-    await environment.langbot.post('/skills', {'name': 'latecomer', 'instructions': 'Be late.'})
-    await environment.langbot.put('/skills/latecomer/files/hello.txt', {'content': 'late but here'})
+    # A skill that is added now is visible at once.
+    await environment.langbot.post('/skills', {'name': 'later', 'instructions': 'Added later.'})
+    await environment.langbot.put('/skills/later/files/hello.txt', {'content': 'added later'})
     turn = await environment.chat.ask(
-        ToolCall('activate', {'skill_name': 'latecomer'}),
-        ToolCall('exec', {'command': 'cat /workspace/.skills/latecomer/hello.txt'}),
+        ToolCall('activate', {'skill_name': 'later'}),
+        ToolCall('exec', {'command': 'cat /workspace/.skills/later/hello.txt'}),
     )
-    assert turn.objects()[1]['stdout'] == 'late but here', turn.results
+    assert turn.objects()[1]['stdout'] == 'added later', turn.results
     (after,) = await environment.langbot.get('/box/sessions')
     if environment.on_boxwood:
-        assert after['created_at'] == before['created_at'], 'the session was made anew'
+        assert after['created_at'] == before['created_at'], 'the session was created again'
 
     not_activated = await environment.chat.ask(
-        ToolCall('exec', {'command': 'cat /workspace/.skills/latecomer/hello.txt'})
+        ToolCall('exec', {'command': 'cat /workspace/.skills/later/hello.txt'})
     )
     assert not_activated.results[0].startswith('err: '), not_activated.results
 
@@ -146,7 +146,7 @@ async def skills_in_a_new_session(environment: Environment) -> None:
         await chat.close()
     activated, shown, listed = turn.objects()
     assert shown['stdout'] == 'beta data', shown
-    assert listed['stdout'].split() == ['beta', 'latecomer', 'weather-report'], listed
+    assert listed['stdout'].split() == ['beta', 'later', 'weather-report'], listed
 
 
 async def a_skill_made_by_the_agent(environment: Environment) -> None:
@@ -167,20 +167,20 @@ async def a_skill_made_by_the_agent(environment: Environment) -> None:
 
     await environment.langbot.call('DELETE', '/skills/home-made')
     names = {skill['name'] for skill in (await environment.langbot.get('/skills'))['skills']}
-    assert names == {'weather-report', 'beta', 'latecomer'}, names
-    # The agent goes on without it.
+    assert names == {'weather-report', 'beta', 'later'}, names
+    # The session still works without it.
     seen = await environment.exec('echo still here')
     assert seen['stdout'] == 'still here', seen
 
 
-async def refused(status: int, words: str, call) -> None:
-    """The call must fail with this status and these words among others."""
+async def refused(status: int, text: str, call) -> None:
+    """Asserts that the call fails with this status and a message that contains `text`."""
     try:
-        answer = await call
+        result = await call
     except LangBotRefused as refusal:
-        assert refusal.status == status and words in refusal.message, refusal
+        assert refusal.status == status and text in refusal.message, refusal
         return
-    raise AssertionError(f'{words!r} was expected, and the answer was {answer}')
+    raise AssertionError(f'{text!r} was expected, and the result was {result}')
 
 
 def front_matter(name: str, description: str) -> str:
@@ -202,7 +202,7 @@ def index_of_skills(messages: list[dict]) -> str:
 STEPS = [
     skills_by_api,
     skills_by_zip,
-    skills_in_a_living_session,
+    skills_in_an_existing_session,
     skills_in_a_new_session,
     a_skill_made_by_the_agent,
 ]

@@ -11,7 +11,7 @@ NAME = 'arithmetic'
 NATIVE_TOOLS = {'exec', 'read', 'write', 'edit', 'glob', 'grep'}
 
 
-async def the_status_is_green(environment: Environment) -> None:
+async def the_runtime_is_available(environment: Environment) -> None:
     status = await environment.langbot.get('/box/status')
     assert status['available'] is True, status
     assert status['backend']['available'] is True, status
@@ -25,7 +25,7 @@ async def the_status_is_green(environment: Environment) -> None:
     assert await environment.langbot.get('/box/sessions') == []
 
 
-async def agents_would_have_the_tools(environment: Environment) -> None:
+async def agents_have_the_tools(environment: Environment) -> None:
     tools = (await environment.langbot.get('/tools'))['tools']
     names = {tool['name'] for tool in tools if tool['source'] == 'builtin'}
     assert names >= NATIVE_TOOLS, names
@@ -36,7 +36,7 @@ async def an_mcp_server_connects(environment: Environment) -> None:
     assert sorted(tool['name'] for tool in info['tools']) == mcp_servers.TOOLS, info
     assert info['box_session_id'] == 'mcp-shared', info
     (session,) = await environment.langbot.get('/box/sessions')
-    # The name that LangBot gave it, not the one with the workspace and the generation in it.
+    # The id that LangBot chose, without the workspace and the generation.
     assert session['session_id'] == 'mcp-shared', session
     assert session['network'] == 'on' and session['persistent'] is True, session
     assert '/tenants/ws-' in session['host_path'], session
@@ -45,44 +45,44 @@ async def an_mcp_server_connects(environment: Environment) -> None:
     assert [line['text'] for line in logs] == ['ready'], logs
 
 
-async def an_mcp_server_is_asked(environment: Environment) -> None:
-    place = await place_of(environment, NAME)
-    assert place['cwd'].startswith('/workspace/.mcp/'), place
-    assert place['greeting'] == 'good morning', place
-    assert place['sees_path'] is False, place
+async def a_resource_of_an_mcp_server_is_read(environment: Environment) -> None:
+    location = await location_of(environment, NAME)
+    assert location['cwd'].startswith('/workspace/.mcp/'), location
+    assert location['greeting'] == 'good morning', location
+    assert location['sees_path'] is False, location
 
 
-async def an_mcp_server_installs_what_it_needs(environment: Environment) -> None:
-    environment.needs_a_root_of_its_own()
+async def an_mcp_server_installs_its_requirements(environment: Environment) -> None:
+    environment.require_package_installation()
     info = await mcp_servers.add_server_with_requirements(environment, 'needy')
     assert 'add_with_package' in [tool['name'] for tool in info['tools']], info
-    place = await place_of(environment, 'needy')
-    assert place['cwd'] != (await place_of(environment, NAME))['cwd'], place
+    location = await location_of(environment, 'needy')
+    assert location['cwd'] != (await location_of(environment, NAME))['cwd'], location
     await environment.langbot.call('DELETE', '/mcp/servers/needy')
-    assert (await place_of(environment, NAME))['greeting'] == 'good morning', 'the other one lives'
+    assert (await location_of(environment, NAME))['greeting'] == 'good morning', 'the other server is not affected'
 
 
-async def a_killed_runtime_comes_back(environment: Environment) -> None:
+async def langbot_reconnects_to_a_restarted_runtime(environment: Environment) -> None:
     environment.runtime.kill()
     await until_unavailable(environment)
     environment.start_runtime()
     await until_available(environment)
     await mcp_servers.save_again(environment, NAME)
-    assert (await place_of(environment, NAME))['cwd'].startswith('/workspace/.mcp/')
+    assert (await location_of(environment, NAME))['cwd'].startswith('/workspace/.mcp/')
 
 
-async def place_of(environment: Environment, name: str) -> dict:
-    """Where the server says it is: a request through the relay and back."""
+async def location_of(environment: Environment, name: str) -> dict:
+    """Reads a resource of the server through the relay: its directory, environment and files."""
     read = await environment.langbot.post(f'/mcp/servers/{name}/resources/read', {'uri': 'e2e://place'})
     (content,) = read['contents']
     return json.loads(content['text'])
 
 
 STEPS = [
-    the_status_is_green,
-    agents_would_have_the_tools,
+    the_runtime_is_available,
+    agents_have_the_tools,
     an_mcp_server_connects,
-    an_mcp_server_is_asked,
-    an_mcp_server_installs_what_it_needs,
-    a_killed_runtime_comes_back,
+    a_resource_of_an_mcp_server_is_read,
+    an_mcp_server_installs_its_requirements,
+    langbot_reconnects_to_a_restarted_runtime,
 ]

@@ -1,1 +1,1 @@
-"""What every LangBot suite shares: the daemon under test, and what it may leave behind."""
+"""Shared by the LangBot and MCP suites: the daemon under test, and checks for leftover processes."""

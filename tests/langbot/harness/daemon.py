@@ -1,4 +1,4 @@
-"""A real `boxwood serve` for a suite."""
+"""Starts and stops `boxwood serve` for a suite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _READY = 'listening on http://'
 
 
 def program() -> str:
-    """The binary under test; `cargo xtask test` names it, else the debug build is meant."""
+    """The binary under test: `BOXWOOD_BIN`, which `cargo xtask test` sets, or the debug build."""
     named = os.environ.get('BOXWOOD_BIN')
     if named:
         return named
@@ -39,7 +39,7 @@ def arguments(state_dir: Path, port: int) -> list[str]:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """Ours, without what would configure a daemon behind the test's back."""
+    """The environment of the suite without variables that configure Boxwood or LangBot."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -55,20 +55,20 @@ def free_port() -> int:
 
 
 class Daemon:
-    """A daemon on 127.0.0.1, on a free port unless told one, with `place` as its working directory."""
+    """A daemon on 127.0.0.1 with `directory` as its working directory. Port 0 means any free port."""
 
     def __init__(
-        self, place: Path, *extra: str, port: int = 0, env: dict[str, str] | None = None
+        self, directory: Path, *extra: str, port: int = 0, env: dict[str, str] | None = None
     ):
-        self.place = place
-        self.state_dir = place / 'state'
+        self.directory = directory
+        self.state_dir = directory / 'state'
         self.process = subprocess.Popen(
             [program(), *arguments(self.state_dir, port), *extra],
-            cwd=place,
+            cwd=directory,
             env=environment(**(env or {})),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=(place / 'daemon.log').open('ab'),
+            stderr=(directory / 'daemon.log').open('ab'),
             text=True,
         )
         try:
@@ -82,15 +82,15 @@ class Daemon:
         return self.process.pid
 
     def kill(self) -> None:
-        """As a crash would, without a chance to clean up."""
+        """Kills the daemon with SIGKILL, like a crash."""
         self.process.kill()
         self.process.wait()
 
     def log(self) -> str:
-        return (self.place / 'daemon.log').read_text(errors='replace')
+        return (self.directory / 'daemon.log').read_text(errors='replace')
 
     def stop(self) -> None:
-        """As an init system would, and everything must be gone afterwards."""
+        """Stops the daemon with SIGTERM, and asserts that none of its processes is left."""
         family = processes.descendants(self.pid)
         self.process.send_signal(signal.SIGTERM)
         try:
@@ -99,7 +99,7 @@ class Daemon:
             self.kill()
             raise
         processes.assert_gone(family)
-        assert code == 0, f'the daemon ended with {code}:\n{self.log()}'
+        assert code == 0, f'the daemon exited with {code}:\n{self.log()}'
 
     def _wait_until_ready(self) -> str:
         stdout = self.process.stdout
@@ -112,4 +112,4 @@ class Daemon:
                     return line.split(_READY, 1)[1].split()[0].rstrip('/')
         finally:
             watchdog.cancel()
-        raise AssertionError(f'the daemon ended without being ready:\n{self.log()}')
+        raise AssertionError(f'the daemon exited before it was ready:\n{self.log()}')

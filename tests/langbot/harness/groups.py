@@ -24,5 +24,5 @@ def scheduler(group_of: Callable[[str], str]) -> Callable:
 
 def longest_first(items: list, modules: list[str]) -> None:
     """Sorts the tests of these modules before all others, so that the last module to end is a short one."""
-    order = {name: place for place, name in enumerate(modules)}
+    order = {name: index for index, name in enumerate(modules)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))

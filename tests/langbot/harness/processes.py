@@ -1,4 +1,4 @@
-"""Which processes belong to a daemon, and whether they are gone."""
+"""Finds the processes of a daemon and waits until they are gone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Process:
     pid: int
-    #: Clock ticks since boot: with the pid it names one process for ever, a reused pid differs.
+    #: Start time in clock ticks since boot. Distinguishes processes with the same, reused pid.
     started: int
     name: str
 
@@ -21,7 +21,7 @@ class Process:
 
 
 def descendants(ancestor: int) -> set[Process]:
-    """Every living process below `ancestor`, without itself."""
+    """All living descendants of the process `ancestor`."""
     children: dict[int, list[Process]] = {}
     for entry in os.listdir('/proc'):
         if entry.isdigit() and (found := _read(int(entry))) is not None:
@@ -37,31 +37,31 @@ def descendants(ancestor: int) -> set[Process]:
 
 
 def assert_only(ancestor: int, allowed: set[str], within: float = 5.0) -> None:
-    """Nothing runs below `ancestor` but processes of these names, at once or soon."""
+    """Waits until every descendant of `ancestor` has one of these names."""
     deadline = time.monotonic() + within
-    while strangers := {p for p in descendants(ancestor) if p.name not in allowed}:
-        assert time.monotonic() < deadline, f'still running in boxes: {_told(strangers)}'
+    while others := {p for p in descendants(ancestor) if p.name not in allowed}:
+        assert time.monotonic() < deadline, f'processes left in boxes: {_names(others)}'
         time.sleep(0.05)
 
 
 def assert_gone(processes: set[Process], within: float = 5.0) -> None:
     deadline = time.monotonic() + within
     while left := {p for p in processes if p.is_alive()}:
-        assert time.monotonic() < deadline, f'outlived their daemon: {_told(left)}'
+        assert time.monotonic() < deadline, f'processes left after the daemon exited: {_names(left)}'
         time.sleep(0.05)
 
 
-def _told(processes: set[Process]) -> str:
+def _names(processes: set[Process]) -> str:
     return ', '.join(sorted(f'{p.name} ({p.pid})' for p in processes))
 
 
 def _read(pid: int) -> tuple[int, Process] | None:
-    """The parent and the process; none if it is gone or only a zombie."""
+    """The pid of the parent and the process, or `None` if it has exited or is a zombie."""
     try:
         stat = Path(f'/proc/{pid}/stat').read_text(errors='replace')
     except OSError:
         return None
-    # The name is in brackets and may itself hold brackets and spaces.
+    # The name is in parentheses and may contain parentheses and spaces.
     name = stat[stat.index('(') + 1 : stat.rindex(')')]
     fields = stat[stat.rindex(')') + 2 :].split()
     if fields[0] in ('Z', 'X'):

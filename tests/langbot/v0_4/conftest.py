@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.box import Box
 from harness import groups
+from support.box import Box
 from support.runtime import LANGBOT_BOX, Runtime
 
 #: Longest modules first, so that the run ends with short ones.
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     groups.longest_first(items, LONGEST)
     if not LANGBOT_BOX:
         return
-    # LangBot Box is not expected to pass tests of what Boxwood does better.
+    # Tests marked `better` fail on LangBot Box.
     better = [item for item in items if item.get_closest_marker('better')]
     items[:] = [item for item in items if item not in better]
     config.hook.pytest_deselected(items=better)

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from support.box import Action, Box
 from langbot_plugin.box.errors import (
     BoxBackendUnavailableError,
     BoxError,
@@ -14,26 +13,28 @@ from langbot_plugin.box.errors import (
     BoxSessionNotFoundError,
 )
 from langbot_plugin.entities.io.actions.enums import CommonAction
+
+from support.box import Action, Box
 from support.runtime import LANGBOT_BOX, Runtime
 
 BACKEND = 'nsjail' if LANGBOT_BOX else 'native'
 
 
-async def test_ping_answers_with_nothing(box: Box):
+async def test_ping_returns_an_empty_object(box: Box):
     assert await box.handler.call_action(CommonAction.PING, {}) == {}
 
 
-async def test_heartbeat_is_a_name_without_an_action(box: Box):
+async def test_heartbeat_is_an_unknown_action(box: Box):
     with pytest.raises(Exception, match='ValueError: Action __heartbeat not found'):
         await box.handler.call_action(CommonAction.HEARTBEAT, {})
 
 
-async def test_init_takes_the_whole_box_section(box: Box):
+async def test_init_accepts_the_whole_box_section(box: Box):
     assert await box.call(Action.INIT, box.config) == {'initialized': True}
 
 
-async def test_init_ignores_what_it_does_not_know(box: Box):
-    config = box.config | {'later': {'than': ['june']}, 'enabled': 'perhaps'}
+async def test_init_ignores_unknown_settings(box: Box):
+    config = box.config | {'unknown': {'nested': ['value']}, 'enabled': 'perhaps'}
     assert await box.call(Action.INIT, config) == {'initialized': True}
 
 
@@ -52,17 +53,17 @@ async def test_init_moves_the_skill_store(box: Box, tmp_path: Path):
     assert made['package_root'] == str(elsewhere / 'packages' / 'there')
 
 
-async def test_init_takes_an_absolute_skills_root(box: Box, tmp_path: Path):
+async def test_init_accepts_an_absolute_skills_root(box: Box, tmp_path: Path):
     root = tmp_path / 'absolute'
     await box.client.init({'local': {'host_root': str(tmp_path), 'skills_root': str(root)}})
     made = await box.client.create_skill({'name': 'there'})
     assert made['package_root'] == str(root / 'there')
 
 
-async def test_init_resolves_a_relative_root_where_the_daemon_stands(box: Box):
+async def test_init_resolves_a_relative_root_in_the_working_directory(box: Box):
     await box.client.init({'local': {'host_root': './data/box', 'skills_root': 'skills'}})
     made = await box.client.create_skill({'name': 'relative'})
-    expected = box.runtime.place / 'data' / 'box' / 'skills' / 'relative'
+    expected = box.runtime.directory / 'data' / 'box' / 'skills' / 'relative'
     assert made['package_root'] == str(expected)
     await box.client.delete_skill('relative')
     assert not expected.exists()
@@ -72,11 +73,11 @@ async def test_health_names_the_backend(box: Box):
     assert await box.call(Action.HEALTH, {}) == {'name': BACKEND, 'available': True}
 
 
-async def test_initialize_is_content_with_a_healthy_runtime(box: Box):
+async def test_initialize_succeeds_with_a_healthy_runtime(box: Box):
     assert await box.client.initialize() is None
 
 
-async def test_get_backend_info_says_the_same_as_health(box: Box):
+async def test_get_backend_info_equals_health(box: Box):
     assert await box.client.get_backend_info() == await box.call(Action.HEALTH, {})
 
 
@@ -115,14 +116,14 @@ async def test_exec_without_a_backend_is_backend_unavailable(box: Box):
     assert await box.client.get_sessions() == []
 
 
-async def test_a_backend_comes_back_with_the_next_init(box: Box):
+async def test_a_later_init_selects_a_working_backend(box: Box):
     await box.client.init({'backend': 'no-such-backend'})
     await box.client.init({'backend': BACKEND})
     assert await box.client.get_backend_info() == {'name': BACKEND, 'available': True}
     assert (await box.run('echo back')).stdout == 'back'
 
 
-async def test_init_keeps_the_backend_while_a_session_lives(box: Box):
+async def test_init_keeps_the_backend_while_a_session_exists(box: Box):
     await box.create()
     await box.client.init({'backend': 'no-such-backend'})
     assert await box.client.get_backend_info() == {'name': BACKEND, 'available': True}
@@ -139,7 +140,7 @@ async def test_shutdown_keeps_persistent_sessions_and_the_connection(box: Box):
     assert (await box.run('echo again')).stdout == 'again'
 
 
-async def test_shutdown_of_the_client_lets_go_of_the_connection(box: Box):
+async def test_shutdown_by_the_client_closes_its_connection(box: Box):
     async with await box.connect() as link:
         await box.create()
         await link.client.shutdown()
@@ -148,7 +149,7 @@ async def test_shutdown_of_the_client_lets_go_of_the_connection(box: Box):
             await link.client.get_status()
 
 
-async def test_an_action_that_does_not_exist_is_a_plain_error(box: Box):
+async def test_an_unknown_action_is_a_plain_box_error(box: Box):
     class Unknown:
         value = 'box_no_such_action'
 
@@ -161,13 +162,13 @@ async def test_an_action_that_does_not_exist_is_a_plain_error(box: Box):
 async def test_the_environment_applies_before_the_first_connection(
     transport: str, tmp_path: Path
 ):
-    place = tmp_path / 'daemon'
-    place.mkdir()
+    directory = tmp_path / 'daemon'
+    directory.mkdir()
     packages = tmp_path / 'box' / 'packages'
     (packages / 'early').mkdir(parents=True)
     (packages / 'early' / 'SKILL.md').write_text('---\nname: early\n---\n\nBird.')
     config = {'local': {'host_root': str(tmp_path / 'box'), 'skills_root': 'packages'}}
-    runtime = Runtime(transport, place)
+    runtime = Runtime(transport, directory)
     await runtime.start(env={'LANGBOT_BOX_CONFIG': json.dumps(config)}, config={})
     try:
         skills = await runtime.link.client.list_skills()

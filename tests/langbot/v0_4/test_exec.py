@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.box import Action, Box, count, eventually, until_exists
 from langbot_plugin.box.errors import BoxError, BoxSessionNotFoundError, BoxValidationError
 from langbot_plugin.box.models import BoxExecutionStatus
+
+from support.box import Action, Box, count, eventually, until_exists
 from support.runtime import LANGBOT_BOX
 
 RESULT_KEYS = {
@@ -33,19 +34,19 @@ async def test_exec_runs_a_command(box: Box):
     assert isinstance(data['duration_ms'], int) and 0 <= data['duration_ms'] < 15_000
 
 
-async def test_exec_gives_the_clients_own_result(box: Box):
+async def test_the_client_parses_the_result(box: Box):
     result = await box.run('echo out; echo err >&2; exit 3')
     assert result.status is BoxExecutionStatus.COMPLETED
     assert (result.exit_code, result.stdout, result.stderr) == (3, 'out', 'err')
     assert result.ok is False
 
 
-async def test_exec_makes_its_session(box: Box):
+async def test_exec_creates_its_session(box: Box):
     await box.run('true')
     assert [s['session_id'] for s in await box.client.get_sessions()] == [box.session]
 
 
-async def test_exec_uses_a_session_again(box: Box):
+async def test_exec_reuses_a_session(box: Box):
     created = await box.create()
     await box.run('true')
     session = await box.client.get_session(box.session)
@@ -70,7 +71,7 @@ async def test_output_is_trimmed_at_both_ends(box: Box):
     assert (result.stdout, result.stderr) == ('a  \n b', 'err')
 
 
-async def test_output_is_text_whatever_the_bytes(box: Box):
+async def test_invalid_utf8_in_the_output_is_replaced(box: Box):
     result = await box.run(r"printf 'h\303\251 \344\270\255 \377\376 end'")
     assert result.stdout == 'hé 中 \ufffd\ufffd end'
 
@@ -87,25 +88,25 @@ async def test_environment_belongs_to_one_command(box: Box):
     assert (await box.run('printf "%s" "$GREETING"')).stdout == ''
 
 
-async def test_working_directory_is_the_workspace(box: Box):
+async def test_the_default_working_directory_is_the_workspace(box: Box):
     assert (await box.run('pwd')).stdout == '/workspace'
 
 
-async def test_working_directory_is_where_asked(box: Box):
+async def test_the_requested_working_directory_is_used(box: Box):
     assert (await box.run('pwd', workdir='/tmp')).stdout == '/tmp'
 
 
-@pytest.mark.better('made on every backend, not on docker only')
-async def test_working_directory_is_made(box: Box):
+@pytest.mark.better('created on every backend, not only on Docker')
+async def test_a_missing_working_directory_is_created(box: Box):
     assert (await box.run('pwd', workdir='/workspace/not/yet')).stdout == '/workspace/not/yet'
 
 
-async def test_nothing_to_read_on_stdin(box: Box):
+async def test_stdin_is_empty(box: Box):
     result = await box.run('cat; echo end', timeout_sec=10)
     assert (result.status, result.stdout) == (BoxExecutionStatus.COMPLETED, 'end')
 
 
-async def test_death_by_a_signal_is_128_and_its_number(box: Box):
+async def test_a_signal_gives_exit_code_128_plus_its_number(box: Box):
     assert (await box.run("sh -c 'kill -9 $$'; exit $?")).exit_code == 137
     assert (await box.run("sh -c 'kill -15 $$'; exit $?")).exit_code == 143
 
@@ -115,7 +116,7 @@ async def test_a_command_may_kill_itself(box: Box):
     assert (await box.run('kill -9 $$')).exit_code == 137
 
 
-async def test_a_command_that_is_not_there_is_127(box: Box):
+async def test_a_missing_command_gives_exit_code_127(box: Box):
     result = await box.run('no-such-command')
     assert result.exit_code == 127 and 'not found' in result.stderr
 
@@ -141,10 +142,10 @@ async def test_a_timeout_leaves_the_session(box: Box):
     assert (await box.run('cat /tmp/file')).stdout == 'kept'
 
 
-@pytest.mark.better('nothing of a timed out command stays in the session')
+@pytest.mark.better('no process of a timed-out command is left in the session')
 async def test_a_timeout_kills_the_child_processes(box: Box):
     await box.run('sleep 4242 & (sleep 4242 &) ; setsid sleep 4242; true', timeout_sec=1)
-    # One that was killed may still be on its way out.
+    # A killed process may still be listed for a moment.
     await eventually(lambda: box.run(count('sleep')), lambda result: result.stdout == '0')
 
 
@@ -163,7 +164,7 @@ async def test_the_root_is_read_only(box: Box):
     assert result.exit_code != 0 and 'ead-only' in result.stderr
 
 
-@pytest.mark.better('an output over 1 MiB says how much was left out, and the reply still fits')
+@pytest.mark.better('an output over 1 MiB states how much was left out, and the response still fits')
 async def test_a_large_output_is_clipped_with_a_notice(box: Box):
     result = await box.run('head -c 3000000 /dev/zero | tr "\\0" x')
     assert result.exit_code == 0
@@ -173,8 +174,8 @@ async def test_a_large_output_is_clipped_with_a_notice(box: Box):
     assert notice in result.stdout[-300:]
 
 
-@pytest.mark.better('a reply that the client could not take is shortened, not lost')
-async def test_a_reply_of_two_large_streams_fits_the_client(box: Box):
+@pytest.mark.better('a response beyond the client\'s limit is shortened instead of breaking the connection')
+async def test_a_response_with_two_large_streams_fits_the_clients_limit(box: Box):
     result = await box.run(
         'head -c 1000000 /dev/zero | tr "\\0" o; head -c 1000000 /dev/zero | tr "\\0" e >&2'
     )
@@ -183,8 +184,8 @@ async def test_a_reply_of_two_large_streams_fits_the_client(box: Box):
     assert (await box.run('echo still here')).stdout == 'still here'
 
 
-@pytest.mark.better('escaping makes a reply six times as long as its text')
-async def test_a_reply_of_escaped_text_fits_the_client(box: Box):
+@pytest.mark.better('escaping makes a response up to six times as long as its text')
+async def test_a_response_with_escaped_text_fits_the_clients_limit(box: Box):
     result = await box.run("yes '漢字漢字' | head -c 1000000")
     assert result.exit_code == 0 and result.stdout.startswith('漢字漢字\n')
     assert (await box.run('echo still here')).stdout == 'still here'
@@ -204,13 +205,13 @@ async def test_a_long_command_arrives_whole(box: Box, size: int):
 @pytest.mark.better('requests that the client splits over several frames are joined')
 @pytest.mark.parametrize('size', [65_536, 100_000, 300_000, 900_000])
 async def test_a_very_long_command_arrives_whole(box: Box, size: int):
-    # As a here-document: a single argument of a program cannot be longer than 128 KiB.
+    # A here-document, because a single argument cannot be longer than 128 KiB.
     result = await box.run(f"wc -c <<'END'\n{'y' * size}\nEND")
     assert result.stdout.strip() == str(size + 1)
 
 
 @pytest.mark.parametrize('cmd', ['', '   ', '\n\t'])
-async def test_an_empty_command_is_refused_before_anything(box: Box, cmd: str):
+async def test_an_empty_command_is_refused_before_a_session_is_created(box: Box, cmd: str):
     with pytest.raises(BoxValidationError) as error:
         await box.run(cmd)
     assert str(error.value) == 'BoxValidationError: cmd must not be empty'
@@ -218,27 +219,27 @@ async def test_an_empty_command_is_refused_before_anything(box: Box, cmd: str):
         await box.client.get_session(box.session)
 
 
-@pytest.mark.better('commands of one session run side by side')
-async def test_two_commands_of_a_session_run_at_once(box: Box):
+@pytest.mark.better('commands of one session run concurrently')
+async def test_two_commands_of_a_session_run_concurrently(box: Box):
     await box.create()
-    # Each waits for the other's file: one after the other they would never end.
-    meet = 'touch /tmp/{0}; until [ -e /tmp/{1} ]; do sleep 0.05; done; echo met'
+    # Each waits for the other's file, so both end only if they run concurrently.
+    script = 'touch /tmp/{0}; until [ -e /tmp/{1} ]; do sleep 0.05; done; echo met'
     results = await asyncio.gather(
-        box.run(meet.format('a', 'b'), timeout_sec=30),
-        box.run(meet.format('b', 'a'), timeout_sec=30),
+        box.run(script.format('a', 'b'), timeout_sec=30),
+        box.run(script.format('b', 'a'), timeout_sec=30),
     )
     assert [result.stdout for result in results] == ['met', 'met']
 
 
-async def begun(box: Box, host: Path, cmd: str, **fields: Any) -> asyncio.Task:
-    """A command that runs now, in a session with this directory of the host."""
+async def start_command(box: Box, host: Path, cmd: str, **fields: Any) -> asyncio.Task:
+    """Starts a command in a session with this host directory mounted, and waits until it runs."""
     running = asyncio.create_task(box.run(f'touch begun; {cmd}', host_path=str(host), **fields))
     await until_exists(host / 'begun')
     return running
 
 
 async def test_a_slow_command_does_not_delay_others(box: Box, tmp_path: Path):
-    slow = await begun(box, tmp_path, 'until [ -e go ]; do sleep 0.05; done; echo slow')
+    slow = await start_command(box, tmp_path, 'until [ -e go ]; do sleep 0.05; done; echo slow')
     other = await box.run('echo quick', session_id=f'{box.session}-other')
     assert other.stdout == 'quick'
     assert not slow.done()
@@ -257,8 +258,8 @@ async def test_thirty_two_sessions_at_once(box: Box):
     assert await box.client.get_sessions() == []
 
 
-async def test_a_session_deleted_under_a_command_still_gets_its_answer(box: Box, tmp_path: Path):
-    running = await begun(box, tmp_path, 'sleep 60', timeout_sec=60)
+async def test_a_command_is_answered_when_its_session_is_deleted(box: Box, tmp_path: Path):
+    running = await start_command(box, tmp_path, 'sleep 60', timeout_sec=60)
     await box.client.delete_session(box.session)
     try:
         result = await asyncio.wait_for(running, 30)

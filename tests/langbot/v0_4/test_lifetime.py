@@ -1,4 +1,4 @@
-"""Lifetime of sessions: idle, killed, and of a killed daemon."""
+"""Lifetime of sessions: idle timeout, killed boxes, and a killed daemon."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.box import Box, eventually
-from harness import daemon, processes
-from langbot_plugin.box.errors import BoxSessionNotFoundError
 from langbot_plugin.box.models import (
     BoxManagedProcessSpec,
     BoxManagedProcessStatus,
     BoxSpec,
 )
-from support.runtime import Runtime
+
+from harness import daemon, processes
+from support.box import Box, eventually
 from support.link import Link, box_config
+from support.runtime import Runtime
 
 pytestmark = pytest.mark.better('LangBot Box has no such settings, and cleans up only on request')
 
@@ -26,8 +26,8 @@ CAT = BoxManagedProcessSpec(command='cat')
 
 
 @pytest.fixture(params=['ws', 'stdio'])
-async def hasty(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Box]:
-    """A runtime that gives idle sessions a few seconds."""
+async def short_ttl(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Box]:
+    """A box in a runtime that removes sessions after four idle seconds."""
     runtime = Runtime(request.param, tmp_path)
     await runtime.start(env={'BOXWOOD_SESSION__TTL_SEC': '4'})
     try:
@@ -40,28 +40,28 @@ async def names(box: Box) -> set[str]:
     return {session['session_id'] for session in await box.client.get_sessions()}
 
 
-async def test_an_idle_session_is_removed_without_a_request(hasty: Box):
-    assert (await hasty.client.get_status())['session_ttl_sec'] == 4
-    await hasty.create()
-    await hasty.create(session_id='persistent', persistent=True)
-    await hasty.create(session_id='with-process')
-    idle, hasty.session = hasty.session, 'with-process'
-    await hasty.start('cat')
-    await eventually(lambda: names(hasty), lambda found: idle not in found, within=30)
+async def test_an_idle_session_is_removed_without_a_request(short_ttl: Box):
+    assert (await short_ttl.client.get_status())['session_ttl_sec'] == 4
+    await short_ttl.create()
+    await short_ttl.create(session_id='persistent', persistent=True)
+    await short_ttl.create(session_id='with-process')
+    idle, short_ttl.session = short_ttl.session, 'with-process'
+    await short_ttl.start('cat')
+    await eventually(lambda: names(short_ttl), lambda found: idle not in found, within=30)
     await asyncio.sleep(3)
-    assert await names(hasty) == {'persistent', 'with-process'}
-    # Once its process is gone, it is as idle as any other.
-    await hasty.client.stop_managed_process('with-process')
-    await eventually(lambda: names(hasty), lambda found: found == {'persistent'}, within=30)
+    assert await names(short_ttl) == {'persistent', 'with-process'}
+    # Without its process the session is idle too.
+    await short_ttl.client.stop_managed_process('with-process')
+    await eventually(lambda: names(short_ttl), lambda found: found == {'persistent'}, within=30)
 
 
-async def test_a_session_in_use_is_not_idle(hasty: Box):
-    result = await hasty.run('echo kept > /tmp/file; sleep 8; cat /tmp/file', timeout_sec=30)
+async def test_a_session_in_use_is_not_idle(short_ttl: Box):
+    result = await short_ttl.run('echo kept > /tmp/file; sleep 8; cat /tmp/file', timeout_sec=30)
     assert result.stdout == 'kept'
-    assert (await hasty.client.get_session(hasty.session))['session_id'] == hasty.session
+    assert (await short_ttl.client.get_session(short_ttl.session))['session_id'] == short_ttl.session
 
 
-async def test_a_session_whose_box_was_killed_is_made_again(box: Box):
+async def test_a_session_whose_box_was_killed_is_created_again(box: Box):
     await box.run('echo old > /tmp/file')
     known = processes.descendants(box.runtime.pid)
     await box.start('sleep', '4242')
@@ -76,14 +76,14 @@ async def test_a_session_whose_box_was_killed_is_made_again(box: Box):
 
 
 def _init_of(pid: int) -> int:
-    """The first process of the box that a process is in."""
+    """The pid of the init of the box that contains the process."""
     while Path(f'/proc/{pid}/comm').read_text().strip() != 'boxwood-init':
         status = Path(f'/proc/{pid}/status').read_text()
         pid = int(status.split('PPid:\t', 1)[1].split('\n', 1)[0])
     return pid
 
 
-async def test_a_killed_daemon_leaves_its_sessions_to_the_next(tmp_path: Path):
+async def test_the_next_daemon_adopts_the_sessions_of_a_killed_one(tmp_path: Path):
     first = await asyncio.to_thread(daemon.Daemon, tmp_path)
     config = box_config(tmp_path / 'boxroot')
     port = int(first.address.rsplit(':', 1)[1])

@@ -6,7 +6,6 @@ import datetime as dt
 import time
 
 import pytest
-from support.box import Action, Box, count, eventually
 from langbot_plugin.box.errors import (
     BoxError,
     BoxManagedProcessNotFoundError,
@@ -14,6 +13,8 @@ from langbot_plugin.box.errors import (
     BoxValidationError,
 )
 from langbot_plugin.box.models import BoxManagedProcessStatus
+
+from support.box import Action, Box, count, eventually
 
 PROCESS_KEYS = {
     'session_id',
@@ -39,7 +40,7 @@ async def exited(box: Box, process_id: str = 'default'):
     return process
 
 
-async def test_start_managed_process_tells_all_about_it(box: Box):
+async def test_start_managed_process_returns_the_description(box: Box):
     await box.create()
     before = dt.datetime.now(dt.timezone.utc)
     spec = {'command': 'sh', 'args': ['-c', 'cat'], 'env': {'TOKEN': 'secret', 'A': 'b'}}
@@ -57,7 +58,7 @@ async def test_start_managed_process_tells_all_about_it(box: Box):
     assert before <= started.replace(tzinfo=dt.timezone.utc)
 
 
-async def test_get_managed_process_says_the_same(box: Box):
+async def test_get_managed_process_returns_the_same_description(box: Box):
     await box.create()
     started = await box.shell('while true; do sleep 1; done')
     again = await box.process()
@@ -74,7 +75,7 @@ async def test_the_process_id_is_default_unless_given(box: Box):
     assert stopped == {'stopped': 'default'}
 
 
-async def test_several_processes_live_in_one_session(box: Box):
+async def test_a_session_can_have_several_processes(box: Box):
     await box.create()
     for name in ('one', 'two', 'three'):
         assert (await box.start('cat', process_id=name)).process_id == name
@@ -99,7 +100,7 @@ async def test_a_process_shares_the_files_of_its_session(box: Box):
     assert (await box.run('cat /tmp/back')).stdout == 'back'
 
 
-async def test_an_exit_is_noticed(box: Box):
+async def test_an_exit_is_reported(box: Box):
     await box.create()
     await box.shell('echo done && exit 0')
     process = await exited(box)
@@ -115,13 +116,13 @@ async def test_an_exit_code_is_kept(box: Box, code: int):
     assert (await exited(box)).exit_code == code
 
 
-async def test_a_program_that_is_not_there_is_an_exit_with_127(box: Box):
+async def test_a_missing_program_gives_exit_code_127(box: Box):
     await box.create()
     await box.start('no-such-program', 'with', 'arguments')
     assert (await exited(box)).exit_code == 127
 
 
-async def test_an_exited_process_can_be_asked_about_and_stopped(box: Box):
+async def test_an_exited_process_can_be_queried_and_stopped(box: Box):
     await box.create()
     await box.shell('exit 5')
     await exited(box)
@@ -140,7 +141,7 @@ async def test_an_exited_process_can_be_started_again(box: Box):
     assert again.started_at > first.started_at and again.exit_code is None
 
 
-async def test_starting_it_again_replaces_a_running_process(box: Box):
+async def test_a_second_start_replaces_a_running_process(box: Box):
     await box.create()
     await box.start('cat')
     again = await box.shell('exec cat')
@@ -148,7 +149,7 @@ async def test_starting_it_again_replaces_a_running_process(box: Box):
     assert (await box.client.get_status())['managed_processes'] == 1
 
 
-async def test_stop_managed_process_forgets_it(box: Box):
+async def test_stop_managed_process_removes_it(box: Box):
     await box.create()
     await box.start('cat')
     assert await box.client.stop_managed_process(box.session) is None
@@ -159,8 +160,8 @@ async def test_stop_managed_process_forgets_it(box: Box):
     assert 'managed_processes' not in await box.client.get_session(box.session)
 
 
-@pytest.mark.better('stop ends everything the process started, in every backend')
-async def test_stop_really_stops(box: Box):
+@pytest.mark.better('stop kills all child processes on every backend')
+async def test_stop_kills_all_child_processes(box: Box):
     await box.create()
     await box.shell('trap "" TERM HUP; sleep 4242 & setsid sleep 4242 & while :; do sleep 1; done')
     sleepers = count('sleep 4242')
@@ -168,7 +169,7 @@ async def test_stop_really_stops(box: Box):
     started = time.monotonic()
     await box.client.stop_managed_process(box.session)
     assert time.monotonic() - started < 15
-    # One that was killed may still be on its way out.
+    # A killed process may still be listed for a moment.
     await eventually(lambda: box.run(sleepers), lambda result: result.stdout == '0')
 
 
@@ -182,7 +183,7 @@ async def test_stderr_shows_the_last_lines(box: Box):
     assert lines == [f'line {n}' for n in range(2001 - len(lines), 2001)]
 
 
-@pytest.mark.better('a line of any length is read, and the ones behind it')
+@pytest.mark.better('a line of any length is read, and so are the lines after it')
 async def test_stderr_survives_a_very_long_line(box: Box):
     await box.create()
     await box.shell('head -c 300000 /dev/zero | tr "\\0" x >&2; echo >&2; echo last >&2; sleep 60')
@@ -195,19 +196,19 @@ async def test_processes_of_unknown_sessions_are_not_found(box: Box):
         await box.start('cat')
     text = f'BoxSessionNotFoundError: session {box.session} not found'
     assert str(error.value) == text
-    for ask in (box.client.get_managed_process, box.client.stop_managed_process):
+    for method in (box.client.get_managed_process, box.client.stop_managed_process):
         with pytest.raises(BoxSessionNotFoundError) as error:
-            await ask(box.session)
+            await method(box.session)
         assert str(error.value) == text
 
 
-async def test_a_process_of_another_name_is_not_found(box: Box):
+async def test_an_unknown_process_is_not_found(box: Box):
     await box.create()
     await box.start('cat')
     text = f'session {box.session} has no managed process with process_id=other'
-    for ask in (box.client.get_managed_process, box.client.stop_managed_process):
+    for method in (box.client.get_managed_process, box.client.stop_managed_process):
         with pytest.raises(BoxManagedProcessNotFoundError) as error:
-            await ask(box.session, 'other')
+            await method(box.session, 'other')
         assert str(error.value) == f'BoxManagedProcessNotFoundError: {text}'
 
 
@@ -224,16 +225,16 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(('spec', 'place', 'text'), REFUSED)
+@pytest.mark.parametrize(('spec', 'field', 'text'), REFUSED)
 async def test_an_invalid_process_is_rejected(
-    box: Box, spec: dict, place: str, text: str
+    box: Box, spec: dict, field: str, text: str
 ):
     await box.create()
     with pytest.raises(BoxValidationError) as error:
         data = {'session_id': box.session, 'spec': spec}
         await box.call(Action.START_MANAGED_PROCESS, data)
     head = 'BoxValidationError: 1 validation error for BoxManagedProcessSpec'
-    assert str(error.value).startswith(f'{head}\n{place}\n  {text} [type=')
+    assert str(error.value).startswith(f'{head}\n{field}\n  {text} [type=')
 
 
 @pytest.mark.parametrize(

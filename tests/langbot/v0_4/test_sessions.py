@@ -1,4 +1,4 @@
-"""Sessions: made, found, listed, in conflict, deleted."""
+"""Sessions: create, get, list, conflicts, delete, mounts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.box import Action, Box
 from langbot_plugin.box.errors import (
     BoxSessionConflictError,
     BoxSessionNotFoundError,
     BoxValidationError,
 )
 from langbot_plugin.box.models import DEFAULT_BOX_IMAGE, BoxSessionInfo
+
+from support.box import Action, Box
 from support.runtime import LANGBOT_BOX
 
 SESSION_KEYS = {
@@ -37,7 +38,7 @@ SESSION_KEYS = {
 }
 
 
-async def test_create_session_tells_all_about_it(box: Box):
+async def test_create_session_returns_the_description(box: Box):
     session = await box.create()
     assert set(session) == SESSION_KEYS
     assert session['session_id'] == box.session
@@ -53,7 +54,7 @@ async def test_create_session_tells_all_about_it(box: Box):
     assert session['persistent'] is False and session['read_only_rootfs'] is True
     assert (session['cpus'], session['memory_mb'], session['pids_limit']) == (1.0, 512, 128)
     assert session['workspace_quota_mb'] == 0
-    # The SDK's own model reads it back.
+    # The SDK's model accepts it.
     BoxSessionInfo.model_validate(session)
 
 
@@ -74,8 +75,8 @@ async def test_create_session_again_is_the_same_session(box: Box):
     assert again['last_used_at'] > first['last_used_at']
 
 
-async def test_create_session_echoes_what_was_asked(box: Box, tmp_path: Path):
-    asked = {
+async def test_create_session_returns_the_requested_values(box: Box, tmp_path: Path):
+    requested = {
         'host_path': str(tmp_path),
         'host_path_mode': 'ro',
         'mount_path': '/data',
@@ -86,8 +87,8 @@ async def test_create_session_echoes_what_was_asked(box: Box, tmp_path: Path):
         'read_only_rootfs': False,
         'workspace_quota_mb': 100,
     }
-    session = await box.create(**asked)
-    assert {key: session[key] for key in asked} == asked
+    session = await box.create(**requested)
+    assert {key: session[key] for key in requested} == requested
 
 
 CONFLICTS = [
@@ -105,14 +106,14 @@ CONFLICTS = [
 ]
 
 
-@pytest.mark.parametrize(('field', 'asked', 'existing'), CONFLICTS)
+@pytest.mark.parametrize(('field', 'value', 'existing'), CONFLICTS)
 async def test_a_session_with_another_value_is_a_conflict(
-    box: Box, field: str, asked: Any, existing: str
+    box: Box, field: str, value: Any, existing: str
 ):
     await box.create()
     text = f'Box session {box.session} already exists with {field}={existing}'
     for action in (Action.CREATE_SESSION, Action.EXEC):
-        spec = box.spec('true', **{field: asked}).model_dump(mode='json')
+        spec = box.spec('true', **{field: value}).model_dump(mode='json')
         with pytest.raises(BoxSessionConflictError) as error:
             await box.call(action, spec)
         assert str(error.value) == f'BoxSessionConflictError: {text}'
@@ -124,7 +125,7 @@ async def test_the_first_field_that_differs_is_the_one_named(box: Box):
         await box.create(memory_mb=64, network='on', pids_limit=1)
 
 
-async def test_what_belongs_to_one_command_is_no_conflict(box: Box):
+async def test_settings_of_one_command_are_no_conflict(box: Box):
     first = await box.create()
     again = await box.create(
         cmd='true', env={'A': 'b'}, workdir='/tmp', timeout_sec=5, extra_mounts=[]
@@ -157,10 +158,10 @@ async def test_get_session_shows_other_processes_by_their_id(box: Box):
     assert 'managed_process' not in session
 
 
-async def test_get_session_of_nobody_is_not_found(box: Box):
+async def test_get_session_with_an_unknown_id_is_not_found(box: Box):
     with pytest.raises(BoxSessionNotFoundError) as error:
-        await box.client.get_session('nobody')
-    assert str(error.value) == 'BoxSessionNotFoundError: session nobody not found'
+        await box.client.get_session('unknown')
+    assert str(error.value) == 'BoxSessionNotFoundError: session unknown not found'
 
 
 async def test_get_sessions_lists_all_without_processes(box: Box):
@@ -173,7 +174,7 @@ async def test_get_sessions_lists_all_without_processes(box: Box):
     assert all(set(session) == SESSION_KEYS for session in sessions)
 
 
-async def test_delete_session_forgets_it(box: Box):
+async def test_delete_session_removes_it(box: Box):
     await box.create()
     assert await box.call(Action.DELETE_SESSION, {'session_id': box.session}) == {
         'deleted': box.session
@@ -183,13 +184,13 @@ async def test_delete_session_forgets_it(box: Box):
     assert await box.client.get_sessions() == []
 
 
-async def test_delete_session_of_nobody_is_not_found(box: Box):
+async def test_delete_session_with_an_unknown_id_is_not_found(box: Box):
     with pytest.raises(BoxSessionNotFoundError) as error:
-        await box.client.delete_session('nobody')
-    assert str(error.value) == 'BoxSessionNotFoundError: session nobody not found'
+        await box.client.delete_session('unknown')
+    assert str(error.value) == 'BoxSessionNotFoundError: session unknown not found'
 
 
-async def test_delete_session_takes_its_processes_along(box: Box):
+async def test_delete_session_kills_its_processes(box: Box):
     await box.create()
     await box.shell('while true; do sleep 1; done')
     await box.client.delete_session(box.session)
@@ -198,7 +199,7 @@ async def test_delete_session_takes_its_processes_along(box: Box):
     box.runtime.assert_idle()
 
 
-async def test_a_session_made_again_starts_empty(box: Box):
+async def test_a_recreated_session_is_empty(box: Box):
     await box.run('echo old > /tmp/file')
     await box.client.delete_session(box.session)
     again = await box.run('cat /tmp/file')
@@ -217,22 +218,22 @@ NAMES = [
 
 
 @pytest.mark.parametrize('name', NAMES)
-async def test_a_session_may_have_any_name(box: Box, name: str):
+async def test_a_session_id_may_be_any_text(box: Box, name: str):
     assert (await box.create(session_id=name))['session_id'] == name
     assert (await box.run('echo here', session_id=name)).session_id == name
     assert (await box.client.get_session(name))['session_id'] == name
     await box.client.delete_session(name)
 
 
-@pytest.mark.better('a name is never part of a path')
+@pytest.mark.better('a session id is never part of a path')
 @pytest.mark.parametrize('name', ['../../escape', '/absolute', 'a/b', '..', 'x?y#z'])
-async def test_a_name_that_looks_like_a_path_is_just_a_name(box: Box, name: str):
+async def test_a_session_id_that_looks_like_a_path_is_accepted(box: Box, name: str):
     assert (await box.create(session_id=name))['session_id'] == name
     assert (await box.run('pwd', session_id=name)).stdout == '/workspace'
     await box.client.delete_session(name)
 
 
-async def test_a_name_is_trimmed(box: Box):
+async def test_a_session_id_is_trimmed(box: Box):
     spec = {'session_id': f'  {box.session}\n'}
     assert (await box.call(Action.CREATE_SESSION, spec))['session_id'] == box.session
 
@@ -256,22 +257,22 @@ async def test_a_host_directory_is_mounted_for_reading_only(box: Box, tmp_path: 
     assert not (tmp_path / 'from-box').exists()
 
 
-async def test_a_host_directory_with_mode_none_stays_outside(box: Box, tmp_path: Path):
+async def test_a_host_directory_with_mode_none_is_not_mounted(box: Box, tmp_path: Path):
     (tmp_path / 'from-host').write_text('seen')
     mount = {'host_path': str(tmp_path), 'host_path_mode': 'none'}
     result = await box.run(f'ls -A /workspace {tmp_path} 2>/dev/null; true', **mount)
     assert 'from-host' not in result.stdout
 
 
-async def test_a_host_directory_is_mounted_where_asked(box: Box, tmp_path: Path):
+async def test_a_host_directory_is_mounted_at_the_requested_path(box: Box, tmp_path: Path):
     (tmp_path / 'from-host').write_text('seen')
     mount = {'host_path': str(tmp_path), 'mount_path': '/srv/data'}
-    # Without a working directory the mount is it.
+    # The default working directory is the mount.
     spec = {'session_id': box.session, 'cmd': 'pwd; cat from-host'} | mount
     assert (await box.call(Action.EXEC, spec))['stdout'] == '/srv/data\nseen'
 
 
-async def test_a_missing_host_directory_is_made_for_writing(box: Box, tmp_path: Path):
+async def test_a_missing_host_directory_is_created(box: Box, tmp_path: Path):
     host = tmp_path / 'not' / 'yet'
     result = await box.run('echo made > file', host_path=str(host))
     assert result.exit_code == 0
@@ -301,7 +302,7 @@ async def test_a_blocked_host_path_is_refused(box: Box, path: str):
 
 @pytest.mark.better('a directory that contains a blocked one is blocked too')
 @pytest.mark.parametrize('path', ['/', '/var'])
-async def test_a_directory_around_a_blocked_one_is_refused(box: Box, path: str):
+async def test_a_parent_of_a_blocked_directory_is_refused(box: Box, path: str):
     with pytest.raises(BoxValidationError, match=f'host_path {path} is blocked for security'):
         await box.create(host_path=path)
 
@@ -332,7 +333,7 @@ async def test_extra_mounts_appear_beside_the_workspace(box: Box, tmp_path: Path
     assert not (readable / 'new').exists()
 
 
-async def test_extra_mounts_that_come_later_appear_in_the_living_session(
+async def test_later_extra_mounts_are_added_to_the_running_session(
     box: Box, tmp_path: Path
 ):
     (tmp_path / 'file').write_text('late')
@@ -346,7 +347,7 @@ async def test_extra_mounts_that_come_later_appear_in_the_living_session(
     assert (await box.run('cat /tmp/first')).stdout == 'first'
 
 
-@pytest.mark.better('every mount is judged like the first')
+@pytest.mark.better('extra mounts are checked like the workspace')
 @pytest.mark.parametrize('path', ['/etc', '/', '/root'])
 async def test_a_blocked_extra_mount_is_refused(box: Box, path: str):
     mounts = [{'host_path': path, 'mount_path': '/workspace/x', 'mode': 'ro'}]

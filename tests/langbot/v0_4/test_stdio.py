@@ -1,4 +1,4 @@
-"""What only a runtime on stdin and stdout has: lines and chunks."""
+"""The transport on stdin and stdout: lines and chunks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import json
 
 import pytest
 import websockets
-from support.box import Box
 from langbot_plugin.entities.io.actions.enums import CommonAction
 from langbot_plugin.runtime.io.connections.stdio import StdioConnection
+
+from support.box import Box
 
 pytestmark = pytest.mark.parametrize('runtime', ['stdio'], indirect=True, scope='module')
 
@@ -33,14 +34,14 @@ async def is_alive(box: Box) -> bool:
 @pytest.mark.parametrize(
     'line', ['', 'plain text', '{"broken": ', '[1]', '{not json}', '{"type": "chunk_end"}']
 )
-async def test_a_line_that_is_no_message_is_passed_over(box: Box, line: str):
+async def test_a_line_that_is_not_a_message_is_ignored(box: Box, line: str):
     await write(box, line)
     assert await is_alive(box)
 
 
 @pytest.mark.parametrize('size', [16_000, 17_000, 100_000, 1_000_000])
 async def test_a_request_in_chunks_is_read(box: Box, size: int):
-    # The client cuts every message of more than 16 KiB into chunks.
+    # The client splits every message of more than 16 KiB into chunks.
     assert await box.handler.call_action(CommonAction.PING, {'filler': 'x' * size}) == {}
 
 
@@ -67,7 +68,7 @@ async def test_chunks_are_joined_with_other_lines_between(box: Box):
     assert (answer.seq_id, answer.code, answer.data) == (77, 0, {})
 
 
-async def test_the_port_serves_requests_too(box: Box):
+async def test_the_port_also_serves_requests(box: Box):
     async with await box.connect() as link:
         await box.create()
         sessions = await link.client.get_sessions()

@@ -1,4 +1,4 @@
-"""A runtime that is a child of LangBot: what it prints, and how it ends."""
+"""A runtime that LangBot starts as a child process: its output and its end."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.box import Box
+
 from harness import daemon, processes
+from support.box import Box
 from support.runtime import Runtime
 
 
-async def test_no_line_is_longer_than_the_client_reads(tmp_path: Path):
-    # By hand, with the reader's own limit of 64 KiB, which a longer line would break.
+async def test_no_line_exceeds_the_clients_limit(tmp_path: Path):
+    # Without the SDK, to measure the lines: its reader fails at more than 64 KiB.
     runtime = Runtime('stdio', tmp_path)
     command, args = runtime._stdio_command(daemon.free_port())
     child = await asyncio.create_subprocess_exec(
@@ -28,8 +29,8 @@ async def test_no_line_is_longer_than_the_client_reads(tmp_path: Path):
     )
     assert child.stdin is not None and child.stdout is not None
     data = {'session_id': 's', 'cmd': 'seq 1 30000'}
-    question = {'seq_id': 1, 'action': 'box_exec', 'data': data}
-    child.stdin.write(json.dumps(question).encode() + b'\n')
+    request = {'seq_id': 1, 'action': 'box_exec', 'data': data}
+    child.stdin.write(json.dumps(request).encode() + b'\n')
     lines: list[dict] = []
     while not lines or lines[-1].get('type') != 'chunk_end':
         line = await asyncio.wait_for(child.stdout.readline(), 20)
@@ -51,11 +52,11 @@ async def test_the_end_of_stdin_ends_the_runtime_and_its_boxes(tmp_path: Path):
     box = Box(runtime, tmp_path / 'boxroot')
     await box.create()
     await box.shell('while true; do sleep 1; done')
-    # Which looks at the exit code, and for processes that are left.
+    # `stop` checks the exit code, and that no process is left.
     await runtime.stop()
 
 
-@pytest.mark.better('nothing is left when LangBot ends its child')
+@pytest.mark.better('nothing is left when LangBot terminates its child')
 async def test_a_terminated_runtime_leaves_nothing(tmp_path: Path):
     runtime = Runtime('stdio', tmp_path)
     await runtime.start()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.box import Action, Box
 from langbot_plugin.box.errors import BoxError, BoxValidationError
+
+from support.box import Action, Box
 
 VALUE_ERRORS = [
     ('timeout_sec', 0, 'timeout_sec must be greater than 0'),
@@ -121,14 +122,14 @@ NESTED = [
 ]
 
 
-@pytest.mark.parametrize(('fields', 'place', 'text'), NESTED)
+@pytest.mark.parametrize(('fields', 'path', 'text'), NESTED)
 async def test_a_nested_value_is_rejected_with_its_path(
-    box: Box, fields: dict, place: str, text: str
+    box: Box, fields: dict, path: str, text: str
 ):
     with pytest.raises(BoxValidationError) as error:
         await box.call(Action.CREATE_SESSION, {'session_id': box.session} | fields)
     head = 'BoxValidationError: 1 validation error for BoxSpec'
-    assert str(error.value).startswith(f'{head}\n{place}\n  {text}')
+    assert str(error.value).startswith(f'{head}\n{path}\n  {text}')
 
 
 async def test_every_invalid_field_is_listed_in_the_order_of_the_model(box: Box):
@@ -191,9 +192,9 @@ COERCED = [
 ]
 
 
-@pytest.mark.parametrize(('field', 'asked', 'read'), COERCED)
-async def test_convertible_values_are_converted(box: Box, field: str, asked: Any, read: Any):
-    spec = {'session_id': box.session, field: asked}
+@pytest.mark.parametrize(('field', 'value', 'read'), COERCED)
+async def test_convertible_values_are_converted(box: Box, field: str, value: Any, read: Any):
+    spec = {'session_id': box.session, field: value}
     value = (await box.call(Action.CREATE_SESSION, spec))[field]
     assert (type(value), value) == (type(read), read)
 

@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     groups.longest_first(items, LONGEST)
     if not LANGBOT_BOX:
         return
-    # LangBot Box is not expected to pass tests of what Boxwood does better.
+    # Tests marked `better` fail on LangBot Box.
     better = [item for item in items if item.get_closest_marker('better')]
     items[:] = [item for item in items if item not in better]
     config.hook.pytest_deselected(items=better)

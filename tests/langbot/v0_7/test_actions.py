@@ -17,6 +17,7 @@ from langbot_plugin.box.errors import (
 from langbot_plugin.box.models import BoxExecutionStatus, BoxManagedProcessStatus
 from langbot_plugin.entities.io.actions.enums import CommonAction
 from langbot_plugin.entities.io.errors import ActionCallError
+
 from support.runtime import BACKEND, Runtime
 from support.workspace import Workspace, eventually
 
@@ -71,7 +72,7 @@ async def test_backend_info(runtime: Runtime):
     assert info == {'name': BACKEND, 'available': True}
 
 
-async def test_init_makes_the_default_workspace(runtime: Runtime):
+async def test_init_creates_the_default_workspace(runtime: Runtime):
     answer = await runtime.link.client._call(Action.INIT, runtime.config())
     assert answer == {'initialized': True}
     assert (runtime.host_root / 'default').is_dir()
@@ -96,15 +97,15 @@ async def test_init_refuses_the_host_backend(runtime: Runtime):
 
 
 @pytest.mark.parametrize(
-    ('limits', 'words'),
+    ('limits', 'text'),
     [
         ([1], 'box.limits must be an object'),
         ({'max_sessions': '8'}, 'box.limits.max_sessions must be an integer'),
         ({'max_sessions': -1}, 'box.limits.max_sessions must be between 0 and 5000'),
     ],
 )
-async def test_init_rejects_invalid_limits(runtime: Runtime, limits, words):
-    with pytest.raises(BoxError, match=f'ValueError: {words}'):
+async def test_init_rejects_invalid_limits(runtime: Runtime, limits, text):
+    with pytest.raises(BoxError, match=f'ValueError: {text}'):
         await runtime.link.client.init({'limits': limits})
 
 
@@ -140,13 +141,13 @@ async def test_exec(workspace: Workspace):
     assert result.duration_ms >= 0
 
 
-async def test_exec_keeps_what_was_written(workspace: Workspace):
+async def test_exec_keeps_written_files(workspace: Workspace):
     await workspace.run('echo kept > /tmp/f')
     assert (await workspace.run('cat /tmp/f')).stdout == 'kept'
 
 
 @pytest.mark.better('a timeout leaves the session')
-async def test_exec_that_takes_too_long_leaves_the_session(workspace: Workspace):
+async def test_a_timeout_of_exec_keeps_the_session(workspace: Workspace):
     await workspace.run('echo kept > /tmp/f')
     result = await workspace.run('sleep 30', timeout_sec=1)
     assert result.status == BoxExecutionStatus.TIMED_OUT
@@ -220,14 +221,14 @@ async def test_get_session_reports_a_running_command(workspace: Workspace):
     await workspace.create()
     running = asyncio.create_task(workspace.run('sleep 2'))
 
-    async def word() -> str:
+    async def status() -> str:
         session = await workspace.client.get_session(workspace.session, workspace.context)
         return session['status']
 
-    await eventually(word, lambda word: word == 'running')
+    await eventually(status, lambda status: status == 'running')
     assert (await workspace.sessions())[0]['status'] == 'running'
     await running
-    assert await word() == 'idle'
+    assert await status() == 'idle'
 
 
 async def test_get_session_unknown(workspace: Workspace):

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from langbot_plugin.artifact import build_tree_manifest
-from langbot_plugin.box.errors import BoxError, BoxValidationError
 from langbot_plugin.box.actions import LangBotToBoxAction as Action
+from langbot_plugin.box.errors import BoxError, BoxValidationError
 from langbot_plugin.box.models import ARTIFACT_MOUNT_ROOT, BoxMountSpec
+
 from support.workspace import Workspace
 
-pytestmark = pytest.mark.better('packages are looked at in place, on the native backend')
+pytestmark = pytest.mark.better('packages are looked at in directory, on the native backend')
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def mount_of(package: Path) -> BoxMountSpec:
     )
 
 
-async def test_a_package_is_seen_read_only(workspace: Workspace, package: Path):
+async def test_a_package_is_mounted_read_only(workspace: Workspace, package: Path):
     mount = mount_of(package)
     result = await workspace.run(
         f"cat {mount.mount_path}/SKILL.md; sh '{mount.mount_path}/scripts/run ü.sh'; "

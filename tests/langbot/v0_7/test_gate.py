@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 import websockets
-from harness import daemon
 from langbot_plugin.box.security import BOX_CONTROL_TOKEN_ENV, BOX_TRUSTED_INSTANCE_ENV
-from support.runtime import BACKEND, Runtime
 from websockets.exceptions import InvalidStatus
+
+from harness import daemon
 from support.link import Link, Platform
+from support.runtime import BACKEND, Runtime
 from support.workspace import Workspace, eventually
 
 TOKEN = 'a-control-token-that-is-long-enough-0123'
@@ -30,7 +31,7 @@ async def refused(connecting) -> tuple[int, str]:
 
 @pytest.fixture
 async def guarded(tmp_path) -> AsyncIterator[Runtime]:
-    """A daemon with a control token, and a client that knows it."""
+    """A daemon with a control token, and a client that sends it."""
     runtime = Runtime('ws', tmp_path, Platform(token=TOKEN))
     await runtime.start()
     try:
@@ -42,8 +43,8 @@ async def guarded(tmp_path) -> AsyncIterator[Runtime]:
 async def test_only_the_first_instance_is_admitted(tmp_path):
     runtime = await Runtime('ws', tmp_path).start()
     try:
-        stranger = Platform('platform-2').headers()
-        assert await refused(runtime.connect(stranger)) == (401, 'Unauthorized')
+        other = Platform('platform-2').headers()
+        assert await refused(runtime.connect(other)) == (401, 'Unauthorized')
         async with await runtime.connect() as link:
             assert (await link.client.get_backend_info())['available']
     finally:
@@ -54,8 +55,8 @@ async def test_only_the_configured_instance_is_admitted(tmp_path):
     env = {BOX_TRUSTED_INSTANCE_ENV: 'platform-7'}
     child = daemon.Daemon(tmp_path, env=env)
     try:
-        stranger = Platform('platform-1').headers()
-        assert await refused(Link.by_ws(child.address, stranger)) == (401, 'Unauthorized')
+        other = Platform('platform-1').headers()
+        assert await refused(Link.by_ws(child.address, other)) == (401, 'Unauthorized')
         async with await Link.by_ws(child.address, Platform('platform-7').headers()) as link:
             assert (await link.client.get_backend_info())['available']
     finally:
@@ -115,7 +116,7 @@ async def test_a_duplicate_token_header_is_rejected(guarded: Runtime):
     assert await refused(connecting) == (401, 'Unauthorized')
 
 
-async def test_the_token_is_not_shown(guarded: Runtime):
+async def test_the_token_is_not_logged(guarded: Runtime):
     with contextlib.suppress(InvalidStatus):
         await guarded.connect(Platform(token=TOKEN + 'x').headers())
     assert guarded._child is not None
@@ -158,7 +159,7 @@ async def test_a_client_of_sdk_0_4_is_still_served(runtime: Runtime):
         assert answer['code'] == 0 and 'capacity' not in answer['data']
 
 
-async def test_clients_are_told_about_a_shutdown(tmp_path):
+async def test_clients_are_notified_of_a_shutdown(tmp_path):
     runtime = await Runtime('ws', tmp_path).start()
     workspace = Workspace(runtime)
     await workspace.create()
@@ -192,18 +193,18 @@ RESOURCES = {
 }
 
 
-@pytest.mark.better('the body has ours as well')
+@pytest.mark.better('the body has further fields')
 async def test_healthz(runtime: Runtime):
     workspace = Workspace(runtime)
     await workspace.create()
     await workspace.start('cat')
-    await workspace.start('true', process_id='over')
+    await workspace.start('true', process_id='exited')
 
     async def health() -> tuple[int, dict]:
         return get(f'{runtime.url}/healthz')
 
     status, body = await eventually(
-        health, lambda told: told[1]['resources']['completed_processes'] == 1
+        health, lambda health: health[1]['resources']['completed_processes'] == 1
     )
     assert status == 200
     assert body['live'] is True and body['status'] == 'ok'
@@ -224,8 +225,8 @@ async def test_readyz(runtime: Runtime):
     assert RESOURCES <= set(body['resources'])
 
 
-def as_nobody(address: str, path: str, headers: dict[str, str]) -> int:
-    """The status of a handshake by another user of this machine."""
+def handshake_as_another_user(address: str, path: str, headers: dict[str, str]) -> int:
+    """The HTTP status of a handshake sent by the user with uid 65534."""
     host, port = address.split(':')
     lines = [
         f'GET {path} HTTP/1.1',
@@ -245,12 +246,12 @@ def as_nobody(address: str, path: str, headers: dict[str, str]) -> int:
             os.setgroups([])
             os.setgid(65534)
             os.setuid(65534)
-            # Not `create_connection`: it imports modules, which this user may not be able to read.
-            with socket.socket() as stranger:
-                stranger.settimeout(10)
-                stranger.connect((host, int(port)))
-                stranger.sendall(request)
-                status = stranger.recv(4096).split(b' ')[1]
+            # `create_connection` would import modules that this user may not be allowed to read.
+            with socket.socket() as other:
+                other.settimeout(10)
+                other.connect((host, int(port)))
+                other.sendall(request)
+                status = other.recv(4096).split(b' ')[1]
         finally:
             os.write(writer, status)
             os._exit(0)
@@ -263,15 +264,15 @@ def as_nobody(address: str, path: str, headers: dict[str, str]) -> int:
 @pytest.mark.better('peers are authenticated too')
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can switch users')
 async def test_an_untrusted_peer_needs_the_token(guarded: Runtime):
-    ours, theirs = Platform(token=TOKEN), Platform()
-    assert as_nobody(guarded.address, '/rpc/ws', theirs.headers()) == 401
-    assert as_nobody(guarded.address, '/rpc/ws', {}) == 401
+    with_token, without_token = Platform(token=TOKEN), Platform()
+    assert handshake_as_another_user(guarded.address, '/rpc/ws', without_token.headers()) == 401
+    assert handshake_as_another_user(guarded.address, '/rpc/ws', {}) == 401
     wrong = Platform(token=TOKEN + 'x').headers()
-    assert as_nobody(guarded.address, '/rpc/ws', wrong) == 401
-    assert as_nobody(guarded.address, '/rpc/ws', ours.headers()) == 101
-    # Without the instance id it would be a client of SDK 0.4, which has no such token.
+    assert handshake_as_another_user(guarded.address, '/rpc/ws', wrong) == 401
+    assert handshake_as_another_user(guarded.address, '/rpc/ws', with_token.headers()) == 101
+    # Without the instance id the client counts as SDK 0.4, for which the token is not valid.
     bare = {'X-LangBot-Box-Control-Token': TOKEN}
-    assert as_nobody(guarded.address, '/rpc/ws', bare) == 401
+    assert handshake_as_another_user(guarded.address, '/rpc/ws', bare) == 401
 
 
 @pytest.mark.better('peers are authenticated too')
@@ -281,9 +282,9 @@ async def test_the_token_is_valid_only_for_langbots_routes(guarded: Runtime):
     await workspace.create()
     await workspace.start('cat')
     path = workspace.relay_url().split(guarded.address)[1]
-    ours = Platform(token=TOKEN)
-    assert as_nobody(guarded.address, path, ours.headers(workspace.context)) == 101
-    assert as_nobody(guarded.address, path, Platform().headers(workspace.context)) == 401
+    with_token = Platform(token=TOKEN)
+    assert handshake_as_another_user(guarded.address, path, with_token.headers(workspace.context)) == 101
+    assert handshake_as_another_user(guarded.address, path, Platform().headers(workspace.context)) == 401
     for other in ('/v1/sessions', '/v1/status', '/metrics', '/v1/sessions/x/exec/ws'):
-        assert as_nobody(guarded.address, other, ours.headers(workspace.context)) == 401
+        assert handshake_as_another_user(guarded.address, other, with_token.headers(workspace.context)) == 401
     await workspace.clean_up()

@@ -1,4 +1,4 @@
-"""Generations: a newer placement of a workspace locks out the older one."""
+"""Generations: requests of an older placement of a workspace are refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 import websockets
 from langbot_plugin.box.errors import BoxError
 from websockets.exceptions import InvalidStatus
+
 from support.workspace import Workspace, eventually
 
 STALE = '^PermissionError: Stale Box placement generation$'
@@ -25,7 +26,7 @@ async def test_a_newer_generation_removes_the_sessions_of_the_old(workspace: Wor
 async def test_an_older_generation_is_refused(workspace: Workspace):
     newer = workspace.moved(3)
     await newer.create()
-    for ask in (
+    for request in (
         workspace.sessions,
         workspace.status,
         workspace.create,
@@ -33,12 +34,12 @@ async def test_an_older_generation_is_refused(workspace: Workspace):
         lambda: workspace.moved(2).sessions(),
     ):
         with pytest.raises(BoxError, match=STALE):
-            await ask()
+            await request()
     assert len(await newer.sessions()) == 1
     await newer.clean_up()
 
 
-async def test_other_workspaces_are_left_alone(workspace: Workspace):
+async def test_other_workspaces_are_not_affected(workspace: Workspace):
     other = Workspace(workspace.runtime)
     await other.create()
     await workspace.create()
@@ -53,10 +54,10 @@ async def test_a_running_command_of_an_older_generation_is_cancelled(workspace: 
     await workspace.create()
     running = asyncio.create_task(workspace.run('sleep 60', timeout_sec=120))
 
-    async def word() -> str:
+    async def status() -> str:
         return (await workspace.sessions())[0]['status']
 
-    await eventually(word, lambda word: word == 'running')
+    await eventually(status, lambda status: status == 'running')
     newer = workspace.moved(2)
     await newer.sessions()
     with pytest.raises(BoxError, match=STALE):
@@ -66,13 +67,13 @@ async def test_a_running_command_of_an_older_generation_is_cancelled(workspace: 
 
 @pytest.mark.better('cancelled requests get a response')
 async def test_a_session_that_was_being_created_is_removed(workspace: Workspace):
-    tries = [
+    creations = [
         asyncio.create_task(workspace.create(session_id=f's{n}')) for n in range(8)
     ]
     await asyncio.sleep(0)
     newer = workspace.moved(2)
     await newer.sessions()
-    outcomes = await asyncio.gather(*tries, return_exceptions=True)
+    outcomes = await asyncio.gather(*creations, return_exceptions=True)
     for outcome in outcomes:
         assert isinstance(outcome, dict) or 'Stale Box placement' in str(outcome), outcome
     assert await newer.sessions() == []
@@ -99,7 +100,7 @@ async def test_an_older_generation_cannot_attach(workspace: Workspace):
     with pytest.raises(InvalidStatus) as error:
         await workspace.attach()
     assert error.value.response.status_code == 401
-    # Nor to the process of the new one, whose address it may guess.
+    # The same for the process of the new generation, whose address can be guessed.
     headers = workspace.runtime.platform.headers(workspace.context)
     with pytest.raises(InvalidStatus) as error:
         await newer.attach(additional_headers=headers)
@@ -119,7 +120,7 @@ async def test_generations_are_compared_as_numbers(workspace: Workspace):
     await eleventh.clean_up()
 
 
-@pytest.mark.better('a new bound holds at once')
+@pytest.mark.better('a new limit applies at once')
 async def test_records_are_bounded(workspace: Workspace):
     client, runtime = workspace.client, workspace.runtime
     await workspace.sessions()

@@ -1,4 +1,4 @@
-"""Managed sandboxes: a box needs an admission grant and stays within it."""
+"""Managed sandboxes: a box requires an admission grant, which limits it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from langbot_plugin.box.errors import (
 )
 from langbot_plugin.box.models import SandboxAdmissionGrant, SandboxAdmissionRevocation
 from langbot_plugin.box.tenancy import box_namespace
-from support.runtime import Runtime
 from websockets.exceptions import InvalidStatus
+
+from support.runtime import Runtime
 from support.workspace import Workspace, eventually
 
 pytestmark = pytest.mark.better('the native backend satisfies the policy')
@@ -35,7 +36,7 @@ POLICY = {'required': True, 'memory_mb': 128, 'pids_limit': 64, 'max_timeout_sec
 async def runtime(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runtime]:
-    """A daemon whose platform asks for grants."""
+    """A daemon whose policy requires grants."""
     runtime = Runtime(request.param, tmp_path_factory.mktemp(request.param))
     await runtime.start(env=SOFT)
     await runtime.link.client.init(runtime.config(admission=POLICY))
@@ -85,8 +86,8 @@ async def revoke(workspace: Workspace, revision: int) -> dict:
     )
 
 
-def refused(words: str):
-    return pytest.raises(BoxAdmissionError, match=f'^BoxAdmissionError: {words}')
+def refused(text: str):
+    return pytest.raises(BoxAdmissionError, match=f'^BoxAdmissionError: {text}')
 
 
 async def test_the_response_to_a_grant_lists_its_limits(workspace: Workspace):
@@ -117,7 +118,7 @@ async def test_the_response_to_a_grant_lists_its_limits(workspace: Workspace):
         Action.STATUS,
     ],
 )
-async def test_nothing_works_without_a_grant(workspace: Workspace, action: Action):
+async def test_actions_without_a_grant_are_refused(workspace: Workspace, action: Action):
     with refused('Sandbox admission grant is missing'):
         await workspace.call(action, {'session_id': 'global', 'cmd': 'true'})
 
@@ -127,13 +128,13 @@ async def test_the_policy_determines_the_box(workspace: Workspace, runtime: Runt
     session = await workspace.create(
         session_id='my own', memory_mb=4096, persistent=False, image='other'
     )
-    place = runtime.host_root / 'default' / 'tenants' / box_namespace(workspace.context)
+    directory = runtime.host_root / 'default' / 'tenants' / box_namespace(workspace.context)
     assert session['session_id'] == 'global'
-    assert session['host_path'] == str(place)
+    assert session['host_path'] == str(directory)
     assert (session['memory_mb'], session['pids_limit']) == (128, 64)
     assert session['persistent'] is True and session['network'] == 'off'
     await workspace.run('echo kept > file')
-    assert (place / 'file').read_text() == 'kept\n'
+    assert (directory / 'file').read_text() == 'kept\n'
     status = await workspace.status()
     assert status['capacity'] == {'limit': 1, 'used': 1, 'remaining': 0}
     assert status['backend']['readiness']['mode'] == 'grant_enforced'
@@ -148,7 +149,7 @@ async def test_a_timeout_is_capped_by_the_policy(workspace: Workspace):
 
 
 @pytest.mark.parametrize(
-    ('fields', 'words'),
+    ('fields', 'text'),
     [
         ({'network': 'on'}, 'Managed sandbox network access is disabled'),
         (
@@ -175,19 +176,19 @@ async def test_a_timeout_is_capped_by_the_policy(workspace: Workspace):
         ),
     ],
 )
-async def test_runtime_owned_fields_are_rejected(workspace: Workspace, fields: dict, words: str):
+async def test_runtime_owned_fields_are_rejected(workspace: Workspace, fields: dict, text: str):
     await install(workspace)
-    with refused(words):
+    with refused(text):
         await workspace.run('true', **fields)
 
 
-async def test_other_sessions_are_not_offered(workspace: Workspace):
+async def test_other_session_ids_are_refused(workspace: Workspace):
     await install(workspace)
     with refused('Managed sandbox session_id is runtime-owned'):
         await workspace.client.get_session('other', workspace.context)
 
 
-async def test_processes_are_not_offered(workspace: Workspace):
+async def test_managed_processes_are_refused(workspace: Workspace):
     await install(workspace)
     await workspace.create()
     with refused('Sandbox admission grant does not permit managed processes'):
@@ -200,7 +201,7 @@ async def test_processes_are_not_offered(workspace: Workspace):
 
 
 @pytest.mark.parametrize(
-    ('fields', 'words'),
+    ('fields', 'text'),
     [
         ({'seconds': -1}, 'Cannot install an expired sandbox admission grant'),
         ({'seconds': 3600}, 'Sandbox admission grant lifetime exceeds'),
@@ -208,8 +209,8 @@ async def test_processes_are_not_offered(workspace: Workspace):
         ({'max_managed_processes': 1}, 'Sandbox admission grant exceeds the managed-process cap'),
     ],
 )
-async def test_grants_beyond_the_policy(workspace: Workspace, fields: dict, words: str):
-    with refused(words):
+async def test_grants_beyond_the_policy_are_refused(workspace: Workspace, fields: dict, text: str):
+    with refused(text):
         await install(workspace, **fields)
 
 
@@ -221,7 +222,7 @@ async def test_invalid_grants_are_rejected(workspace: Workspace):
         await workspace.client._call(Action.REVOKE_SANDBOX_ADMISSION_GRANT, {})
 
 
-async def test_grants_of_another_platform(workspace: Workspace):
+async def test_grants_of_another_platform_are_refused(workspace: Workspace):
     with pytest.raises(BoxError, match='^PermissionError: Sandbox admission grant does not match'):
         await install(workspace, instance_uuid='platform-2')
 
@@ -248,7 +249,7 @@ async def test_a_renewal_keeps_the_box(workspace: Workspace):
     assert (await workspace.run('cat /tmp/f')).stdout == 'kept'
 
 
-async def test_a_new_generation_takes_the_box_away(workspace: Workspace, runtime: Runtime):
+async def test_a_new_generation_removes_the_box(workspace: Workspace, runtime: Runtime):
     await install(workspace)
     await workspace.run('echo mine > /tmp/f; echo kept > /workspace/g')
     newer = workspace.moved(2)
@@ -259,7 +260,7 @@ async def test_a_new_generation_takes_the_box_away(workspace: Workspace, runtime
     assert result.stdout == 'kept'
 
 
-async def test_a_revocation_takes_the_box_away(workspace: Workspace):
+async def test_a_revocation_removes_the_box(workspace: Workspace):
     await install(workspace, revision=3)
     await workspace.create()
     running = asyncio.create_task(workspace.run('sleep 60'))
@@ -281,7 +282,7 @@ async def test_a_revocation_takes_the_box_away(workspace: Workspace):
     assert await workspace.sessions() == []
 
 
-async def test_a_grant_that_runs_out_takes_the_box_away(workspace: Workspace, runtime: Runtime):
+async def test_the_expiry_of_a_grant_removes_the_box(workspace: Workspace, runtime: Runtime):
     await install(workspace, seconds=6)
     await workspace.run('true')
 
@@ -292,9 +293,9 @@ async def test_a_grant_that_runs_out_takes_the_box_away(workspace: Workspace, ru
             return str(error)
         return ''
 
-    # Expired, and soon forgotten.
-    words = await eventually(refusal, bool, within=30)
-    assert 'has expired' in words or 'is missing' in words
+    # The record of an expired grant is removed after a moment.
+    text = await eventually(refusal, bool, within=30)
+    assert 'has expired' in text or 'is missing' in text
 
     async def boxes() -> int:
         with urllib.request.urlopen(f'{runtime.url}/v1/sessions', timeout=10) as answer:
@@ -304,7 +305,7 @@ async def test_a_grant_that_runs_out_takes_the_box_away(workspace: Workspace, ru
     await eventually(boxes, lambda number: number == 0, within=20)
 
 
-async def test_health_is_the_report(workspace: Workspace):
+async def test_health_returns_the_readiness_report(workspace: Workspace):
     report = await workspace.client._call(Action.HEALTH, {})
     assert report['ready'] is True and report['mode'] == 'grant_enforced'
     assert report['unsafe_soft_storage_limits'] is True
@@ -355,7 +356,7 @@ async def test_an_invalid_policy_admits_nothing(tmp_path, policy):
         await runtime.stop()
 
 
-async def test_without_hard_storage_limits_nothing_is_ready(tmp_path):
+async def test_without_hard_storage_limits_the_daemon_is_not_ready(tmp_path):
     runtime = await Runtime('ws', tmp_path).start()
     try:
         client = runtime.link.client

@@ -8,8 +8,9 @@ import json
 
 import pytest
 import websockets
-from support.runtime import Runtime
 from websockets.exceptions import ConnectionClosedOK, InvalidStatus
+
+from support.runtime import Runtime
 from support.workspace import Workspace, eventually
 
 
@@ -25,7 +26,7 @@ async def refused(connecting: websockets.connect) -> tuple[int, str]:
     return error.value.response.status_code, error.value.response.body.decode()
 
 
-async def test_lines_keep_their_ends(workspace: Workspace):
+async def test_frames_include_the_newline(workspace: Workspace):
     await workspace.create()
     await workspace.start('cat')
     async with workspace.attach(subprotocols=['mcp']) as ws:
@@ -47,7 +48,7 @@ async def test_one_line_is_one_frame(workspace: Workspace):
 
 
 @pytest.mark.better('lines are framed')
-async def test_a_line_may_be_long(workspace: Workspace):
+async def test_a_long_line_is_one_frame(workspace: Workspace):
     await workspace.create()
     await workspace.start('cat')
     async with workspace.attach() as ws:
@@ -56,7 +57,7 @@ async def test_a_line_may_be_long(workspace: Workspace):
         assert await received(ws) == line + '\n'
 
 
-async def test_the_short_address_means_the_default_process(workspace: Workspace):
+async def test_an_address_without_a_process_id_means_the_default_process(workspace: Workspace):
     await workspace.create()
     await workspace.start('cat')
     url = workspace.relay_url().replace('/default/ws', '/ws')
@@ -67,7 +68,7 @@ async def test_the_short_address_means_the_default_process(workspace: Workspace)
         assert ws.subprotocol is None
 
 
-async def test_the_end_of_a_process_comes_after_its_last_line(workspace: Workspace):
+async def test_the_connection_closes_after_the_last_line_of_the_process(workspace: Workspace):
     await workspace.create()
     await workspace.start('sh', '-c', 'read go; seq 1000; exit 3')
     frames = []
@@ -105,7 +106,7 @@ async def test_unknown_process(workspace: Workspace):
     }
 
 
-async def test_process_that_has_ended(workspace: Workspace):
+async def test_an_exited_process(workspace: Workspace):
     await workspace.create()
     await workspace.start('true')
     await eventually(workspace.process, lambda info: info.exit_code is not None)

@@ -9,6 +9,7 @@ import pytest
 from langbot_plugin.box.errors import BoxReadinessError
 from langbot_plugin.box.security import BOX_SHARED_WORKSPACE_PROBE_PREFIX
 from langbot_plugin.box.tenancy import box_namespace
+
 from support.runtime import Runtime
 from support.workspace import Workspace
 
@@ -32,7 +33,7 @@ def by_key(report: dict) -> dict[str, dict]:
     return {entry['key']: entry for entry in report['directories']}
 
 
-async def test_a_workspace_without_anything(workspace: Workspace):
+async def test_an_empty_workspace(workspace: Workspace):
     report = await analysis(workspace)
     assert set(report) == {
         'size_bytes',
@@ -51,19 +52,19 @@ async def test_a_workspace_without_anything(workspace: Workspace):
 
 
 async def test_files_on_the_host_are_counted(workspace: Workspace, runtime: Runtime):
-    place = runtime.host_root / 'default' / 'tenants' / box_namespace(workspace.context)
-    (place / 'inbox').mkdir(parents=True)
-    (place / 'file').write_bytes(b'x' * 1000)
-    (place / 'inbox' / 'mail').write_bytes(b'x' * 10)
-    (place / 'link').symlink_to('/usr')
+    directory = runtime.host_root / 'default' / 'tenants' / box_namespace(workspace.context)
+    (directory / 'inbox').mkdir(parents=True)
+    (directory / 'file').write_bytes(b'x' * 1000)
+    (directory / 'inbox' / 'mail').write_bytes(b'x' * 10)
+    (directory / 'link').symlink_to('/usr')
     entries = by_key(report := await analysis(workspace))
-    assert entries['workspace']['path'] == str(place)
+    assert entries['workspace']['path'] == str(directory)
     assert (entries['workspace']['size_bytes'], entries['workspace']['file_count']) == (1014, 3)
     assert (entries['inbox']['size_bytes'], entries['inbox']['file_count']) == (10, 1)
     assert report['size_bytes'] == 1014
 
 
-async def test_what_boxes_hold_is_counted(workspace: Workspace):
+async def test_files_in_boxes_are_counted(workspace: Workspace):
     await workspace.run('head -c 20000 /dev/zero > /tmp/f; echo > /workspace/g')
     await workspace.start('cat')
     report = await analysis(workspace)
@@ -80,7 +81,7 @@ async def test_what_boxes_hold_is_counted(workspace: Workspace):
     assert managed['path'] == '/workspace (1 managed-process sessions)'
 
 
-async def test_other_workspaces_do_not_count(workspace: Workspace, runtime: Runtime):
+async def test_files_of_other_workspaces_are_not_counted(workspace: Workspace, runtime: Runtime):
     other = Workspace(runtime)
     await other.run('head -c 20000 /dev/zero > /tmp/f')
     report = await analysis(workspace)

@@ -9,6 +9,7 @@ import pytest
 from langbot_plugin.box.actions import LangBotToBoxAction as Action
 from langbot_plugin.box.errors import BoxError, BoxSessionNotFoundError
 from langbot_plugin.entities.io.context import ActionContext
+
 from support.runtime import Runtime
 from support.workspace import Workspace
 
@@ -91,11 +92,11 @@ async def test_a_context_of_another_platform_is_refused(runtime: Runtime, action
     )
 
 
-async def test_control_actions_take_a_context_of_ours(workspace: Workspace):
+async def test_control_actions_accept_a_context_of_the_platform(workspace: Workspace):
     assert (await workspace.call(Action.HEALTH, {}))['available']
 
 
-async def test_an_installation_in_the_context_changes_nothing(workspace: Workspace):
+async def test_an_installation_in_the_context_is_ignored(workspace: Workspace):
     await workspace.create()
     context = workspace.context.for_installation('plugin-1')
     sessions = await workspace.client.get_sessions(context)
@@ -116,15 +117,15 @@ async def test_an_installation_in_the_context_changes_nothing(workspace: Workspa
     ],
 )
 async def test_invalid_contexts_are_rejected(runtime: Runtime, context):
-    """Sent as they are: the client's own models would not make them."""
+    """Sent as raw messages, because the models of the client reject them."""
     handler = runtime.link.handler
     frame = {'seq_id': 424242, 'action': 'box_get_sessions', 'data': {}, 'context': context}
-    answer = await _ask_raw(handler, frame)
-    assert answer.code == 1
-    assert answer.message.startswith('ValidationError: ')
+    response = await _send_raw(handler, frame)
+    assert response.code == 1
+    assert response.message.startswith('ValidationError: ')
 
 
-async def _ask_raw(handler, frame: dict):
+async def _send_raw(handler, frame: dict):
     waiting = asyncio.get_running_loop().create_future()
     handler.resp_waiters[frame['seq_id']] = waiting
     try:

@@ -51,17 +51,17 @@ def test_a_local_client_needs_no_token(runtime):
         {'Sec-Fetch-Site': 'cross-site'},
     ],
 )
-def test_a_page_of_another_origin_is_refused(runtime, headers):
+def test_requests_of_another_origin_are_refused(runtime, headers):
     assert post(runtime, headers).status == 403
 
 
-def test_a_wrong_token_is_not_a_missing_one(runtime):
+def test_a_wrong_token_is_refused(runtime):
     answer = post(runtime, {'Authorization': 'Bearer wrong'})
     assert answer.status == 401
     assert answer.getheader('WWW-Authenticate') == 'Bearer'
 
 
-def test_an_endless_body_is_refused(runtime):
+def test_an_oversized_body_is_refused(runtime):
     endless = INITIALIZE | {'padding': 'x' * (17 * 1024 * 1024)}
     assert post(runtime, {}, body=endless).status == 413
 
@@ -74,21 +74,21 @@ def test_a_session_can_be_ended_once(runtime):
     assert post(runtime, headers, body=ping).status == 404
 
 
-def test_a_client_that_waits_does_not_hold_up_a_daemon_that_stops(tmp_path):
-    leaving = daemon.Daemon(tmp_path)
+def test_an_open_stream_does_not_delay_the_shutdown(tmp_path):
+    stopping = daemon.Daemon(tmp_path)
     try:
-        session = post(leaving, {}).getheader('Mcp-Session-Id')
-        host, port = leaving.address.rsplit(':', 1)
-        waiting = http.client.HTTPConnection(host, int(port), timeout=30)
+        session = post(stopping, {}).getheader('Mcp-Session-Id')
+        host, port = stopping.address.rsplit(':', 1)
+        connection = http.client.HTTPConnection(host, int(port), timeout=30)
         headers = {'Accept': 'text/event-stream', 'Mcp-Session-Id': session}
-        waiting.request('GET', '/mcp', headers=headers)
-        stream = waiting.getresponse()
+        connection.request('GET', '/mcp', headers=headers)
+        stream = connection.getresponse()
         assert stream.status == 200 and stream.readline()
         started = time.monotonic()
-        leaving.stop()
-        # It is stopped by its request, and not by the 30 s that the client has.
+        stopping.stop()
+        # The daemon closes the stream, and does not wait for the client's timeout of 30 s.
         assert time.monotonic() - started < 15
         stream.read()
-        waiting.close()
+        connection.close()
     finally:
-        leaving.kill()
+        stopping.kill()

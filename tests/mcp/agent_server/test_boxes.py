@@ -1,4 +1,4 @@
-"""The box of a client."""
+"""Which box the calls of a client use."""
 
 from __future__ import annotations
 
@@ -23,51 +23,51 @@ def sessions(runtime: daemon.Daemon) -> set[str]:
     return {session['session_id'] for session in found}
 
 
-async def mark(server: Client, **meta) -> str:
-    """The session in which a call was done."""
+async def session_used_by(server: Client, **meta) -> str:
+    """The id of the session in which a call runs."""
     result = await server.call_tool('exec', {'command': 'true'}, meta=meta or None)
     assert not result.is_error, result
     return result.structured_content['session_id']
 
 
-async def test_each_mcp_session_has_a_box_of_its_own(runtime):
+async def test_each_mcp_session_has_its_own_box(runtime):
     async with client(runtime, 'http', 'legacy') as one:
         async with client(runtime, 'http', 'legacy') as two:
-            first, second = await mark(one), await mark(two)
+            first, second = await session_used_by(one), await session_used_by(two)
             assert first != second
             assert first.startswith('mcp_') and second.startswith('mcp_')
-            assert await mark(one) == first
+            assert await session_used_by(one) == first
 
 
 async def test_modern_clients_share_one_box_unless_one_is_named(runtime):
     async with client(runtime, 'http', '2026-07-28') as server:
-        assert await mark(server) == 'mcp_default'
-        assert await mark(server, **{'io.boxwood/session': 'chosen'}) == 'chosen'
+        assert await session_used_by(server) == 'mcp_default'
+        assert await session_used_by(server, **{'io.boxwood/session': 'chosen'}) == 'chosen'
     assert {'mcp_default', 'chosen'} <= sessions(runtime)
 
 
-async def test_a_directory_keeps_its_box(runtime, tmp_path):
-    async def session_of(place) -> str:
+async def test_clients_in_one_directory_use_the_same_box(runtime, tmp_path):
+    async def session_of(directory) -> str:
         server = StdioServerParameters(
             command=daemon.program(),
             args=stdio_arguments(runtime),
             env=daemon.environment(),
-            cwd=place,
+            cwd=directory,
         )
         async with Client(server, mode='legacy') as connected:
-            return await mark(connected)
+            return await session_used_by(connected)
 
     here = await session_of(tmp_path)
     assert here.startswith('mcp_')
     assert await session_of(tmp_path) == here
-    assert await session_of(runtime.place) != here
+    assert await session_of(runtime.directory) != here
 
 
 async def test_a_named_session_is_used(runtime):
     async with client(runtime, 'stdio', 'legacy', session='build') as server:
-        assert await mark(server) == 'build'
+        assert await session_used_by(server) == 'build'
     async with client(runtime, 'stdio', '2026-07-28', session='build') as server:
-        assert await mark(server) == 'build'
+        assert await session_used_by(server) == 'build'
 
 
 async def test_two_clients_of_one_session_see_the_same_files(runtime):

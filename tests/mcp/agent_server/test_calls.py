@@ -17,11 +17,11 @@ from support.clients import PROTOCOLS, TRANSPORTS, client
 
 pytestmark = pytest.mark.anyio
 
-#: Processes are found by their command line, so no two tests of any worker use the same duration.
+#: Processes are found by their command line, so every test of every worker sleeps for a different duration.
 _fractions = (f'{os.getpid()}{number:04}' for number in count())
 
 
-def nap_of(seconds: int) -> str:
+def unique_duration(seconds: int) -> str:
     return f'{seconds}.0{next(_fractions)}'
 
 
@@ -45,7 +45,7 @@ def processes_with(command: str) -> list[int]:
 async def until(condition, within: float) -> None:
     deadline = time.monotonic() + within
     while not condition():
-        assert time.monotonic() < deadline, 'it did not come to that in time'
+        assert time.monotonic() < deadline, 'the condition was not met in time'
         await anyio.sleep(0.05)
 
 
@@ -54,14 +54,14 @@ async def until(condition, within: float) -> None:
 async def test_progress(runtime, transport: str, protocol: str):
     seen: list[tuple[float, str]] = []
 
-    async def told(progress: float, total: float | None, message: str | None) -> None:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         seen.append((progress, message or ''))
 
     async with client(runtime, transport, protocol) as server:
         meta = {'io.boxwood/session': f'progress-{transport}-{protocol}'}
         command = 'for n in 1 2 3; do echo step $n; sleep 1; done'
         result = await server.call_tool(
-            'exec', {'command': command}, progress_callback=told, meta=meta
+            'exec', {'command': command}, progress_callback=on_progress, meta=meta
         )
     assert result.structured_content['stdout'] == 'step 1\nstep 2\nstep 3\n'
     assert 'step 2' in [message for _, message in seen]
@@ -72,7 +72,7 @@ async def test_progress(runtime, transport: str, protocol: str):
 @pytest.mark.parametrize('protocol', PROTOCOLS)
 @pytest.mark.parametrize('transport', TRANSPORTS)
 async def test_a_cancelled_call_kills_its_command(runtime, transport: str, protocol: str):
-    nap = nap_of(3000)
+    nap = unique_duration(3000)
     async with client(runtime, transport, protocol) as server:
         meta = {'io.boxwood/session': f'cancel-{transport}-{protocol}'}
         async with anyio.create_task_group() as tasks:
@@ -85,14 +85,14 @@ async def test_a_cancelled_call_kills_its_command(runtime, transport: str, proto
             await until(lambda: is_running(nap), 20)
             tasks.cancel_scope.cancel()
         await until(lambda: not is_running(nap), 15)
-        # The box and the connection live on.
+        # The box and the connection can still be used.
         again = await server.call_tool('exec', {'command': 'echo on'}, meta=meta)
         assert again.structured_content['stdout'] == 'on\n'
 
 
 @pytest.mark.parametrize('transport', TRANSPORTS)
 async def test_a_disconnected_client_leaves_no_command(runtime, transport: str):
-    nap = nap_of(3000)
+    nap = unique_duration(3000)
     with anyio.move_on_after(60) as scope:
         async with client(runtime, transport, '2026-07-28') as server:
             async with anyio.create_task_group() as tasks:
@@ -104,13 +104,13 @@ async def test_a_disconnected_client_leaves_no_command(runtime, transport: str):
 
 
 @contextmanager
-def in_front(boxes: daemon.Daemon, transport: str, place: Path) -> Iterator[daemon.Daemon]:
-    """The server of a client that outlives `boxes`: over stdio a separate process, over HTTP another daemon whose agent
-    uses those boxes."""
+def front_server(boxes: daemon.Daemon, transport: str, directory: Path) -> Iterator[daemon.Daemon]:
+    """An MCP server that keeps running when the daemon `boxes` stops: over stdio a process of the client, over HTTP a
+    second daemon that uses the boxes of the first."""
     if transport == 'stdio':
         yield boxes
         return
-    own = place / 'front'
+    own = directory / 'front'
     own.mkdir()
     socket = boxes.state_dir / 'run' / 'boxwood.sock'
     front = daemon.Daemon(own, env={'BOX__RUNTIME__ENDPOINT': f'unix://{socket}'})
@@ -120,10 +120,10 @@ def in_front(boxes: daemon.Daemon, transport: str, place: Path) -> Iterator[daem
         front.stop()
 
 
-async def until_it_works(server, meta: dict, within: float) -> None:
+async def until_exec_works(server, meta: dict, within: float) -> None:
     deadline = time.monotonic() + within
     while (await server.call_tool('exec', {'command': 'true'}, meta=meta)).is_error:
-        assert time.monotonic() < deadline, 'it did not come to that in time'
+        assert time.monotonic() < deadline, 'the condition was not met in time'
         await anyio.sleep(0.5)
 
 
@@ -132,33 +132,34 @@ async def test_a_daemon_killed_during_a_call_loses_no_result(tmp_path, transport
     port = daemon.free_port()
     first = daemon.Daemon(tmp_path, port=port)
     second = None
-    nap = nap_of(6)
+    nap = unique_duration(6)
     command = f'echo before; sleep {nap}; echo after > /workspace/done; echo after'
     meta = {'io.boxwood/session': 'survivor'}
     try:
-        with in_front(first, transport, tmp_path) as front:
+        with front_server(first, transport, tmp_path) as front:
             async with client(front, transport, 'legacy', session='survivor') as server:
-                await until_it_works(server, meta, 30)
+                await until_exec_works(server, meta, 30)
                 results = []
 
-                begun = anyio.Event()
+                started = anyio.Event()
 
-                async def told(progress: float, total: float | None, message: str | None) -> None:
+                async def on_progress(progress: float, total: float | None, message: str | None) -> None:
                     if 'before' in (message or ''):
-                        begun.set()
+                        started.set()
 
                 async def call() -> None:
                     arguments = {'command': command, 'timeout_sec': 60}
                     result = await server.call_tool(
-                        'exec', arguments, meta=meta, progress_callback=told
+                        'exec', arguments, meta=meta, progress_callback=on_progress
                     )
                     results.append(result)
 
                 with anyio.fail_after(90):
                     async with anyio.create_task_group() as tasks:
                         tasks.start_soon(call)
-                        # A process may be seen before the client knows of it; then the call is in doubt.
-                        await begun.wait()
+                        # Without a progress message the client may not have the id of the command yet, and could not
+                        # continue the call.
+                        await started.wait()
                         await until(lambda: is_running(nap), 20)
                         first.kill()
                         second = daemon.Daemon(tmp_path, port=port)
@@ -178,9 +179,9 @@ async def test_an_unreachable_daemon_is_reported_until_it_returns(tmp_path, tran
     port = daemon.free_port()
     first = daemon.Daemon(tmp_path, port=port)
     meta = {'io.boxwood/session': 'away'}
-    with in_front(first, transport, tmp_path) as front:
+    with front_server(first, transport, tmp_path) as front:
         async with client(front, transport, 'legacy', session='away') as server:
-            await until_it_works(server, meta, 30)
+            await until_exec_works(server, meta, 30)
             first.stop()
             with anyio.fail_after(20):
                 while 'io.boxwood/unavailable' not in ((await server.list_tools()).meta or {}):
@@ -192,14 +193,14 @@ async def test_an_unreachable_daemon_is_reported_until_it_returns(tmp_path, tran
             assert refused.is_error and 'not available' in refused.content[0].text
             second = daemon.Daemon(tmp_path, port=port)
             try:
-                # It is looked for ever more rarely, at most once a minute.
-                await until_it_works(server, meta, 75)
+                # The pause between two attempts to connect grows to one minute.
+                await until_exec_works(server, meta, 75)
             finally:
                 second.stop()
 
 
-async def test_over_stdio_the_settings_of_the_daemons_operator_apply(tmp_path):
-    """Also of a daemon that starts after the client or replaces another."""
+async def test_over_stdio_the_settings_of_the_daemon_apply(tmp_path):
+    """Also those of a daemon that starts after the client or replaces another."""
     port = daemon.free_port()
 
     @contextmanager
@@ -210,15 +211,15 @@ async def test_over_stdio_the_settings_of_the_daemons_operator_apply(tmp_path):
         finally:
             runtime.stop()
 
-    async def answered(server, wanted) -> None:
+    async def until_result(server, condition) -> None:
         deadline = time.monotonic() + 90
         while True:
             called = await server.call_tool('exec', {'command': 'true'})
-            if wanted(called):
+            if condition(called):
                 return
-            # While there is no daemon, and until it is known that there is, nothing is done.
+            # Calls fail until the client is connected to the new daemon.
             assert called.is_error and 'not available' in called.content[0].text, called
-            assert time.monotonic() < deadline, 'it did not come to that in time'
+            assert time.monotonic() < deadline, 'the condition was not met in time'
             await anyio.sleep(0.5)
 
     with running() as runtime:
@@ -227,19 +228,19 @@ async def test_over_stdio_the_settings_of_the_daemons_operator_apply(tmp_path):
         refused = await server.call_tool('exec', {'command': 'true'})
         assert refused.is_error and 'not available' in refused.content[0].text
         with running(BOX__FORCE_SESSION_ID_TEMPLATE='{global}'):
-            await answered(
+            await until_result(
                 server,
                 lambda called: (called.structured_content or {}).get('session_id') == 'global',
             )
         with running(BOX__ENABLED='false'):
-            await answered(server, lambda called: 'disabled' in called.content[0].text)
+            await until_result(server, lambda called: 'disabled' in called.content[0].text)
         with running(BOX__RUNTIME__ENDPOINT='http://127.0.0.1:1'):
-            await answered(server, lambda called: '127.0.0.1:1' in called.content[0].text)
+            await until_result(server, lambda called: '127.0.0.1:1' in called.content[0].text)
 
 
 @pytest.mark.parametrize('protocol', PROTOCOLS)
 @pytest.mark.parametrize('transport', TRANSPORTS)
-async def test_a_backend_that_cannot_be_used_is_named(tmp_path, transport: str, protocol: str):
+async def test_an_unusable_backend_is_reported(tmp_path, transport: str, protocol: str):
     lacking = daemon.Daemon(tmp_path, '--backend', 'e2b')
     try:
         async with client(lacking, transport, protocol) as server:

@@ -1,7 +1,7 @@
 """The official conformance suite, in both protocol versions.
 
-What it may fail stands beside this file with the reasons: most of its scenarios call tools, prompts and
-resources of a fixture that we are not. A scenario that passes although it is listed is a failure too.
+The expected failures are listed in `conformance-*.yml` with their reasons: most scenarios call tools, prompts and
+resources of a reference server. A listed scenario that passes is a failure too.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""The official Inspector's command line: every tool, over both transports."""
+"""The command line of the official Inspector: every tool, over both transports."""
 
 from __future__ import annotations
 
 import pytest
 
-from support.every_tool import NAMES, calls
 from support.clients import PROTOCOLS, TRANSPORTS, Inspector
+from support.every_tool import NAMES, calls
 
 
 @pytest.mark.parametrize('transport', TRANSPORTS)
 def test_every_tool(runtime, transport: str):
     inspector = Inspector(runtime, transport, 'legacy', f'inspector-{transport}')
-    listed = inspector.ask('--method', 'tools/list', '--strict')
+    listed = inspector.run('--method', 'tools/list', '--strict')
     assert {tool['name'] for tool in listed['tools']} == NAMES
     for call in calls(f'inspector-{transport}'):
         result = inspector.call(call.name, call.arguments)
@@ -22,7 +22,7 @@ def test_every_tool(runtime, transport: str):
 @pytest.mark.parametrize('transport', TRANSPORTS)
 def test_the_modern_protocol_version(runtime, transport: str):
     inspector = Inspector(runtime, transport, PROTOCOLS[1], f'inspector-modern-{transport}')
-    listed = inspector.ask('--method', 'tools/list', '--strict')
+    listed = inspector.run('--method', 'tools/list', '--strict')
     assert {tool['name'] for tool in listed['tools']} == NAMES
     result = inspector.call('exec', {'command': 'echo modern'})
     assert result['structuredContent']['stdout'] == 'modern\n'
@@ -34,13 +34,13 @@ def test_the_modern_protocol_version(runtime, transport: str):
 def test_workspace_files_are_resources(runtime, transport: str):
     session = f'inspector-files-{transport}'
     inspector = Inspector(runtime, transport, 'legacy', session)
-    assert inspector.ask('--method', 'resources/list')['resources'] == []
+    assert inspector.run('--method', 'resources/list')['resources'] == []
     inspector.call('write', {'path': '/workspace/a b.md', 'content': 'text'})
-    listed = inspector.ask('--method', 'resources/list')['resources']
+    listed = inspector.run('--method', 'resources/list')['resources']
     assert [(r['uri'], r['mimeType']) for r in listed] == [
         ('boxwood://workspace/a%20b.md', 'text/markdown')
     ]
-    read = inspector.ask('--method', 'resources/read', '--uri', listed[0]['uri'])
+    read = inspector.run('--method', 'resources/read', '--uri', listed[0]['uri'])
     assert read['contents'][0]['text'] == 'text'
-    templates = inspector.ask('--method', 'resources/templates/list')
+    templates = inspector.run('--method', 'resources/templates/list')
     assert templates['resourceTemplates'][0]['uriTemplate'] == 'boxwood://workspace/{+path}'

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from support.every_tool import NAMES, calls
 from support.clients import PROTOCOLS, TRANSPORTS, client
+from support.every_tool import NAMES, calls
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def test_every_tool(runtime, transport: str, protocol: str):
 
 @pytest.mark.parametrize('protocol', PROTOCOLS)
 @pytest.mark.parametrize('transport', TRANSPORTS)
-async def test_failures_are_results_that_a_model_can_read(runtime, transport: str, protocol: str):
+async def test_failures_are_tool_results(runtime, transport: str, protocol: str):
     async with client(runtime, transport, protocol) as server:
         meta = {'io.boxwood/session': f'fail-{transport}-{protocol}'}
         failed = await server.call_tool('exec', {'command': 'echo no; exit 3'}, meta=meta)
@@ -48,6 +48,6 @@ async def test_failures_are_results_that_a_model_can_read(runtime, transport: st
         assert unknown.is_error and 'image' in unknown.content[0].text
 
 
-async def test_the_instructions_say_what_the_box_is_for(runtime):
+async def test_the_instructions_mention_the_tools(runtime):
     async with client(runtime, 'http', 'legacy') as server:
         assert server.instructions and 'exec' in server.instructions

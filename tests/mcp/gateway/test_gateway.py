@@ -1,4 +1,4 @@
-"""The gateway: what a client of either protocol version gets of a server that knows only the older one."""
+"""The gateway in front of a legacy server, with clients of both protocol versions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mcp.client.sse import sse_client
 from mcp_types import ElicitResult
 
 from harness import daemon
-from support.hosted import Host, small, text_of
 from support.clients import PROTOCOLS
+from support.hosted import Host, small, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -29,9 +29,9 @@ META = {
 
 @pytest.fixture(scope='module')
 def host(hosting: Host, tmp_path_factory: pytest.TempPathFactory):
-    place = tmp_path_factory.mktemp('gateway')
-    hosting.add('gate', 'python3', str(small(place, 'gate')), tools={'deny': ['leave', 'wri*']})
-    hosting.add('second', 'python3', str(small(place, 'second')))
+    directory = tmp_path_factory.mktemp('gateway')
+    hosting.add('gate', 'python3', str(small(directory, 'gate')), tools={'deny': ['leave', 'wri*']})
+    hosting.add('second', 'python3', str(small(directory, 'second')))
     hosting.connected('gate')
     hosting.connected('second')
     yield hosting
@@ -52,8 +52,8 @@ async def cancelled(host: Host) -> list[str]:
 
 
 @pytest.mark.parametrize('protocol', PROTOCOLS)
-async def test_the_handshake_has_the_version_of_the_client(host: Host, protocol: str):
-    # A client that names the modern protocol version has nothing to ask before its first request; this one asks.
+async def test_the_handshake_uses_the_clients_protocol_version(host: Host, protocol: str):
+    # With `auto` the client sends a handshake; with the modern version alone it would send none.
     async with host.client('gate', 'legacy' if protocol == 'legacy' else 'auto') as client:
         assert client.protocol_version == ('2025-11-25' if protocol == 'legacy' else protocol)
         assert client.instructions == 'A small server.'
@@ -69,24 +69,24 @@ async def test_the_handshake_has_the_version_of_the_client(host: Host, protocol:
 async def test_progress(host: Host, protocol: str):
     seen = []
 
-    async def told(progress: float, total: float | None, message: str | None) -> None:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         seen.append((progress, total))
 
     async with host.client('gate', protocol) as client:
-        result = await client.call_tool('nap', {'count': 5}, progress_callback=told)
+        result = await client.call_tool('nap', {'count': 5}, progress_callback=on_progress)
     assert result.content[0].text == 'slept 5'
     assert seen == [(number, 5) for number in range(1, 6)]
 
 
 async def test_progress_of_two_clients_with_the_same_token(host: Host):
-    """Both use the same token; each gets the progress of its own call."""
+    """Each client gets only the progress of its own call."""
 
     async def one(count: int, seen: list) -> None:
-        async def told(progress: float, total: float | None, message: str | None) -> None:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             seen.append(total)
 
         async with host.client('gate', 'legacy') as client:
-            await client.call_tool('nap', {'count': count}, progress_callback=told)
+            await client.call_tool('nap', {'count': count}, progress_callback=on_progress)
 
     first, second = [], []
     async with anyio.create_task_group() as tasks:
@@ -99,15 +99,15 @@ async def test_progress_of_two_clients_with_the_same_token(host: Host):
 async def test_a_cancelled_call_is_cancelled_at_the_server(host: Host, protocol: str):
     count = 300 if protocol == 'legacy' else 301
     async with host.client('gate', protocol) as client:
-        naps = anyio.Event()
+        progress_seen = anyio.Event()
 
-        async def told(progress: float, total: float | None, message: str | None) -> None:
-            naps.set()
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            progress_seen.set()
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: client.call_tool('nap', {'count': count}, progress_callback=told))
+            tasks.start_soon(lambda: client.call_tool('nap', {'count': count}, progress_callback=on_progress))
             with anyio.fail_after(30):
-                await naps.wait()
+                await progress_seen.wait()
             tasks.cancel_scope.cancel()
         with anyio.fail_after(30):
             while f'nap {count}' not in await cancelled(host):
@@ -115,7 +115,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(host: Host, protocol:
         assert (await client.call_tool('echo', {'text': 'on'})).content[0].text == 'on'
 
 
-async def test_a_closed_stream_cancels_in_the_modern_version(host: Host):
+async def test_a_closed_stream_cancels_a_modern_call(host: Host):
     name, port = host.runtime.address.rsplit(':', 1)
     connection = http.client.HTTPConnection(name, int(port), timeout=30)
     params = {'name': 'nap', 'arguments': {'count': 302}, '_meta': META | {'progressToken': 'p'}}
@@ -130,7 +130,7 @@ async def test_a_closed_stream_cancels_in_the_modern_version(host: Host):
     connection.request('POST', '/mcp/gate', json.dumps(message), headers)
     answer = connection.getresponse()
     while b'notifications/progress' not in (line := answer.readline()):
-        assert line, 'the stream ended before the call did anything'
+        assert line, 'the stream ended before the first progress notification'
     answer.close()
     connection.close()
     with anyio.fail_after(30):
@@ -157,24 +157,24 @@ async def test_unknown_methods_are_forwarded(host: Host):
 
 
 @pytest.mark.parametrize('protocol', PROTOCOLS)
-async def test_a_tool_that_is_filtered_is_not_there(host: Host, protocol: str):
+async def test_a_filtered_tool_is_neither_listed_nor_callable(host: Host, protocol: str):
     async with host.client('gate', protocol) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert 'echo' in names and not {'leave', 'write'} & names
         with pytest.raises(Exception) as refused:
             result = await client.call_tool('leave', {})
-            assert result.is_error, 'it was called'
+            assert result.is_error, 'the filtered tool was called'
             raise RuntimeError(result.content[0].text)
         assert 'leave' in str(refused.value)
-        # It was not called: the process is still there.
+        # The tool `leave` would have ended the process.
         assert (await client.call_tool('echo', {'text': 'here'})).content[0].text == 'here'
     with pytest.raises(AssertionError):
         host.call('gate', 'leave')
 
 
 @pytest.mark.parametrize('protocol', PROTOCOLS)
-async def test_a_server_can_ask_the_person_at_the_client(host: Host, protocol: str):
-    """Legacy clients get a request while they wait, modern clients a result that they answer."""
+async def test_elicitation(host: Host, protocol: str):
+    """Legacy clients get a request during the call; modern clients get a result that asks for input."""
     asked = []
 
     async def answer(context, params) -> ElicitResult:
@@ -187,30 +187,30 @@ async def test_a_server_can_ask_the_person_at_the_client(host: Host, protocol: s
     assert '"name": "Ada"' in result.content[0].text
 
 
-async def test_clients_that_cannot_be_asked_share_one_process(host: Host):
-    async def born(**more) -> str:
+async def test_clients_without_elicitation_share_one_process(host: Host):
+    async def process_id(**more) -> str:
         async with host.client('gate', 'legacy', **more) as client:
-            return (await client.call_tool('whoami', {})).structured_content['born']
+            return (await client.call_tool('whoami', {})).structured_content['process_id']
 
     async def answer(context, params) -> ElicitResult:
         return ElicitResult(action='decline')
 
-    shared = await born()
-    assert await born() == shared
-    own = await born(elicitation_callback=answer)
+    shared = await process_id()
+    assert await process_id() == shared
+    own = await process_id(elicitation_callback=answer)
     assert own != shared
-    # Its own process goes with it.
+    # The process of the client with elicitation ends after its session.
     with anyio.fail_after(15):
         while True:
             line = 'cat /proc/[0-9]*/cmdline 2>/dev/null | tr "\\0" "\\n" | grep -c "^/workspace/server.py$"'
-            # The main process, and at most the one for the modern protocol version.
+            # The shared process, and at most one for modern clients.
             if int(text_of(host.call('gate', 'run', text=line))) <= 2:
                 break
             await anyio.sleep(0.2)
 
 
 @pytest.mark.parametrize('protocol', PROTOCOLS)
-async def test_through_the_command_for_clients_of_stdio_alone(host: Host, protocol: str):
+async def test_the_stdio_proxy_command(host: Host, protocol: str):
     async with host.stdio_client('gate', protocol) as client:
         assert len((await client.list_tools()).tools) == 10
         result = await client.call_tool('echo', {'text': 'through'})
@@ -218,23 +218,23 @@ async def test_through_the_command_for_clients_of_stdio_alone(host: Host, protoc
 
 
 @pytest.mark.parametrize('name, tool', [('gate', 'echo'), ('_all', 'gate__echo')])
-async def test_the_oldest_transport(host: Host, name: str, tool: str):
+async def test_the_sse_transport(host: Host, name: str, tool: str):
     async with Client(sse_client(f'{host.url}/mcp/{name}/sse'), mode='legacy') as client:
         result = await client.call_tool(tool, {'text': 'sse'})
         assert result.content[0].text == 'sse'
 
 
 @pytest.mark.parametrize('protocol', PROTOCOLS)
-async def test_all_servers_at_one_address(host: Host, protocol: str):
+async def test_the_aggregate_lists_and_calls_all_servers(host: Host, protocol: str):
     async with host.client('_all', protocol) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert {'gate__echo', 'second__echo', 'second__leave'} <= names
         assert 'gate__leave' not in names
-        born = set()
+        process_ids = set()
         for name in ['gate', 'second']:
             result = await client.call_tool(f'{name}__whoami', {})
-            born.add(result.structured_content['born'])
-        assert len(born) == 2
+            process_ids.add(result.structured_content['process_id'])
+        assert len(process_ids) == 2
         prompts = {prompt.name for prompt in (await client.list_prompts()).prompts}
         assert {'gate__greet', 'second__greet'} <= prompts
         assert (await client.get_prompt('second__greet')).messages
@@ -243,25 +243,25 @@ async def test_all_servers_at_one_address(host: Host, protocol: str):
         assert read.contents[0].text.startswith('note of')
 
 
-async def test_one_that_rests_is_listed_and_not_woken_for_it(host: Host, tmp_path: Path):
-    host.add('rests', 'python3', str(small(tmp_path, 'rests')))
+async def test_listing_the_aggregate_does_not_start_a_stopped_server(host: Host, tmp_path: Path):
+    host.add('idle', 'python3', str(small(tmp_path, 'idle')))
     try:
-        host.connected('rests')
-        host.edit('rests', idle_stop_sec=1)
+        host.connected('idle')
+        host.edit('idle', idle_stop_sec=1)
         async with host.client('_all', 'legacy') as client:
-            assert 'rests__echo' in {tool.name for tool in (await client.list_tools()).tools}
-            await anyio.to_thread.run_sync(host.until, 'rests', 'stopped', 30)
+            assert 'idle__echo' in {tool.name for tool in (await client.list_tools()).tools}
+            await anyio.to_thread.run_sync(host.until, 'idle', 'stopped', 30)
             for _ in range(3):
-                assert 'rests__echo' in {tool.name for tool in (await client.list_tools()).tools}
+                assert 'idle__echo' in {tool.name for tool in (await client.list_tools()).tools}
                 await anyio.sleep(0.3)
-            assert host.state('rests')['status'] == 'stopped'
-            result = await client.call_tool('rests__echo', {'text': 'awake'})
-            assert result.content[0].text == 'awake'
+            assert host.state('idle')['status'] == 'stopped'
+            result = await client.call_tool('idle__echo', {'text': 'started'})
+            assert result.content[0].text == 'started'
     finally:
-        host.remove('rests')
+        host.remove('idle')
 
 
-async def test_one_that_is_down_does_not_spoil_the_rest(host: Host):
+async def test_a_failed_server_does_not_affect_the_aggregate(host: Host):
     host.add('broken', 'sh', '-c', 'exit 1')
     try:
         async with host.client('_all', MODERN) as client:
@@ -295,16 +295,16 @@ INITIALIZE = {
     ],
 )
 @pytest.mark.parametrize('name', ['gate', '_all'])
-async def test_a_page_of_another_origin_is_refused_let_in(host: Host, name: str, headers: dict):
+async def test_requests_of_another_origin_are_refused(host: Host, name: str, headers: dict):
     assert host.raw(name, INITIALIZE, headers)[0].status == 403
 
 
-async def test_a_wrong_token_is_not_a_missing_one(host: Host):
+async def test_a_wrong_token_is_refused(host: Host):
     answer, _ = host.raw('gate', INITIALIZE, {'Authorization': 'Bearer wrong'})
     assert answer.status == 401
 
 
-async def test_sessions_of_the_legacy_version(host: Host):
+async def test_legacy_sessions(host: Host):
     answer, messages = host.raw('gate', INITIALIZE)
     assert answer.status == 200 and messages[0]['result']['serverInfo']['name'] == 'small'
     session = answer.getheader('Mcp-Session-Id')
@@ -312,15 +312,15 @@ async def test_sessions_of_the_legacy_version(host: Host):
     ping = {'jsonrpc': '2.0', 'id': 2, 'method': 'ping'}
     headers = {'Mcp-Session-Id': session, 'MCP-Protocol-Version': '2025-11-25'}
     assert host.raw('gate', ping, headers)[0].status == 200
-    # A session is of one server.
+    # A session is valid for one server only.
     assert host.raw('second', ping, headers)[0].status == 404
     assert host.raw('gate', None, headers, 'DELETE')[0].status in (200, 204)
     assert host.raw('gate', ping, headers)[0].status == 404
     assert host.raw('gate', ping)[0].status == 400
 
 
-async def test_a_lost_stream_can_be_resumed(host: Host):
-    """A client that lost it gets the rest; nothing is cancelled."""
+async def test_a_broken_stream_can_be_resumed(host: Host):
+    """The client gets the missed events, and the call is not cancelled."""
     session = host.raw('gate', INITIALIZE)[0].getheader('Mcp-Session-Id')
     name, port = host.runtime.address.rsplit(':', 1)
     headers = {
@@ -345,24 +345,24 @@ async def test_a_lost_stream_can_be_resumed(host: Host):
     seen = []
     while not seen or 'result' not in seen[-1]:
         line = rest.readline().decode()
-        assert line, f'it ended after {seen}'
+        assert line, f'the stream ended after {seen}'
         if line.startswith('data:') and line[5:].strip():
             seen.append(json.loads(line[5:]))
     back.close()
-    assert [told['params']['progress'] for told in seen[:-1]] == list(range(1, 16))
+    assert [event['params']['progress'] for event in seen[:-1]] == list(range(1, 16))
     assert seen[-1]['id'] == 9 and text_of(seen[-1]['result']) == 'slept 15'
 
 
-async def test_three_streams_at_once(host: Host):
+async def test_three_concurrent_streams(host: Host):
     seen: dict[int, list] = {number: [] for number in range(3)}
 
     async with host.client('gate', 'legacy') as client:
 
         async def one(number: int) -> None:
-            async def told(progress: float, total: float | None, message: str | None) -> None:
+            async def on_progress(progress: float, total: float | None, message: str | None) -> None:
                 seen[number].append(total)
 
-            await client.call_tool('nap', {'count': 3 + number}, progress_callback=told)
+            await client.call_tool('nap', {'count': 3 + number}, progress_callback=on_progress)
 
         async with anyio.create_task_group() as tasks:
             for number in seen:
@@ -386,7 +386,7 @@ async def test_invalid_bodies(host: Host, body: str):
     connection.close()
 
 
-async def test_many_calls_at_once_each_get_their_own_answer(host: Host):
+async def test_concurrent_calls_get_their_own_results(host: Host):
     async with host.client('gate', MODERN) as client:
         found: dict[int, str] = {}
 
@@ -400,21 +400,21 @@ async def test_many_calls_at_once_each_get_their_own_answer(host: Host):
     assert found == {number: f'number {number}' for number in range(200)}
 
 
-async def test_a_waiting_client_does_not_hold_up_a_daemon_that_stops(tmp_path: Path):
-    leaving = daemon.Daemon(tmp_path, env={'BOXWOOD_MOUNTS__ALLOWED_ROOTS': str(tmp_path)})
+async def test_an_open_stream_does_not_delay_the_shutdown(tmp_path: Path):
+    stopping = daemon.Daemon(tmp_path, env={'BOXWOOD_MOUNTS__ALLOWED_ROOTS': str(tmp_path)})
     try:
-        host = Host(leaving)
+        host = Host(stopping)
         host.add('waiter', 'python3', str(small(tmp_path)))
         host.connected('waiter')
         session = host.raw('waiter', INITIALIZE)[0].getheader('Mcp-Session-Id')
-        name, port = leaving.address.rsplit(':', 1)
+        name, port = stopping.address.rsplit(':', 1)
         waiting = http.client.HTTPConnection(name, int(port), timeout=30)
         headers = {'Accept': 'text/event-stream', 'Mcp-Session-Id': session}
         waiting.request('GET', '/mcp/waiter', headers=headers)
         assert waiting.getresponse().status == 200
         started = time.monotonic()
-        leaving.stop()
+        stopping.stop()
         assert time.monotonic() - started < 15
         waiting.close()
     finally:
-        leaving.kill()
+        stopping.kill()

@@ -27,7 +27,7 @@ def seen(host: Host, name: str) -> dict:
 
 @pytest.fixture
 def own(hosting: Host, tmp_path: Path):
-    """Adds a small server under a name of its own, and takes it away again."""
+    """A function that adds a small server under a name; the servers are removed after the test."""
     added = []
 
     def add(name: str, *args: str, **more) -> Host:
@@ -41,7 +41,7 @@ def own(hosting: Host, tmp_path: Path):
         hosting.remove(name)
 
 
-def test_what_is_left_out_has_its_default(own):
+def test_omitted_settings_have_defaults(own):
     host = own('plain')
     found = host.info('plain')
     box = found['box']
@@ -58,7 +58,7 @@ def test_what_is_left_out_has_its_default(own):
     assert session['read_only_rootfs'] is False
 
 
-def test_what_is_given_holds_for_that_box_alone(own):
+def test_settings_apply_to_the_box_of_the_server(own):
     settings = {
         'network': 'off',
         'memory_mb': 192,
@@ -79,13 +79,13 @@ def test_what_is_given_holds_for_that_box_alone(own):
     assert {key: kept[key] for key in settings} == settings
 
 
-def test_a_misspelt_setting_is_refused_by_name(hosting: Host):
+def test_an_unknown_setting_is_refused_with_its_name(hosting: Host):
     for body in [
         {'name': 'odd', 'command': 'true', 'enviroment': {}},
         {'name': 'odd', 'command': 'true', 'box': {'memory': 1}},
     ]:
         with pytest.raises(Refused) as refused:
-            hosting.ask('POST', '/v1/mcp/servers', body)
+            hosting.request('POST', '/v1/mcp/servers', body)
         assert refused.value.status in (400, 422)
         assert 'enviroment' in str(refused.value) or 'memory' in str(refused.value)
     with pytest.raises(Refused) as refused:
@@ -93,7 +93,7 @@ def test_a_misspelt_setting_is_refused_by_name(hosting: Host):
     assert refused.value.status in (400, 422)
 
 
-def test_a_pasted_document_may_hold_more_than_we_know(hosting: Host, tmp_path: Path):
+def test_an_imported_document_may_contain_unknown_fields(hosting: Host, tmp_path: Path):
     script = small(tmp_path)
     more = {'disabled': True, 'autoApprove': ['echo'], 'icon': 'x'}
     document = {'mcpServers': {'pasted': {'command': 'python3', 'args': [str(script)], **more}}}
@@ -106,17 +106,17 @@ def test_a_pasted_document_may_hold_more_than_we_know(hosting: Host, tmp_path: P
         hosting.remove('pasted')
 
 
-def test_its_directory_is_mounted_for_reading_and_its_arguments_follow(own, tmp_path: Path):
+def test_the_directory_is_mounted_read_only_and_arguments_are_translated(own, tmp_path: Path):
     host = own('staged', '--data', str(tmp_path / 'staged'), '/etc/hostname', 'plain')
     host.connected('staged')
     found = seen(host, 'staged')
     assert found['argv'] == ['/workspace/server.py', '--data', '/workspace', '/etc/hostname', 'plain']
     assert found['cwd'] == '/workspace'
     assert found['files'] == ['server.py']
-    told = text_of(host.call('staged', 'run', text='touch /workspace/written; touch /tmp/written && ls /tmp'))
-    assert 'Read-only file system' in told and 'written' in told.splitlines()[-1]
+    output = text_of(host.call('staged', 'run', text='touch /workspace/written; touch /tmp/written && ls /tmp'))
+    assert 'Read-only file system' in output and 'written' in output.splitlines()[-1]
     (tmp_path / 'staged' / 'new').touch()
-    assert seen(host, 'staged')['files'] == ['new', 'server.py'], 'changes on the host are seen'
+    assert seen(host, 'staged')['files'] == ['new', 'server.py'], 'a new file on the host is not visible'
 
 
 @pytest.mark.parametrize('mode', ['ro', 'rw'])
@@ -130,9 +130,9 @@ def test_directories_without_a_common_parent_are_mounted_side_by_side(tmp_path: 
         host.add('several', 'python3', str(script), str(one), str(other), box={'host_path_mode': mode})
         host.connected('several')
         _, first, second = seen(host, 'several')['argv']
-        told = text_of(host.call('several', 'run', text=f'cat {first}/a; cp {first}/a {second}/b'))
-        assert told.startswith('first')
-        assert (other / 'b').exists() == (mode == 'rw'), told
+        output = text_of(host.call('several', 'run', text=f'cat {first}/a; cp {first}/a {second}/b'))
+        assert output.startswith('first')
+        assert (other / 'b').exists() == (mode == 'rw'), output
         runtime.stop()
     finally:
         runtime.kill()
@@ -140,7 +140,7 @@ def test_directories_without_a_common_parent_are_mounted_side_by_side(tmp_path: 
             shutil.rmtree(directory)
 
 
-def test_a_server_that_must_write_beside_its_code_is_told_how(hosting: Host, tmp_path: Path):
+def test_a_write_to_the_read_only_directory_fails_with_a_hint(hosting: Host, tmp_path: Path):
     script = small(tmp_path)
     script.write_text("open('log', 'w')\n")
     hosting.add('writes', 'python3', str(script))
@@ -152,7 +152,7 @@ def test_a_server_that_must_write_beside_its_code_is_told_how(hosting: Host, tmp
         hosting.remove('writes')
 
 
-def test_a_directory_can_be_given_for_writing(hosting: Host, tmp_path: Path):
+def test_a_directory_can_be_mounted_writable(hosting: Host, tmp_path: Path):
     script = small(tmp_path)
     settings = {'host_path': str(script.parent), 'host_path_mode': 'rw'}
     hosting.add('writer', 'python3', str(script), box=settings)
@@ -165,7 +165,7 @@ def test_a_directory_can_be_given_for_writing(hosting: Host, tmp_path: Path):
 
 
 def test_the_python_of_a_virtual_environment_is_replaced_by_that_of_the_box(own, tmp_path: Path):
-    """Also where that Python is a link to somewhere else, as they are."""
+    """Also if that Python is a symlink to a path outside the project, as usual."""
     script = small(tmp_path, 'venv-project')
     interpreter = tmp_path / 'venv-project/.venv/bin/python3'
     interpreter.parent.mkdir(parents=True)
@@ -181,7 +181,7 @@ def test_the_python_of_a_virtual_environment_is_replaced_by_that_of_the_box(own,
         host.remove('venved')
 
 
-def test_a_directory_that_may_not_be_mounted_is_refused(hosting: Host):
+def test_a_forbidden_directory_is_refused(hosting: Host):
     hosting.add('sneaky', 'python3', '/x.py', box={'host_path': '/etc'})
     try:
         found = hosting.failed('sneaky', 30)
@@ -210,19 +210,19 @@ def test_requirements_are_installed_and_a_failure_names_them(hosting: Host, tmp_
         hosting.remove('needy')
 
 
-def test_a_program_that_is_not_there_fails_in_its_phase(hosting: Host):
+def test_a_missing_program_fails_in_the_phase_process_start(hosting: Host):
     found = hosting.test('nowhere', 'no-such-program')
     assert found['ok'] is False
     assert found['runtime']['error_phase'] == 'process_start', found
     assert 'no-such-program' in found['runtime']['error_message']
 
 
-def test_secrets_are_given_to_the_process_and_never_shown(own):
+def test_secrets_are_passed_to_the_process_and_never_shown(own):
     host = own('keeper', env={'API_KEY': SECRET})
     host.connected('keeper')
     assert text_of(host.call('keeper', 'env', text='API_KEY')) == SECRET
-    told = json.dumps(host.info('keeper')) + json.dumps(host.ask('GET', '/v1/mcp/servers'))
-    told += json.dumps(host.logs('keeper')) + host.runtime.log()
+    output = json.dumps(host.info('keeper')) + json.dumps(host.request('GET', '/v1/mcp/servers'))
+    output += json.dumps(host.logs('keeper')) + host.runtime.log()
     shown = [
         ('ls',),
         ('status', 'keeper'),
@@ -230,14 +230,14 @@ def test_secrets_are_given_to_the_process_and_never_shown(own):
         ('config', 'keeper', '--client', 'claude'),
     ]
     for verb in shown:
-        told += host.cli(*verb).stdout
-    assert SECRET not in told
+        output += host.cli(*verb).stdout
+    assert SECRET not in output
     assert host.info('keeper')['env_keys'] == ['API_KEY']
-    # The rest of the box does not have it, and no other client has access.
+    # Other processes of the box do not have the secret, and other clients have no access to the box.
     first = text_of(host.call('keeper', 'run', text='tr "\\0" "\\n" < /proc/1/environ'))
     assert SECRET not in first
     with pytest.raises(Refused) as refused:
-        host.ask('POST', '/v1/sessions/mcp-keeper/exec', {'cmd': 'cat /proc/[0-9]*/environ'})
+        host.request('POST', '/v1/sessions/mcp-keeper/exec', {'cmd': 'cat /proc/[0-9]*/environ'})
     assert refused.value.status == 403 and 'boxwood mcp' in str(refused.value)
     holders = []
     for path in (host.runtime.state_dir / 'mcp').rglob('*'):
@@ -248,8 +248,8 @@ def test_secrets_are_given_to_the_process_and_never_shown(own):
     assert [path.name for path in holders] == ['keeper.json']
 
 
-def test_a_secret_that_the_server_prints_is_not_shown(hosting: Host):
-    """Neither in the error nor in the log: the name of its variable is shown instead."""
+def test_a_secret_that_the_server_prints_is_redacted(hosting: Host):
+    """Errors and logs contain the name of the variable instead."""
     command = 'echo "bad key $API_KEY" >&2; exit 2'
     found = hosting.test('blabber', 'sh', '-c', command, env={'API_KEY': SECRET})
     assert found['ok'] is False and 'bad key' in found['log']
@@ -260,13 +260,13 @@ def test_a_secret_that_the_server_prints_is_not_shown(hosting: Host):
         while 'bad key' not in hosting.logs('blabber')['stderr']:
             assert time.monotonic() < deadline, hosting.state('blabber')
             time.sleep(0.1)
-        told = json.dumps(hosting.info('blabber')) + json.dumps(hosting.logs('blabber'))
-        assert SECRET not in told
+        output = json.dumps(hosting.info('blabber')) + json.dumps(hosting.logs('blabber'))
+        assert SECRET not in output
     finally:
         hosting.remove('blabber')
 
 
-def test_an_edit_changes_what_it_names(own):
+def test_an_edit_changes_only_the_given_fields(own):
     host = own('edited', env={'ONE': '1', 'TWO': '2'})
     host.connected('edited')
     host.edit('edited', env={'ONE': None, 'THREE': '3'})
@@ -281,22 +281,22 @@ def test_an_edit_changes_what_it_names(own):
     host.connected('edited')
 
 
-def test_a_server_that_ends_is_started_again(own):
+def test_a_server_that_exits_is_restarted(own):
     host = own('leaver')
     host.connected('leaver')
-    born = seen(host, 'leaver')['born']
+    process_id = seen(host, 'leaver')['process_id']
     host.call('leaver', 'leave', count=7)
     deadline = time.monotonic() + 30
     while (found := host.state('leaver'))['error_phase'] is None and found['status'] == 'connected':
-        assert time.monotonic() < deadline, 'its end was not noticed'
+        assert time.monotonic() < deadline, 'the exit was not reported'
         time.sleep(0.02)
     host.connected('leaver', 30)
-    assert seen(host, 'leaver')['born'] != born
+    assert seen(host, 'leaver')['process_id'] != process_id
     assert 'leaving now' in host.logs('leaver')['stderr']
 
 
-def test_one_that_keeps_ending_is_not_restarted_for_ever(own):
-    """Exits count, even if it was healthy in between."""
+def test_a_server_that_exits_repeatedly_is_not_restarted_forever(own):
+    """Exits are counted even if the server was connected in between."""
     host = own('looper')
     for _ in range(7):
         deadline = time.monotonic() + 60
@@ -327,7 +327,7 @@ def test_an_idle_server_is_stopped_and_the_next_call_starts_it(own):
     assert host.state('sleepy')['status'] in ('connected', 'stopped')
 
 
-def test_one_stopped_by_hand_stays_stopped(own):
+def test_a_manually_stopped_server_stays_stopped(own):
     host = own('halted')
     host.connected('halted')
     host.do('halted', 'stop')
@@ -339,16 +339,16 @@ def test_one_stopped_by_hand_stays_stopped(own):
     assert found['status'] == 'stopped' and 'box_session_id' not in found
 
 
-def test_a_test_leaves_nothing(hosting: Host, tmp_path: Path):
-    """Neither box nor process nor file, whatever came of it."""
+def test_a_test_run_leaves_nothing(hosting: Host, tmp_path: Path):
+    """Neither box nor process nor file, whether it succeeds or fails."""
     directory = hosting.runtime.state_dir / 'mcp'
 
-    def held() -> set[str]:
-        # What was installed is kept on purpose, for the start that follows a good test.
+    def stored_files() -> set[str]:
+        # Installed packages are kept, because a start usually follows a successful test.
         kept = {'greetings', 'cache'}
         return {str(path) for path in directory.rglob('*') if not kept & set(path.parts)}
 
-    sessions, files = hosting.sessions(), held()
+    sessions, files = hosting.sessions(), stored_files()
     script = small(tmp_path)
     good = hosting.test('trial', 'python3', str(script), env={'API_KEY': SECRET})
     assert good['ok'] is True, good
@@ -364,16 +364,16 @@ def test_a_test_leaves_nothing(hosting: Host, tmp_path: Path):
         'mcp-test-'
     )
     deadline = time.monotonic() + 10
-    while hosting.sessions() - sessions or held() - files:
-        assert time.monotonic() < deadline, (hosting.sessions() - sessions, held() - files)
+    while hosting.sessions() - sessions or stored_files() - files:
+        assert time.monotonic() < deadline, (hosting.sessions() - sessions, stored_files() - files)
         time.sleep(0.1)
-    assert all('trial' not in path for path in held())
+    assert all('trial' not in path for path in stored_files())
     with pytest.raises(Refused) as refused:
         hosting.info('trial')
     assert refused.value.status == 404
 
 
-def test_a_stored_server_is_tried_with_its_secrets_beside_the_one_that_runs(own):
+def test_a_test_run_of_a_stored_server_has_its_secrets(own):
     host = own('stored', env={'API_KEY': SECRET})
     host.connected('stored')
     before = host.state('stored')
@@ -382,7 +382,7 @@ def test_a_stored_server_is_tried_with_its_secrets_beside_the_one_that_runs(own)
     assert found['ok'] is True, found
     assert found['runtime']['box_session_id'].startswith('mcp-test-')
     assert SECRET not in json.dumps(found)
-    # The other one was not disturbed.
+    # The running server is not affected.
     assert host.state('stored')['steps'] == before['steps']
     assert text_of(host.call('stored', 'env', text='API_KEY')) == SECRET
     assert '12 tools' in host.cli('test', 'stored').stdout
@@ -390,7 +390,7 @@ def test_a_stored_server_is_tried_with_its_secrets_beside_the_one_that_runs(own)
     while host.sessions() - sessions:
         assert time.monotonic() < deadline, host.sessions() - sessions
         time.sleep(0.1)
-    # One that was never started says by its end whether it had them.
+    # A server that was never started; its output shows whether it has the secret.
     command = f'test "$API_KEY" = "{SECRET[::-1]}" && echo it has its key >&2; exit 1'
     host.add('unstarted', 'sh', '-c', command, env={'API_KEY': SECRET[::-1]}, enabled=False)
     try:
@@ -401,7 +401,7 @@ def test_a_stored_server_is_tried_with_its_secrets_beside_the_one_that_runs(own)
         host.remove('unstarted')
 
 
-def test_a_test_reports_its_progress(hosting: Host, tmp_path: Path):
+def test_the_test_command(hosting: Host, tmp_path: Path):
     script = small(tmp_path)
     ended = hosting.cli('test', '-o', 'json', '--', 'python3', str(script))
     assert '"ok": true' in ended.stdout or '"ok":true' in ended.stdout
@@ -410,7 +410,7 @@ def test_a_test_reports_its_progress(hosting: Host, tmp_path: Path):
     assert 'mcp_init' in failed.stdout + failed.stderr
 
 
-def test_the_command_shows_and_calls(own):
+def test_the_mcp_commands(own):
     host = own('spoken', tools={'deny': ['leave']})
     host.connected('spoken')
     assert 'spoken' in host.cli('ls').stdout
@@ -432,7 +432,7 @@ def test_the_command_shows_and_calls(own):
     host.connected('spoken')
 
 
-def test_a_name_is_taken_once(own):
+def test_names_are_unique(own):
     host = own('taken')
     with pytest.raises(Refused) as refused:
         host.add('taken', 'true')
@@ -443,8 +443,8 @@ def test_a_name_is_taken_once(own):
 
 
 @pytest.mark.parametrize('setting', ['disabled', 'unavailable'])
-def test_without_boxes_nothing_is_started_anywhere(tmp_path: Path, setting: str):
-    """Not on the host either, and without retries."""
+def test_without_boxes_nothing_is_started(tmp_path: Path, setting: str):
+    """Nothing runs on the host instead, and the start is not retried."""
     if setting == 'disabled':
         off = daemon.Daemon(tmp_path, env={'BOX__ENABLED': 'false'})
     else:
@@ -470,8 +470,8 @@ def test_without_boxes_nothing_is_started_anywhere(tmp_path: Path, setting: str)
         off.stop()
 
 
-def test_links_in_a_project_are_not_followed(hosting: Host, tmp_path: Path):
-    """A link in a project stays a link; what it points to is not in the box."""
+def test_symlinks_in_a_project_are_not_followed(hosting: Host, tmp_path: Path):
+    """A symlink stays a symlink; its target is not in the box."""
     outside = tmp_path / 'outside'
     outside.mkdir()
     (outside / 'key').write_text(SECRET)
@@ -481,15 +481,15 @@ def test_links_in_a_project_are_not_followed(hosting: Host, tmp_path: Path):
     hosting.add('linked', 'python3', str(script))
     try:
         hosting.connected('linked')
-        look = 'ls /workspace; cat /workspace/key /workspace/all/key'
-        told = text_of(hosting.call('linked', 'run', text=look))
-        assert 'server.py' in told and SECRET not in told
+        command = 'ls /workspace; cat /workspace/key /workspace/all/key'
+        output = text_of(hosting.call('linked', 'run', text=command))
+        assert 'server.py' in output and SECRET not in output
     finally:
         hosting.remove('linked')
 
 
 def test_a_node_project_is_installed_and_runs(hosting: Host, tmp_path: Path):
-    """With a dependency of its own, and no `node_modules` on the host."""
+    """With a dependency, and without `node_modules` on the host."""
     if shutil.which('npm') is None:
         pytest.fail('npm is missing: run `cargo xtask test --only mcp`')
     project = tmp_path / 'node-project'
@@ -519,17 +519,17 @@ require('readline').createInterface({input: process.stdin}).on('line', (line) =>
         hosting.remove('node-own')
 
 
-def test_the_whole_is_in_the_api_document(hosting: Host):
-    document = json.dumps(hosting.ask('GET', '/openapi.json'))
+def test_the_routes_are_in_the_openapi_document(hosting: Host):
+    document = json.dumps(hosting.request('GET', '/openapi.json'))
     for path in ['', '/{name}', '/{name}/start', '/{name}/stop', '/{name}/restart', '/{name}/logs']:
         assert f'"/v1/mcp/servers{path}"' in document, path
     for path in ['/v1/mcp/import', '/v1/mcp/test', '/v1/mcp/servers/{name}/tools/{tool}']:
         assert f'"{path}"' in document, path
 
 
-def test_nothing_is_left_of_one_that_was_removed(hosting: Host, tmp_path: Path):
+def test_a_removed_server_leaves_nothing(hosting: Host, tmp_path: Path):
     script = small(tmp_path)
-    # Found by its command line on the whole host, so nothing else has this argument.
+    # The process is found by its command line on the whole host, so the argument is unique.
     mark = f'gone-{uuid.uuid4().hex}'
     hosting.add('gone', 'python3', str(script), mark, env={'API_KEY': SECRET})
     hosting.connected('gone')

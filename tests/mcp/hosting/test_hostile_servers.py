@@ -1,4 +1,4 @@
-"""Hostile servers: each ends in a named phase, in time, and leaves nothing running."""
+"""Hostile servers: each fails in a named phase within its time limit, and leaves no process."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import json
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from harness import daemon, processes
 from support.hosted import SUITE, Host, Refused, peak_kib, text_of, watch_memory
 
-#: Of one start, on a machine that may be building something at the same time.
+#: Timeout of one start, long enough for a busy machine.
 STARTUP_SEC = 20
-#: The same for servers that run into it, so that the test is short.
+#: The same for servers that reach it, to keep the test short.
 SHORT_SEC = 10
-#: For the box around it, and its removal.
+#: Additional time for the creation and removal of the box.
 SLACK_SEC = 30
 
-#: How each behaves, and what is said of it. Those who only keep silent are found out when their time is over.
+#: Modes of the server, and a part of the error message. Silent servers fail by the timeout.
 LATE = 'Connection timeout after'
 FATAL = {
     'garbage': 'not MCP messages',
@@ -33,18 +32,18 @@ FATAL = {
     'leaves': 'exit code 5',
     'wrong-ids': LATE,
 }
-#: Pings come every half minute, and it takes two of them to notice that the server no longer reads.
-UNHEARD_SEC = 180
+#: The gateway pings every 30 s; two missing responses show that the server no longer reads its input.
+PIPE_TIMEOUT_SEC = 180
 
 
 @pytest.fixture(scope='module')
 def host(tmp_path_factory: pytest.TempPathFactory):
-    """A daemon of their own, so that other tests are not affected."""
-    place = tmp_path_factory.mktemp('hostile')
-    project = place / 'hostile'
+    """A separate daemon, so that other tests are not affected."""
+    directory = tmp_path_factory.mktemp('hostile')
+    project = directory / 'hostile'
     project.mkdir()
     shutil.copy(SUITE / 'hostile_server.py', project / 'server.py')
-    runtime = daemon.Daemon(place, env={'BOXWOOD_MOUNTS__ALLOWED_ROOTS': str(place)})
+    runtime = daemon.Daemon(directory, env={'BOXWOOD_MOUNTS__ALLOWED_ROOTS': str(directory)})
     try:
         yield Host(runtime), str(project / 'server.py')
         runtime.stop()
@@ -57,35 +56,35 @@ def settings(**more) -> dict:
     return {'startup_timeout_sec': STARTUP_SEC, 'network': 'off', **more}
 
 
-def test_each_fails_in_its_phase(host):
+def test_broken_servers_fail_in_the_phase_mcp_init(host):
     host, script = host
     before = watch_memory(host.runtime.pid)
 
-    def one(behaviour: str) -> tuple[float, dict]:
+    def one(mode: str) -> tuple[float, dict]:
         started = time.monotonic()
         box = settings()
-        if FATAL[behaviour] == LATE:
+        if FATAL[mode] == LATE:
             box['startup_timeout_sec'] = SHORT_SEC
-        found = host.test(behaviour, 'python3', script, behaviour, box=box)
+        found = host.test(mode, 'python3', script, mode, box=box)
         return time.monotonic() - started, found
 
     with ThreadPoolExecutor(3) as pool:
         results = dict(zip(FATAL, pool.map(one, FATAL), strict=True))
-    for behaviour, (took, found) in results.items():
+    for mode, (took, found) in results.items():
         state = found['runtime']
-        assert found['ok'] is False, (behaviour, found)
-        assert state['error_phase'] == 'mcp_init', (behaviour, state)
-        assert FATAL[behaviour] in state['error_message'], (behaviour, state)
-        assert took < STARTUP_SEC + SLACK_SEC, f'{behaviour} took {took:.1f} s'
-        assert len(found['log']) < 2_000_000, behaviour
+        assert found['ok'] is False, (mode, found)
+        assert state['error_phase'] == 'mcp_init', (mode, state)
+        assert FATAL[mode] in state['error_message'], (mode, state)
+        assert took < STARTUP_SEC + SLACK_SEC, f'{mode} took {took:.1f} s'
+        assert len(found['log']) < 2_000_000, mode
     grown = peak_kib(host.runtime.pid) - before
     assert grown < 96 * 1024, f'the daemon grew by {grown} KiB'
     assert host.sessions() == set()
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_a_flood_on_stderr_is_kept_in_bounds(host):
-    """It works; its output is truncated."""
+def test_a_flood_on_stderr_is_truncated(host):
+    """The server works; its output is truncated."""
     host, script = host
     before = watch_memory(host.runtime.pid)
     host.add('flood', 'python3', script, 'floods-stderr', box=settings())
@@ -93,9 +92,9 @@ def test_a_flood_on_stderr_is_kept_in_bounds(host):
         host.connected('flood', 30)
         deadline = time.monotonic() + 30
         while not host.logs('flood')['stderr']:
-            assert time.monotonic() < deadline, 'nothing was read of it'
+            assert time.monotonic() < deadline, 'no output was read'
             time.sleep(0.05)
-        # Long enough to exceed any bound, were there none.
+        # Long enough to exceed the limit if there were none.
         time.sleep(2)
         assert len(host.logs('flood')['stderr']) < 2_000_000
         grown = peak_kib(host.runtime.pid) - before
@@ -105,8 +104,8 @@ def test_a_flood_on_stderr_is_kept_in_bounds(host):
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_one_that_ignores_signals_ends_with_its_box(host):
-    """It answers as it should; but neither it nor its children end by themselves."""
+def test_a_server_that_ignores_signals_ends_with_its_box(host):
+    """The server answers correctly, but neither it nor its children end on SIGTERM."""
     host, script = host
     started = time.monotonic()
     found = host.test('lingers', 'python3', script, 'lingers', box=settings())
@@ -115,7 +114,7 @@ def test_one_that_ignores_signals_ends_with_its_box(host):
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_one_that_dies_in_a_call_is_restarted(host):
+def test_a_server_that_crashes_during_a_call_is_restarted(host):
     host, script = host
     host.add('crash', 'python3', script, 'crash', box=settings())
     try:
@@ -133,48 +132,48 @@ def test_one_that_dies_in_a_call_is_restarted(host):
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_one_that_closes_its_pipes_in_a_call_is_replaced(host):
-    """The shared process, and the process of a single client."""
+def test_a_server_that_closes_its_pipes_during_a_call_is_replaced(host):
+    """For the shared process and for a client process."""
     host, script = host
     modes = ['closes-stdin-later', 'closes-stdout-later']
-    ways = {'shared': {}, 'own': {'roots': {}}}
+    capabilities = {'shared': {}, 'own': {'roots': {}}}
 
     def one(case: tuple[str, str]) -> None:
-        mode, way = case
-        name = f'{mode}-{way}'
+        mode, kind = case
+        name = f'{mode}-{kind}'
         host.add(name, 'python3', script, mode, box=settings())
         host.connected(name, 60)
         begun = {
             'protocolVersion': '2025-06-18',
-            'capabilities': ways[way],
+            'capabilities': capabilities[kind],
             'clientInfo': {'name': 'test', 'version': '1'},
         }
         answer, _ = host.raw(name, message(1, 'initialize', begun))
         session = {'Mcp-Session-Id': answer.getheader('Mcp-Session-Id')}
         call = {'name': 'misbehave', 'arguments': {}}
-        _, said = host.raw(name, message(2, 'tools/call', call), session)
-        assert said[-1]['error']['data']['phase'] == 'runtime', (name, said)
-        if way == 'shared':
+        _, messages = host.raw(name, message(2, 'tools/call', call), session)
+        assert messages[-1]['error']['data']['phase'] == 'runtime', (name, messages)
+        if kind == 'shared':
             deadline = time.monotonic() + 60
             while (found := host.state(name))['error_phase'] != 'runtime':
                 assert time.monotonic() < deadline, (name, found)
                 time.sleep(0.05)
             host.connected(name, 60)
         else:
-            assert host.state(name)['retry_count'] == 0, 'the others never noticed'
+            assert host.state(name)['retry_count'] == 0, 'the shared process was restarted'
         call = {'name': 'echo', 'arguments': {'text': 'back'}}
-        _, said = host.raw(name, message(3, 'tools/call', call), session)
-        assert text_of(said[-1]['result']) == 'back', (name, said)
+        _, messages = host.raw(name, message(3, 'tools/call', call), session)
+        assert text_of(messages[-1]['result']) == 'back', (name, messages)
 
-    cases = [(mode, way) for mode in modes for way in ways]
+    cases = [(mode, kind) for mode in modes for kind in capabilities]
     with ThreadPoolExecutor(len(cases)) as pool:
         found = [pool.submit(one, case) for case in cases]
         try:
             for result in found:
-                result.result(timeout=UNHEARD_SEC)
+                result.result(timeout=PIPE_TIMEOUT_SEC)
         finally:
-            for mode, way in cases:
-                host.remove(f'{mode}-{way}')
+            for mode, kind in cases:
+                host.remove(f'{mode}-{kind}')
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
@@ -182,8 +181,8 @@ def message(number: int, method: str, params: dict) -> dict:
     return {'jsonrpc': '2.0', 'id': number, 'method': method, 'params': params}
 
 
-def test_an_endless_answer_fails_only_its_call(host):
-    """It is skipped and never held in memory; the server continues."""
+def test_an_oversized_response_fails_only_its_call(host):
+    """The response is skipped without buffering it, and the server continues."""
     host, script = host
     before = watch_memory(host.runtime.pid)
     host.add('long', 'python3', script, 'long-answer', box=settings(memory_mb=512))
@@ -201,22 +200,22 @@ def test_an_endless_answer_fails_only_its_call(host):
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-@pytest.mark.parametrize('behaviour', ['asks', 'repeats', 'chatty'])
-def test_tolerated_misbehaviour(host, behaviour: str):
+@pytest.mark.parametrize('mode', ['asks', 'repeats', 'chatty'])
+def test_tolerated_misbehaviour(host, mode: str):
     host, script = host
-    host.add(behaviour, 'python3', script, behaviour, box=settings())
+    host.add(mode, 'python3', script, mode, box=settings())
     try:
-        host.connected(behaviour, 30)
+        host.connected(mode, 30)
         for text in ['one', 'two']:
-            found = host.rmcp(behaviour, 'misbehave', {'text': text})
+            found = host.rmcp(mode, 'misbehave', {'text': text})
             assert text_of(found['result']) == text
     finally:
-        host.remove(behaviour)
+        host.remove(mode)
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_a_tool_with_the_name_of_another_is_kept_apart(host):
-    """`exec` of a hosted server is that server's, and never the sandbox's own tool."""
+def test_tools_of_a_server_cannot_shadow_other_tools(host):
+    """For instance, a tool `exec` of a hosted server is not the tool of the sandbox."""
     host, script = host
     host.add('shadow', 'python3', script, 'shadows', box=settings())
     host.add('time', 'python3', script, 'chatty', box=settings())
@@ -225,7 +224,7 @@ def test_a_tool_with_the_name_of_another_is_kept_apart(host):
         host.connected('time', 30)
         found = host.rmcp('_all', 'time__echo', {'text': 'mine'})
         assert text_of(found['result']) == 'mine'
-        # One of its tools is called `time__get_current_time`; it is not among those of `time`.
+        # `shadow` has a tool `time__get_current_time`, which must not appear as a tool of `time`.
         assert 'time__get_current_time' not in found['tools']
         others = [tool for tool in found['tools'] if not tool.startswith('time__')]
         assert others and all(tool.startswith('shadow__') for tool in others), found['tools']
@@ -236,7 +235,7 @@ def test_a_tool_with_the_name_of_another_is_kept_apart(host):
 
 
 def test_leftover_processes_end_with_the_box(host):
-    """A detached child is still in the box."""
+    """Also a detached child of the server."""
     host, _ = host
     command = '(setsid sleep 4711 </dev/null >/dev/null 2>&1 &) ; exit 0'
     found = host.test('forker', 'sh', '-c', command, box=settings())
@@ -244,7 +243,7 @@ def test_leftover_processes_end_with_the_box(host):
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_a_hosted_one_gives_up_after_four_attempts(host):
+def test_a_start_is_attempted_four_times(host):
     host, _ = host
     host.add('short', 'sh', '-c', 'echo no >&2; exit 9', box=settings())
     try:
@@ -264,7 +263,7 @@ def test_a_hosted_one_gives_up_after_four_attempts(host):
     processes.assert_only(host.runtime.pid, daemon.IDLE, within=10)
 
 
-def test_one_that_hangs_in_a_call_does_not_hang_the_others(host):
+def test_a_hanging_call_does_not_affect_other_servers(host):
     host, script = host
     host.add('hang', 'python3', script, 'hangs', box=settings())
     host.add('other', 'python3', script, 'chatty', box=settings())

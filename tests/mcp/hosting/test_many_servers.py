@@ -1,4 +1,4 @@
-"""Many servers at once on a small machine: all start, and queueing does not count towards a timeout."""
+"""Many servers that start at once: all connect, and time in the queue does not count towards the timeout."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import time
 import pytest
 
 from harness import daemon, processes
-from support.hosted import Host, memory_kib, small
 from support.clients import LONG
+from support.hosted import Host, memory_kib, small
 
 MANY = 50 if LONG else 16
-#: How many start at the same time. 4 is the default of the daemon.
+#: Number of concurrent starts. The default of the daemon is 4.
 AT_ONCE = 4 if LONG else 2
-#: Each sleeps before it answers, so that the last waits for longer than it may take to start.
+#: Each server sleeps before its first response, so that the last one waits longer than the start timeout.
 SLEEPS_SEC = 1.6
 STARTUP_SEC = 12
 assert MANY / AT_ONCE * SLEEPS_SEC > STARTUP_SEC
@@ -21,14 +21,14 @@ assert MANY / AT_ONCE * SLEEPS_SEC > STARTUP_SEC
 
 @pytest.fixture(scope='module')
 def many(tmp_path_factory: pytest.TempPathFactory):
-    place = tmp_path_factory.mktemp('crowd')
+    directory = tmp_path_factory.mktemp('many')
     settings = {
-        'BOXWOOD_MOUNTS__ALLOWED_ROOTS': str(place),
+        'BOXWOOD_MOUNTS__ALLOWED_ROOTS': str(directory),
         'BOXWOOD_MCP__STARTS_AT_ONCE': str(AT_ONCE),
     }
-    runtime = daemon.Daemon(place, env=settings)
+    runtime = daemon.Daemon(directory, env=settings)
     try:
-        yield Host(runtime), place
+        yield Host(runtime), directory
         family = processes.descendants(runtime.pid)
         assert len(family) >= MANY
         runtime.stop()
@@ -37,10 +37,10 @@ def many(tmp_path_factory: pytest.TempPathFactory):
         raise
 
 
-def test_all_are_connected(many):
-    host, place = many
-    script = str(small(place))
-    # What hosting takes once, however many servers there are, is no part of the measurement.
+def test_all_servers_connect(many):
+    host, directory = many
+    script = str(small(directory))
+    # A first server, so that the measurement does not include the fixed memory of hosting.
     host.add('first', 'python3', script)
     host.connected('first')
     host.rmcp('_all', 'first__echo', {'text': 'first'})
@@ -58,12 +58,12 @@ def test_all_are_connected(many):
     assert len(host.paste({'mcpServers': servers})['added']) == MANY
     seen = set()
     while True:
-        found = host.ask('GET', '/v1/mcp/servers')['servers']
+        found = host.request('GET', '/v1/mcp/servers')['servers']
         states = [server['runtime'] for server in found]
         seen |= {state['status'] for state in states}
         for server, state in zip(found, states, strict=True):
             assert state['retry_count'] == 0 and state['status'] != 'error', (server['name'], state)
-            # A server that does not wait shows its phase.
+            # A server that is not queued shows its phase.
             if state['status'] == 'connecting':
                 assert state['steps'], server['name']
         if all(state['status'] == 'connected' for state in states):
@@ -72,14 +72,14 @@ def test_all_are_connected(many):
         time.sleep(0.2)
     assert 'queued' in seen, 'no server was queued'
     took = time.monotonic() - started
-    assert took > STARTUP_SEC, f'all were there after {took:.1f} s, so none waited for long'
+    assert took > STARTUP_SEC, f'all connected after {took:.1f} s, so no server waited longer than the timeout'
     tools = host.rmcp('_all', f's{MANY - 1}__echo', {'text': 'last'})
     assert len(tools['tools']) == 12 * (MANY + 1)
-    # A little bookkeeping a server, and not a copy of everything it says.
+    # Only some bookkeeping per server, and no copy of its messages.
     grown = memory_kib(host.runtime.pid) - before
     assert grown < MANY * 512, f'{grown} KiB for {MANY} servers'
 
 
-def test_each_is_a_box_of_its_own(many):
+def test_each_server_has_its_own_box(many):
     host, _ = many
     assert {f'mcp-s{number:02}' for number in range(MANY)} <= host.sessions()

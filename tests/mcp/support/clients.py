@@ -13,23 +13,23 @@ from harness import daemon
 
 PROTOCOLS = ['legacy', '2026-07-28']
 TRANSPORTS = ['stdio', 'http']
-#: Runs the long form of tests whose short form has fewer repetitions of the same.
+#: Whether the long forms of the tests run, with more repetitions.
 LONG = os.environ.get('BOXWOOD_TEST_LONG') == '1'
 
 
 def node_program(name: str) -> str:
-    """Of the pinned packages; `cargo xtask test` says where they are."""
+    """The path of a program from the pinned npm packages, which `cargo xtask test` installs."""
     named = os.environ.get('BOXWOOD_TEST_NODE')
-    place = Path(named) if named else Path(__file__).parents[3] / 'target/mcp/node/node_modules/.bin'
-    program = place / name
+    directory = Path(named) if named else Path(__file__).parents[3] / 'target/mcp/node/node_modules/.bin'
+    program = directory / name
     assert program.exists(), f'{program} is missing: run `cargo xtask test --only mcp`'
     return str(program)
 
 
 def node_environment() -> dict[str, str]:
-    """Ours, with the pinned Node before any other."""
-    place = str(Path(node_program('node')).parent)
-    return daemon.environment(PATH=f'{place}:{os.environ["PATH"]}', NO_COLOR='1')
+    """The environment of the suite with the pinned Node first in the `PATH`."""
+    directory = str(Path(node_program('node')).parent)
+    return daemon.environment(PATH=f'{directory}:{os.environ["PATH"]}', NO_COLOR='1')
 
 
 def url(runtime: daemon.Daemon) -> str:
@@ -49,35 +49,35 @@ def client(runtime: daemon.Daemon, transport: str, protocol: str, session: str =
         command=daemon.program(),
         args=stdio_arguments(runtime, *named),
         env=daemon.environment(),
-        cwd=runtime.place,
+        cwd=runtime.directory,
     )
     return Client(server, mode=protocol, cache=None)
 
 
 class Inspector:
-    """The official Inspector's command line: one connection a call."""
+    """The command line of the official Inspector, which opens one connection per call."""
 
     def __init__(self, runtime: daemon.Daemon, transport: str, protocol: str, session: str):
         common = [node_program('mcp-inspector'), '--cli']
         if transport == 'http':
-            reach = [f'{url(runtime)}/mcp', '--transport', 'http']
-            reach += ['--header', f'Boxwood-Session: {session}']
+            target = [f'{url(runtime)}/mcp', '--transport', 'http']
+            target += ['--header', f'Boxwood-Session: {session}']
         else:
-            reach = [daemon.program(), *stdio_arguments(runtime, '--session', session)]
+            target = [daemon.program(), *stdio_arguments(runtime, '--session', session)]
         protocol = 'legacy' if protocol == 'legacy' else 'modern'
         if transport == 'http':
-            self._command = [*common, *reach, '--protocol-era', protocol]
+            self._command = [*common, *target, '--protocol-era', protocol]
         else:
-            self._command = [*common, '--protocol-era', protocol, '--transport', 'stdio', '--', *reach]
-        self._place = runtime.place
+            self._command = [*common, '--protocol-era', protocol, '--transport', 'stdio', '--', *target]
+        self._directory = runtime.directory
 
-    def ask(self, *arguments: str, may_fail: bool = False) -> dict:
+    def run(self, *arguments: str, may_fail: bool = False) -> dict:
         command = list(self._command)
         at = command.index('--') if '--' in command else len(command)
         command[at:at] = arguments
         ended = subprocess.run(
             command,
-            cwd=self._place,
+            cwd=self._directory,
             env=node_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -92,4 +92,4 @@ class Inspector:
         pairs = []
         for key, value in arguments.items():
             pairs += ['--tool-arg', f'{key}={value}']
-        return self.ask('--method', 'tools/call', '--tool-name', name, *pairs, may_fail=may_fail)
+        return self.run('--method', 'tools/call', '--tool-name', name, *pairs, may_fail=may_fail)

@@ -1,7 +1,6 @@
-"""One call of every tool, in an order in which each finds what it needs.
+"""One call of every tool. Calls use files and skills of the calls before them.
 
-`checks` are given the structured result. The skill has a name of its own, so that several clients can
-use one daemon.
+`check` gets the structured result. Each client uses its own skill name, so that several can share one daemon.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def calls(skill: str) -> list[Call]:
         ),
         Call(
             'grep',
-            # Skills of others are in the workspace too, and greet as well.
+            # The workspace also contains the files and skills of other clients.
             {'path': '/workspace', 'pattern': 'print.*hel+o'},
             lambda got: got['matches'][0]['line'] == 1,
         ),

@@ -1,4 +1,4 @@
-"""Three gateways in front of the same stdio server: Boxwood, supergateway and mcp-proxy."""
+"""Runs the official conformance suite, and other gateways to compare with: supergateway and mcp-proxy."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import daemon
-from support.hosted import program_of
 from support.clients import node_environment, node_program
+from support.hosted import program_of
 
 REVISIONS = ['2025-11-25', '2026-07-28']
-#: For one scenario: the suite's own, so that what it gives up on is a check with a name.
+#: The suite's timeout for one scenario. It reports a timeout as a failed check.
 SCENARIO_MS = 30_000
 
 
 def fixture() -> str:
-    """The server with everything that the suite asks for."""
+    """The path of the server that implements everything that the suite tests."""
     return str(program_of('conformance_server'))
 
 
 def mcp_proxy() -> str:
     named = os.environ.get('BOXWOOD_TEST_MCP_PROXY')
-    place = Path(named) if named else Path(__file__).parents[3] / 'target/mcp/mcp-proxy/bin'
-    program = place / 'mcp-proxy'
+    directory = Path(named) if named else Path(__file__).parents[3] / 'target/mcp/mcp-proxy/bin'
+    program = directory / 'mcp-proxy'
     assert program.exists(), f'{program} is missing: run `cargo xtask test --only mcp`'
     return str(program)
 
 
 @dataclass
-class Verdict:
-    """What the suite said: how often each check passed and failed, by name as `scenario:check`."""
+class Results:
+    """How often each check passed and failed. Names are `scenario:check`."""
 
     passes: Counter = field(default_factory=Counter)
     failures: Counter = field(default_factory=Counter)
-    #: The last words about each that is not a success.
-    words: dict[str, str] = field(default_factory=dict)
+    #: The last message of each check that did not pass.
+    messages: dict[str, str] = field(default_factory=dict)
 
     def numbers(self) -> dict[str, int]:
         return {'passed': self.passes.total(), 'failed': self.failures.total()}
 
-    def worse_than(self, other: Verdict) -> dict[str, str]:
-        """Checks that pass there and not here, whether they fail or are never made; and new failures."""
+    def worse_than(self, other: Results) -> dict[str, str]:
+        """Checks that passed more often, or failed less often, in `other`; with their messages."""
         fewer = {name for name, count in other.passes.items() if self.passes[name] < count}
         more = {name for name, count in self.failures.items() if other.failures[name] < count}
-        return {name: self.words.get(name, 'it was not made') for name in sorted(fewer | more)}
+        return {name: self.messages.get(name, 'the check did not run') for name in sorted(fewer | more)}
 
 
-def judge(address: str, revision: str, place: Path) -> Verdict:
-    """Runs the official suite's requirements of a revision."""
+def run_conformance(address: str, revision: str, directory: Path) -> Results:
+    """Runs the official conformance suite for a protocol revision."""
     ended = subprocess.run(
         [
             node_program('conformance'),
@@ -68,7 +68,7 @@ def judge(address: str, revision: str, place: Path) -> Verdict:
             '--timeout',
             str(SCENARIO_MS),
             '--output-dir',
-            str(place),
+            str(directory),
         ],
         env=node_environment(),
         stdin=subprocess.DEVNULL,
@@ -76,25 +76,25 @@ def judge(address: str, revision: str, place: Path) -> Verdict:
         text=True,
         timeout=900,
     )
-    verdict = Verdict()
-    for found in sorted(place.glob('server-*/checks.json')):
+    result = Results()
+    for found in sorted(directory.glob('server-*/checks.json')):
         # `server-NAME-2026-01-01T00-00-00-000Z`
         scenario = found.parent.name.removeprefix('server-').rsplit('-', 6)[0]
         for check in json.loads(found.read_text()):
             name = f'{scenario}:{check["id"]}'
             if check['status'] == 'SUCCESS':
-                verdict.passes[name] += 1
+                result.passes[name] += 1
                 continue
             if check['status'] == 'FAILURE':
-                verdict.failures[name] += 1
-            verdict.words[name] = check.get('errorMessage') or check.get('description', '')
-    assert verdict.passes, f'{address}: {ended.stdout[-3000:]}\n{ended.stderr[-2000:]}'
-    return verdict
+                result.failures[name] += 1
+            result.messages[name] = check.get('errorMessage') or check.get('description', '')
+    assert result.passes, f'{address}: {ended.stdout[-3000:]}\n{ended.stderr[-2000:]}'
+    return result
 
 
 @contextlib.contextmanager
 def listening(command: list[str], port: int, env: dict[str, str]) -> Iterator[subprocess.Popen]:
-    """A program that serves a port, in a group of its own, gone afterwards with all it started."""
+    """Starts a program that listens on a port, in a process group that is killed at the end."""
     process = subprocess.Popen(
         command,
         env=env,
@@ -109,7 +109,7 @@ def listening(command: list[str], port: int, env: dict[str, str]) -> Iterator[su
             with socket.socket() as probe:
                 if probe.connect_ex(('127.0.0.1', port)) == 0:
                     break
-            assert process.poll() is None, f'{command[0]} ended with {process.returncode}'
+            assert process.poll() is None, f'{command[0]} exited with {process.returncode}'
             assert time.monotonic() < deadline, f'{command[0]} does not listen'
             time.sleep(0.1)
         yield process
@@ -121,7 +121,7 @@ def listening(command: list[str], port: int, env: dict[str, str]) -> Iterator[su
 
 @contextlib.contextmanager
 def direct() -> Iterator[str]:
-    """The fixture itself, over HTTP: what can be had at most."""
+    """The server itself over HTTP, without a gateway."""
     port = daemon.free_port()
     command = [fixture(), '--http', f'127.0.0.1:{port}']
     with listening(command, port, daemon.environment()):
@@ -148,7 +148,7 @@ def supergateway(server: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def python_proxy(server: str) -> Iterator[str]:
+def mcp_proxy_gateway(server: str) -> Iterator[str]:
     port = daemon.free_port()
     command = [mcp_proxy(), '--port', str(port), '--', *server.split()]
     with listening(command, port, daemon.environment()):

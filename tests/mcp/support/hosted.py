@@ -20,10 +20,10 @@ SUITE = Path(__file__).parents[1]
 
 
 def program_of(name: str) -> Path:
-    """A program of ours for tests; `cargo xtask test` says where they are."""
+    """The path of a Rust example program for the tests, which `cargo xtask test` builds."""
     named = os.environ.get('BOXWOOD_TEST_EXAMPLES')
-    place = Path(named) if named else SUITE.parents[1] / 'target/debug/examples'
-    program = place / name
+    directory = Path(named) if named else SUITE.parents[1] / 'target/debug/examples'
+    program = directory / name
     assert program.exists(), f'{program} is missing: run `cargo xtask test --only mcp`'
     return program
 
@@ -36,7 +36,7 @@ class Refused(AssertionError):
 
 
 class Host:
-    """The daemon's MCP servers, over its API and over its command."""
+    """Manages the hosted servers of a daemon over its API and its command line."""
 
     def __init__(self, runtime: daemon.Daemon):
         self.runtime = runtime
@@ -44,7 +44,7 @@ class Host:
 
     # The API.
 
-    def ask(self, method: str, path: str, body: object = None, headers: dict | None = None):
+    def request(self, method: str, path: str, body: object = None, headers: dict | None = None):
         host, port = self.runtime.address.rsplit(':', 1)
         connection = http.client.HTTPConnection(host, int(port), timeout=300)
         try:
@@ -65,55 +65,55 @@ class Host:
 
     def add(self, name: str, command: str, *args: str, **more) -> dict:
         body = {'name': name, 'command': command, 'args': list(args), **more}
-        return self.ask('POST', '/v1/mcp/servers', body)
+        return self.request('POST', '/v1/mcp/servers', body)
 
     def paste(self, document: dict, **more) -> dict:
-        return self.ask('POST', '/v1/mcp/import', {'document': document, **more})
+        return self.request('POST', '/v1/mcp/import', {'document': document, **more})
 
     def info(self, name: str) -> dict:
-        return self.ask('GET', f'/v1/mcp/servers/{name}')
+        return self.request('GET', f'/v1/mcp/servers/{name}')
 
     def state(self, name: str) -> dict:
         return self.info(name)['runtime']
 
     def edit(self, name: str, **what) -> dict:
-        return self.ask('PATCH', f'/v1/mcp/servers/{name}', what)
+        return self.request('PATCH', f'/v1/mcp/servers/{name}', what)
 
     def do(self, name: str, verb: str):
-        return self.ask('POST', f'/v1/mcp/servers/{name}/{verb}')
+        return self.request('POST', f'/v1/mcp/servers/{name}/{verb}')
 
     def remove(self, name: str):
-        return self.ask('DELETE', f'/v1/mcp/servers/{name}')
+        return self.request('DELETE', f'/v1/mcp/servers/{name}')
 
     def logs(self, name: str) -> dict:
-        return self.ask('GET', f'/v1/mcp/servers/{name}/logs')
+        return self.request('GET', f'/v1/mcp/servers/{name}/logs')
 
     def call(self, name: str, tool: str, **arguments) -> dict:
         path = f'/v1/mcp/servers/{name}/tools/{tool}'
-        return self.ask('POST', path, {'arguments': arguments})
+        return self.request('POST', path, {'arguments': arguments})
 
     def test(self, name: str, command: str, *args: str, **more) -> dict:
         body = {'name': name, 'command': command, 'args': list(args), **more}
-        return self.ask('POST', '/v1/mcp/test', body)
+        return self.request('POST', '/v1/mcp/test', body)
 
     def test_stored(self, name: str) -> dict:
         return self.do(name, 'test')
 
     def sessions(self) -> set[str]:
-        found = self.ask('GET', '/v1/sessions')
+        found = self.request('GET', '/v1/sessions')
         return {session['session_id'] for session in found}
 
     def session(self, name: str) -> dict:
-        return self.ask('GET', f'/v1/sessions/{name}')
+        return self.request('GET', f'/v1/sessions/{name}')
 
     def until(self, name: str, status: str, within: float) -> dict:
-        """Waits for a status. One that cannot become it any more fails at once, with everything known."""
+        """Waits for a status; fails at once on `error`, with the state and the logs."""
         deadline = time.monotonic() + within
         while True:
             found = self.state(name)
             if found['status'] == status:
                 return found
-            # `stopped` and `disabled` may be the state before the request.
+            # Other states, also `stopped` and `disabled`, may still change.
             lost = found['status'] == 'error' or time.monotonic() > deadline
             assert not lost, f'{name} is not {status}: {found}\n{self.logs(name)}'
             time.sleep(0.1)
@@ -129,12 +129,12 @@ class Host:
             time.sleep(0.1)
         return found
 
-    # The command.
+    # The command line.
 
     def cli(self, *arguments: str, stdin: str | None = None, may_fail: bool = False):
         ended = subprocess.run(
             [daemon.program(), 'mcp', *arguments],
-            cwd=self.runtime.place,
+            cwd=self.runtime.directory,
             env=daemon.environment(BOXWOOD_URL=self.url, NO_COLOR='1'),
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
@@ -153,12 +153,12 @@ class Host:
         return Client(f'{self.url}/mcp/{name}', mode=protocol, cache=None, **more)
 
     def stdio_client(self, name: str, protocol: str, **more) -> Client:
-        """The same through `boxwood mcp proxy`."""
+        """The official Python client through `boxwood mcp proxy`, not yet connected."""
         server = StdioServerParameters(
             command=daemon.program(),
             args=['mcp', 'proxy', name],
             env=daemon.environment(BOXWOOD_URL=self.url),
-            cwd=self.runtime.place,
+            cwd=self.runtime.directory,
         )
         return Client(server, mode=protocol, cache=None, **more)
 
@@ -174,22 +174,22 @@ class Host:
                 protocol,
                 *arguments,
             ],
-            cwd=self.runtime.place,
+            cwd=self.runtime.directory,
             env=node_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=120,
         )
-        # A tool that says no makes it fail, too; what it printed then is still the tool's answer.
+        # The Inspector also exits with an error if a tool reports an error, and prints the result of the tool.
         assert may_fail or ended.returncode == 0, f'{arguments}: {ended.stdout}\n{ended.stderr}'
         return json.loads(ended.stdout[ended.stdout.index('{') :])
 
     def rmcp(self, name: str, tool: str, arguments: dict, protocol: str = 'legacy') -> dict:
-        """The Rust library's client: `{"tools": […], "result": {…}}`."""
-        place = f'{self.url}/mcp/{name}'
+        """The client of the Rust library: returns `{"tools": […], "result": {…}}`."""
+        address = f'{self.url}/mcp/{name}'
         ended = subprocess.run(
-            [program_of('rmcp_client'), place, protocol, tool, json.dumps(arguments)],
+            [program_of('rmcp_client'), address, protocol, tool, json.dumps(arguments)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -201,7 +201,7 @@ class Host:
     # Raw requests to the gateway.
 
     def raw(self, name: str, message: object, headers: dict | None = None, method: str = 'POST'):
-        """The status, the headers and the messages of one request, whatever it is."""
+        """Sends one request; returns the HTTP response and the messages in its body or event stream."""
         host, port = self.runtime.address.rsplit(':', 1)
         connection = http.client.HTTPConnection(host, int(port), timeout=60)
         standard = {
@@ -221,32 +221,32 @@ class Host:
         return answer, [json.loads(text)] if text.strip() else []
 
 
-def small(place: Path, name: str = 'project') -> Path:
-    """A directory with the small server in it, as a person has one."""
-    project = place / name
+def small(directory: Path, name: str = 'project') -> Path:
+    """Creates a directory with a copy of the small server; returns the path of the server."""
+    project = directory / name
     project.mkdir(parents=True, exist_ok=True)
     shutil.copy(SUITE / 'small_server.py', project / 'server.py')
     return project / 'server.py'
 
 
 def text_of(result: dict) -> str:
-    """What a tool said, of a result in the protocol's words."""
+    """The text of a tool result."""
     return '\n'.join(part.get('text', '') for part in result['content'])
 
 
 def memory_kib(pid: int) -> int:
-    """What is resident of a process."""
+    """The resident memory of a process."""
     return _of_status(pid, 'VmRSS')
 
 
 def watch_memory(pid: int) -> int:
-    """What is resident now; from now on its peak is counted anew."""
+    """Resets the peak of the resident memory; returns its current value."""
     Path(f'/proc/{pid}/clear_refs').write_text('5')
     return memory_kib(pid)
 
 
 def peak_kib(pid: int) -> int:
-    """The most that was resident at any moment since it was watched."""
+    """The peak of the resident memory since `watch_memory`."""
     return _of_status(pid, 'VmHWM')
 
 
@@ -254,4 +254,4 @@ def _of_status(pid: int, name: str) -> int:
     for line in Path(f'/proc/{pid}/status').read_text().splitlines():
         if line.startswith(f'{name}:'):
             return int(line.split()[1])
-    raise AssertionError(f'{pid} has no memory')
+    raise AssertionError(f'{pid} has no {name} in its status')

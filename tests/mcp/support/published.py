@@ -1,6 +1,6 @@
-"""Servers as they are published, in the words that their own pages tell people to paste.
+"""Published MCP servers, with the command from their documentation.
 
-Each with one call that shows it works in a box: the tool, its arguments, and what its answer says.
+Each has one call that shows that it works in a box: the tool, its arguments, and a part of the result.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ class Published:
     args: list[str]
     tool: str
     arguments: dict
-    #: Stands in the result's text.
-    says: str
+    #: Contained in the text of the result.
+    expected: str
     tools: int
     fails: bool = False
-    #: Tools that are offered only to clients that can be asked something.
-    more: int = 0
+    #: Number of additional tools for clients with elicitation.
+    additional_tools: int = 0
 
-    def pasted(self) -> dict:
+    def entry(self) -> dict:
         return {'command': self.command, 'args': self.args}
 
 
-#: Versions stand here so that an upload cannot change what is tested.
+#: Pinned versions, so that a new upload cannot change what is tested.
 NPM_SERVERS = {
     'everything': Published(
-        'npx', ['-y', f'{NPM}everything@2026.8.31'], 'echo', {'message': 'hi'}, 'hi', 13, more=1
+        'npx', ['-y', f'{NPM}everything@2026.8.31'], 'echo', {'message': 'hi'}, 'hi', 13, additional_tools=1
     ),
     'filesystem': Published(
         'npx',
@@ -80,7 +80,7 @@ PYPI_SERVERS = {
         'uvx',
         ['mcp-server-fetch@2026.10.24'],
         'fetch',
-        # It refuses such addresses by itself: a real answer, and no network that a test would need.
+        # The server refuses loopback addresses itself, so the call needs no network.
         {'url': 'http://127.0.0.1:1/'},
         '127.0.0.1',
         1,
@@ -90,7 +90,7 @@ PYPI_SERVERS = {
 
 SERVERS = NPM_SERVERS | PYPI_SERVERS
 
-#: As it is published it takes the newest library, which no longer has what it calls.
+#: The published server installs the newest library, which lacks a function that the server calls.
 SQLITE = Published(
     'uvx', ['mcp-server-sqlite@2025.4.25', '--db-path', '/workspace/a.db'], 'list_tables', {}, '[]', 6
 )
@@ -98,4 +98,4 @@ OLDER_LIBRARY = ['mcp<2']
 
 
 def document(servers: dict[str, Published]) -> dict:
-    return {'mcpServers': {name: server.pasted() for name, server in servers.items()}}
+    return {'mcpServers': {name: server.entry() for name, server in servers.items()}}

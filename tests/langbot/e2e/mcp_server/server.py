@@ -1,4 +1,4 @@
-"""An MCP server on stdin and stdout, with nothing but the standard library."""
+"""An MCP server on stdin and stdout that uses only the standard library."""
 
 import json
 import os
@@ -17,7 +17,7 @@ TOOLS = [
     },
     {
         'name': 'where_am_i',
-        'description': 'Says where this server runs, and whether it can see a path',
+        'description': 'Returns the environment of the server, and whether a path exists there',
         'inputSchema': {
             'type': 'object',
             'properties': {'path': {'type': 'string'}},
@@ -26,7 +26,7 @@ TOOLS = [
     },
     {
         'name': 'long_line',
-        'description': 'Answers with this many letters, in one line',
+        'description': 'Returns this many letters in one line',
         'inputSchema': {
             'type': 'object',
             'properties': {'length': {'type': 'integer'}},
@@ -44,7 +44,7 @@ RESOURCE = {
 }
 
 
-def where(path):
+def location(path):
     return json.dumps(
         {
             'cwd': os.getcwd(),
@@ -59,7 +59,7 @@ def call(name, arguments):
     if name == 'add_numbers':
         return str(arguments['a'] + arguments['b'])
     if name == 'where_am_i':
-        return where(arguments['path'])
+        return location(arguments['path'])
     if name == 'long_line':
         return 'x' * arguments['length']
     raise ValueError(f'there is no tool {name}')
@@ -82,8 +82,8 @@ def answer(method, params):
     if method == 'resources/templates/list':
         return {'resourceTemplates': []}
     if method == 'resources/read':
-        # The host's own machine id is not for boxes.
-        text = where('/etc/machine-id')
+        # A box must not see the machine id of the host.
+        text = location('/etc/machine-id')
         return {'contents': [{**RESOURCE, 'text': text}]}
     if method == 'ping':
         return {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.box import Action, Box
 from test_skills import refused
+
+from support.box import Action, Box
 
 
 @pytest.fixture
@@ -38,13 +39,13 @@ async def test_list_skill_files_shows_one_level(box: Box, skill: Path):
     ]
 
 
-async def test_list_skill_files_shows_hidden_ones_when_asked(box: Box, skill: Path):
+async def test_list_skill_files_shows_hidden_files_on_request(box: Box, skill: Path):
     (skill / '.hidden').write_text('')
     listed = await box.client.list_skill_files('s', include_hidden=True)
     assert [entry['name'] for entry in listed['entries']] == ['.hidden', 'SKILL.md']
 
 
-async def test_list_skill_files_stops_where_asked(box: Box, skill: Path):
+async def test_list_skill_files_stops_at_max_entries(box: Box, skill: Path):
     for number in range(10):
         (skill / f'{number}').write_text('')
     listed = await box.client.list_skill_files('s', max_entries=4)
@@ -52,7 +53,7 @@ async def test_list_skill_files_stops_where_asked(box: Box, skill: Path):
     assert listed['truncated'] is True
 
 
-async def test_list_skill_files_by_its_name_alone(box: Box, skill: Path):
+async def test_list_skill_files_has_defaults(box: Box, skill: Path):
     for number in range(205):
         (skill / f'{number:03}').write_text('')
     listed = await box.call(Action.LIST_SKILL_FILES, {'name': 's'})
@@ -60,7 +61,7 @@ async def test_list_skill_files_by_its_name_alone(box: Box, skill: Path):
     assert listed['truncated'] is True
 
 
-async def test_list_skill_files_of_what_is_not_there_is_refused(box: Box, skill: Path):
+async def test_list_skill_files_of_a_missing_directory_is_refused(box: Box, skill: Path):
     text = await refused(box.client.list_skill_files('s', 'nowhere'))
     assert text == 'Skill directory not found: nowhere'
     text = await refused(box.client.list_skill_files('s', 'SKILL.md'))
@@ -104,7 +105,7 @@ async def test_write_skill_file_without_content_is_empty(box: Box, skill: Path):
     assert (skill / 'empty').read_text() == ''
 
 
-async def test_writing_the_entry_changes_the_skill(box: Box, skill: Path):
+async def test_writing_the_entry_file_changes_the_skill(box: Box, skill: Path):
     await box.client.write_skill_file('s', 'SKILL.md', '---\nname: s\n---\n\nAnew.')
     assert (await box.client.get_skill('s'))['instructions'] == 'Anew.'
 
@@ -118,14 +119,14 @@ async def test_a_large_file_arrives_whole(box: Box, skill: Path, size: int):
     assert (await box.client.read_skill_file('s', 'large'))['content'] == content
 
 
-async def test_read_skill_file_of_what_is_not_there_is_refused(box: Box, skill: Path):
+async def test_read_skill_file_of_a_missing_file_is_refused(box: Box, skill: Path):
     text = await refused(box.client.read_skill_file('s', 'missing.txt'))
     assert text == 'Skill file not found: missing.txt'
     (skill / 'dir').mkdir()
     assert await refused(box.client.read_skill_file('s', 'dir')) == 'Skill file not found: dir'
 
 
-async def test_read_skill_file_of_bytes_is_refused(box: Box, skill: Path):
+async def test_read_skill_file_of_a_binary_file_is_refused(box: Box, skill: Path):
     (skill / 'image.png').write_bytes(b'\x89PNG\xff\xfe')
     text = await refused(box.client.read_skill_file('s', 'image.png'))
     assert text == 'Skill file is not valid UTF-8 text: image.png'
@@ -155,10 +156,10 @@ async def test_a_path_that_leaves_the_package_is_refused(
     assert (skill.parent / 'secret').read_text() == 'canary'
 
 
-async def test_files_of_no_skill_are_refused(box: Box):
-    for asked in (
+async def test_files_of_an_unknown_skill_are_refused(box: Box):
+    for request in (
         box.client.list_skill_files('x'),
         box.client.read_skill_file('x', 'f'),
         box.client.write_skill_file('x', 'f', ''),
     ):
-        assert await refused(asked) == 'Skill "x" not found'
+        assert await refused(request) == 'Skill "x" not found'

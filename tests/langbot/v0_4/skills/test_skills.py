@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from support.box import Action, Box
 from langbot_plugin.box.errors import BoxValidationError
+
+from support.box import Action, Box
 
 SKILL_KEYS = {
     'name',
@@ -22,16 +23,16 @@ SKILL_KEYS = {
 }
 
 
-def package(place: Path, text: str, entry: str = 'SKILL.md') -> Path:
-    place.mkdir(parents=True)
-    (place / entry).write_text(text, encoding='utf-8')
-    return place
+def package(directory: Path, text: str, entry: str = 'SKILL.md') -> Path:
+    directory.mkdir(parents=True)
+    (directory / entry).write_text(text, encoding='utf-8')
+    return directory
 
 
-async def refused(asked) -> str:
-    """The text behind the class that every refusal of the store has."""
+async def refused(request) -> str:
+    """Asserts that the store refuses a request; returns the message without the error class."""
     with pytest.raises(BoxValidationError) as error:
-        await asked
+        await request
     name, text = str(error.value).split(': ', 1)
     assert name == 'BoxValidationError'
     return text
@@ -42,15 +43,15 @@ async def test_an_empty_store_has_no_skills(box: Box):
 
 
 async def test_create_skill_writes_a_package(box: Box):
-    asked = {
+    fields = {
         'name': 'weather',
         'display_name': 'Weather 天气',
         'description': 'Tells: the weather',
         'instructions': '# Look up\n\nThen say.\n',
     }
-    skill = await box.client.create_skill(asked)
+    skill = await box.client.create_skill(fields)
     assert set(skill) == SKILL_KEYS
-    assert {key: skill[key] for key in asked} == asked
+    assert {key: skill[key] for key in fields} == fields
     assert skill['package_root'] == str(box.skills_root / 'weather')
     assert skill['entry_file'] == 'SKILL.md'
     for key in ('created_at', 'updated_at'):
@@ -86,13 +87,13 @@ NAMES = [
 
 
 @pytest.mark.parametrize(('name', 'text'), NAMES)
-async def test_a_skill_without_a_proper_name_is_refused(box: Box, name: str, text: str):
+async def test_an_invalid_skill_name_is_refused(box: Box, name: str, text: str):
     assert await refused(box.client.create_skill({'name': name})) == text
     assert await box.client.list_skills() == []
 
 
 @pytest.mark.parametrize('name', ['a', 'A-b_C9', '天气', 'n' * 64])
-async def test_a_skill_may_have_such_a_name(box: Box, name: str):
+async def test_a_valid_skill_name_is_accepted(box: Box, name: str):
     assert (await box.client.create_skill({'name': name}))['name'] == name
     assert (await box.client.get_skill(name))['name'] == name
 
@@ -114,44 +115,44 @@ async def test_create_skill_copies_a_directory_from_elsewhere(box: Box, tmp_path
     assert 'name: old' in (source / 'SKILL.md').read_text()
 
 
-async def test_create_skill_takes_a_directory_of_the_store_in_place(box: Box):
-    place = package(box.skills_root / 'group' / 'inner', '---\nname: draft\n---\n\nText.')
-    skill = await box.client.create_skill({'name': 'final', 'package_root': str(place)})
-    assert skill['package_root'] == str(place)
+async def test_create_skill_uses_a_directory_of_the_store_in_place(box: Box):
+    directory = package(box.skills_root / 'group' / 'inner', '---\nname: draft\n---\n\nText.')
+    skill = await box.client.create_skill({'name': 'final', 'package_root': str(directory)})
+    assert skill['package_root'] == str(directory)
     assert (skill['name'], skill['instructions']) == ('final', 'Text.')
     assert [s['name'] for s in await box.client.list_skills()] == ['final']
 
 
-async def test_create_skill_from_what_is_not_there_is_refused(box: Box, tmp_path: Path):
+async def test_create_skill_from_a_missing_directory_is_refused(box: Box, tmp_path: Path):
     missing = tmp_path / 'missing'
-    asked = {'name': 'x', 'package_root': str(missing)}
-    text = await refused(box.client.create_skill(asked))
+    fields = {'name': 'x', 'package_root': str(missing)}
+    text = await refused(box.client.create_skill(fields))
     assert text == f'Directory does not exist: {missing}'
 
 
-async def test_create_skill_over_a_directory_is_refused(box: Box, tmp_path: Path):
+async def test_create_skill_over_an_existing_directory_is_refused(box: Box, tmp_path: Path):
     source = package(tmp_path / 'source', 'text')
     (box.skills_root / 'taken').mkdir(parents=True)
-    asked = {'name': 'taken', 'package_root': str(source)}
-    text = await refused(box.client.create_skill(asked))
+    fields = {'name': 'taken', 'package_root': str(source)}
+    text = await refused(box.client.create_skill(fields))
     assert text == f'Skill directory already exists: {box.skills_root / "taken"}'
 
 
-async def test_create_skill_from_a_directory_without_one_is_refused(box: Box, tmp_path: Path):
+async def test_create_skill_from_a_directory_without_a_skill_is_refused(box: Box, tmp_path: Path):
     (tmp_path / 'plain').mkdir()
-    asked = {'name': 'plain', 'package_root': str(tmp_path / 'plain')}
-    text = await refused(box.client.create_skill(asked))
+    fields = {'name': 'plain', 'package_root': str(tmp_path / 'plain')}
+    text = await refused(box.client.create_skill(fields))
     assert text.startswith('No SKILL.md found in ')
     assert await box.client.list_skills() == []
 
 
-async def test_get_skill_gives_one_or_nothing(box: Box):
+async def test_get_skill_returns_the_skill_or_null(box: Box):
     made = await box.client.create_skill({'name': 'one', 'instructions': 'Text'})
     assert await box.client.get_skill('one') == made
     assert await box.call(Action.GET_SKILL, {'name': 'other'}) == {'skill': None}
 
 
-async def test_list_skills_has_the_newest_first(box: Box):
+async def test_list_skills_is_sorted_newest_first(box: Box):
     for age, name in enumerate(('newest', 'middle', 'oldest')):
         made = package(box.skills_root / name, name)
         time = 1_700_000_000 - age * 100
@@ -162,7 +163,7 @@ async def test_list_skills_has_the_newest_first(box: Box):
     assert all(set(skill) == SKILL_KEYS for skill in skills)
 
 
-async def test_list_skills_looks_six_levels_deep(box: Box):
+async def test_list_skills_searches_six_levels(box: Box):
     package(box.skills_root / 'a/b/c/d/e/six', '')
     package(box.skills_root / 'a/b/c/d/e/f/seven', '')
     package(box.skills_root / 'a/inside/of', '')
@@ -171,7 +172,7 @@ async def test_list_skills_looks_six_levels_deep(box: Box):
     assert names == {'six', 'of'}
 
 
-async def test_list_skills_passes_over_what_cannot_be_read(box: Box):
+async def test_list_skills_skips_unreadable_packages(box: Box):
     package(box.skills_root / 'good', '---\nname: good\n---\n')
     package(box.skills_root / 'broken', '---\nname: [unclosed\n---\n')
     (package(box.skills_root / 'latin', '') / 'SKILL.md').write_bytes(b'caf\xe9')
@@ -215,7 +216,7 @@ async def test_update_skill_changes_what_is_given(box: Box):
     assert await box.client.get_skill('s') == skill
 
 
-async def test_update_skill_refuses_what_it_does_not_do(box: Box, tmp_path: Path):
+async def test_update_skill_refuses_unsupported_changes(box: Box, tmp_path: Path):
     await box.client.create_skill({'name': 's'})
     assert await refused(box.client.update_skill('x', {})) == 'Skill "x" not found'
     text = await refused(box.client.update_skill('s', {'name': 't'}))
@@ -226,18 +227,18 @@ async def test_update_skill_refuses_what_it_does_not_do(box: Box, tmp_path: Path
     )
 
 
-async def test_update_skill_takes_its_own_name_and_place(box: Box):
+async def test_update_skill_accepts_its_own_name_and_directory(box: Box):
     made = await box.client.create_skill({'name': 's'})
-    asked = {'name': 's', 'package_root': made['package_root'], 'instructions': 'new'}
-    assert (await box.client.update_skill('s', asked))['instructions'] == 'new'
+    fields = {'name': 's', 'package_root': made['package_root'], 'instructions': 'new'}
+    assert (await box.client.update_skill('s', fields))['instructions'] == 'new'
 
 
 @pytest.mark.better('unknown front matter is kept')
 async def test_update_skill_keeps_unknown_keys(box: Box):
     text = '---\nname: s\nlicense: MIT\nallowed-tools:\n- Read\n- Bash\n---\n\nText.'
-    place = package(box.skills_root / 's', text)
+    directory = package(box.skills_root / 's', text)
     await box.client.update_skill('s', {'description': 'new'})
-    written = (place / 'SKILL.md').read_text()
+    written = (directory / 'SKILL.md').read_text()
     assert 'license: MIT' in written and 'allowed-tools:' in written and 'Bash' in written
     assert 'description: new' in written and written.endswith('\n\nText.')
 
@@ -249,15 +250,15 @@ async def test_delete_skill_removes_the_package(box: Box):
     assert await refused(box.client.delete_skill('gone')) == 'Skill "gone" not found'
 
 
-async def test_delete_skill_removes_the_whole_package_around_it(box: Box):
+async def test_delete_skill_removes_the_enclosing_package(box: Box):
     package(box.skills_root / 'pack' / 'one', '')
     (box.skills_root / 'pack' / 'README').write_text('')
     await box.client.delete_skill('one')
     assert not (box.skills_root / 'pack').exists()
 
 
-@pytest.mark.better('other skills of the same package are not deleted along')
-async def test_delete_skill_spares_its_neighbours(box: Box):
+@pytest.mark.better('other skills of the same package are not deleted')
+async def test_delete_skill_keeps_other_skills_of_the_package(box: Box):
     package(box.skills_root / 'pack' / 'one', '')
     package(box.skills_root / 'pack' / 'two', '')
     await box.client.delete_skill('one')
@@ -265,34 +266,34 @@ async def test_delete_skill_spares_its_neighbours(box: Box):
     assert not (box.skills_root / 'pack' / 'one').exists()
 
 
-async def test_delete_skill_spares_what_is_not_below_the_root(box: Box):
+async def test_delete_skill_refuses_the_root_itself(box: Box):
     package(box.skills_root, '---\nname: root\n---\n')
     text = await refused(box.client.delete_skill('root'))
     assert text == 'Only managed skills under the Box skills root can be deleted'
     assert (box.skills_root / 'SKILL.md').exists()
 
 
-async def test_scan_skill_directory_finds_the_one(box: Box, tmp_path: Path):
-    place = package(tmp_path / 'scan' / 'deeper' / 'found', '---\nname: f\n---\nText')
+async def test_scan_skill_directory_finds_one_skill(box: Box, tmp_path: Path):
+    directory = package(tmp_path / 'scan' / 'deeper' / 'found', '---\nname: f\n---\nText')
     skill = await box.client.scan_skill_directory(str(tmp_path / 'scan'))
     assert set(skill) == SKILL_KEYS
-    assert (skill['name'], skill['package_root']) == ('f', str(place))
+    assert (skill['name'], skill['package_root']) == ('f', str(directory))
     assert (skill['instructions'], skill['entry_file']) == ('Text', 'SKILL.md')
 
 
-async def test_scan_skill_directory_wants_exactly_one(box: Box, tmp_path: Path):
-    place = tmp_path / 'scan'
-    text = await refused(box.client.scan_skill_directory(str(place)))
-    assert text == f'Directory does not exist: {place}'
-    package(place / 'a/b/too-deep', '')
-    text = await refused(box.client.scan_skill_directory(str(place)))
-    assert text == f'No SKILL.md found in {place} or its subdirectories (max depth: 2)'
-    package(place / 'one', '')
-    package(place / 'two', '')
-    text = await refused(box.client.scan_skill_directory(str(place)))
+async def test_scan_skill_directory_requires_exactly_one_skill(box: Box, tmp_path: Path):
+    directory = tmp_path / 'scan'
+    text = await refused(box.client.scan_skill_directory(str(directory)))
+    assert text == f'Directory does not exist: {directory}'
+    package(directory / 'a/b/too-deep', '')
+    text = await refused(box.client.scan_skill_directory(str(directory)))
+    assert text == f'No SKILL.md found in {directory} or its subdirectories (max depth: 2)'
+    package(directory / 'one', '')
+    package(directory / 'two', '')
+    text = await refused(box.client.scan_skill_directory(str(directory)))
     assert text == (
-        f'Multiple skill directories found in {place}. '
-        f'Please choose a more specific path: {place}/one, {place}/two'
+        f'Multiple skill directories found in {directory}. '
+        f'Please choose a more specific path: {directory}/one, {directory}/two'
     )
 
 

@@ -1,4 +1,4 @@
-"""Skills from archives: sent in pieces, previewed, installed."""
+"""Skills from zip archives: upload in chunks, preview, installation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support.box import Action, Box
 from langbot_plugin.box.errors import BoxValidationError
 from langbot_plugin.entities.io.actions.enums import CommonAction
 from test_skills import SKILL_KEYS, refused
+
+from support.box import Action, Box
 
 
 def archive(files: dict[str, str | bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
@@ -35,7 +36,7 @@ TWO = {
 }
 
 
-async def test_preview_skill_zip_plans_and_writes_nothing(box: Box):
+async def test_preview_skill_zip_writes_nothing(box: Box):
     (skill,) = await box.client.preview_skill_zip(archive(ONE), 'my pack.zip')
     assert set(skill) == SKILL_KEYS | {'source_path'}
     assert (skill['name'], skill['description']) == ('one', 'First')
@@ -74,7 +75,7 @@ async def test_the_target_is_named_after_the_file(
     assert skill['package_root'] == str(box.skills_root / target)
 
 
-async def test_a_leaf_of_the_same_name_is_not_said_twice(box: Box):
+async def test_a_directory_named_like_the_archive_is_not_repeated_in_the_target(box: Box):
     files = {'top.txt': 'x', 'pack/SKILL.md': '', 'other/SKILL.md': ''}
     skills = await box.client.preview_skill_zip(archive(files), 'pack.zip')
     assert [Path(skill['package_root']).name for skill in skills] == [
@@ -103,12 +104,12 @@ async def test_install_skill_zip_installs_the_chosen_ones(box: Box):
     assert {skill['name'] for skill in await box.client.list_skills()} == {'alpha', 'beta'}
 
 
-async def test_install_skill_zip_takes_the_old_single_path(box: Box):
+async def test_install_skill_zip_accepts_the_old_source_path(box: Box):
     (skill,) = await box.client.install_skill_zip(archive(TWO), 'two.zip', source_path='a')
     assert skill['name'] == 'alpha'
 
 
-async def test_install_skill_zip_wants_a_choice(box: Box):
+async def test_install_skill_zip_requires_a_choice(box: Box):
     text = await refused(box.client.install_skill_zip(archive(TWO), 'two.zip'))
     assert text == 'Multiple skills found. Please choose one or more source_paths: a, b'
     text = await refused(box.client.install_skill_zip(archive(TWO), 't.zip', source_paths=['c']))
@@ -126,21 +127,21 @@ async def test_install_skill_zip_over_a_package_is_refused(box: Box):
 
 async def test_install_skill_zip_installs_all_or_nothing(box: Box):
     (box.skills_root / 'two-b-upload').mkdir(parents=True)
-    asked = box.client.install_skill_zip(archive(TWO), 'two.zip', source_paths=['a', 'b'])
-    assert (await refused(asked)).startswith('Skill directory already exists: ')
+    request = box.client.install_skill_zip(archive(TWO), 'two.zip', source_paths=['a', 'b'])
+    assert (await refused(request)).startswith('Skill directory already exists: ')
     assert sorted(path.name for path in box.skills_root.iterdir()) == ['two-b-upload']
 
 
 async def test_two_choices_with_one_target_are_refused(box: Box):
     files = {'x/same/SKILL.md': '', 'y/same/SKILL.md': ''}
-    asked = box.client.install_skill_zip(
+    request = box.client.install_skill_zip(
         archive(files), 'p.zip', source_paths=['x/same', 'y/same']
     )
     target = box.skills_root / 'p-same-upload'
-    assert await refused(asked) == f'Duplicate target directory selected: {target}'
+    assert await refused(request) == f'Duplicate target directory selected: {target}'
 
 
-async def test_a_part_of_the_archive_is_enough(box: Box):
+async def test_source_subdir_selects_a_part_of_the_archive(box: Box):
     files = {f'repo/{name}': text for name, text in TWO.items()}
     (skill,) = await box.client.preview_skill_zip(
         archive(files), 'repo.zip', source_subdir='pack/b'
@@ -153,16 +154,16 @@ async def test_a_part_of_the_archive_is_enough(box: Box):
 
 
 @pytest.mark.parametrize(
-    ('part', 'text'),
+    ('subdir', 'text'),
     [
         ('../x', 'source_subdir must stay within the uploaded archive'),
         ('a/../../x', 'source_subdir must stay within the uploaded archive'),
         ('nowhere', 'source_subdir does not exist in the uploaded archive: nowhere'),
     ],
 )
-async def test_a_part_that_is_not_in_the_archive_is_refused(box: Box, part: str, text: str):
-    asked = box.client.preview_skill_zip(archive(ONE), 'x.zip', source_subdir=part)
-    assert await refused(asked) == text
+async def test_an_invalid_source_subdir_is_refused(box: Box, subdir: str, text: str):
+    request = box.client.preview_skill_zip(archive(ONE), 'x.zip', source_subdir=subdir)
+    assert await refused(request) == text
 
 
 async def test_an_archive_without_a_skill_is_refused(box: Box):
@@ -182,7 +183,7 @@ async def test_an_archive_without_a_skill_is_refused(box: Box):
     ],
     ids=['empty', 'text', 'cut', 'noise'],
 )
-async def test_what_is_no_archive_is_refused(box: Box, data: bytes, text: str):
+async def test_an_invalid_archive_is_refused(box: Box, data: bytes, text: str):
     assert await refused(box.client.preview_skill_zip(data, 'x.zip')) == text
     assert await refused(box.client.install_skill_zip(data, 'x.zip')) == text
 
@@ -191,8 +192,8 @@ async def test_what_is_no_archive_is_refused(box: Box, data: bytes, text: str):
 async def test_a_member_that_leaves_the_archive_is_refused(box: Box, name: str, tmp_path: Path):
     before = sorted(tmp_path.rglob('*'))
     files = {'SKILL.md': 'x', name: 'x'}
-    for asked in (box.client.preview_skill_zip, box.client.install_skill_zip):
-        text = await refused(asked(archive(files), 'x.zip'))
+    for action in (box.client.preview_skill_zip, box.client.install_skill_zip):
+        text = await refused(action(archive(files), 'x.zip'))
         assert text == f'Archive contains an unsafe path: {name}'
     after = [path for path in sorted(tmp_path.rglob('*')) if path != box.skills_root]
     assert [path for path in after if path != box.host_root] == before
@@ -204,16 +205,16 @@ async def test_a_member_that_leaves_the_archive_is_refused(box: Box, name: str, 
     [{'zeros.bin': bytes(30_000_000)}, {f'{number}': b'' for number in range(20_000)}],
     ids=['by its ratio', 'by its count'],
 )
-async def test_a_bomb_is_refused(box: Box, files: dict[str, bytes]):
+async def test_a_zip_bomb_is_refused(box: Box, files: dict[str, bytes]):
     bomb = archive({'SKILL.md': ''} | files, zipfile.ZIP_DEFLATED)
-    for asked in (box.client.preview_skill_zip, box.client.install_skill_zip):
-        assert 'exceeds the limit of' in await refused(asked(bomb, 'bomb.zip'))
+    for action in (box.client.preview_skill_zip, box.client.install_skill_zip):
+        assert 'exceeds the limit of' in await refused(action(bomb, 'bomb.zip'))
     assert await box.client.list_skills() == []
     assert not list(box.skills_root.glob('*'))
 
 
-@pytest.mark.better('two members of one name could hide what is installed')
-async def test_a_member_that_comes_twice_is_refused(box: Box):
+@pytest.mark.better('with two members of one name the preview could differ from the installed file')
+async def test_a_duplicate_member_is_refused(box: Box):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, 'w') as out:
         out.writestr('SKILL.md', '---\nname: shown\n---\n')
@@ -224,8 +225,8 @@ async def test_a_member_that_comes_twice_is_refused(box: Box):
     assert await box.client.list_skills() == []
 
 
-@pytest.mark.better('a link is never made, wherever it points')
-async def test_a_link_in_an_archive_leads_nowhere(box: Box):
+@pytest.mark.better('symlinks are never created')
+async def test_a_symlink_in_an_archive_is_refused(box: Box):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, 'w') as out:
         out.writestr('SKILL.md', '---\nname: linked\n---\n')
@@ -256,7 +257,7 @@ def chunk(file_key: str, data: bytes, index: int = 0, amount: int = 1) -> dict:
     }
 
 
-async def test_a_file_is_gone_once_it_was_used(box: Box):
+async def test_an_uploaded_file_can_be_used_once(box: Box):
     key = await box.handler.send_file(archive(ONE), 'zip')
     data = {'file_key': key, 'filename': 'x.zip'}
     result = await box.call(Action.PREVIEW_SKILL_ZIP, data)
@@ -265,7 +266,7 @@ async def test_a_file_is_gone_once_it_was_used(box: Box):
         await box.call(Action.PREVIEW_SKILL_ZIP, data)
 
 
-async def test_a_chunk_answers_with_nothing(box: Box):
+async def test_a_chunk_returns_an_empty_object(box: Box):
     key = 'a' * 16 + '-' + 'b' * 32 + '.zip'
     data = archive(ONE)
     half = len(data) // 2
@@ -281,7 +282,7 @@ async def test_a_chunk_answers_with_nothing(box: Box):
 async def test_a_file_key_that_is_a_path_is_refused(box: Box, key: str):
     with pytest.raises(Exception, match='.+'):
         await box.handler.call_action(CommonAction.FILE_CHUNK, chunk(key, b'data'))
-    assert not list(box.runtime.place.rglob('escaped.zip'))
+    assert not list(box.runtime.directory.rglob('escaped.zip'))
     assert not Path('/tmp/escaped.zip').exists()
     with pytest.raises(BoxValidationError):
         await box.call(Action.PREVIEW_SKILL_ZIP, {'file_key': key})

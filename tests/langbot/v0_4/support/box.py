@@ -1,4 +1,4 @@
-"""What a test holds: the client of the module's runtime, and a session id of its own."""
+"""`Box`: the client of the module's runtime, with a new session id for each test."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from langbot_plugin.box.models import (
 )
 from langbot_plugin.runtime.io.handler import Handler
 
-from support.runtime import Runtime
 from support.link import Link, box_config
+from support.runtime import Runtime
 
 
 class Box:
@@ -51,7 +51,7 @@ class Box:
         return box_config(self.host_root)
 
     async def call(self, action: Action, data: dict[str, Any], timeout: float = 15.0) -> dict:
-        """Any data under any action, with the client's own translation of errors."""
+        """Sends any action with any data; the client translates errors."""
         return await self.client._call(action, data, timeout)
 
     def spec(self, cmd: str = '', **fields: Any) -> BoxSpec:
@@ -79,12 +79,12 @@ class Box:
         )
 
     def attach(self, process_id: str = 'default', **options: Any) -> websockets.connect:
-        """A plain WebSocket client on a process; LangBot's MCP client asks for `mcp`."""
+        """Attaches a WebSocket client. LangBot's MCP client also requests the subprotocol `mcp`."""
         options = {'proxy': None, 'max_size': None} | options
         return websockets.connect(self.relay_url(process_id), **options)
 
     async def connect(self) -> Link:
-        """One more client, by WebSocket: the port serves it on either transport."""
+        """Connects another client over WebSocket, which works with either transport."""
         return await Link.by_ws(self.runtime.address, {})
 
     async def clean_up(self) -> None:
@@ -94,14 +94,14 @@ class Box:
 
 
 async def eventually(
-    ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool], within: float = 30.0
+    request: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool], within: float = 30.0
 ) -> Any:
-    """Asks again until it holds; gives the answer that did, or fails with the last one."""
+    """Repeats a request until its result satisfies `holds`; fails with the last result."""
     deadline = time.monotonic() + within
-    while not holds(answer := await ask()):
-        assert time.monotonic() < deadline, f'not within {within} s; last: {answer!r}'
+    while not holds(result := await request()):
+        assert time.monotonic() < deadline, f'not within {within} s; last: {result!r}'
         await asyncio.sleep(0.05)
-    return answer
+    return result
 
 
 async def until_exists(path: Path) -> None:
@@ -114,7 +114,7 @@ async def until_exists(path: Path) -> None:
 
 
 def count(command: str) -> str:
-    """A command that counts the processes of its box whose own command line begins so."""
+    """A command that counts the processes in its box whose command line starts with `command`."""
     lines = 'for f in /proc/[0-9]*/cmdline; do tr "\\0" " " < $f; echo; done 2>/dev/null'
-    # Without a match `grep` says 0 and fails, which is no failure here.
+    # Without a match `grep` prints 0 and exits with 1; `true` hides that.
     return f"{{ {lines}; }} | grep -c '^{command}'; true"

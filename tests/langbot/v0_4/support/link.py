@@ -1,4 +1,4 @@
-"""One connection to a runtime, put together as LangBot's connector does it."""
+"""A connection to a runtime, set up like LangBot's connector."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ class Link:
 
     @classmethod
     async def by_stdio(
-        cls, command: str, args: list[str], env: dict[str, str], place: Path, config: dict
+        cls, command: str, args: list[str], env: dict[str, str], directory: Path, config: dict
     ) -> Link:
-        link = cls(StdioClientController(command, args, env, working_dir=str(place)))
+        link = cls(StdioClientController(command, args, env, working_dir=str(directory)))
         return await link._open(config)
 
     @property
     def process(self) -> asyncio.subprocess.Process:
-        """The runtime itself, when it is our child."""
+        """The process of the runtime, if it is a child of the test."""
         process = self.controller.process
         assert process is not None
         return process
@@ -107,7 +107,7 @@ class Link:
             self._connected.set_exception(error)
 
     async def until_closed(self, within: float) -> None:
-        """Waits for the other side to end the connection."""
+        """Waits until the runtime closes the connection."""
         assert self._task is not None
         await asyncio.wait_for(asyncio.shield(self._task), within)
 

@@ -25,23 +25,23 @@ LANGBOT_BOX = os.environ.get('BOXWOOD_TEST_RUNTIME') == 'langbot-box'
 class Runtime:
     """One daemon with one connected client."""
 
-    def __init__(self, transport: str, place: Path):
+    def __init__(self, transport: str, directory: Path):
         self.transport = transport
-        self.place = place
+        self.directory = directory
         self.address = ''
         self.link: Link
         self._child: daemon.Daemon | subprocess.Popen | None = None
 
     async def start(self, env: dict[str, str] | None = None, config: dict | None = None) -> None:
-        """Uses LangBot's own configuration by default; an empty one is not sent."""
-        config = box_config(self.place / 'boxroot') if config is None else config
+        """Sends LangBot's default configuration if `config` is `None`; an empty one is not sent."""
+        config = box_config(self.directory / 'boxroot') if config is None else config
         env = env or {}
         if self.transport == 'stdio':
             port = daemon.free_port()
             command, args = self._stdio_command(port)
             self.address = f'127.0.0.1:{port}'
             environment = daemon.environment(**env)
-            self.link = await Link.by_stdio(command, args, environment, self.place, config)
+            self.link = await Link.by_stdio(command, args, environment, self.directory, config)
         else:
             self._child, self.address = self._start_listening(env)
             self.link = await Link.by_ws(self.address, config)
@@ -84,28 +84,28 @@ class Runtime:
         finally:
             await self.link.close()
         if not LANGBOT_BOX:
-            assert code == 0, f'the end of stdin ended the daemon with {code}'
+            assert code == 0, f'the daemon exited with {code} after the end of stdin'
             await asyncio.to_thread(processes.assert_gone, family)
 
     def _stdio_command(self, port: int) -> tuple[str, list[str]]:
         if LANGBOT_BOX:
             return sys.executable, [*_LANGBOT_BOX_ARGUMENTS, str(port), '-s']
-        arguments = daemon.arguments(self.place / 'state', port)
+        arguments = daemon.arguments(self.directory / 'state', port)
         return daemon.program(), [*arguments, '--stdio']
 
     def _start_listening(
         self, env: dict[str, str]
     ) -> tuple[daemon.Daemon | subprocess.Popen, str]:
         if not LANGBOT_BOX:
-            child = daemon.Daemon(self.place, env=env)
+            child = daemon.Daemon(self.directory, env=env)
             return child, child.address
         port = daemon.free_port()
         started = subprocess.Popen(
             [sys.executable, *_LANGBOT_BOX_ARGUMENTS, str(port)],
-            cwd=self.place,
+            cwd=self.directory,
             env=daemon.environment(**env),
             stdin=subprocess.DEVNULL,
-            stderr=(self.place / 'daemon.log').open('ab'),
+            stderr=(self.directory / 'daemon.log').open('ab'),
         )
         _wait_for_port(port)
         return started, f'127.0.0.1:{port}'

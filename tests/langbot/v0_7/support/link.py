@@ -29,13 +29,13 @@ _CONNECT_SEC = 30.0
 
 @dataclass(frozen=True)
 class Platform:
-    """A LangBot: its name, and the secret it shares with the runtime, if any."""
+    """A LangBot instance: its id, and the control token that it shares with the runtime, if any."""
 
     instance: str = 'platform-1'
     token: str = ''
 
     def headers(self, context: ActionContext | None = None) -> dict[str, str]:
-        """Of a handshake; with a context, of the relay's."""
+        """Headers of the handshake; with a context, those of the relay."""
         headers = {BOX_INSTANCE_HEADER: self.instance}
         if self.token:
             headers[BOX_CONTROL_TOKEN_HEADER] = self.token
@@ -91,14 +91,14 @@ class Link:
 
     @classmethod
     async def by_stdio(
-        cls, command: str, args: list[str], env: dict[str, str], place: Path
+        cls, command: str, args: list[str], env: dict[str, str], directory: Path
     ) -> Link:
-        link = cls(StdioClientController(command, args, env, working_dir=str(place)))
+        link = cls(StdioClientController(command, args, env, working_dir=str(directory)))
         return await link._open()
 
     @property
     def process(self) -> asyncio.subprocess.Process:
-        """The runtime itself, when it is our child."""
+        """The process of the runtime, if it is a child of the test."""
         return self.controller.process
 
     async def _open(self) -> Link:
@@ -138,7 +138,7 @@ class Link:
             self._connected.set_exception(error)
 
     async def until_closed(self, within: float) -> None:
-        """Waits for the other side to end the connection."""
+        """Waits until the runtime closes the connection."""
         assert self._task is not None
         await asyncio.wait_for(asyncio.shield(self._task), within)
 

@@ -31,9 +31,9 @@ _LANGBOT_BOX_ARGUMENTS = ['-m', 'langbot_plugin.cli.__init__', 'box', '--host', 
 class Runtime:
     """One daemon with one connected client of one LangBot instance."""
 
-    def __init__(self, transport: str, place: Path, platform: Platform | None = None):
+    def __init__(self, transport: str, directory: Path, platform: Platform | None = None):
         self.transport = transport
-        self.place = place
+        self.directory = directory
         self.platform = platform or Platform()
         self.address = ''
         self.link: Link
@@ -47,13 +47,13 @@ class Runtime:
             env[BOX_TRUSTED_INSTANCE_ENV] = self.platform.instance
             port = daemon.free_port()
             self.address = f'127.0.0.1:{port}'
-            arguments = [*daemon.arguments(self.place / 'state', port), '--stdio', *extra]
+            arguments = [*daemon.arguments(self.directory / 'state', port), '--stdio', *extra]
             command = daemon.program()
             if LANGBOT_BOX:
                 command = sys.executable
                 arguments = [*_LANGBOT_BOX_ARGUMENTS, '-s', '--ws-control-port', str(port)]
             environment = daemon.environment(**env)
-            self.link = await Link.by_stdio(command, arguments, environment, self.place)
+            self.link = await Link.by_stdio(command, arguments, environment, self.directory)
         else:
             self._child, self.address = self._start_listening(extra, env)
             self.link = await Link.by_ws(self.address, self.platform.headers())
@@ -64,15 +64,15 @@ class Runtime:
         self, extra: tuple[str, ...], env: dict[str, str]
     ) -> tuple[daemon.Daemon | subprocess.Popen, str]:
         if not LANGBOT_BOX:
-            child = daemon.Daemon(self.place, *extra, env=env)
+            child = daemon.Daemon(self.directory, *extra, env=env)
             return child, child.address
         port = daemon.free_port()
         started = subprocess.Popen(
             [sys.executable, *_LANGBOT_BOX_ARGUMENTS, '--ws-control-port', str(port)],
-            cwd=self.place,
+            cwd=self.directory,
             env=daemon.environment(**env),
             stdin=subprocess.DEVNULL,
-            stderr=(self.place / 'daemon.log').open('ab'),
+            stderr=(self.directory / 'daemon.log').open('ab'),
         )
         _wait_for_port(port)
         return started, f'127.0.0.1:{port}'
@@ -82,7 +82,7 @@ class Runtime:
 
     @property
     def host_root(self) -> Path:
-        return self.place / 'boxroot'
+        return self.directory / 'boxroot'
 
     @property
     def pid(self) -> int:
@@ -123,7 +123,7 @@ class Runtime:
         finally:
             await self.link.close()
         if not LANGBOT_BOX:
-            assert code == 0, f'the end of stdin ended the daemon with {code}'
+            assert code == 0, f'the daemon exited with {code} after the end of stdin'
             await asyncio.to_thread(processes.assert_gone, family)
 
 

@@ -1,4 +1,4 @@
-"""What a test holds: a workspace of the platform, and a session id of its own."""
+"""`Workspace`: a workspace of the platform, with a new session id for each test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Workspace:
         self.session = f'session-{uuid.uuid4().hex[:8]}'
 
     def moved(self, generation: int) -> Workspace:
-        """The same workspace with another placement."""
+        """The same workspace with another placement generation."""
         other = Workspace(self.runtime, self.name, generation)
         other.session = self.session
         return other
@@ -50,7 +50,7 @@ class Workspace:
         return namespace_session_id(self.context, session or self.session)
 
     async def call(self, action: Action, data: dict[str, Any], timeout: float = 15.0) -> dict:
-        """Any data under any action, with the client's own translation of errors."""
+        """Sends any action with any data; the client translates errors."""
         return await self.client._call(action, data, timeout, self.context)
 
     def spec(self, cmd: str = '', **fields: Any) -> BoxSpec:
@@ -81,7 +81,7 @@ class Workspace:
         )
 
     def attach(self, process_id: str = 'default', **options: Any) -> websockets.connect:
-        """As LangBot's MCP client attaches."""
+        """Attaches a WebSocket client like LangBot's MCP client."""
         options = {
             'proxy': None,
             'max_size': None,
@@ -90,18 +90,18 @@ class Workspace:
         return websockets.connect(self.relay_url(process_id), **options)
 
     async def clean_up(self) -> None:
-        # A workspace that was placed anew has nothing left under its old generation.
+        # A request of an older generation fails; its sessions were removed with it.
         with contextlib.suppress(BoxError):
             for session in await self.sessions():
                 await self.client.delete_session(session['session_id'], self.context)
 
 
 async def eventually(
-    ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool], within: float = 30.0
+    request: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool], within: float = 30.0
 ) -> Any:
-    """Asks again until it holds; gives the answer that did, or fails with the last one."""
+    """Repeats a request until its result satisfies `holds`; fails with the last result."""
     deadline = time.monotonic() + within
-    while not holds(answer := await ask()):
-        assert time.monotonic() < deadline, f'not within {within} s; last: {answer!r}'
+    while not holds(result := await request()):
+        assert time.monotonic() < deadline, f'not within {within} s; last: {result!r}'
         await asyncio.sleep(0.05)
-    return answer
+    return result
