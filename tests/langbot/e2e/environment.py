@@ -89,7 +89,7 @@ class Environment:
 
     async def exec(self, command: str, **arguments: Any) -> dict[str, Any]:
         """One `exec` tool call from the chat; returns the result that the model received."""
-        turn = await self.chat.ask(ToolCall('exec', {'command': command, **arguments}))
+        turn = await self.chat.send(ToolCall('exec', {'command': command, **arguments}))
         return turn.only()
 
     def _make_runtime(self) -> Program:

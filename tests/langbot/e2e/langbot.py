@@ -128,7 +128,7 @@ class Chat:
     async def close(self) -> None:
         await self._socket.close()
 
-    async def ask(self, *calls: ToolCall, stream: bool = True) -> Turn:
+    async def send(self, *calls: ToolCall, stream: bool = True) -> Turn:
         """Sends a message; the model makes these tool calls and then replies with their results."""
         script = Script(marker=f'turn-{next(self._turns)}', calls=list(calls))
         self._model.play(script)

@@ -26,7 +26,7 @@ async def exec_from_a_chat(environment: Environment) -> None:
     await environment.open_the_chat()
     command = "echo hello-from-box; python3 -c 'print(6*7)'"
     for stream in (True, False):
-        turn = await environment.chat.ask(ToolCall('exec', {'command': command}), stream=stream)
+        turn = await environment.chat.send(ToolCall('exec', {'command': command}), stream=stream)
         assert set(turn.offered_tools) >= NATIVE_TOOLS, turn.offered_tools
         seen = turn.only()
         assert seen['ok'] is True, seen
@@ -69,7 +69,7 @@ async def failures_reach_the_model(environment: Environment) -> None:
 
 async def file_tools_from_a_chat(environment: Environment) -> None:
     poem = '/workspace/notes/poem.txt'
-    turn = await environment.chat.ask(
+    turn = await environment.chat.send(
         ToolCall('write', {'path': poem, 'content': 'first line\nsecond line\nthird line\n'}),
         ToolCall('read', {'path': poem}),
         ToolCall('edit', {'path': poem, 'old_string': 'second', 'new_string': '2nd'}),
@@ -95,7 +95,7 @@ async def file_tools_from_a_chat(environment: Environment) -> None:
     assert absent['ok'] is False, absent
 
     # The reverse: created by a command, changed by a tool.
-    turn = await environment.chat.ask(
+    turn = await environment.chat.send(
         ToolCall('exec', {'command': 'mkdir -p made && echo by the box > made/file && ls -la made'}),
         ToolCall('edit', {'path': '/workspace/made/file', 'old_string': 'by', 'new_string': 'in'}),
         ToolCall('exec', {'command': 'cat made/file; echo again >> made/file; wc -l < made/file'}),

@@ -26,7 +26,7 @@ async def an_mcp_server_connects(environment: Environment) -> None:
 async def an_mcp_tool_from_a_chat(environment: Environment) -> None:
     canary = environment.paths.work / 'canary'
     canary.write_text('of the host')
-    turn = await environment.chat.ask(
+    turn = await environment.chat.send(
         ToolCall('add_numbers', {'a': 19, 'b': 23}),
         ToolCall('where_am_i', {'path': str(canary)}),
     )
@@ -38,7 +38,7 @@ async def an_mcp_tool_from_a_chat(environment: Environment) -> None:
 
     if environment.on_boxwood:
         # The relay of LangBot Box fails at lines of 64 KiB.
-        turn = await environment.chat.ask(ToolCall('long_line', {'length': 200_000}))
+        turn = await environment.chat.send(ToolCall('long_line', {'length': 200_000}))
         assert turn.results[0] == 'x' * 200_000, len(turn.results[0])
 
 
@@ -47,7 +47,7 @@ async def an_mcp_server_installs_its_requirements(environment: Environment) -> N
     environment.require_package_installation()
     info = await mcp_servers.add_server_with_requirements(environment, 'needy')
     assert 'add_with_package' in [tool['name'] for tool in info['tools']], info
-    turn = await environment.chat.ask(ToolCall('add_with_package', {'a': 2, 'b': 2}))
+    turn = await environment.chat.send(ToolCall('add_with_package', {'a': 2, 'b': 2}))
     assert turn.results == ['4'], turn.results
     await environment.langbot.call('DELETE', '/mcp/servers/needy')
 
@@ -56,7 +56,7 @@ async def langbot_reconnects_to_a_restarted_runtime(environment: Environment) ->
     skills = await names_of_skills(environment)
     environment.runtime.kill()
     await until_unavailable(environment)
-    turn = await environment.chat.ask(ToolCall('exec', {'command': 'echo unused'}))
+    turn = await environment.chat.send(ToolCall('exec', {'command': 'echo unused'}))
     assert turn.results[0].startswith('err: '), turn.results
 
     environment.start_runtime()
@@ -71,7 +71,7 @@ async def saving_an_mcp_server_reconnects_it(environment: Environment) -> None:
     # This version of LangBot does not detect a broken relay, with any runtime: it reports the server as
     # connected until it is saved again.
     await mcp_servers.save_again(environment, NAME)
-    turn = await environment.chat.ask(ToolCall('add_numbers', {'a': 1, 'b': 2}))
+    turn = await environment.chat.send(ToolCall('add_numbers', {'a': 1, 'b': 2}))
     assert turn.results == ['3'], turn.results
 
     await environment.langbot.call('DELETE', f'/mcp/servers/{NAME}')

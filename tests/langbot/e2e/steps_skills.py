@@ -91,7 +91,7 @@ async def skills_in_an_existing_session(environment: Environment) -> None:
     """Skills that are created after the session appear in it."""
     (before,) = await environment.langbot.get('/box/sessions')
     mount = '/workspace/.skills/weather-report'
-    turn = await environment.chat.ask(
+    turn = await environment.chat.send(
         ToolCall('activate', {'skill_name': 'weather-report'}),
         ToolCall('exec', {'command': 'sh scripts/report.sh', 'workdir': mount}),
         # The package is writable in the box, and changes appear in the store.
@@ -110,7 +110,7 @@ async def skills_in_an_existing_session(environment: Environment) -> None:
     assert shown['stdout'] == 'past the box', shown
     assert 'weather-report' in index_of_skills(turn.messages), turn.messages[:2]
 
-    turn = await environment.chat.ask(
+    turn = await environment.chat.send(
         ToolCall('activate', {'skill_name': 'beta'}),
         ToolCall('exec', {'command': 'cat data.txt', 'workdir': '/workspace/.skills/beta'}),
     )
@@ -119,7 +119,7 @@ async def skills_in_an_existing_session(environment: Environment) -> None:
     # A skill that is added now is visible at once.
     await environment.langbot.post('/skills', {'name': 'later', 'instructions': 'Added later.'})
     await environment.langbot.put('/skills/later/files/hello.txt', {'content': 'added later'})
-    turn = await environment.chat.ask(
+    turn = await environment.chat.send(
         ToolCall('activate', {'skill_name': 'later'}),
         ToolCall('exec', {'command': 'cat /workspace/.skills/later/hello.txt'}),
     )
@@ -128,7 +128,7 @@ async def skills_in_an_existing_session(environment: Environment) -> None:
     if environment.on_boxwood:
         assert after['created_at'] == before['created_at'], 'the session was created again'
 
-    not_activated = await environment.chat.ask(
+    not_activated = await environment.chat.send(
         ToolCall('exec', {'command': 'cat /workspace/.skills/later/hello.txt'})
     )
     assert not_activated.results[0].startswith('err: '), not_activated.results
@@ -137,7 +137,7 @@ async def skills_in_an_existing_session(environment: Environment) -> None:
 async def skills_in_a_new_session(environment: Environment) -> None:
     chat = await environment.langbot.open_chat()
     try:
-        turn = await chat.ask(
+        turn = await chat.send(
             ToolCall('activate', {'skill_name': 'beta'}),
             ToolCall('exec', {'command': 'cat data.txt', 'workdir': '/workspace/.skills/beta'}),
             ToolCall('exec', {'command': 'ls .skills'}),
@@ -150,7 +150,7 @@ async def skills_in_a_new_session(environment: Environment) -> None:
 
 
 async def a_skill_made_by_the_agent(environment: Environment) -> None:
-    turn = await environment.chat.ask(
+    turn = await environment.chat.send(
         ToolCall('exec', {'command': 'mkdir -p draft/bin && echo "echo made" > draft/bin/made.sh'}),
         ToolCall(
             'write',
