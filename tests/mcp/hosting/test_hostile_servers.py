@@ -32,7 +32,8 @@ FATAL = {
     'leaves': 'exit code 5',
     'wrong-ids': LATE,
 }
-#: The gateway pings every 30 s; two missing responses show that the server no longer reads its input.
+#: Timeout for servers that stop reading or writing, which are detected by pings only: one every 30 s, with a
+#: timeout of 10 s. Three unanswered pings count as an exit.
 PIPE_TIMEOUT_SEC = 180
 
 
