@@ -59,12 +59,20 @@ async def test_progress(runtime, transport: str, protocol: str):
 
     async with client(runtime, transport, protocol) as server:
         meta = {'io.boxwood/session': f'progress-{transport}-{protocol}'}
-        command = 'for n in 1 2 3; do echo step $n; sleep 1; done'
-        result = await server.call_tool(
-            'exec', {'command': command}, progress_callback=on_progress, meta=meta
-        )
+        # Each step waits for a file, which is created when its progress has arrived.
+        command = 'for n in 1 2 3; do echo step $n; until [ -e seen-$n ]; do sleep 0.1; done; done'
+
+        async def confirm() -> None:
+            for step in (1, 2, 3):
+                await until(lambda n=step: f'step {n}' in [message for _, message in seen], 30)
+                await server.call_tool('exec', {'command': f'touch seen-{step}'}, meta=meta)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(confirm)
+            result = await server.call_tool(
+                'exec', {'command': command}, progress_callback=on_progress, meta=meta
+            )
     assert result.structured_content['stdout'] == 'step 1\nstep 2\nstep 3\n'
-    assert 'step 2' in [message for _, message in seen]
     amounts = [progress for progress, _ in seen]
     assert amounts == sorted(set(amounts))
 

@@ -465,7 +465,7 @@ def test_without_boxes_nothing_is_started(tmp_path: Path, setting: str):
         assert trial['ok'] is False
         assert trial['runtime']['error_phase'] == 'box_unavailable'
         assert not marker.exists()
-        assert {p.name for p in processes.descendants(off.pid)} <= daemon.IDLE
+        processes.assert_only(off.pid, daemon.IDLE)
     finally:
         off.stop()
 
