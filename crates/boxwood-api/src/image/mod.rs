@@ -1,14 +1,12 @@
 //! Images: names, listings and pull progress.
 
-mod name;
+pub(crate) mod name;
 #[cfg(test)]
 mod name_tests;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-pub use name::{ImageName, ImageNameError};
 
 /// One image that a backend can start boxes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -22,7 +20,6 @@ pub struct ImageInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub created: Option<Timestamp>,
 }
 

@@ -1,5 +1,9 @@
 //! Parses JSON bodies strictly.
 
+mod coerce;
+pub(crate) mod fields;
+pub(crate) mod rules;
+
 use std::fmt;
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};

@@ -3,6 +3,7 @@
 //! These rules apply to every caller. Profiles and policy are checked later.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Maximum path length (`PATH_MAX` without the final NUL).
 pub(crate) const MAX_PATH_BYTES: usize = 4095;
@@ -20,7 +21,7 @@ pub struct FieldError {
 
 impl FieldError {
     /// `rule` continues the sentence that starts with the field name.
-    pub fn new(field: impl Into<String>, rule: &str) -> Self {
+    pub fn new(field: impl Into<String>, rule: impl fmt::Display) -> Self {
         let field = field.into();
         let message = format!("{field} {rule}");
         Self { field, message }
@@ -40,6 +41,16 @@ impl FieldError {
     }
 }
 
+pub(crate) fn at_most_bytes(field: &str, text: &str, most: usize) -> Result<(), FieldError> {
+    if text.len() > most {
+        return Err(FieldError::new(
+            field,
+            format!("must be at most {most} bytes"),
+        ));
+    }
+    Ok(())
+}
+
 /// The kernel would truncate the string at a NUL.
 pub(crate) fn without_nul(field: &str, text: &str) -> Result<(), FieldError> {
     if text.contains('\0') {
@@ -50,15 +61,7 @@ pub(crate) fn without_nul(field: &str, text: &str) -> Result<(), FieldError> {
 
 /// A path inside the box. Surrounding white space is not part of it.
 pub(crate) fn box_path(field: &str, path: &str) -> Result<(), FieldError> {
-    let path = path.trim();
-    without_nul(field, path)?;
-    if !path.starts_with('/') {
-        return Err(FieldError::new(
-            field,
-            "must be an absolute path inside the sandbox",
-        ));
-    }
-    path_length(field, path)
+    check_box_path(field, path.trim())
 }
 
 /// A path on the host. Windows paths count as absolute here and fail later, when they are opened.
@@ -68,7 +71,7 @@ pub(crate) fn host_path(field: &str, path: &str) -> Result<(), FieldError> {
     if !path.starts_with('/') && !is_windows_absolute(path) {
         return Err(FieldError::new(field, "must be an absolute host path"));
     }
-    path_length(field, path)
+    at_most_bytes(field, path, MAX_PATH_BYTES)
 }
 
 fn is_windows_absolute(path: &str) -> bool {
@@ -80,42 +83,23 @@ fn is_windows_absolute(path: &str) -> bool {
     drive || path.starts_with(r"\\")
 }
 
-fn path_length(field: &str, path: &str) -> Result<(), FieldError> {
-    if path.len() > MAX_PATH_BYTES {
-        return Err(FieldError::new(
-            field,
-            &format!("must be at most {MAX_PATH_BYTES} bytes"),
-        ));
-    }
-    Ok(())
-}
-
 /// Names and values must be valid for a process environment. Errors never contain values, which may
 /// be secrets.
 pub(crate) fn environment(env: &BTreeMap<String, String>) -> Result<(), FieldError> {
     for (name, value) in env {
-        if name.is_empty() {
-            return Err(FieldError::new("env", "must not contain an empty name"));
-        }
-        if name.contains('\0') || name.contains('=') {
-            return Err(FieldError::new(
-                "env",
-                &format!("name {name:?} must not contain `=` or NUL bytes"),
-            ));
-        }
-        if value.contains('\0') {
-            return Err(FieldError::new(
-                "env",
-                &format!("value of {name:?} must not contain NUL bytes"),
-            ));
-        }
-        if name.len() + 1 + value.len() > MAX_STRING_BYTES {
+        let rule = if name.is_empty() {
+            "must not contain an empty name".to_owned()
+        } else if name.contains(['\0', '=']) {
+            format!("name {name:?} must not contain `=` or NUL bytes")
+        } else if value.contains('\0') {
+            format!("value of {name:?} must not contain NUL bytes")
+        } else if name.len() + 1 + value.len() > MAX_STRING_BYTES {
             let shown: String = name.chars().take(64).collect();
-            return Err(FieldError::new(
-                "env",
-                &format!("entry {shown:?} must be at most {MAX_STRING_BYTES} bytes with its name"),
-            ));
-        }
+            format!("entry {shown:?} must be at most {MAX_STRING_BYTES} bytes with its name")
+        } else {
+            continue;
+        };
+        return Err(FieldError::new("env", rule));
     }
     Ok(())
 }
@@ -125,12 +109,7 @@ pub fn check_arguments(field: &str, arguments: &[String]) -> Result<(), FieldErr
     for (index, argument) in arguments.iter().enumerate() {
         let field = format!("{field}[{index}]");
         without_nul(&field, argument)?;
-        if argument.len() > MAX_STRING_BYTES {
-            return Err(FieldError::new(
-                field,
-                &format!("must be at most {MAX_STRING_BYTES} bytes"),
-            ));
-        }
+        at_most_bytes(&field, argument, MAX_STRING_BYTES)?;
     }
     Ok(())
 }
@@ -145,5 +124,5 @@ pub fn check_box_path(field: &str, path: &str) -> Result<(), FieldError> {
             "must be an absolute path inside the sandbox",
         ));
     }
-    path_length(field, path)
+    at_most_bytes(field, path, MAX_PATH_BYTES)
 }

@@ -8,9 +8,8 @@ use std::fmt::Display;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use super::{Strict, coerce, kind, shown};
 use crate::FieldError;
-use crate::coerce;
-use crate::json::{Strict, kind, shown};
 
 /// The remaining fields of an object while it is read.
 pub(crate) struct Fields(Map<String, Value>);
@@ -64,31 +63,31 @@ impl Fields {
         field: &str,
         too_small: &str,
     ) -> Result<Option<u64>, FieldError> {
-        let Some(value) = self.take(field, Null::IsWrong) else {
-            return Ok(None);
-        };
-        let integer = coerce::integer(&value).map_err(|rule| FieldError::new(field, &rule))?;
-        u64::try_from(integer)
-            .map(Some)
-            .map_err(|_| FieldError::new(field, too_small))
+        self.coerced(field, Null::IsWrong, |value| {
+            u64::try_from(coerce::integer(&value)?).map_err(|_| too_small.to_owned())
+        })
+    }
+
+    fn coerced<T>(
+        &mut self,
+        field: &str,
+        null: Null,
+        coerce: impl FnOnce(Value) -> Result<T, String>,
+    ) -> Result<Option<T>, FieldError> {
+        let value = self.take(field, null).map(coerce).transpose();
+        value.map_err(|rule| FieldError::new(field, rule))
     }
 
     pub(crate) fn float(&mut self, field: &str) -> Result<Option<f64>, FieldError> {
-        self.take(field, Null::IsWrong)
-            .map(|value| coerce::float(&value).map_err(|rule| FieldError::new(field, &rule)))
-            .transpose()
+        self.coerced(field, Null::IsWrong, |value| coerce::float(&value))
     }
 
     pub(crate) fn boolean(&mut self, field: &str) -> Result<Option<bool>, FieldError> {
-        self.take(field, Null::IsWrong)
-            .map(|value| coerce::boolean(&value).map_err(|rule| FieldError::new(field, &rule)))
-            .transpose()
+        self.coerced(field, Null::IsWrong, |value| coerce::boolean(&value))
     }
 
     pub(crate) fn text(&mut self, field: &str, null: Null) -> Result<Option<String>, FieldError> {
-        self.take(field, null)
-            .map(|value| coerce::text(value).map_err(|rule| FieldError::new(field, &rule)))
-            .transpose()
+        self.coerced(field, null, coerce::text)
     }
 
     /// A string with its own type and error, such as an id.
@@ -120,10 +119,7 @@ impl Fields {
         match self.take(field, Null::IsWrong) {
             None => Ok(Vec::new()),
             Some(Value::Array(values)) => Ok(values),
-            Some(other) => Err(FieldError::new(
-                field,
-                &format!("must be an array, not {}", kind(&other)),
-            )),
+            Some(other) => Err(wrong_kind(field, "an array", &other)),
         }
     }
 
@@ -133,7 +129,7 @@ impl Fields {
             .enumerate()
             .map(|(index, value)| {
                 coerce::text(value)
-                    .map_err(|rule| FieldError::new(format!("{field}[{index}]"), &rule))
+                    .map_err(|rule| FieldError::new(format!("{field}[{index}]"), rule))
             })
             .collect()
     }
@@ -146,16 +142,13 @@ impl Fields {
                 .into_iter()
                 .map(|(name, value)| match coerce::text(value) {
                     Ok(text) => Ok((name, text)),
-                    Err(rule) => Err(FieldError::new(
-                        field,
-                        &format!("value of {:?} {rule}", shown(&name)),
-                    )),
+                    Err(rule) => {
+                        let rule = format!("value of {:?} {rule}", shown(&name));
+                        Err(FieldError::new(field, rule))
+                    }
                 })
                 .collect(),
-            Some(other) => Err(FieldError::new(
-                field,
-                &format!("must be an object, not {}", kind(&other)),
-            )),
+            Some(other) => Err(wrong_kind(field, "an object", &other)),
         }
     }
 }
@@ -172,8 +165,10 @@ pub(crate) fn one_of<T: Copy>(
         return Ok(*meaning);
     }
     let known: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
-    Err(FieldError::new(
-        field,
-        &format!("must be one of {}", known.join(", ")),
-    ))
+    let rule = format!("must be one of {}", known.join(", "));
+    Err(FieldError::new(field, rule))
+}
+
+fn wrong_kind(field: &str, expected: &str, value: &Value) -> FieldError {
+    FieldError::new(field, format!("must be {expected}, not {}", kind(value)))
 }

@@ -1,5 +1,8 @@
 //! The request for a box and a command. `boxwood-policy` checks it against the profile.
 
+mod json;
+pub(crate) mod rules;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -13,8 +16,21 @@ pub const DEFAULT_IMAGES: [&str; 2] = ["rockchin/langbot-sandbox:latest", "pytho
 
 pub const DEFAULT_MOUNT_PATH: &str = "/workspace";
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Network {
     #[default]
     Off,
@@ -35,8 +51,11 @@ pub enum Network {
     Serialize,
     Deserialize,
     ToSchema,
+    strum::Display,
+    strum::IntoStaticStr,
 )]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum MountMode {
     None,
     Ro,
@@ -45,33 +64,14 @@ pub enum MountMode {
 }
 
 impl Network {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::On => "on",
-        }
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
 impl MountMode {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Ro => "ro",
-            Self::Rw => "rw",
-        }
-    }
-}
-
-impl fmt::Display for MountMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -168,32 +168,16 @@ pub struct SpecRequest {
     pub backend: Option<String>,
 }
 
-/// Shows only names and lengths, because environment values and stdin may be secrets.
+/// Without stdin and values of the environment, because they may be secrets.
 impl fmt::Debug for SpecRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SpecRequest")
             .field("session_id", &self.session_id)
             .field("cmd", &self.cmd)
-            .field("workdir", &self.workdir)
-            .field("timeout_sec", &self.timeout_sec)
-            .field("network", &self.network)
             .field("env_keys", &self.env.keys().collect::<Vec<_>>())
             .field("image", &self.image)
             .field("host_path", &self.host_path)
-            .field("host_path_mode", &self.host_path_mode)
-            .field("mount_path", &self.mount_path)
-            .field("extra_mounts", &self.extra_mounts)
-            .field("skills", &self.skills)
-            .field("persistent", &self.persistent)
-            .field("cpus", &self.cpus)
-            .field("memory_mb", &self.memory_mb)
-            .field("pids_limit", &self.pids_limit)
-            .field("read_only_rootfs", &self.read_only_rootfs)
-            .field("workspace_quota_mb", &self.workspace_quota_mb)
             .field("profile", &self.profile)
-            .field("stdin_bytes", &self.stdin.as_ref().map(String::len))
-            .field("require", &self.require)
-            .field("backend", &self.backend)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

@@ -1,21 +1,24 @@
 //! Hosted MCP servers: definitions and state.
 
+pub(crate) mod edit;
+
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::id::checked_text;
 use crate::{MountMode, Network, SessionId};
 
-/// A server name. Used in URLs and in the id of its box.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(try_from = "String", into = "String")]
-#[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$")]
-pub struct McpServerName(String);
+checked_text!(
+    /// A server name. Used in URLs and in the id of its box.
+    #[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$")]
+    McpServerName,
+    McpNameError
+);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -38,38 +41,6 @@ impl McpServerName {
         } else {
             Err(McpNameError(name.chars().take(80).collect()))
         }
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for McpServerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TryFrom<String> for McpServerName {
-    type Error = McpNameError;
-
-    fn try_from(name: String) -> Result<Self, McpNameError> {
-        Self::new(name)
-    }
-}
-
-impl FromStr for McpServerName {
-    type Err = McpNameError;
-
-    fn from_str(name: &str) -> Result<Self, McpNameError> {
-        Self::new(name)
-    }
-}
-
-impl From<McpServerName> for String {
-    fn from(name: McpServerName) -> Self {
-        name.0
     }
 }
 
@@ -109,7 +80,7 @@ const fn yes() -> bool {
     true
 }
 
-/// Shows only the names of environment variables, because values may be secrets.
+/// Without values of the environment, because they may be secrets.
 impl fmt::Debug for McpServerSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("McpServerSpec")
@@ -117,13 +88,8 @@ impl fmt::Debug for McpServerSpec {
             .field("command", &self.command)
             .field("args", &self.args)
             .field("env_keys", &self.env.keys().collect::<Vec<_>>())
-            .field("cwd", &self.cwd)
-            .field("enabled", &self.enabled)
             .field("settings", &self.settings)
-            .field("tools", &self.tools)
-            .field("idle_stop_sec", &self.idle_stop_sec)
-            .field("with", &self.with)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -192,9 +158,22 @@ pub struct McpToolFilter {
 
 /// The phase of a start, or in which it failed.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    strum::Display,
+    strum::IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum McpPhase {
     SessionCreate,
     DepInstall,
@@ -207,34 +186,8 @@ pub enum McpPhase {
 }
 
 impl McpPhase {
-    pub const ALL: [Self; 8] = [
-        Self::SessionCreate,
-        Self::DepInstall,
-        Self::ProcessStart,
-        Self::RelayConnect,
-        Self::McpInit,
-        Self::Runtime,
-        Self::ToolCall,
-        Self::BoxUnavailable,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::SessionCreate => "session_create",
-            Self::DepInstall => "dep_install",
-            Self::ProcessStart => "process_start",
-            Self::RelayConnect => "relay_connect",
-            Self::McpInit => "mcp_init",
-            Self::Runtime => "runtime",
-            Self::ToolCall => "tool_call",
-            Self::BoxUnavailable => "box_unavailable",
-        }
-    }
-}
-
-impl fmt::Display for McpPhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -257,11 +210,9 @@ pub enum McpStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct McpStep {
     pub phase: McpPhase,
-    #[schema(value_type = String, format = DateTime)]
     pub started_at: Timestamp,
     /// Absent while the phase is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub ended_at: Option<Timestamp>,
     /// A description, such as the package being installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -303,7 +254,6 @@ pub struct McpRuntimeInfo {
     pub notices: Vec<String>,
     /// When the next start attempt begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<Timestamp>,
     /// How to resolve the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -335,9 +285,7 @@ pub struct McpServerInfo {
     pub idle_stop_sec: Option<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<String>,
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
-    #[schema(value_type = String, format = DateTime)]
     pub updated_at: Timestamp,
     /// The MCP endpoint, relative to the daemon's address.
     pub path: String,
@@ -411,7 +359,6 @@ pub enum McpProgress {
         retry_count: u32,
         /// Time of the next attempt. Absent if it depends on other servers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        #[schema(value_type = Option<String>, format = DateTime)]
         until: Option<Timestamp>,
     },
     /// The final state. Always the last event.

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::{McpBoxSettings, McpServerSpec, McpToolFilter, MountMode, Network};
+use crate::{McpServerSpec, MountMode, Network};
 
 /// One setting of an update. Absent keeps it, null resets it to its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,14 +21,6 @@ pub enum Change<T> {
 impl<T> Change<T> {
     pub const fn stays(&self) -> bool {
         matches!(self, Self::Stay)
-    }
-
-    fn apply<Place: From<T>>(self, place: &mut Place, default: Place) {
-        match self {
-            Self::Stay => {}
-            Self::Reset => *place = default,
-            Self::To(value) => *place = value.into(),
-        }
     }
 }
 
@@ -73,49 +66,43 @@ pub struct EditMcpServerRequest {
 }
 
 impl EditMcpServerRequest {
-    pub fn apply(self, spec: &mut McpServerSpec) {
-        if let Some(command) = self.command {
-            spec.command = command;
-        }
-        if let Some(args) = self.args {
-            spec.args = args;
-        }
-        edit_variables(&mut spec.env, self.env);
-        if let Some(cwd) = self.cwd {
-            spec.cwd = Some(cwd).filter(|cwd| !cwd.is_empty());
-        }
-        if let Some(enabled) = self.enabled {
-            spec.enabled = enabled;
-        }
-        if let Some(settings) = self.settings {
-            settings.apply(&mut spec.settings);
-        }
-        if let Some(tools) = self.tools {
-            tools.apply(&mut spec.tools);
-        }
-        if let Some(seconds) = self.idle_stop_sec {
-            spec.idle_stop_sec = Some(seconds).filter(|&seconds| seconds > 0);
-        }
-        if let Some(with) = self.with {
-            spec.with = with;
+    /// Returns the changed definition: a JSON merge patch (RFC 7396).
+    pub fn applied_to(&self, spec: &McpServerSpec) -> Result<McpServerSpec, serde_json::Error> {
+        let mut document = serde_json::to_value(spec)?;
+        merge(&mut document, serde_json::to_value(self)?);
+        let mut edited: McpServerSpec = serde_json::from_value(document)?;
+        edited.cwd = edited.cwd.filter(|cwd| !cwd.is_empty());
+        edited.idle_stop_sec = edited.idle_stop_sec.filter(|&seconds| seconds > 0);
+        Ok(edited)
+    }
+}
+
+fn merge(document: &mut Value, patch: Value) {
+    let Value::Object(changes) = patch else {
+        *document = patch;
+        return;
+    };
+    if !document.is_object() {
+        *document = Value::Object(Map::new());
+    }
+    for (name, change) in changes {
+        if change.is_null() {
+            document.as_object_mut().map(|fields| fields.remove(&name));
+        } else {
+            merge(&mut document[&name], change);
         }
     }
 }
 
-/// Shows only the names of environment variables, because values may be secrets.
+/// Without values of the environment, because they may be secrets.
 impl fmt::Debug for EditMcpServerRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EditMcpServerRequest")
             .field("command", &self.command)
             .field("args", &self.args)
             .field("env_keys", &self.env.keys().collect::<Vec<_>>())
-            .field("cwd", &self.cwd)
-            .field("enabled", &self.enabled)
             .field("settings", &self.settings)
-            .field("tools", &self.tools)
-            .field("idle_stop_sec", &self.idle_stop_sec)
-            .field("with", &self.with)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -164,36 +151,6 @@ pub struct EditMcpBoxSettings {
     pub read_only_rootfs: Change<bool>,
 }
 
-impl EditMcpBoxSettings {
-    fn apply(self, settings: &mut McpBoxSettings) {
-        let default = McpBoxSettings::default();
-        self.profile.apply(&mut settings.profile, default.profile);
-        self.backend.apply(&mut settings.backend, default.backend);
-        self.image.apply(&mut settings.image, default.image);
-        self.network.apply(&mut settings.network, default.network);
-        self.host_path
-            .apply(&mut settings.host_path, default.host_path);
-        self.host_path_mode
-            .apply(&mut settings.host_path_mode, default.host_path_mode);
-        match self.env {
-            Change::Stay => {}
-            Change::Reset => settings.env = default.env,
-            Change::To(changes) => edit_variables(&mut settings.env, changes),
-        }
-        self.startup_timeout_sec.apply(
-            &mut settings.startup_timeout_sec,
-            default.startup_timeout_sec,
-        );
-        self.cpus.apply(&mut settings.cpus, default.cpus);
-        self.memory_mb
-            .apply(&mut settings.memory_mb, default.memory_mb);
-        self.pids_limit
-            .apply(&mut settings.pids_limit, default.pids_limit);
-        self.read_only_rootfs
-            .apply(&mut settings.read_only_rootfs, default.read_only_rootfs);
-    }
-}
-
 /// Changes of the tool filter. Absent lists are kept, null empties them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -206,29 +163,9 @@ pub struct EditMcpToolFilter {
     pub deny: Change<Vec<String>>,
 }
 
-impl EditMcpToolFilter {
-    fn apply(self, filter: &mut McpToolFilter) {
-        self.allow.apply(&mut filter.allow, Vec::new());
-        self.deny.apply(&mut filter.deny, Vec::new());
-    }
-}
-
-/// Names that map to null are removed.
-fn edit_variables(
-    variables: &mut BTreeMap<String, String>,
-    changes: BTreeMap<String, Option<String>>,
-) {
-    for (name, value) in changes {
-        match value {
-            Some(value) => variables.insert(name, value),
-            None => variables.remove(&name),
-        };
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -242,9 +179,8 @@ mod tests {
 
     #[track_caller]
     fn check(before: Value, edit: Value, after: Value) {
-        let mut edited = spec(before);
         let edit: EditMcpServerRequest = serde_json::from_value(edit).expect("an edit");
-        edit.apply(&mut edited);
+        let edited = edit.applied_to(&spec(before)).expect("a spec");
         assert_eq!(edited, spec(after));
     }
 

@@ -1,5 +1,6 @@
-//! Requests and results of the agents' file tools. They run inside the box.
+//! Files inside a session, and the agents' file tools, which run inside the box.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -146,4 +147,60 @@ pub struct GrepMatches {
     pub total: u64,
     pub truncated: bool,
     pub files_searched: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FileKind {
+    File,
+    Directory,
+    Symlink,
+    Other,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileEntry {
+    /// The last component; bytes that are not UTF-8 are replaced.
+    pub name: String,
+    pub path: String,
+    pub kind: FileKind,
+    pub size: u64,
+    /// Permission bits, e.g. 420 for `0644`.
+    pub mode: u32,
+    pub modified_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub symlink_target: Option<String>,
+}
+
+/// A directory's entries, sorted by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileList {
+    pub path: String,
+    pub entries: Vec<FileEntry>,
+    /// There are more entries than requested.
+    pub truncated: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MkdirRequest {
+    pub path: String,
+    /// Create missing parent directories, and succeed if the directory exists.
+    #[serde(default)]
+    pub parents: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveRequest {
+    pub from: String,
+    pub to: String,
+    #[serde(default)]
+    pub overwrite: bool,
+}
+
+/// The response for a deleted file or directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeletedFile {
+    pub deleted: String,
 }

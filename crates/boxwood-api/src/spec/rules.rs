@@ -2,7 +2,7 @@
 //!
 //! `boxwood_policy::admit` applies them first.
 
-use crate::field::{self, FieldError};
+use crate::parse::rules::{self as field, FieldError};
 use crate::{MountSpec, SpecRequest};
 
 /// Maximum length of a command.
@@ -50,13 +50,11 @@ impl SpecRequest {
     fn validate_command(&self) -> Result<(), FieldError> {
         field::without_nul("cmd", &self.cmd)?;
         if self.cmd.len() > MAX_COMMAND_BYTES {
-            return Err(FieldError::new(
-                "cmd",
-                &format!(
-                    "must be at most {MAX_COMMAND_BYTES} bytes, not {}",
-                    self.cmd.len()
-                ),
-            ));
+            let rule = format!(
+                "must be at most {MAX_COMMAND_BYTES} bytes, not {}",
+                self.cmd.len()
+            );
+            return Err(FieldError::new("cmd", rule));
         }
         field::environment(&self.env)
     }
@@ -74,15 +72,7 @@ impl SpecRequest {
         if let Some(host_path) = &self.host_path {
             field::host_path("host_path", host_path)?;
         }
-        if self.extra_mounts.len() > MAX_MOUNTS {
-            return Err(FieldError::new(
-                "extra_mounts",
-                &format!(
-                    "must have at most {MAX_MOUNTS} entries, not {}",
-                    self.extra_mounts.len()
-                ),
-            ));
-        }
+        at_most_entries("extra_mounts", self.extra_mounts.len(), MAX_MOUNTS)?;
         for (index, mount) in self.extra_mounts.iter().enumerate() {
             mount
                 .validate()
@@ -92,15 +82,7 @@ impl SpecRequest {
     }
 
     fn validate_skills(&self) -> Result<(), FieldError> {
-        if self.skills.len() > MAX_SKILLS {
-            return Err(FieldError::new(
-                "skills",
-                &format!(
-                    "must have at most {MAX_SKILLS} entries, not {}",
-                    self.skills.len()
-                ),
-            ));
-        }
+        at_most_entries("skills", self.skills.len(), MAX_SKILLS)?;
         for (index, name) in self.skills.iter().enumerate() {
             skill_name(&format!("skills[{index}]"), name)?;
         }
@@ -108,31 +90,30 @@ impl SpecRequest {
     }
 
     fn validate_limits(&self) -> Result<(), FieldError> {
-        if let Some(timeout_sec) = self.timeout_sec {
-            if timeout_sec == 0 {
-                return Err(FieldError::new("timeout_sec", "must be greater than 0"));
+        if self.timeout_sec == Some(0) {
+            return Err(FieldError::new("timeout_sec", "must be greater than 0"));
+        }
+        if self
+            .memory_mb
+            .is_some_and(|memory_mb| memory_mb < MIN_MEMORY_MB)
+        {
+            return Err(FieldError::new("memory_mb", "must be at least 32"));
+        }
+        if self.pids_limit == Some(0) {
+            return Err(FieldError::new("pids_limit", "must be at least 1"));
+        }
+        let maxima = [
+            ("timeout_sec", self.timeout_sec, MAX_TIMEOUT_SEC),
+            ("memory_mb", self.memory_mb, MAX_MEMORY_MB),
+            ("pids_limit", self.pids_limit, MAX_PIDS),
+            ("workspace_quota_mb", self.workspace_quota_mb, MAX_QUOTA_MB),
+        ];
+        for (field, value, most) in maxima {
+            if value.is_some_and(|value| value > most) {
+                return Err(FieldError::new(field, format!("must be at most {most}")));
             }
-            at_most("timeout_sec", timeout_sec, MAX_TIMEOUT_SEC)?;
         }
-        if let Some(cpus) = self.cpus {
-            cpus_in_range(cpus)?;
-        }
-        if let Some(memory_mb) = self.memory_mb {
-            if memory_mb < MIN_MEMORY_MB {
-                return Err(FieldError::new("memory_mb", "must be at least 32"));
-            }
-            at_most("memory_mb", memory_mb, MAX_MEMORY_MB)?;
-        }
-        if let Some(pids_limit) = self.pids_limit {
-            if pids_limit == 0 {
-                return Err(FieldError::new("pids_limit", "must be at least 1"));
-            }
-            at_most("pids_limit", pids_limit, MAX_PIDS)?;
-        }
-        if let Some(quota_mb) = self.workspace_quota_mb {
-            at_most("workspace_quota_mb", quota_mb, MAX_QUOTA_MB)?;
-        }
-        Ok(())
+        self.cpus.map_or(Ok(()), cpus_in_range)
     }
 }
 
@@ -146,18 +127,15 @@ impl MountSpec {
 /// The name becomes a single path component in the box.
 fn skill_name(field: &str, name: &str) -> Result<(), FieldError> {
     let rule = if name.is_empty() {
-        "must not be empty"
+        "must not be empty".to_owned()
     } else if name.chars().nth(MAX_SKILL_NAME_CHARS).is_some() {
-        return Err(FieldError::new(
-            field,
-            &format!("must be at most {MAX_SKILL_NAME_CHARS} characters"),
-        ));
+        format!("must be at most {MAX_SKILL_NAME_CHARS} characters")
     } else if name.chars().any(char::is_control) {
-        "must not contain control characters"
+        "must not contain control characters".to_owned()
     } else if name.contains('/') || matches!(name, "." | "..") {
-        "must be the name of a skill, not a path"
+        "must be the name of a skill, not a path".to_owned()
     } else if name.trim() != name {
-        "must not begin or end with white space"
+        "must not begin or end with white space".to_owned()
     } else {
         return Ok(());
     };
@@ -165,24 +143,22 @@ fn skill_name(field: &str, name: &str) -> Result<(), FieldError> {
 }
 
 fn cpus_in_range(cpus: f64) -> Result<(), FieldError> {
-    if !cpus.is_finite() {
-        return Err(FieldError::new("cpus", "must be a finite number"));
-    }
-    if cpus <= 0.0 {
-        return Err(FieldError::new("cpus", "must be greater than 0"));
-    }
-    if cpus > MAX_CPUS {
-        return Err(FieldError::new(
-            "cpus",
-            &format!("must be at most {MAX_CPUS}"),
-        ));
-    }
-    Ok(())
+    let rule = if !cpus.is_finite() {
+        "must be a finite number".to_owned()
+    } else if cpus <= 0.0 {
+        "must be greater than 0".to_owned()
+    } else if cpus > MAX_CPUS {
+        format!("must be at most {MAX_CPUS}")
+    } else {
+        return Ok(());
+    };
+    Err(FieldError::new("cpus", rule))
 }
 
-fn at_most(field: &str, value: u64, most: u64) -> Result<(), FieldError> {
-    if value > most {
-        return Err(FieldError::new(field, &format!("must be at most {most}")));
+fn at_most_entries(field: &str, count: usize, most: usize) -> Result<(), FieldError> {
+    if count > most {
+        let rule = format!("must have at most {most} entries, not {count}");
+        return Err(FieldError::new(field, rule));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::json::{kind, shown};
+use super::{kind, shown};
 
 /// Above this, `f64` cannot represent every integer.
 const EXACT: f64 = 9_007_199_254_740_992.0;

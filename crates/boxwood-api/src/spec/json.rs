@@ -4,7 +4,7 @@
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
-use crate::fields::{Fields, Null, one_of};
+use crate::parse::fields::{Fields, Null, one_of};
 use crate::{FieldError, Mechanism, MountMode, MountSpec, Network, SessionId, SpecRequest};
 
 const NETWORKS: [(&str, Network); 2] = [("off", Network::Off), ("on", Network::On)];
@@ -90,9 +90,8 @@ fn mounts(fields: &mut Fields) -> Result<Vec<MountSpec>, FieldError> {
         .into_iter()
         .enumerate()
         .map(|(index, value)| {
-            serde_json::from_value(value).map_err(|fault| {
-                FieldError::new(format!("extra_mounts[{index}]:"), &fault.to_string())
-            })
+            serde_json::from_value(value)
+                .map_err(|fault| FieldError::new(format!("extra_mounts[{index}]:"), fault))
         })
         .collect()
 }

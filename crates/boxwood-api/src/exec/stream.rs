@@ -1,8 +1,7 @@
 //! Live commands: the frames of `/exec/ws` and the events of `/exec/stream`.
 
-use std::fmt;
-
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::{ErrorDetail, ExecStatus, Reason, SessionId, SpecRequest};
@@ -130,39 +129,11 @@ pub struct SignalRequest {
 #[schema(value_type = String, example = "TERM")]
 pub struct Signal(i32);
 
-/// Names of `kill -l` with their numbers on Linux.
-const SIGNALS: [(&str, i32); 31] = [
-    ("HUP", 1),
-    ("INT", 2),
-    ("QUIT", 3),
-    ("ILL", 4),
-    ("TRAP", 5),
-    ("ABRT", 6),
-    ("BUS", 7),
-    ("FPE", 8),
-    ("KILL", 9),
-    ("USR1", 10),
-    ("SEGV", 11),
-    ("USR2", 12),
-    ("PIPE", 13),
-    ("ALRM", 14),
-    ("TERM", 15),
-    ("STKFLT", 16),
-    ("CHLD", 17),
-    ("CONT", 18),
-    ("STOP", 19),
-    ("TSTP", 20),
-    ("TTIN", 21),
-    ("TTOU", 22),
-    ("URG", 23),
-    ("XCPU", 24),
-    ("XFSZ", 25),
-    ("VTALRM", 26),
-    ("PROF", 27),
-    ("WINCH", 28),
-    ("IO", 29),
-    ("PWR", 30),
-    ("SYS", 31),
+/// Names of the signals 1 to 31 on Linux.
+const SIGNALS: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+    "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+    "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
 
 impl Signal {
@@ -178,10 +149,9 @@ impl Signal {
         }
         let name = text.to_ascii_uppercase();
         let name = name.strip_prefix("SIG").unwrap_or(&name);
-        SIGNALS
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, number)| Self(*number))
+        let numbered = (1..).zip(SIGNALS);
+        let mut found = numbered.filter(|(_, known)| *known == name);
+        found.next().map(|(number, _)| Self(number))
     }
 
     pub fn number(self) -> i32 {
@@ -197,35 +167,12 @@ impl Serialize for Signal {
 
 impl<'de> Deserialize<'de> for Signal {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_any(SignalVisitor)
-    }
-}
-
-struct SignalVisitor;
-
-impl de::Visitor<'_> for SignalVisitor {
-    type Value = Signal;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a signal's number or name")
-    }
-
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Signal, E> {
-        i32::try_from(number)
-            .ok()
-            .and_then(Signal::from_number)
-            .ok_or_else(|| E::custom(format!("signal {number} does not exist")))
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Signal, E> {
-        i32::try_from(number)
-            .ok()
-            .and_then(Signal::from_number)
-            .ok_or_else(|| E::custom(format!("signal {number} does not exist")))
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Signal, E> {
-        Signal::parse(text).ok_or_else(|| E::custom(format!("signal `{text}` does not exist")))
+        let (signal, shown) = match Value::deserialize(input)? {
+            Value::Number(number) => (Self::parse(&number.to_string()), number.to_string()),
+            Value::String(text) => (Self::parse(&text), format!("`{text}`")),
+            _ => return Err(de::Error::custom("a signal's number or name was expected")),
+        };
+        signal.ok_or_else(|| de::Error::custom(format!("signal {shown} does not exist")))
     }
 }
 
