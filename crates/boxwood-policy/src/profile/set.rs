@@ -185,7 +185,7 @@ fn resolve(
     })?;
     name.clone_into(&mut profile.name);
     for table in layers.into_iter().rev() {
-        overlay(&mut profile, table);
+        overlay(&mut profile, table.clone());
     }
     check(&profile).map_err(|message| ProfileError::Value {
         profile: name.to_owned(),
@@ -194,47 +194,42 @@ fn resolve(
     Ok(profile)
 }
 
-fn overlay(profile: &mut Profile, table: &ProfileConfig) {
-    fn set<T: Clone>(target: &mut T, value: Option<&T>) {
+fn overlay(profile: &mut Profile, table: ProfileConfig) {
+    fn set<T>(target: &mut T, value: Option<T>) {
         if let Some(value) = value {
-            target.clone_from(value);
+            *target = value;
         }
     }
-    set(&mut profile.image, table.image.as_ref());
-    set(&mut profile.network, table.network.as_ref());
-    set(&mut profile.host_path_mode, table.host_path_mode.as_ref());
-    set(&mut profile.timeout_sec, table.timeout_sec.as_ref());
-    set(&mut profile.cpus, table.cpus.as_ref());
-    set(&mut profile.memory_mb, table.memory_mb.as_ref());
-    set(&mut profile.pids_limit, table.pids_limit.as_ref());
-    set(
-        &mut profile.read_only_rootfs,
-        table.read_only_rootfs.as_ref(),
-    );
-    set(
-        &mut profile.workspace_quota_mb,
-        table.workspace_quota_mb.as_ref(),
-    );
-    set(&mut profile.tmp_mb, table.tmp_mb.as_ref());
-    set(&mut profile.user, table.user.as_ref());
-    if let Some(backend) = &table.backend {
-        profile.backend = Some(backend.trim().to_owned());
-    }
+    set(&mut profile.image, table.image);
+    set(&mut profile.network, table.network);
+    set(&mut profile.host_path_mode, table.host_path_mode);
+    set(&mut profile.timeout_sec, table.timeout_sec);
+    set(&mut profile.cpus, table.cpus);
+    set(&mut profile.memory_mb, table.memory_mb);
+    set(&mut profile.pids_limit, table.pids_limit);
+    set(&mut profile.read_only_rootfs, table.read_only_rootfs);
+    set(&mut profile.workspace_quota_mb, table.workspace_quota_mb);
+    set(&mut profile.tmp_mb, table.tmp_mb);
+    set(&mut profile.user, table.user);
+    let backend = table.backend.map(|backend| backend.trim().to_owned());
+    profile.backend = backend.or(profile.backend.take());
     let max = &mut profile.max;
     max.timeout_sec = table.max_timeout_sec.or(max.timeout_sec);
     max.cpus = table.max_cpus.or(max.cpus);
     max.memory_mb = table.max_memory_mb.or(max.memory_mb);
     max.pids_limit = table.max_pids_limit.or(max.pids_limit);
     max.workspace_quota_mb = table.max_workspace_quota_mb.or(max.workspace_quota_mb);
-    if let Some(locked) = &table.locked {
-        profile.locked = locked.iter().copied().collect();
-    }
-    if let Some(require) = &table.require {
-        profile.require = require.iter().copied().collect();
-    }
+    let locked = table.locked.map(|locked| locked.into_iter().collect());
+    set(&mut profile.locked, locked);
+    let require = table.require.map(|require| require.into_iter().collect());
+    set(&mut profile.require, require);
     // Prewarmed boxes use resources, so each profile must set this itself.
     profile.warm = table.warm.unwrap_or(0);
     profile.freeze_after_sec = table.freeze_after_sec.or(profile.freeze_after_sec);
+}
+
+fn exceeds<T: PartialOrd>(value: T, most: Option<T>) -> bool {
+    most.is_some_and(|most| value > most)
 }
 
 /// The values of a profile must be valid in a request too.
@@ -252,26 +247,13 @@ fn check(profile: &Profile) -> Result<(), String> {
     as_request.validate().map_err(|fault| fault.to_string())?;
     let max = &profile.max;
     max.check().map_err(|message| format!("max_{message}"))?;
+    let quota = exceeds(profile.workspace_quota_mb, max.workspace_quota_mb);
     let above = [
-        (
-            "timeout_sec",
-            max.timeout_sec
-                .is_some_and(|most| profile.timeout_sec > most),
-        ),
-        ("cpus", max.cpus.is_some_and(|most| profile.cpus > most)),
-        (
-            "memory_mb",
-            max.memory_mb.is_some_and(|most| profile.memory_mb > most),
-        ),
-        (
-            "pids_limit",
-            max.pids_limit.is_some_and(|most| profile.pids_limit > most),
-        ),
-        (
-            "workspace_quota_mb",
-            max.workspace_quota_mb
-                .is_some_and(|most| profile.workspace_quota_mb > most),
-        ),
+        ("timeout_sec", exceeds(profile.timeout_sec, max.timeout_sec)),
+        ("cpus", exceeds(profile.cpus, max.cpus)),
+        ("memory_mb", exceeds(profile.memory_mb, max.memory_mb)),
+        ("pids_limit", exceeds(profile.pids_limit, max.pids_limit)),
+        ("workspace_quota_mb", quota),
     ];
     if let Some((field, _)) = above.into_iter().find(|(_, above)| *above) {
         return Err(format!("{field} must not be more than max_{field}"));

@@ -1,5 +1,9 @@
 //! Admitted specs: types that only [`crate::admit`] constructs.
 
+mod config_hash;
+mod drift;
+pub(crate) mod record;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,7 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::{Mechanism, MountMode, Network, SessionId};
+use serde::{Deserialize, Serialize};
 
+use crate::spec::record::{bits, path_text};
 use crate::{Denial, SpecField};
 
 /// An opened host file or directory. It is mounted through the same descriptor.
@@ -30,12 +36,17 @@ impl OpenedPath {
 }
 
 /// The root file system of a box.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Image {
     /// The system directories of the host, read-only (native), or the default image of the engine.
     Default,
     /// A directory configured in `[images]`.
-    Directory { name: String, path: PathBuf },
+    Directory {
+        name: String,
+        #[serde(with = "path_text")]
+        path: PathBuf,
+    },
     /// An image name that the engine resolves.
     Named(String),
 }
@@ -50,7 +61,7 @@ impl Image {
 }
 
 /// The user that runs commands inside the box.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BoxUser {
     #[default]
@@ -59,7 +70,7 @@ pub enum BoxUser {
 }
 
 /// When a mount can be added to a box.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Joining {
     /// Part of the configuration of the box: a request with other mounts means another box.
@@ -69,7 +80,7 @@ pub enum Joining {
 }
 
 /// Who may use the session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Owner {
     /// All callers that know its id.
@@ -108,8 +119,9 @@ impl AdmittedMount {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
+    #[serde(rename = "cpus_bits", with = "bits")]
     pub cpus: f64,
     pub memory_mb: u64,
     pub pids: u64,
@@ -127,6 +139,15 @@ pub struct Limits {
 /// policy ran. It does not derive `Deserialize`, which would be another constructor.
 #[derive(Clone, Debug)]
 pub struct AdmittedSpec {
+    pub(crate) settings: Settings,
+    /// `None`: a private workspace.
+    pub(crate) workspace: Option<AdmittedMount>,
+    pub(crate) extra_mounts: Vec<AdmittedMount>,
+}
+
+/// Everything of an admitted spec except its mounts, which contain descriptors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Settings {
     pub(crate) session: SessionId,
     pub(crate) profile: String,
     pub(crate) image: Image,
@@ -135,18 +156,16 @@ pub struct AdmittedSpec {
     pub(crate) network: Network,
     pub(crate) limits: Limits,
     pub(crate) read_only_root: bool,
-    /// `None`: a private workspace.
-    pub(crate) workspace: Option<AdmittedMount>,
     /// As requested, also if the mode is `none` and nothing is mounted.
     pub(crate) host_path: Option<String>,
     pub(crate) host_path_mode: MountMode,
     pub(crate) mount_path: String,
-    pub(crate) extra_mounts: Vec<AdmittedMount>,
     pub(crate) persistent: bool,
     pub(crate) user: BoxUser,
     pub(crate) require: Vec<Mechanism>,
     /// As named by the caller or the profile.
     pub(crate) backend: Option<String>,
+    #[serde(default)]
     pub(crate) owner: Owner,
     pub(crate) asked: BTreeSet<SpecField>,
 }
@@ -160,28 +179,28 @@ macro_rules! getters {
 }
 
 getters! {
-    session -> &SessionId = |s| &s.session;
-    profile -> &str = |s| &s.profile;
-    image -> &Image = |s| &s.image;
-    image_text -> &str = |s| &s.image_text;
-    network -> Network = |s| s.network;
-    limits -> Limits = |s| s.limits;
-    read_only_root -> bool = |s| s.read_only_root;
+    session -> &SessionId = |s| &s.settings.session;
+    profile -> &str = |s| &s.settings.profile;
+    image -> &Image = |s| &s.settings.image;
+    image_text -> &str = |s| &s.settings.image_text;
+    network -> Network = |s| s.settings.network;
+    limits -> Limits = |s| s.settings.limits;
+    read_only_root -> bool = |s| s.settings.read_only_root;
     workspace -> Option<&AdmittedMount> = |s| s.workspace.as_ref();
-    host_path -> Option<&str> = |s| s.host_path.as_deref();
-    host_path_mode -> MountMode = |s| s.host_path_mode;
-    mount_path -> &str = |s| &s.mount_path;
+    host_path -> Option<&str> = |s| s.settings.host_path.as_deref();
+    host_path_mode -> MountMode = |s| s.settings.host_path_mode;
+    mount_path -> &str = |s| &s.settings.mount_path;
     extra_mounts -> &[AdmittedMount] = |s| &s.extra_mounts;
-    persistent -> bool = |s| s.persistent;
-    user -> BoxUser = |s| s.user;
-    require -> &[Mechanism] = |s| &s.require;
+    persistent -> bool = |s| s.settings.persistent;
+    user -> BoxUser = |s| s.settings.user;
+    require -> &[Mechanism] = |s| &s.settings.require;
     /// The backend; `None` until the daemon has chosen one.
-    backend -> Option<&str> = |s| s.backend.as_deref();
+    backend -> Option<&str> = |s| s.settings.backend.as_deref();
     /// Created for a hosted MCP server. Clients have no access, because the box contains its
     /// secrets.
-    is_hosted -> bool = |s| s.owner == Owner::Hosting;
+    is_hosted -> bool = |s| s.settings.owner == Owner::Hosting;
     /// The fields that the caller set explicitly; all other values came from the profile.
-    asked -> &BTreeSet<SpecField> = |s| &s.asked;
+    asked -> &BTreeSet<SpecField> = |s| &s.settings.asked;
 }
 
 /// Combines a spec with a running box.
@@ -189,10 +208,10 @@ impl AdmittedSpec {
     /// The mounts of this spec that can be added to `living`, with their paths in it: without an
     /// explicit workspace, the existing one is meant.
     pub fn joining(&self, living: &Self) -> Vec<AdmittedMount> {
-        let workspace = if self.asked.contains(&SpecField::MountPath) {
-            &self.mount_path
+        let workspace = if self.asked().contains(&SpecField::MountPath) {
+            self.mount_path()
         } else {
-            &living.mount_path
+            living.mount_path()
         };
         self.extra_mounts
             .iter()
@@ -210,10 +229,9 @@ impl AdmittedSpec {
     /// The same box with the backend that was chosen for it.
     #[must_use]
     pub fn on_backend(&self, name: &str) -> Self {
-        Self {
-            backend: Some(name.to_owned()),
-            ..self.clone()
-        }
+        let mut chosen = self.clone();
+        chosen.settings.backend = Some(name.to_owned());
+        chosen
     }
 
     /// The same box with other mounts, all of which have been admitted.
@@ -272,18 +290,16 @@ impl AdmittedExec {
     }
 }
 
-/// Shows only names and lengths, because environment values and stdin may be secrets.
+/// Without stdin and values of the environment, because they may be secrets.
 impl fmt::Debug for AdmittedExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AdmittedExec")
             .field("cmd", &self.cmd)
             .field("workdir", &self.workdir)
-            .field("workdir_named", &self.workdir_named)
             .field("env_keys", &self.env.keys().collect::<Vec<_>>())
             .field("timeout", &self.timeout)
-            .field("stdin_bytes", &self.stdin.as_ref().map(String::len))
             .field("notices", &self.notices)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,7 @@
 use boxwood_api::{MountMode, SpecRequest};
 
 use crate::admit::same_path;
-use crate::targets::Targets;
+use crate::mounts::targets::Targets;
 use crate::{AdmittedMount, Denial, Facts, Joining};
 
 /// A hidden directory, so that listings of the workspace show only the caller's files.

@@ -1,4 +1,6 @@
-//! Profiles, including the four built-in ones. `profile_set` adds the configured ones.
+//! Profiles, including the four built-in ones. `set` adds the configured ones.
+
+pub(crate) mod set;
 
 use std::collections::BTreeSet;
 

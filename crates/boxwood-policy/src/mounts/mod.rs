@@ -4,9 +4,14 @@
 //! opened descriptor. The former covers paths that could not be opened, the latter symlinks. The
 //! box gets the same descriptor, so it cannot be swapped afterwards.
 
+pub(crate) mod own;
+pub(crate) mod path;
+pub(crate) mod skills;
+pub(crate) mod targets;
+
 use std::path::{Path, PathBuf};
 
-use crate::path::{is_within, normalize};
+use crate::mounts::path::{is_within, normalize};
 use crate::{Denial, OpenedPath, Origin, PolicyRules};
 
 /// Denied, together with everything below and every directory that contains one of them. `/`

@@ -3,17 +3,16 @@
 //! Descriptors cannot be serialised. The caller reopens the paths and checks by file identity that
 //! they are unchanged. Restored specs are not checked again: policy ran when the box was created.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use boxwood_api::{Mechanism, MountMode, Network, SessionId};
+use boxwood_api::MountMode;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::Owner;
-use crate::{AdmittedMount, AdmittedSpec, BoxUser, Image, Joining, Limits, OpenedPath, SpecField};
+use crate::spec::Settings;
+use crate::{AdmittedMount, AdmittedSpec, Joining, OpenedPath};
 
 /// Increased when a field changes its meaning. New fields have a default instead.
 const VERSION: u32 = 1;
@@ -27,52 +26,15 @@ pub struct FileIdentity {
 }
 
 /// The serialised form of an [`AdmittedSpec`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpecRecord {
     version: u32,
-    session: SessionId,
-    profile: String,
-    image: ImageRecord,
-    image_text: String,
-    network: Network,
-    limits: LimitsRecord,
-    read_only_root: bool,
+    #[serde(flatten)]
+    settings: Settings,
     workspace: Option<MountRecord>,
-    host_path: Option<String>,
-    host_path_mode: MountMode,
-    mount_path: String,
     extra_mounts: Vec<MountRecord>,
-    persistent: bool,
-    user: BoxUser,
-    require: Vec<Mechanism>,
     /// Always `false`; earlier versions require the field.
     host_network_allowed: bool,
-    backend: Option<String>,
-    #[serde(default)]
-    owner: Owner,
-    asked: BTreeSet<SpecField>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ImageRecord {
-    Default,
-    Directory {
-        name: String,
-        #[serde(with = "path_text")]
-        path: PathBuf,
-    },
-    Named(String),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct LimitsRecord {
-    /// As bits, because the values are compared for equality.
-    cpus_bits: u64,
-    memory_mb: u64,
-    pids: u64,
-    tmp_mb: u64,
-    workspace_quota_mb: u64,
 }
 
 /// A mount, with a path instead of its descriptor.
@@ -124,10 +86,9 @@ impl SpecRecord {
     /// The same box with the backend that was chosen for it.
     #[must_use]
     pub fn on_backend(&self, name: &str) -> Self {
-        Self {
-            backend: Some(name.to_owned()),
-            ..self.clone()
-        }
+        let mut chosen = self.clone();
+        chosen.settings.backend = Some(name.to_owned());
+        chosen
     }
 }
 
@@ -143,38 +104,10 @@ impl AdmittedSpec {
         let mounts = self.extra_mounts.iter();
         SpecRecord {
             version: VERSION,
-            session: self.session.clone(),
-            profile: self.profile.clone(),
-            image: match &self.image {
-                Image::Default => ImageRecord::Default,
-                Image::Directory { name, path } => ImageRecord::Directory {
-                    name: name.clone(),
-                    path: path.clone(),
-                },
-                Image::Named(name) => ImageRecord::Named(name.clone()),
-            },
-            image_text: self.image_text.clone(),
-            network: self.network,
-            limits: LimitsRecord {
-                cpus_bits: self.limits.cpus.to_bits(),
-                memory_mb: self.limits.memory_mb,
-                pids: self.limits.pids,
-                tmp_mb: self.limits.tmp_mb,
-                workspace_quota_mb: self.limits.workspace_quota_mb,
-            },
-            read_only_root: self.read_only_root,
+            settings: self.settings.clone(),
             workspace: self.workspace.as_ref().map(|mount| mount.record(identify)),
-            host_path: self.host_path.clone(),
-            host_path_mode: self.host_path_mode,
-            mount_path: self.mount_path.clone(),
             extra_mounts: mounts.map(|mount| mount.record(identify)).collect(),
-            persistent: self.persistent,
-            user: self.user,
-            require: self.require.clone(),
             host_network_allowed: false,
-            backend: self.backend.clone(),
-            owner: self.owner,
-            asked: self.asked.clone(),
         }
     }
 
@@ -185,41 +118,12 @@ impl AdmittedSpec {
                 found: record.version,
             });
         }
+        let restored = |mount| AdmittedMount::restored(mount, reopen);
         let mounts = record.extra_mounts.into_iter();
-        let workspace = record.workspace;
         Ok(Self {
-            session: record.session,
-            profile: record.profile,
-            image: match record.image {
-                ImageRecord::Default => Image::Default,
-                ImageRecord::Directory { name, path } => Image::Directory { name, path },
-                ImageRecord::Named(name) => Image::Named(name),
-            },
-            image_text: record.image_text,
-            network: record.network,
-            limits: Limits {
-                cpus: f64::from_bits(record.limits.cpus_bits),
-                memory_mb: record.limits.memory_mb,
-                pids: record.limits.pids,
-                tmp_mb: record.limits.tmp_mb,
-                workspace_quota_mb: record.limits.workspace_quota_mb,
-            },
-            read_only_root: record.read_only_root,
-            workspace: workspace
-                .map(|mount| AdmittedMount::restored(mount, reopen))
-                .transpose()?,
-            host_path: record.host_path,
-            host_path_mode: record.host_path_mode,
-            mount_path: record.mount_path,
-            extra_mounts: mounts
-                .map(|mount| AdmittedMount::restored(mount, reopen))
-                .collect::<Result<_, _>>()?,
-            persistent: record.persistent,
-            user: record.user,
-            require: record.require,
-            backend: record.backend,
-            owner: record.owner,
-            asked: record.asked,
+            settings: record.settings,
+            workspace: record.workspace.map(restored).transpose()?,
+            extra_mounts: mounts.map(restored).collect::<Result<_, _>>()?,
         })
     }
 }
@@ -259,7 +163,7 @@ impl AdmittedMount {
 }
 
 /// A path as text if it is valid UTF-8, else as bytes.
-mod path_text {
+pub(crate) mod path_text {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
@@ -274,7 +178,7 @@ mod path_text {
         Bytes(Vec<u8>),
     }
 
-    pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
         let spelled = path.to_str().map_or_else(
             || Spelled::Bytes(path.as_os_str().as_bytes().to_vec()),
             |text| Spelled::Text(text.to_owned()),
@@ -282,12 +186,29 @@ mod path_text {
         spelled.serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<PathBuf, D::Error> {
         Ok(match Spelled::deserialize(deserializer)? {
             Spelled::Text(text) => PathBuf::from(text),
             Spelled::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
         })
+    }
+}
+
+/// A number as its bits, because the values are compared for equality.
+pub(crate) mod bits {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "the signature that serde calls"
+    )]
+    pub(crate) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(value.to_bits())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        u64::deserialize(deserializer).map(f64::from_bits)
     }
 }

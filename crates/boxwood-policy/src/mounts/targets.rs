@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::Denial;
-use crate::path::{is_within, normalize_text};
+use crate::mounts::path::{is_within, normalize_text};
 
 /// System directories of the box: no mounts on or below them. `/var/run` and `/var/lock` are
 /// symlinks to `/run` on most systems.

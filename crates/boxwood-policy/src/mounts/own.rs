@@ -5,8 +5,8 @@
 
 use boxwood_api::MountMode;
 
-use crate::path::{is_within, normalize};
-use crate::targets::{Targets, target};
+use crate::mounts::path::{is_within, normalize};
+use crate::mounts::targets::{Targets, target};
 use crate::{AdmittedMount, Denial, Facts, Joining, Origin, OwnDirectory, PolicyRules};
 
 const FIELD: &str = "own";
