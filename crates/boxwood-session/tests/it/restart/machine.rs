@@ -8,7 +8,7 @@ use boxwood_ledger::Ledger;
 use boxwood_session::{Backends, Recovery, Sessions, Settings};
 use boxwood_test_support::{FakeBackend, FakeHost};
 
-use super::{in_time, request};
+use crate::{in_time, request};
 
 /// One machine and its state directory, over the lives of several daemons.
 pub(crate) struct Machine {

@@ -13,7 +13,7 @@ use boxwood_session::{
 use boxwood_test_support::{FakeBackend, Fault, Point, SmallDisk, admission_for};
 
 use super::machine::Machine;
-use super::{eventually, id, in_time, request, request_with};
+use crate::{eventually, id, in_time, request, request_with};
 
 fn gone_because(outcome: Result<(), SessionError>) -> String {
     match outcome {
@@ -362,7 +362,7 @@ async fn boxes_that_end_with_their_daemon_are_stopped_and_recorded() {
 
 #[test]
 fn a_full_state_directory_stops_new_sessions_and_nothing_else() {
-    let name = "recovery::a_full_state_directory_stops_new_sessions_and_nothing_else";
+    let name = "restart::recovery::a_full_state_directory_stops_new_sessions_and_nothing_else";
     SmallDisk::run(name, async |disk| {
         let mut machine = Machine::new();
         machine.path = disk.path().join("ledger.db");

@@ -13,7 +13,7 @@ use boxwood_session::{
 };
 use boxwood_test_support::FakeHost;
 
-use super::{daemon, daemon_with, eventually, id, in_time, request, request_with, script};
+use crate::{daemon, daemon_with, eventually, id, in_time, request, request_with, script};
 
 /// The next daemon on the same machine. Its ledger is new: what runs says enough.
 async fn next_daemon(host: &Arc<FakeHost>) -> Sessions {
