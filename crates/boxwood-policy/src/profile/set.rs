@@ -185,7 +185,7 @@ fn resolve(
     })?;
     name.clone_into(&mut profile.name);
     for table in layers.into_iter().rev() {
-        overlay(&mut profile, table.clone());
+        overlay(&mut profile, table);
     }
     check(&profile).map_err(|message| ProfileError::Value {
         profile: name.to_owned(),
@@ -194,13 +194,13 @@ fn resolve(
     Ok(profile)
 }
 
-fn overlay(profile: &mut Profile, table: ProfileConfig) {
+fn overlay(profile: &mut Profile, table: &ProfileConfig) {
     fn set<T>(target: &mut T, value: Option<T>) {
         if let Some(value) = value {
             *target = value;
         }
     }
-    set(&mut profile.image, table.image);
+    set(&mut profile.image, table.image.clone());
     set(&mut profile.network, table.network);
     set(&mut profile.host_path_mode, table.host_path_mode);
     set(&mut profile.timeout_sec, table.timeout_sec);
@@ -211,7 +211,7 @@ fn overlay(profile: &mut Profile, table: ProfileConfig) {
     set(&mut profile.workspace_quota_mb, table.workspace_quota_mb);
     set(&mut profile.tmp_mb, table.tmp_mb);
     set(&mut profile.user, table.user);
-    let backend = table.backend.map(|backend| backend.trim().to_owned());
+    let backend = table.backend.as_deref().map(|name| name.trim().to_owned());
     profile.backend = backend.or(profile.backend.take());
     let max = &mut profile.max;
     max.timeout_sec = table.max_timeout_sec.or(max.timeout_sec);
@@ -219,16 +219,18 @@ fn overlay(profile: &mut Profile, table: ProfileConfig) {
     max.memory_mb = table.max_memory_mb.or(max.memory_mb);
     max.pids_limit = table.max_pids_limit.or(max.pids_limit);
     max.workspace_quota_mb = table.max_workspace_quota_mb.or(max.workspace_quota_mb);
-    let locked = table.locked.map(|locked| locked.into_iter().collect());
+    let locked = table.locked.as_ref();
+    let locked = locked.map(|locked| locked.iter().copied().collect());
     set(&mut profile.locked, locked);
-    let require = table.require.map(|require| require.into_iter().collect());
+    let require = table.require.as_ref();
+    let require = require.map(|require| require.iter().copied().collect());
     set(&mut profile.require, require);
     // Prewarmed boxes use resources, so each profile must set this itself.
     profile.warm = table.warm.unwrap_or(0);
     profile.freeze_after_sec = table.freeze_after_sec.or(profile.freeze_after_sec);
 }
 
-fn exceeds<T: PartialOrd>(value: T, most: Option<T>) -> bool {
+fn exceeds<T: PartialOrd + Copy>(value: T, most: Option<T>) -> bool {
     most.is_some_and(|most| value > most)
 }
 
