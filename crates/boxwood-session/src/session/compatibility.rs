@@ -24,13 +24,17 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "callers pass temporary values"
+    )]
     fn values<T: PartialEq + Display>(&mut self, field: Field, living: T, asked: T) {
         if living != asked {
-            self.differs(field, living);
+            self.differs(field, &living);
         }
     }
 
-    fn differs(&mut self, field: Field, living: impl Display) {
+    fn differs(&mut self, field: Field, living: &impl Display) {
         if self.found.is_none() && self.asked.contains(&field) {
             self.found = Some(Difference {
                 field: field.into(),
@@ -70,10 +74,10 @@ pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> O
     fields.values(Field::Profile, living.profile(), asked.profile());
     let (mounts, wanted_mounts) = (made_with(living), made_with(asked));
     if !same_mounts(&mounts, &wanted_mounts) {
-        fields.differs(Field::ExtraMounts, mounts_text(&mounts));
+        fields.differs(Field::ExtraMounts, &mounts_text(&mounts));
     }
     if !Choice::new(asked.backend().unwrap_or_default()).allows(living.backend()) {
-        fields.differs(Field::Backend, living.backend().unwrap_or("auto"));
+        fields.differs(Field::Backend, &living.backend().unwrap_or("auto"));
     }
     fields.found
 }
