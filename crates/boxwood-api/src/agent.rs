@@ -169,7 +169,6 @@ pub struct AgentStatus {
 /// A recent failure of an agent tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentErrorRecord {
-    #[schema(value_type = String, format = DateTime)]
     pub timestamp: Timestamp,
     #[serde(rename = "type")]
     pub kind: ErrorCode,

@@ -1,14 +1,28 @@
 //! Stable error codes. Clients branch on these; the messages are for people.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+use strum::{EnumCount, VariantArray};
 use utoipa::ToSchema;
 
 use crate::McpPhase;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    strum::Display,
+    strum::IntoStaticStr,
+    EnumCount,
+    VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum ErrorCode {
     ValidationError,
     SessionNotFound,
@@ -30,51 +44,11 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    pub const ALL: [Self; 16] = [
-        Self::ValidationError,
-        Self::SessionNotFound,
-        Self::ManagedProcessNotFound,
-        Self::SessionConflict,
-        Self::ManagedProcessConflict,
-        Self::BackendUnavailable,
-        Self::InternalError,
-        Self::Capacity,
-        Self::SessionGone,
-        Self::ImageNotFound,
-        Self::Unauthorized,
-        Self::Forbidden,
-        Self::PayloadTooLarge,
-        Self::NotFound,
-        Self::Timeout,
-        Self::ReplayGone,
-    ];
+    pub const ALL: [Self; Self::COUNT] = *Self::VARIANTS.first_chunk().unwrap();
 
     /// The code as used in JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ValidationError => "validation_error",
-            Self::SessionNotFound => "session_not_found",
-            Self::ManagedProcessNotFound => "managed_process_not_found",
-            Self::SessionConflict => "session_conflict",
-            Self::ManagedProcessConflict => "managed_process_conflict",
-            Self::BackendUnavailable => "backend_unavailable",
-            Self::InternalError => "internal_error",
-            Self::Capacity => "capacity",
-            Self::SessionGone => "session_gone",
-            Self::ImageNotFound => "image_not_found",
-            Self::Unauthorized => "unauthorized",
-            Self::Forbidden => "forbidden",
-            Self::PayloadTooLarge => "payload_too_large",
-            Self::NotFound => "not_found",
-            Self::Timeout => "timeout",
-            Self::ReplayGone => "replay_gone",
-        }
-    }
-}
-
-impl fmt::Display for ErrorCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

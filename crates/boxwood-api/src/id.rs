@@ -1,10 +1,5 @@
 //! Ids chosen by callers: any text without control characters.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
 /// Maximum id length in bytes.
 pub(crate) const MAX_ID_BYTES: usize = 256;
 
@@ -35,55 +30,75 @@ fn checked(what: &'static str, text: &str) -> Result<String, IdError> {
     Ok(text.to_owned())
 }
 
-macro_rules! id {
-    ($(#[$doc:meta])* $name:ident, $what:literal) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+/// A string type whose values are checked by its `new`.
+macro_rules! checked_text {
+    ($(#[$attribute:meta])* $name:ident, $error:ty) => {
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
         #[serde(try_from = "String", into = "String")]
-        #[schema(value_type = String)]
+        $(#[$attribute])*
         pub struct $name(String);
 
         impl $name {
-            pub fn new(text: &str) -> Result<Self, IdError> {
-                checked($what, text).map(Self)
-            }
-
             pub fn as_str(&self) -> &str {
                 &self.0
             }
         }
 
         impl TryFrom<String> for $name {
-            type Error = IdError;
-            fn try_from(text: String) -> Result<Self, IdError> {
+            type Error = $error;
+            fn try_from(text: String) -> Result<Self, $error> {
                 Self::new(&text)
             }
         }
 
-        impl From<$name> for String {
-            fn from(id: $name) -> Self {
-                id.0
+        impl std::str::FromStr for $name {
+            type Err = $error;
+            fn from_str(text: &str) -> Result<Self, $error> {
+                Self::new(text)
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl From<$name> for String {
+            fn from(text: $name) -> Self {
+                text.0
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(&self.0)
             }
         }
     };
 }
 
-id!(
+pub(crate) use checked_text;
+
+checked_text!(
     /// A session id, chosen by the caller. Never used as part of a host path.
+    #[schema(value_type = String)]
     SessionId,
-    "session_id"
+    IdError
 );
-id!(
+checked_text!(
     /// The id of a managed process within its session.
+    #[schema(value_type = String)]
     ProcessId,
-    "process_id"
+    IdError
 );
+
+impl SessionId {
+    pub fn new(text: &str) -> Result<Self, IdError> {
+        checked("session_id", text).map(Self)
+    }
+}
+
+impl ProcessId {
+    pub fn new(text: &str) -> Result<Self, IdError> {
+        checked("process_id", text).map(Self)
+    }
+}
 
 impl Default for ProcessId {
     /// Used if a request names no process.

@@ -1,15 +1,29 @@
 //! The isolation label: the mechanisms that are in force for one session.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+use strum::{EnumCount, VariantArray};
 use utoipa::ToSchema;
 
 /// An isolation mechanism. A profile can `require` it.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    strum::Display,
+    strum::IntoStaticStr,
+    EnumCount,
+    VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Mechanism {
     UserNamespace,
     MountNamespace,
@@ -35,55 +49,11 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    pub const ALL: [Self; 18] = [
-        Self::UserNamespace,
-        Self::MountNamespace,
-        Self::PidNamespace,
-        Self::NetNamespace,
-        Self::IpcNamespace,
-        Self::UtsNamespace,
-        Self::CgroupNamespace,
-        Self::CpuLimit,
-        Self::MemoryLimit,
-        Self::PidsLimit,
-        Self::DiskQuota,
-        Self::Seccomp,
-        Self::NoNewPrivileges,
-        Self::CapabilitiesDropped,
-        Self::Landlock,
-        Self::SeparateInitUid,
-        Self::TreeKill,
-        Self::KernelBoundary,
-    ];
+    pub const ALL: [Self; Self::COUNT] = *Self::VARIANTS.first_chunk().unwrap();
 
     /// The name as used in JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::UserNamespace => "user_namespace",
-            Self::MountNamespace => "mount_namespace",
-            Self::PidNamespace => "pid_namespace",
-            Self::NetNamespace => "net_namespace",
-            Self::IpcNamespace => "ipc_namespace",
-            Self::UtsNamespace => "uts_namespace",
-            Self::CgroupNamespace => "cgroup_namespace",
-            Self::CpuLimit => "cpu_limit",
-            Self::MemoryLimit => "memory_limit",
-            Self::PidsLimit => "pids_limit",
-            Self::DiskQuota => "disk_quota",
-            Self::Seccomp => "seccomp",
-            Self::NoNewPrivileges => "no_new_privileges",
-            Self::CapabilitiesDropped => "capabilities_dropped",
-            Self::Landlock => "landlock",
-            Self::SeparateInitUid => "separate_init_uid",
-            Self::TreeKill => "tree_kill",
-            Self::KernelBoundary => "kernel_boundary",
-        }
-    }
-}
-
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -1,4 +1,6 @@
-//! Managed processes: long-lived programs in a session.
+//! Managed processes: long-lived programs in a session, and the text frames of a resumable relay.
+//!
+//! Binary frames of a relay carry stdin and stdout of the process.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,9 +9,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use utoipa::ToSchema;
 
-use crate::field;
-use crate::fields::{Fields, Null};
-use crate::{FieldError, ProcessId, Reason, SessionId};
+use crate::parse::fields::{Fields, Null};
+use crate::parse::rules;
+use crate::{ErrorDetail, FieldError, ProcessId, Reason, SessionId};
 
 /// A process to start.
 #[derive(Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -43,16 +45,11 @@ impl ProcessSpec {
         if self.command.is_empty() {
             return Err(FieldError::new("command", "must not be empty"));
         }
-        field::without_nul("command", &self.command)?;
-        if self.command.len() > field::MAX_PATH_BYTES {
-            return Err(FieldError::new(
-                "command",
-                &format!("must be at most {} bytes", field::MAX_PATH_BYTES),
-            ));
-        }
-        field::check_arguments("args", &self.args)?;
-        field::environment(&self.env)?;
-        field::box_path("cwd", &self.cwd)?;
+        rules::without_nul("command", &self.command)?;
+        rules::at_most_bytes("command", &self.command, rules::MAX_PATH_BYTES)?;
+        rules::check_arguments("args", &self.args)?;
+        rules::environment(&self.env)?;
+        rules::box_path("cwd", &self.cwd)?;
         Ok(self)
     }
 
@@ -83,7 +80,7 @@ impl<'de> Deserialize<'de> for ProcessSpec {
     }
 }
 
-/// Shows only the names of environment variables, because values may be secrets.
+/// Without values of the environment, because they may be secrets.
 impl fmt::Debug for ProcessSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProcessSpec")
@@ -92,7 +89,7 @@ impl fmt::Debug for ProcessSpec {
             .field("args", &self.args)
             .field("env_keys", &self.env.keys().collect::<Vec<_>>())
             .field("cwd", &self.cwd)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -114,9 +111,7 @@ pub struct ProcessInfo {
     /// Names only, sorted: values may be secrets.
     pub env_keys: Vec<String>,
     pub attached: bool,
-    #[schema(value_type = String, format = DateTime)]
     pub started_at: Timestamp,
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub exited_at: Option<Timestamp>,
     pub exit_code: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -141,4 +136,88 @@ pub struct SignalledProcess {
 pub struct ProcessLogs {
     pub stdout: String,
     pub stderr: String,
+}
+
+/// Sent by the daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum RelayNews {
+    /// The first frame: the offset at which the output starts, and the total bytes of input that
+    /// the process has accepted. A client that reconnects continues sending from there, unless
+    /// `started_at` shows that it is another process.
+    Joined {
+        stdout: u64,
+        stdin: u64,
+        started_at: Timestamp,
+    },
+    /// Total bytes of input that are accepted. They survive a daemon restart and need not be
+    /// resent.
+    Accepted { stdin: u64 },
+    /// The process accepts no more input; further input is discarded. Always true.
+    StdinClosed { stdin_closed: bool },
+    /// The last frame: all output has been sent and the process has exited.
+    Exited { exited: ProcessExit },
+    /// A frame was invalid, or the process can no longer be attached to.
+    Error { error: ErrorDetail },
+}
+
+/// Sent by the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum RelayControl {
+    /// Closes stdin of the process.
+    CloseStdin,
+    /// Output up to this offset has arrived and will not be requested again.
+    Ack { stdout: u64 },
+}
+
+/// How a managed process exited.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ProcessExit {
+    /// 128+n if killed by signal n.
+    pub exit_code: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    pub exited_at: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(news: &RelayNews, json: &str) {
+        assert_eq!(serde_json::to_string(news).expect("JSON"), json);
+        let back: RelayNews = serde_json::from_str(json).expect("the same frame");
+        assert_eq!(&back, news);
+    }
+
+    #[test]
+    fn frames_are_told_apart_by_their_keys() {
+        check(
+            &RelayNews::Joined {
+                stdout: 7,
+                stdin: 3,
+                started_at: "2026-06-09T11:30:17Z".parse().expect("a time"),
+            },
+            r#"{"stdout":7,"stdin":3,"started_at":"2026-06-09T11:30:17Z"}"#,
+        );
+        check(&RelayNews::Accepted { stdin: 9 }, r#"{"stdin":9}"#);
+        check(
+            &RelayNews::Exited {
+                exited: ProcessExit {
+                    exit_code: Some(137),
+                    reason: Some(Reason::Signal { signal: 9 }),
+                    exited_at: "2026-06-09T11:30:18Z".parse().expect("a time"),
+                },
+            },
+            r#"{"exited":{"exit_code":137,"reason":{"kind":"signal","signal":9},"exited_at":"2026-06-09T11:30:18Z"}}"#,
+        );
+        let control: RelayControl =
+            serde_json::from_str(r#"{"type":"close_stdin"}"#).expect("a control frame");
+        assert_eq!(control, RelayControl::CloseStdin);
+        for wrong in [r#"{"type":"start"}"#, "{}", "[]"] {
+            assert!(serde_json::from_str::<RelayControl>(wrong).is_err());
+        }
+    }
 }

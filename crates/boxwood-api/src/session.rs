@@ -1,4 +1,4 @@
-//! Sessions in API responses.
+//! Sessions in API responses, and events of sessions, processes and MCP servers.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    ExecInfo, IsolationLabel, MountMode, MountSpec, Network, ProcessId, ProcessInfo, SessionId,
+    ExecInfo, ImageProgress, IsolationLabel, McpPhase, McpServerName, MountMode, MountSpec,
+    Network, ProcessId, ProcessInfo, Reason, SessionId,
 };
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -30,13 +31,10 @@ pub struct SessionInfo {
     pub pids_limit: u64,
     pub read_only_rootfs: bool,
     pub workspace_quota_mb: u64,
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
-    #[schema(value_type = String, format = DateTime)]
     pub last_used_at: Timestamp,
     /// When this daemon adopted the box from a previous one. Absent if it created the box.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub adopted_at: Option<Timestamp>,
     /// Frozen because it was idle; the next call thaws it.
     #[serde(default)]
@@ -67,4 +65,58 @@ pub struct SessionDetail {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeletedSession {
     pub deleted: SessionId,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    pub at: Timestamp,
+    pub session_id: SessionId,
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum EventKind {
+    /// The session waits for an image pull. Sent before `session_created`.
+    ImagePull(ImageProgress),
+    SessionCreated {
+        incarnation: u64,
+    },
+    SessionDeleted {
+        why: String,
+    },
+    /// The session was idle; its processes are frozen until the next call.
+    SessionFrozen,
+    SessionThawed {
+        /// How long the session was frozen.
+        frozen_ms: u64,
+    },
+    ExecStarted {
+        exec_id: u64,
+    },
+    ExecFinished {
+        exec_id: u64,
+        exit_code: Option<i32>,
+        reason: Option<Reason>,
+        duration_ms: u64,
+    },
+    ProcessStarted {
+        process_id: ProcessId,
+    },
+    ProcessExited {
+        process_id: ProcessId,
+        exit_code: Option<i32>,
+        reason: Option<Reason>,
+    },
+    /// A hosted MCP server is connected.
+    McpConnected {
+        name: McpServerName,
+    },
+    /// A hosted MCP server has failed and will not be restarted automatically.
+    McpFailed {
+        name: McpServerName,
+        phase: Option<McpPhase>,
+        message: String,
+    },
 }

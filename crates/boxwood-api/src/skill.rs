@@ -13,10 +13,8 @@ pub struct SkillInfo {
     pub display_name: String,
     pub description: String,
     /// When its entry file was last replaced.
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
     /// When the contents of its entry file last changed.
-    #[schema(value_type = String, format = DateTime)]
     pub updated_at: Timestamp,
     /// Deviations from the Agent Skills specification. The skill works regardless.
     pub warnings: Vec<SkillWarning>,

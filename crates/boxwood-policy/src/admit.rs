@@ -2,15 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use boxwood_api::{DEFAULT_MOUNT_PATH, LockableField, MountMode, SpecRequest};
+use boxwood_api::{DEFAULT_IMAGES, DEFAULT_MOUNT_PATH, LockableField, MountMode, SpecRequest};
 
-use crate::path::{is_within, normalize_text};
-use crate::spec::{Owner, outer_first};
-use crate::targets::{Targets, target};
+use crate::mounts::path::{is_within, normalize_text};
+use crate::mounts::targets::{Targets, target};
+use crate::mounts::{self, own, skills};
+use crate::spec::{Owner, Settings, outer_first};
 use crate::{
-    Admission, AdmittedExec, AdmittedMount, AdmittedSpec, Denial, Facts, Joining, OpenedPath,
-    Origin, PolicyRules, Profile, asked, image, limits, mounts, own, skills,
+    Admission, AdmittedExec, AdmittedMount, AdmittedSpec, Denial, Facts, Image, Joining,
+    OpenedPath, Origin, PolicyRules, Profile, asked, limits,
 };
+
+/// Selects the system directories of the host.
+pub const HOST_IMAGE: &str = "host";
 
 /// Admits one request, or denies it. Values that the profile changed are reported in the notices.
 pub fn admit(
@@ -28,7 +32,6 @@ pub fn admit(
     let mut notices = Vec::new();
 
     let network = limits::chosen(
-        "network",
         LockableField::Network,
         request.network,
         profile.network,
@@ -36,7 +39,6 @@ pub fn admit(
         &mut notices,
     );
     let read_only_root = limits::chosen(
-        "read_only_rootfs",
         LockableField::ReadOnlyRootfs,
         request.read_only_rootfs,
         profile.read_only_rootfs,
@@ -44,9 +46,8 @@ pub fn admit(
         &mut notices,
     );
     let image_text = limits::chosen(
-        "image",
         LockableField::Image,
-        asked_image(request),
+        named(request.image.as_deref()),
         profile.image.as_str(),
         profile,
         &mut notices,
@@ -66,24 +67,26 @@ pub fn admit(
 
     Ok(Admission {
         spec: AdmittedSpec {
-            session,
-            profile: profile.name.clone(),
-            image: image::resolve(image_text, rules),
-            image_text: image_text.to_owned(),
-            network,
-            limits,
-            read_only_root,
             workspace: files.workspace,
-            host_path: files.host_path,
-            host_path_mode: files.host_path_mode,
-            mount_path: files.mount_path,
             extra_mounts: files.extra_mounts,
-            persistent: request.persistent.unwrap_or(false),
-            user: profile.user,
-            require: require.into_iter().collect(),
-            backend,
-            owner: owner(origin),
-            asked: asked::fields(request, origin, facts),
+            settings: Settings {
+                session,
+                profile: profile.name.clone(),
+                image: resolve_image(image_text, rules),
+                image_text: image_text.to_owned(),
+                network,
+                limits,
+                read_only_root,
+                host_path: files.host_path,
+                host_path_mode: files.host_path_mode,
+                mount_path: files.mount_path,
+                persistent: request.persistent.unwrap_or(false),
+                user: profile.user,
+                require: require.into_iter().collect(),
+                backend,
+                owner: owner(origin),
+                asked: asked::fields(request, origin, facts),
+            },
         },
         exec: AdmittedExec {
             cmd: request.cmd.clone(),
@@ -117,29 +120,34 @@ fn profile_for(
     })
 }
 
-/// A blank image counts as absent: configuration templates have it as their default.
-fn asked_image(request: &SpecRequest) -> Option<&str> {
-    request
-        .image
-        .as_deref()
-        .map(str::trim)
-        .filter(|image| !image.is_empty())
+/// A blank name counts as absent: configuration templates have it as their default.
+fn named(text: Option<&str>) -> Option<&str> {
+    text.map(str::trim).filter(|text| !text.is_empty())
+}
+
+/// Only `[images]` maps names to directories. A path in a request is treated as an image name,
+/// never as a path.
+fn resolve_image(text: &str, rules: &PolicyRules) -> Image {
+    let name = text.trim();
+    if let Some(path) = rules.images.get(name) {
+        return Image::Directory {
+            name: name.to_owned(),
+            path: path.clone(),
+        };
+    }
+    if name.is_empty() || name == HOST_IMAGE || DEFAULT_IMAGES.contains(&name) {
+        return Image::Default;
+    }
+    Image::Named(name.to_owned())
 }
 
 /// The backend that the request or the profile names.
 fn backend(request: &SpecRequest, profile: &Profile, notices: &mut Vec<String>) -> Option<String> {
     const FREE: &str = "the daemon's choice";
-    let asked = request.backend.as_deref().map(str::trim);
-    let asked = asked.filter(|backend| !backend.is_empty());
+    let asked = named(request.backend.as_deref());
     let default = profile.backend.as_deref();
-    let chosen = limits::chosen(
-        "backend",
-        LockableField::Backend,
-        asked,
-        default.unwrap_or(FREE),
-        profile,
-        notices,
-    );
+    let usual = default.unwrap_or(FREE);
+    let chosen = limits::chosen(LockableField::Backend, asked, usual, profile, notices);
     // Without a requested backend the default applies, which may be `None`.
     if asked.is_none() || profile.is_locked(LockableField::Backend) {
         default.map(str::to_owned)
@@ -171,7 +179,6 @@ impl Files {
             request.mount_path.as_deref().unwrap_or(DEFAULT_MOUNT_PATH),
         )?;
         let host_path_mode = limits::chosen(
-            "host_path_mode",
             LockableField::HostPathMode,
             request.host_path_mode,
             profile.host_path_mode,
@@ -319,11 +326,7 @@ pub(crate) fn same_path(field: &str, given: &str, opened: &OpenedPath) -> Result
 }
 
 fn workdir(request: &SpecRequest, files: &Files) -> Result<String, Denial> {
-    let asked = request
-        .workdir
-        .as_deref()
-        .map(str::trim)
-        .filter(|workdir| !workdir.is_empty());
+    let asked = named(request.workdir.as_deref());
     let workdir = match asked {
         Some(asked) => normalize_text(asked).ok_or(Denial::WorkdirOutsideMount)?,
         None => files.mount_path.clone(),

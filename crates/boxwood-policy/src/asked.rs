@@ -11,14 +11,26 @@ use crate::{Facts, Origin};
 
 /// The fields that distinguish boxes, and the working directory of a command.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    strum::IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum SpecField {
     Network,
     /// The root file system, whichever name selected it.
     Image,
     /// The image name itself, for clients that treat different names as different boxes.
+    #[strum(serialize = "image")]
     ImageText,
     HostPath,
     HostPathMode,

@@ -3,7 +3,7 @@
 
 use boxwood_api::{ErrorCode, FieldError, Mechanism};
 
-use crate::profile_set::UnknownProfile;
+use crate::profile::set::UnknownProfile;
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Denial {

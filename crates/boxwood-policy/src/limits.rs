@@ -5,27 +5,10 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use boxwood_api::{LockableField, SpecRequest};
+use boxwood_api::{LockableField as Lock, SpecRequest};
 
 use crate::profile::Maxima;
 use crate::{Denial, Limits, Origin, Profile};
-
-/// A limit and its source.
-#[derive(Clone, Copy)]
-struct Bound<'a, T> {
-    most: T,
-    by: &'a dyn Display,
-}
-
-struct OfProfile<'a>(&'a str);
-
-impl Display for OfProfile<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "profile `{}`", self.0)
-    }
-}
-
-const HARD_LIMITS: &str = "the operator";
 
 pub(crate) fn limits(
     request: &SpecRequest,
@@ -33,44 +16,50 @@ pub(crate) fn limits(
     hard: &Maxima,
     notices: &mut Vec<String>,
 ) -> Result<Limits, Denial> {
-    use LockableField as Lock;
-    let of_profile = OfProfile(&profile.name);
     let max = &profile.max;
-    let judge = Judge {
-        profile,
-        of_profile: &of_profile,
-    };
+    let cpus = [max.cpus, hard.cpus];
+    let memory = [max.memory_mb, hard.memory_mb];
+    let pids = [max.pids_limit, hard.pids_limit];
+    let quota = [max.workspace_quota_mb, hard.workspace_quota_mb];
     Ok(Limits {
-        cpus: judge.amount(
-            "cpus",
+        cpus: amount(
             Lock::Cpus,
             request.cpus,
             profile.cpus,
-            [max.cpus, hard.cpus],
+            cpus,
+            profile,
             notices,
         )?,
-        memory_mb: judge.amount(
-            "memory_mb",
+        memory_mb: amount(
             Lock::MemoryMb,
             request.memory_mb,
             profile.memory_mb,
-            [max.memory_mb, hard.memory_mb],
+            memory,
+            profile,
             notices,
         )?,
-        pids: judge.amount(
-            "pids_limit",
+        pids: amount(
             Lock::PidsLimit,
             request.pids_limit,
             profile.pids_limit,
-            [max.pids_limit, hard.pids_limit],
+            pids,
+            profile,
             notices,
         )?,
         tmp_mb: profile.tmp_mb,
-        workspace_quota_mb: judge.quota(
+        workspace_quota_mb: match amount(
+            Lock::WorkspaceQuotaMb,
             request.workspace_quota_mb,
-            [max.workspace_quota_mb, hard.workspace_quota_mb],
+            profile.workspace_quota_mb,
+            quota,
+            profile,
             notices,
-        )?,
+        )? {
+            // Zero means no particular limit, so it becomes the maximum. Denying it would deny all
+            // clients that send the default of the wire format.
+            0 => quota.into_iter().flatten().min().unwrap_or(0),
+            quota => quota,
+        },
     })
 }
 
@@ -86,36 +75,22 @@ pub(crate) fn timeout(
     hard: &Maxima,
     notices: &mut Vec<String>,
 ) -> Duration {
-    let of_profile = OfProfile(&profile.name);
+    let (named, default) = (request.timeout_sec, profile.timeout_sec);
     let (asked, most_of_profile) = match origin {
-        Origin::Hosting => (request.timeout_sec.unwrap_or(profile.timeout_sec), None),
+        Origin::Hosting => (named.unwrap_or(default), None),
         Origin::Operator | Origin::Client | Origin::LangBotPlatform => {
-            let asked = chosen(
-                "timeout_sec",
-                LockableField::TimeoutSec,
-                request.timeout_sec,
-                profile.timeout_sec,
-                profile,
-                notices,
-            );
+            let asked = chosen(Lock::TimeoutSec, named, default, profile, notices);
             (asked, profile.max.timeout_sec)
         }
     };
     let mut granted = asked;
-    let mut by: &dyn Display = &of_profile;
-    let bounds: [(Option<u64>, &dyn Display); 2] = [
-        (most_of_profile, &of_profile),
-        (hard.timeout_sec, &HARD_LIMITS),
-    ];
-    for (most, who) in bounds {
-        if let Some(most) = most
-            && granted > most
-        {
-            granted = most;
-            by = who;
+    let mut by = String::new();
+    for (most, source) in bounds([most_of_profile, hard.timeout_sec], profile) {
+        if granted > most {
+            (granted, by) = (most, source);
         }
     }
-    if granted < asked && request.timeout_sec.is_some() {
+    if granted < asked && named.is_some() {
         notices.push(format!(
             "timeout_sec was shortened from {asked} to {granted}, the most that {by} allows"
         ));
@@ -125,8 +100,7 @@ pub(crate) fn timeout(
 
 /// The value of the request, or of the profile if the request has none or the field is locked.
 pub(crate) fn chosen<T: PartialEq + Display>(
-    field: &'static str,
-    lock: LockableField,
+    lock: Lock,
     asked: Option<T>,
     default: T,
     profile: &Profile,
@@ -135,6 +109,7 @@ pub(crate) fn chosen<T: PartialEq + Display>(
     match asked {
         Some(asked) if !profile.is_locked(lock) => asked,
         Some(asked) if asked != default => {
+            let field: &str = lock.into();
             notices.push(format!(
                 "{field} is locked to {default} by profile `{}`; {asked} was asked for",
                 profile.name
@@ -145,73 +120,40 @@ pub(crate) fn chosen<T: PartialEq + Display>(
     }
 }
 
-struct Judge<'a> {
-    profile: &'a Profile,
-    of_profile: &'a dyn Display,
+/// The maxima of profile and operator, each with its source.
+fn bounds<T>(most: [Option<T>; 2], profile: &Profile) -> impl Iterator<Item = (T, String)> {
+    let sources = [
+        format!("profile `{}`", profile.name),
+        "the operator".to_owned(),
+    ];
+    let bounds = most.into_iter().zip(sources);
+    bounds.filter_map(|(most, source)| Some((most?, source)))
 }
 
-impl Judge<'_> {
-    fn amount<T: PartialOrd + Copy + Display>(
-        &self,
-        field: &'static str,
-        lock: LockableField,
-        asked: Option<T>,
-        default: T,
-        [profile_most, hard_most]: [Option<T>; 2],
-        notices: &mut Vec<String>,
-    ) -> Result<T, Denial> {
-        let value = chosen(field, lock, asked, default, self.profile, notices);
-        let by_caller = asked.is_some() && !self.profile.is_locked(lock);
-        let bounds = [
-            profile_most.map(|most| Bound {
-                most,
-                by: self.of_profile,
-            }),
-            hard_most.map(|most| Bound {
-                most,
-                by: &HARD_LIMITS,
-            }),
-        ];
-        let mut granted = value;
-        for bound in bounds.into_iter().flatten() {
-            if granted <= bound.most {
-                continue;
-            }
-            if by_caller {
-                return Err(Denial::TooMuch {
-                    field,
-                    asked: value.to_string(),
-                    allowed: bound.most.to_string(),
-                    by: bound.by.to_string(),
-                });
-            }
-            // The caller requested nothing that could be denied. The operator's two values
-            // conflict, and the smaller one applies.
-            granted = bound.most;
+fn amount<T: PartialOrd + Copy + Display>(
+    lock: Lock,
+    asked: Option<T>,
+    default: T,
+    most: [Option<T>; 2],
+    profile: &Profile,
+    notices: &mut Vec<String>,
+) -> Result<T, Denial> {
+    let mut granted = chosen(lock, asked, default, profile, notices);
+    for (most, by) in bounds(most, profile) {
+        if granted <= most {
+            continue;
         }
-        Ok(granted)
+        if asked.is_some() && !profile.is_locked(lock) {
+            return Err(Denial::TooMuch {
+                field: lock.into(),
+                asked: granted.to_string(),
+                allowed: most.to_string(),
+                by,
+            });
+        }
+        // The caller requested nothing that could be denied. The operator's two values conflict, and
+        // the smaller one applies.
+        granted = most;
     }
-
-    /// Zero means no particular limit, so it becomes the maximum. Denying it would deny all clients
-    /// that send the default of the wire format.
-    fn quota(
-        &self,
-        asked: Option<u64>,
-        most: [Option<u64>; 2],
-        notices: &mut Vec<String>,
-    ) -> Result<u64, Denial> {
-        let quota = self.amount(
-            "workspace_quota_mb",
-            LockableField::WorkspaceQuotaMb,
-            asked,
-            self.profile.workspace_quota_mb,
-            most,
-            notices,
-        )?;
-        let smallest = most.into_iter().flatten().min();
-        Ok(match smallest {
-            Some(most) if quota == 0 => most,
-            Some(_) | None => quota,
-        })
-    }
+    Ok(granted)
 }

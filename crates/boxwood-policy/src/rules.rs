@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::profile::Maxima;
-use crate::profile_set::{ProfileConfig, ProfileError, Profiles};
+use crate::profile::set::{ProfileConfig, ProfileError, Profiles};
 
 /// The policy part of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]

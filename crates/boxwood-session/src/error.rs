@@ -107,22 +107,22 @@ pub enum SessionError {
     Control { source: Arc<ControlError> },
     #[error("{}", with_cause(.source))]
     File { source: Arc<FileError> },
-    #[error("session {session} has no managed process{}", with_id(.process))]
+    #[error("session {session} has no managed process{}", with_id(" with process_id=", .process))]
     ProcessNotFound {
         session: SessionId,
         process: ProcessId,
     },
-    #[error("session {session} already has a managed process{}", with_id(.process))]
+    #[error("session {session} already has a managed process{}", with_id(" with process_id=", .process))]
     ProcessConflict {
         session: SessionId,
         process: ProcessId,
     },
-    #[error("managed process{} in session {session} is not running", bare_id(.process))]
+    #[error("managed process{} in session {session} is not running", with_id(" ", .process))]
     ProcessNotRunning {
         session: SessionId,
         process: ProcessId,
     },
-    #[error("managed process{} in session {session} was stopped or replaced", bare_id(.process))]
+    #[error("managed process{} in session {session} was stopped or replaced", with_id(" ", .process))]
     ProcessReplaced {
         session: SessionId,
         process: ProcessId,
@@ -150,19 +150,11 @@ fn with_cause(error: &(impl std::error::Error + ?Sized)) -> String {
 const STOP_SOME: &str = "stop background processes of the session, or raise pids_limit";
 
 /// Callers with a single process have not named it, so its id is left out.
-fn with_id(process: &ProcessId) -> String {
+fn with_id(before: &str, process: &ProcessId) -> String {
     if *process == ProcessId::default() {
         String::new()
     } else {
-        format!(" with process_id={process}")
-    }
-}
-
-fn bare_id(process: &ProcessId) -> String {
-    if *process == ProcessId::default() {
-        String::new()
-    } else {
-        format!(" {process}")
+        format!("{before}{process}")
     }
 }
 
@@ -237,10 +229,10 @@ impl SessionError {
             Self::ReplayGone { .. } => "ask for a later byte, or for what comes from now on",
             Self::ProcessConflict { .. } => "stop it first, or use another process_id",
             Self::Spawn { source, .. } if matches!(**source, SpawnError::PidsLimit) => STOP_SOME,
-            Self::File { source } if matches!(**source, FileError::PidsLimit) => STOP_SOME,
             Self::Spawn { source, .. } if matches!(**source, SpawnError::TooLong) => {
                 "put the text in a file of the session, or send it as stdin"
             }
+            Self::File { source } if matches!(**source, FileError::PidsLimit) => STOP_SOME,
             _ => return None,
         };
         Some(hint.to_owned())
@@ -252,6 +244,12 @@ impl SessionError {
             session: session.clone(),
             host_path: "of its mounts".to_owned(),
             why: error.to_string(),
+        }
+    }
+
+    pub(crate) fn invalid(what: &str) -> Self {
+        Self::Invalid {
+            what: what.to_owned(),
         }
     }
 

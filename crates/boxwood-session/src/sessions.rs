@@ -9,13 +9,13 @@ use boxwood_api::{
 };
 use boxwood_backend::{FileAnswer, FileCall, Stdio};
 use boxwood_ledger::Ledger;
-use boxwood_policy::{Admission, AdmittedSpec};
+use boxwood_policy::{Admission, AdmittedExec, AdmittedSpec};
 
 use crate::admission::{Budget, Load, StartPermit};
 use crate::backends::Backends;
 use crate::events::EventStream;
 use crate::exec::captured;
-use crate::exec::streamed::{self, Resume, StreamedExec};
+use crate::exec::streamed::{self, Resume, StreamedExec, Streaming};
 use crate::managed::{self, Attachable, ProcessLogs, Replace};
 use crate::quota::{self, Writer};
 use crate::recovery::Recovery;
@@ -23,11 +23,9 @@ use crate::session::access::Access;
 use crate::session::freeze;
 use crate::session::reaper;
 use crate::session::registry::Registry;
-use crate::session::{Ending, ExecRecord, Handle, Session};
+use crate::session::{ExecRecord, Handle, Lease};
 use crate::warm_pool::{self, WarmPoolSpec};
 use crate::{SessionError, Settings, ShutdownBoxes};
-
-const UNKILLABLE: &str = "a command in it could not be killed";
 
 /// All sessions of one daemon. Clones share them.
 #[derive(Clone)]
@@ -86,9 +84,8 @@ impl Sessions {
     #[must_use]
     pub fn expecting(&self, incarnation: Option<u64>) -> Self {
         Self {
-            registry: Arc::clone(&self.registry),
             incarnation,
-            access: self.access,
+            ..self.clone()
         }
     }
 
@@ -128,38 +125,26 @@ impl Sessions {
     }
 
     pub async fn get_or_create(&self, spec: AdmittedSpec) -> Result<SessionInfo, SessionError> {
-        let lease = self
-            .registry
-            .get_or_create(&Arc::new(spec), self.incarnation, self.access)
-            .await?;
-        Ok(lease.session.info())
+        Ok(self.lease(&Arc::new(spec)).await?.session.info())
     }
 
     /// Runs one command with `/bin/sh -c` and waits for it. Creates the session if it is missing.
     /// Dropping the future kills the command and its children.
     pub async fn exec(&self, admission: Admission) -> Result<ExecResult, SessionError> {
         let Admission { spec, exec } = admission;
-        if exec.cmd().trim().is_empty() {
-            return Err(empty_command());
-        }
+        check_command(&exec)?;
         let spec = Arc::new(spec);
         let mut retried = false;
         loop {
-            let (record, _permit) = self.begin_exec(&spec).await?;
+            let (record, _permit) = self.begin_exec(self.lease(&spec).await?).await?;
             let session = Arc::clone(record.session());
-            match captured::run(record, &exec, &self.registry.room()).await {
-                Ok(done) => {
-                    if done.unkillable {
-                        self.close_unkillable(&session);
-                    }
-                    return Ok(done.result);
-                }
+            match self.run_captured(record, &exec).await {
                 // The box died before the command was started, so the command can be retried.
                 Err(SessionError::Gone { .. }) if !retried => {
                     retried = true;
-                    self.close_dead(&session);
+                    self.registry.close_dead(&session);
                 }
-                Err(error) => return Err(error),
+                outcome => return outcome,
             }
         }
     }
@@ -167,18 +152,21 @@ impl Sessions {
     /// Like [`Sessions::exec`] in an existing session.
     pub async fn exec_existing(&self, admission: Admission) -> Result<ExecResult, SessionError> {
         let Admission { spec, exec } = admission;
-        if exec.cmd().trim().is_empty() {
-            return Err(empty_command());
-        }
+        check_command(&exec)?;
         let lease = self.registry.existing(self.handle(spec.session())).await?;
-        let session = Arc::clone(&lease.session);
-        let _permit = self.registry.gate.start_permit(session.incarnation).await?;
-        quota::before(&session).await?;
-        let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
-        let record = ExecRecord::begin(exec_id, lease);
-        let done = captured::run(record, &exec, &self.registry.room()).await?;
+        let (record, _permit) = self.begin_exec(lease).await?;
+        self.run_captured(record, &exec).await
+    }
+
+    async fn run_captured(
+        &self,
+        record: ExecRecord,
+        exec: &AdmittedExec,
+    ) -> Result<ExecResult, SessionError> {
+        let session = Arc::clone(record.session());
+        let done = captured::run(record, exec, &self.registry.room()).await?;
         if done.unkillable {
-            self.close_unkillable(&session);
+            self.registry.close_unkillable(&session);
         }
         Ok(done.result)
     }
@@ -190,9 +178,7 @@ impl Sessions {
         stdio: Stdio,
         resume: Resume,
     ) -> Result<StreamedExec, SessionError> {
-        if admission.exec.cmd().trim().is_empty() {
-            return Err(empty_command());
-        }
+        check_command(&admission.exec)?;
         let argv = captured::shell(&admission.exec);
         self.stream_program(admission, argv, stdio, resume).await
     }
@@ -218,10 +204,16 @@ impl Sessions {
     ) -> Result<StreamedExec, SessionError> {
         let Admission { spec, exec } = admission;
         let spec = Arc::new(spec);
+        let limits = self.registry.settings.replay;
+        let how = Streaming {
+            stdio,
+            resume,
+            limits,
+        };
         let mut retried = false;
         loop {
             // The start permit is released when the command has started.
-            let (mut record, _permit) = self.begin_exec(&spec).await?;
+            let (mut record, _permit) = self.begin_exec(self.lease(&spec).await?).await?;
             let session = Arc::clone(record.session());
             record.hold_permit(self.registry.gate.streamed(session.incarnation)?);
             let backend = &session.backend;
@@ -230,52 +222,32 @@ impl Sessions {
                     what: format!("the {} backend has no terminals", backend.name()),
                 });
             }
-            let wanted = streamed::StreamRequest {
-                argv: argv.clone(),
-                stdio,
-                resume,
-                limits: self.registry.settings.replay,
-            };
-            let unkillable = {
-                let (sessions, session) = (self.clone(), Arc::clone(&session));
-                move || sessions.close_unkillable(&session)
-            };
-            match streamed::start(record, &exec, wanted, unkillable).await {
+            let (registry, broken) = (Arc::clone(&self.registry), Arc::clone(&session));
+            let unkillable = move || registry.close_unkillable(&broken);
+            match streamed::start(record, &exec, argv.clone(), how, unkillable).await {
                 Err(SessionError::Gone { .. }) if !retried => {
                     retried = true;
-                    self.close_dead(&session);
+                    self.registry.close_dead(&session);
                 }
                 outcome => return outcome,
             }
         }
     }
 
-    async fn begin_exec(
-        &self,
-        spec: &Arc<AdmittedSpec>,
-    ) -> Result<(ExecRecord, StartPermit), SessionError> {
-        let lease = self
-            .registry
+    /// Creates the session if it is missing.
+    async fn lease(&self, spec: &Arc<AdmittedSpec>) -> Result<Lease, SessionError> {
+        let registry = &self.registry;
+        registry
             .get_or_create(spec, self.incarnation, self.access)
-            .await?;
-        let permit = self
-            .registry
-            .gate
-            .start_permit(lease.session.incarnation)
-            .await?;
+            .await
+    }
+
+    async fn begin_exec(&self, lease: Lease) -> Result<(ExecRecord, StartPermit), SessionError> {
+        let incarnation = lease.session.incarnation;
+        let permit = self.registry.gate.start_permit(incarnation).await?;
         quota::before(&lease.session).await?;
         let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
         Ok((ExecRecord::begin(exec_id, lease), permit))
-    }
-
-    fn close_unkillable(&self, session: &Arc<Session>) {
-        self.registry
-            .close_if(session, Ending::Died, UNKILLABLE, |_| true);
-    }
-
-    fn close_dead(&self, session: &Arc<Session>) {
-        self.registry
-            .close_if(session, Ending::Died, "its box died", |_| true);
     }
 
     /// Sessions by id. Hosting sees only those of hosted servers.
@@ -424,23 +396,14 @@ impl Sessions {
 
     /// Never waits: uses the last probes of the backends and starts new ones if they are old.
     pub fn status(&self) -> Status {
-        let registry = &self.registry;
-        let sessions = registry.ready();
-        let running: usize = sessions
-            .iter()
-            .map(|session| session.processes.running())
-            .sum();
-        let frozen = sessions
-            .iter()
-            .filter(|session| session.activity.freeze_state.is_frozen())
-            .count();
+        let workload = self.workload();
         Status {
-            backend: registry.backends.info(),
-            active_sessions: sessions.len() as u64,
-            managed_processes: running as u64,
-            session_ttl_sec: registry.settings.session_ttl.as_secs(),
-            warm_boxes: registry.warm.count() as u64,
-            frozen_sessions: frozen as u64,
+            backend: self.registry.backends.info(),
+            active_sessions: workload.sessions as u64,
+            managed_processes: workload.running_processes as u64,
+            session_ttl_sec: self.registry.settings.session_ttl.as_secs(),
+            warm_boxes: workload.warm as u64,
+            frozen_sessions: workload.frozen as u64,
         }
     }
 
@@ -487,8 +450,9 @@ impl Sessions {
     }
 }
 
-fn empty_command() -> SessionError {
-    SessionError::Invalid {
-        what: "cmd must not be empty".to_owned(),
+fn check_command(exec: &AdmittedExec) -> Result<(), SessionError> {
+    if exec.cmd().trim().is_empty() {
+        return Err(SessionError::invalid("cmd must not be empty"));
     }
+    Ok(())
 }

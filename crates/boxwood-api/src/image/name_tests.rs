@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::ImageName;
+use crate::ImageName;
 
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 

@@ -48,7 +48,7 @@ pub(crate) fn process_spec(data: &Value, version: WireFormat) -> Result<ValidPro
         .and_then(|spec| {
             if memory_mb > MAX_MEMORY_MB {
                 let rule = format!("must be at most {MAX_MEMORY_MB}");
-                return Err(FieldError::new("memory_mb", &rule));
+                return Err(FieldError::new("memory_mb", rule));
             }
             Ok(ValidProcess { spec, memory_mb })
         });

@@ -122,8 +122,11 @@ impl Hosting {
     ) -> Result<McpServerInfo, HostingError> {
         let _held = self.inner.changing.hold(name.as_str()).await;
         let handle = self.handle(name)?;
-        let mut spec = McpServerSpec::clone(&handle.state.spec());
-        edit.apply(&mut spec);
+        let spec = edit.applied_to(&handle.state.spec());
+        let spec = spec.map_err(|error| HostingError::Invalid {
+            field: name.to_string(),
+            message: error.to_string(),
+        })?;
         check(&spec)?;
         self.update(&handle, spec).await
     }

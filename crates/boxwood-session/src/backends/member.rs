@@ -132,7 +132,7 @@ impl Member {
                         fix: format!("see whether `{}` hangs on this machine", self.name),
                     }),
                 };
-                self.record(verdict);
+                self.record(verdict, Some(Instant::now()));
             }
         }
         self.verdict()
@@ -141,7 +141,7 @@ impl Member {
     /// Probes again and returns all details.
     pub(super) async fn examine(&self) -> Option<Result<Probe, ProbeError>> {
         let probe = self.backend()?.probe().await;
-        self.record(judged(&self.name, &probe));
+        self.record(judged(&self.name, &probe), Some(Instant::now()));
         Some(probe)
     }
 
@@ -174,7 +174,7 @@ impl Member {
         let spec = Arc::new(spec.on_backend(&self.name));
         match backend.start(&spec, progress, witness).await {
             Ok(sandbox) => {
-                self.record(Verdict::Works);
+                self.record(Verdict::Works, Some(Instant::now()));
                 Ok(Begun {
                     backend: Arc::clone(backend),
                     sandbox,
@@ -183,32 +183,18 @@ impl Member {
             }
             Err(error) => {
                 if let StartError::Unavailable { why, hint } = &error {
-                    self.failed(why, hint);
+                    let (why, fix) = (why.clone(), hint.clone());
+                    // Not available until the next probe, which is due now.
+                    self.record(Verdict::Fails(Fault { why, fix }), None);
                 }
                 Err(error)
             }
         }
     }
 
-    /// A box that failed to start marks the backend as not available until the next probe.
-    fn failed(&self, why: &str, fix: &str) {
+    fn record(&self, verdict: Verdict, at: Option<Instant>) {
         if let Kind::Living { seen, .. } = &self.kind {
-            *lock(seen) = Seen {
-                verdict: Verdict::Fails(Fault {
-                    why: why.to_owned(),
-                    fix: fix.to_owned(),
-                }),
-                at: None,
-            };
-        }
-    }
-
-    fn record(&self, verdict: Verdict) {
-        if let Kind::Living { seen, .. } = &self.kind {
-            *lock(seen) = Seen {
-                verdict,
-                at: Some(Instant::now()),
-            };
+            *lock(seen) = Seen { verdict, at };
         }
     }
 }

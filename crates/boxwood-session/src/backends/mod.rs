@@ -207,20 +207,23 @@ impl Backends {
 
     /// Fails if no box of this spec could be started. Probes until one backend is available.
     pub async fn probe_for_box(&self, spec: &AdmittedSpec) -> Result<(), SessionError> {
-        let choice = spec.backend().map(Choice::new);
-        let choice = choice.as_ref().unwrap_or(&self.choice);
-        self.among(choice)?;
-        if self.probe_for(choice).await {
+        let choice = self.choice_of(spec);
+        self.among(&choice)?;
+        if self.probe_for(&choice).await {
             Ok(())
         } else {
-            Err(self.unavailable(choice))
+            Err(self.unavailable(&choice))
         }
     }
 
     /// Where a box of this spec would be started, according to the last probes.
     pub fn current_of(&self, spec: &AdmittedSpec) -> Option<Arc<dyn Backend>> {
-        let choice = spec.backend().map(Choice::new);
-        self.current_for(choice.as_ref().unwrap_or(&self.choice))
+        self.current_for(&self.choice_of(spec))
+    }
+
+    fn choice_of(&self, spec: &AdmittedSpec) -> Choice {
+        let named = spec.backend().map(Choice::new);
+        named.unwrap_or_else(|| self.choice.clone())
     }
 
     /// Starts a box on the backend of the spec or, if it names none, of the daemon's choice. The
@@ -231,8 +234,7 @@ impl Backends {
         progress: &Progress,
         witness: &StartRecorder,
     ) -> Result<Begun, SessionError> {
-        let choice = spec.backend().map(Choice::new);
-        let choice = choice.unwrap_or_else(|| self.choice.clone());
+        let choice = self.choice_of(spec);
         let members = self.among(&choice)?;
         let (failing, hopeful): (Vec<_>, Vec<_>) = members
             .into_iter()
@@ -244,14 +246,10 @@ impl Backends {
             }
         }
         let mut refused = None;
-        for member in hopeful {
-            match member.start(spec, progress, witness).await {
-                Err(error @ StartError::Unavailable { .. }) => refused = Some(error),
-                outcome => return begun(outcome),
-            }
-        }
-        for member in failing {
-            if member.probe().await != Verdict::Works {
+        let hopeful = hopeful.into_iter().map(|member| (member, false));
+        for (member, is_failing) in hopeful.chain(failing.into_iter().map(|member| (member, true)))
+        {
+            if is_failing && member.probe().await != Verdict::Works {
                 continue;
             }
             match member.start(spec, progress, witness).await {
@@ -295,26 +293,27 @@ impl Backends {
             .into_iter()
             .filter_map(|member| Some((member.name.as_str(), member.fault()?)))
             .collect();
-        match faults.as_slice() {
-            [] => SessionError::Unavailable {
-                why: "no backend of this daemon can run the box".to_owned(),
-                hint: "start the daemon with `--backend auto`".to_owned(),
-            },
-            [(name, fault)] => SessionError::Unavailable {
-                why: format!("backend `{name}` is unavailable: {}", fault.why),
-                hint: fault.fix.clone(),
-            },
+        let (why, hint) = match faults.as_slice() {
+            [] => (
+                "no backend of this daemon can run the box".to_owned(),
+                "start the daemon with `--backend auto`".to_owned(),
+            ),
+            [(name, fault)] => (
+                format!("backend `{name}` is unavailable: {}", fault.why),
+                fault.fix.clone(),
+            ),
             faults => {
                 let each = faults
                     .iter()
                     .map(|(name, fault)| format!("{name}: {}", fault.why));
                 let each: Vec<_> = each.collect();
-                SessionError::Unavailable {
-                    why: format!("no backend is available ({})", each.join("; ")),
-                    hint: "run `boxwood doctor` to see how to get one".to_owned(),
-                }
+                (
+                    format!("no backend is available ({})", each.join("; ")),
+                    "run `boxwood doctor` to see how to get one".to_owned(),
+                )
             }
-        }
+        };
+        SessionError::Unavailable { why, hint }
     }
 }
 

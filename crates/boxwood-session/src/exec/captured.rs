@@ -4,13 +4,12 @@
 //! are killed. A captured exec of an earlier daemon is followed in a task, and its result is kept.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::{ExecResult, ExecStatus, Reason};
-use boxwood_backend::{ExitStatus, Keep, Process, SpawnError, SpawnRequest, Stdio};
+use boxwood_api::{ExecExit, ExecResult, ExecStatus, Reason, SessionId, StreamCapture};
+use boxwood_backend::{ExitStatus, Keep, KeptProcess, Process, SpawnError, SpawnRequest, Stdio};
 use boxwood_policy::{AdmittedExec, AdmittedSpec};
 use jiff::Timestamp;
 use tokio::time::{Sleep, sleep};
@@ -20,11 +19,11 @@ use crate::admission::{Budget, Held};
 use crate::exec::captured_streams::CapturedStreams;
 use crate::exec::table::Running;
 use crate::program::{
-    BootTime, EndCause, Ended, ExecNote, KillOnDrop, KindNote, Note, Pipes, Stop, follow, reason,
-    shown, spawn,
+    BootTime, EndCause, Ended, ExecNote, KillOnDrop, KindNote, Note, Pipes, Stop, exec_exit,
+    follow, reason, shown, spawn,
 };
 use crate::quota;
-use crate::session::{ExecEnd, ExecRecord, Session};
+use crate::session::{ExecRecord, Session};
 
 /// Exit code of a shell that cannot run a command.
 const CANNOT_RUN: i32 = 126;
@@ -104,15 +103,11 @@ pub(crate) async fn run(
         .and_then(|streams| Ok((keep(&note, &streams)?, streams)));
     let (keep, mut streams) = kept.map_err(|error| not_kept(&record, error))?;
     let wanted = request(exec, &session.spec, shell(exec), stdio, keep);
-    let mut reported = Reported {
-        timeout: exec.timeout(),
-        notices: exec.notices().to_vec(),
-    };
     // The timeout includes the start: a box may be too busy to start the command.
     let spawned = tokio::select! {
         spawned = spawn(&session, wanted) => spawned,
         () = &mut deadline => {
-            return Ok(finish(record, reported, &streams, timed_out(), false));
+            return Ok(finish(record, &note, &streams, timed_out(), false));
         }
     };
     let process = match spawned {
@@ -121,16 +116,12 @@ pub(crate) async fn run(
             streams
                 .stderr
                 .append(&format!("{}\n", SpawnError::PidsLimit));
-            let end = ExecEnd {
-                status: ExecStatus::Completed,
-                exit_code: Some(CANNOT_RUN),
-                reason: Some(Reason::PidsLimit),
-            };
-            return Ok(finish(record, reported, &streams, end, false));
+            let exit = exec_exit(Some(CANNOT_RUN), Some(Reason::PidsLimit));
+            return Ok(finish(record, &note, &streams, exit, false));
         }
         Err(error) => return Err(session.spawn_failed(error)),
     };
-    let running = running(&session, note, &process, &streams, false);
+    let running = running(&session, note.clone(), &process, &streams, false);
     let listed = session.execs.list(running);
     let detach = session.execs.detach_signal();
     let kill_on_drop = KillOnDrop::new(Arc::clone(&process.control), detach.clone());
@@ -139,11 +130,9 @@ pub(crate) async fn run(
     let ended = detach.until(following).await;
     kill_on_drop.disarm();
     let is_signalled = listed.running().is_signalled();
-    let mut end = end_of(&ended, &record, is_signalled);
-    if let Some(over_quota) = quota::after(&session, &mut end).await {
-        reported.notices.push(over_quota.to_string());
-    }
-    let done = finish(record, reported, &streams, end, ended.is_unkillable());
+    let mut exit = end_of(&ended, &record, is_signalled);
+    quota::after(&session, &mut exit).await;
+    let done = finish(record, &note, &streams, exit, ended.is_unkillable());
     if streams.lingers {
         streams.answered();
     }
@@ -190,30 +179,18 @@ fn keep(note: &ExecNote, streams: &CapturedStreams) -> io::Result<Keep> {
     })
 }
 
-/// A captured exec of an earlier daemon.
-pub(crate) struct Adopted {
-    /// The earlier daemon has reported its start.
-    pub(crate) record: ExecRecord,
-    pub(crate) note: ExecNote,
-    pub(crate) process: Process,
-    pub(crate) files: Vec<OwnedFd>,
-}
-
-/// Follows it in a task and keeps the result. Calls `unkillable` if its box has to be removed. An error
-/// leaves the process unchanged.
+/// Follows a captured exec of an earlier daemon in a task and keeps the result. Calls `unkillable` if its
+/// box has to be removed. An error leaves the process unchanged.
 pub(crate) fn adopt(
-    adopted: Adopted,
+    record: ExecRecord,
+    note: ExecNote,
+    program: KeptProcess,
     room: &Room,
     unkillable: impl FnOnce() + Send + 'static,
 ) -> Result<(), (io::Error, Process)> {
-    let Adopted {
-        record,
-        note,
-        mut process,
-        files,
-    } = adopted;
+    let mut process = program.process;
     let limit = note.capture_bytes.unwrap_or(room.capture_bytes);
-    let mut streams = match CapturedStreams::kept(files, limit) {
+    let mut streams = match CapturedStreams::kept(program.files, limit) {
         Ok(streams) => streams,
         Err(error) => return Err((error, process)),
     };
@@ -225,10 +202,6 @@ pub(crate) fn adopt(
         return Ok(());
     }
     let left = note.deadline.since(BootTime::now());
-    let reported = Reported {
-        timeout: note.deadline.since(note.began),
-        notices: note.notices.clone(),
-    };
     let listed = session
         .execs
         .list(running(&session, note, &process, &streams, true));
@@ -238,8 +211,9 @@ pub(crate) fn adopt(
         let following = follow_captured(process, &mut streams, &session, deadline, &mut held);
         let ended = session.execs.detach_signal().until(following).await;
         let is_signalled = listed.running().is_signalled();
-        let end = end_of(&ended, &record, is_signalled);
-        let done = finish(record, reported, &streams, end, ended.is_unkillable());
+        let exit = end_of(&ended, &record, is_signalled);
+        let note = &listed.running().note;
+        let done = finish(record, note, &streams, exit, ended.is_unkillable());
         if done.unkillable {
             unkillable();
         }
@@ -249,7 +223,7 @@ pub(crate) fn adopt(
 }
 
 /// How an exec ended. `is_signalled` means that a caller has sent it a signal.
-pub(crate) fn end_of(ended: &Ended, record: &ExecRecord, is_signalled: bool) -> ExecEnd {
+pub(crate) fn end_of(ended: &Ended, record: &ExecRecord, is_signalled: bool) -> ExecExit {
     let exit = match ended {
         Ended::Exited(exit) => exit,
         Ended::Stopped(Stop::Timeout, _) => return timed_out(),
@@ -261,67 +235,58 @@ pub(crate) fn end_of(ended: &Ended, record: &ExecRecord, is_signalled: bool) -> 
         ExitStatus::Signal(_) if is_signalled => EndCause::Caller,
         ExitStatus::Code(_) | ExitStatus::Signal(_) => EndCause::Unknown,
     };
-    ExecEnd {
-        status: ExecStatus::Completed,
-        exit_code: exit.code(),
-        reason: reason(exit, cause),
-    }
+    exec_exit(exit.code(), reason(exit, cause))
 }
 
-/// Parts of the request that are reported in the result.
-struct Reported {
-    timeout: Duration,
-    notices: Vec<String>,
+pub(crate) fn cancelled() -> ExecExit {
+    exec_exit(None, Some(Reason::Cancelled))
 }
 
-pub(crate) fn cancelled() -> ExecEnd {
-    ExecEnd {
-        status: ExecStatus::Completed,
-        exit_code: None,
-        reason: Some(Reason::Cancelled),
-    }
-}
-
-pub(crate) fn timed_out() -> ExecEnd {
-    ExecEnd {
-        status: ExecStatus::TimedOut,
-        exit_code: None,
-        reason: Some(Reason::Timeout),
-    }
+pub(crate) fn timed_out() -> ExecExit {
+    exec_exit(None, Some(Reason::Timeout))
 }
 
 fn finish(
     record: ExecRecord,
-    reported: Reported,
+    note: &ExecNote,
     streams: &CapturedStreams,
-    end: ExecEnd,
+    mut exit: ExecExit,
     unkillable: bool,
 ) -> Done {
     let session = Arc::clone(record.session());
-    let duration_ms = record.finish(&end);
-    let (stdout, stdout_capture) = streams.stdout.finish();
-    let (mut stderr, stderr_capture) = streams.stderr.finish();
-    if end.status == ExecStatus::TimedOut && stderr.is_empty() {
+    record.finish(&mut exit);
+    let outputs = [streams.stdout.finish(), streams.stderr.finish()];
+    let timed_out = exit.status == ExecStatus::TimedOut;
+    let backend = session.backend.name().to_owned();
+    let mut result = result(&session.id, backend, note, exit, outputs);
+    if timed_out && result.stderr.is_empty() {
         // Not counted in the capture: the command has written nothing.
-        stderr = format!(
-            "Command timed out after {} seconds.",
-            seconds(reported.timeout)
-        );
+        let timeout = seconds(note.deadline.since(note.began));
+        result.stderr = format!("Command timed out after {timeout} seconds.");
     }
-    let result = ExecResult {
-        session_id: session.id.clone(),
-        backend_name: session.backend.name().to_owned(),
-        status: end.status,
-        exit_code: end.exit_code,
+    Done { result, unkillable }
+}
+
+pub(crate) fn result(
+    session_id: &SessionId,
+    backend_name: String,
+    note: &ExecNote,
+    exit: ExecExit,
+    [(stdout, stdout_capture), (stderr, stderr_capture)]: [(String, StreamCapture); 2],
+) -> ExecResult {
+    ExecResult {
+        session_id: session_id.clone(),
+        backend_name,
+        status: exit.status,
+        exit_code: exit.exit_code,
         stdout,
         stderr,
-        duration_ms,
-        reason: end.reason,
+        duration_ms: exit.duration_ms,
+        reason: exit.reason,
         stdout_capture,
         stderr_capture,
-        notices: reported.notices,
-    };
-    Done { result, unkillable }
+        notices: [note.notices.clone(), exit.notices].concat(),
+    }
 }
 
 fn seconds(timeout: Duration) -> String {

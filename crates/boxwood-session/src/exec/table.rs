@@ -180,7 +180,7 @@ impl Ended {
         match &self.outcome {
             Outcome::Captured(result) => (**result).clone(),
             Outcome::Streamed { exec, backend } => {
-                exec.result(self.info.session_id.clone(), backend.clone())
+                exec.result(&self.info.session_id, backend.clone())
             }
         }
     }

@@ -12,7 +12,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use super::Managed;
 use crate::SessionError;
 use crate::program::Since;
-use crate::session::activity::Attended;
+use crate::session::activity::Use;
 
 /// A place in the queue of clients of a process. Clients are attached in the order of these.
 pub struct Attachable {
@@ -92,7 +92,7 @@ impl Attachable {
     async fn wait(self) -> Result<Attachment, SessionError> {
         let Self { managed, place } = self;
         let permit = place.permit().await.map_err(|_| managed.replaced())?;
-        let attended = Attended::new(&managed.activity);
+        let attended = Use::attended(&managed.activity);
         managed.activity.freeze_state.thaw().await?;
         Ok(Attachment {
             client: 0,
@@ -111,7 +111,7 @@ pub struct Attachment {
     /// Its number in the queue of stdout.
     client: u64,
     stdout_offset: u64,
-    _attended: Attended,
+    _attended: Use,
     _permit: OwnedSemaphorePermit,
 }
 

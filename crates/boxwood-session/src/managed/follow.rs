@@ -2,18 +2,17 @@
 
 use std::sync::{Arc, Mutex};
 
-use boxwood_api::{EventKind, ExecStatus, ProcessSpec};
+use boxwood_api::{EventKind, ProcessExit, ProcessSpec};
 use boxwood_backend::{Exit, ExitStatus, Process};
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
+use super::Managed;
 use super::logs::{LogStream, Logs};
-use super::preview::Preview;
-use super::{End, Managed};
 use crate::admission::RunPermit;
 use crate::program::{
     EndCause, EndFact, Ended, Fact, Feeder, Files, Journal, Pipes, Program, ReplayLimits, Stream,
-    follow, reason,
+    exec_exit, follow, reason,
 };
 use crate::quota::KillCount;
 use crate::session::Session;
@@ -44,9 +43,10 @@ pub(crate) fn launch(session: &Arc<Session>, start: Start) -> Arc<Managed> {
 
 /// Follows the process in a task. One of an earlier daemon may have ended already.
 pub(crate) fn adopt(session: &Arc<Session>, start: Start, facts: &[Fact]) -> Arc<Managed> {
-    let end = facts.iter().find_map(|fact| match fact {
-        Fact::Ended(end) => Some(End::from(end.clone())),
-        Fact::Asked | Fact::TimedOut | Fact::Abandoned => None,
+    let end = Fact::end(facts).map(|end| ProcessExit {
+        exit_code: end.exit.exit_code,
+        reason: end.exit.reason.clone(),
+        exited_at: end.at,
     });
     let has_ended = end.is_some();
     let (program, mut pipes, feeder) =
@@ -63,7 +63,6 @@ pub(crate) fn adopt(session: &Arc<Session>, start: Start, facts: &[Fact]) -> Arc
         activity: Arc::clone(&session.activity),
         end: watch::Sender::new(end),
         attachment: Arc::new(Semaphore::new(1)),
-        preview: Mutex::new(Preview::default()),
         logs: Mutex::new(Logs::default()),
     });
     managed.restore_logs();
@@ -78,16 +77,6 @@ pub(crate) fn adopt(session: &Arc<Session>, start: Start, facts: &[Fact]) -> Arc
     };
     tokio::spawn(async move { detach.until(task.run()).await });
     managed
-}
-
-impl From<EndFact> for End {
-    fn from(end: EndFact) -> Self {
-        Self {
-            at: end.at,
-            exit_code: end.exit_code,
-            reason: end.reason,
-        }
-    }
 }
 
 struct Task {
@@ -125,18 +114,15 @@ fn record_end(managed: &Managed, session: &Session, exit: &Exit) {
         ExitStatus::BoxGone => session.end_cause(),
         ExitStatus::Code(_) | ExitStatus::Signal(_) => EndCause::Unknown,
     };
-    let end = End {
-        at: Timestamp::now(),
+    let end = ProcessExit {
         exit_code: exit.code(),
         reason: reason(exit, cause),
+        exited_at: Timestamp::now(),
     };
     session.activity.touch();
     managed.program.facts.add(&Fact::Ended(EndFact {
-        at: end.at,
-        status: ExecStatus::Completed,
-        exit_code: end.exit_code,
-        reason: end.reason.clone(),
-        duration_ms: 0,
+        at: end.exited_at,
+        exit: exec_exit(end.exit_code, end.reason.clone()),
     }));
     session
         .events
@@ -149,7 +135,7 @@ fn record_end(managed: &Managed, session: &Session, exit: &Exit) {
 }
 
 impl Managed {
-    /// Restores logs and preview from the journals of an earlier daemon. The order of the streams and the
+    /// Restores the logs from the journals of an earlier daemon. The order of the streams and the
     /// times are lost.
     fn restore_logs(&self) {
         let streams = [
@@ -190,12 +176,7 @@ impl Managed {
     fn log(&self, stream: LogStream, journal: &Journal, offset: u64) {
         match journal.read(offset, usize::MAX) {
             Ok(bytes) if bytes.is_empty() => {}
-            Ok(bytes) => {
-                lock(&self.logs).push(stream, &bytes);
-                if stream == LogStream::Stderr {
-                    lock(&self.preview).push(&bytes);
-                }
-            }
+            Ok(bytes) => lock(&self.logs).push(stream, &bytes),
             Err(error) => {
                 tracing::warn!(%error, process = %self.id(), "failed to add output to the logs of a process");
             }

@@ -15,7 +15,7 @@ use crate::admission::Budget;
 use crate::program::{Files, Killed, Note, spawn};
 use crate::quota;
 use crate::session::registry::Registry;
-use crate::session::{Ending, Handle, Lease, Session};
+use crate::session::{Handle, Lease, Session};
 
 /// Runs in a task once the id is claimed, so that the process is started completely even if the caller
 /// disconnects.
@@ -126,15 +126,11 @@ fn kept(spec: &ProcessSpec, started_at: Timestamp, budget: &Budget) -> io::Resul
     Ok((files, keep))
 }
 
-async fn terminate(registry: &Arc<Registry>, lease: &Lease, managed: &Managed) {
+/// Stops the process, and removes the session if that fails.
+pub(crate) async fn terminate(registry: &Arc<Registry>, lease: &Lease, managed: &Managed) {
     let grace = registry.settings.stop_grace;
     if let Killed::Alive = managed.terminate(grace).await {
-        registry.close_if(
-            &lease.session,
-            Ending::Died,
-            "a managed process in it could not be killed",
-            |_| true,
-        );
+        registry.close_unkillable(&lease.session);
     }
 }
 
@@ -147,10 +143,14 @@ pub(crate) fn find(
     session
         .processes
         .get(process)
-        .ok_or_else(|| SessionError::ProcessNotFound {
-            session: handle.id.clone(),
-            process: process.clone(),
-        })
+        .ok_or_else(|| not_found(handle, process))
+}
+
+fn not_found(handle: Handle<'_>, process: &ProcessId) -> SessionError {
+    SessionError::ProcessNotFound {
+        session: handle.id.clone(),
+        process: process.clone(),
+    }
 }
 
 pub(crate) async fn stop(
@@ -162,12 +162,7 @@ pub(crate) async fn stop(
     let managed = loop {
         match lease.session.processes.take(process) {
             Ok(Some(managed)) => break managed,
-            Ok(None) => {
-                return Err(SessionError::ProcessNotFound {
-                    session: handle.id.clone(),
-                    process: process.clone(),
-                });
-            }
+            Ok(None) => return Err(not_found(handle, process)),
             Err(mut starting) => {
                 // Closed when the start is over.
                 let _ = starting.changed().await;
@@ -185,27 +180,21 @@ pub(crate) async fn stop(
 }
 
 fn check(spec: &ProcessSpec) -> Result<(), SessionError> {
-    let invalid = |what: &str| {
-        Err(SessionError::Invalid {
-            what: what.to_owned(),
-        })
-    };
-    if spec.command.trim().is_empty() {
-        return invalid("command must not be empty");
-    }
-    if !spec.cwd.starts_with('/') {
-        return invalid("cwd must be an absolute path inside the sandbox");
-    }
     let has_nul = |text: &String| text.contains('\0');
-    if has_nul(&spec.command) || has_nul(&spec.cwd) || spec.args.iter().any(has_nul) {
-        return invalid("command, args and cwd must not contain NUL bytes");
-    }
-    for (name, value) in &spec.env {
-        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-            return invalid("env names must not be empty or contain `=`, and NUL is not allowed");
-        }
-    }
-    Ok(())
+    let is_bad_variable = |(name, value): (&String, &String)| {
+        name.is_empty() || name.contains(['=', '\0']) || has_nul(value)
+    };
+    Err(SessionError::invalid(if spec.command.trim().is_empty() {
+        "command must not be empty"
+    } else if !spec.cwd.starts_with('/') {
+        "cwd must be an absolute path inside the sandbox"
+    } else if has_nul(&spec.command) || has_nul(&spec.cwd) || spec.args.iter().any(has_nul) {
+        "command, args and cwd must not contain NUL bytes"
+    } else if spec.env.iter().any(is_bad_variable) {
+        "env names must not be empty or contain `=`, and NUL is not allowed"
+    } else {
+        return Ok(());
+    }))
 }
 
 pub(crate) fn check_argv(argv: &[String]) -> Result<(), SessionError> {
@@ -217,7 +206,5 @@ pub(crate) fn check_argv(argv: &[String]) -> Result<(), SessionError> {
         }
         Some(_) => return Ok(()),
     };
-    Err(SessionError::Invalid {
-        what: what.to_owned(),
-    })
+    Err(SessionError::invalid(what))
 }

@@ -12,9 +12,7 @@ mod table;
 
 use std::sync::{Arc, Mutex};
 
-use boxwood_api::{
-    ProcessExit, ProcessId, ProcessInfo, ProcessSpec, ProcessStatus, Reason, SessionId,
-};
+use boxwood_api::{ProcessExit, ProcessId, ProcessInfo, ProcessSpec, ProcessStatus, SessionId};
 use boxwood_backend::ProcessControl;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
@@ -26,12 +24,12 @@ use crate::session::activity::{Activity, lock};
 
 pub use attach::{Attachable, Attachment};
 pub(crate) use follow::{Start, adopt};
-pub(crate) use lifecycle::{check_argv, find, start, stop};
+pub(crate) use lifecycle::{check_argv, find, start, stop, terminate};
 pub use logs::{LogChunk, LogStream, ProcessLogs};
 pub(crate) use table::ProcessTable;
 
 use logs::Logs;
-use preview::Preview;
+use preview::preview;
 
 /// What a start does if a process with that id is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +40,6 @@ pub enum Replace {
     Refuse,
 }
 
-/// How a managed process ended.
-#[derive(Clone, Debug)]
-pub(crate) struct End {
-    at: Timestamp,
-    exit_code: Option<i32>,
-    reason: Option<Reason>,
-}
-
 pub(crate) struct Managed {
     session: SessionId,
     spec: ProcessSpec,
@@ -58,10 +48,9 @@ pub(crate) struct Managed {
     program: Program,
     activity: Arc<Activity>,
     /// Set when the process has ended and its output has been read.
-    end: watch::Sender<Option<End>>,
+    end: watch::Sender<Option<ProcessExit>>,
     /// One permit for the attached client. Closed when the process is stopped or replaced.
     attachment: Arc<Semaphore>,
-    preview: Mutex<Preview>,
     logs: Mutex<Logs>,
 }
 
@@ -76,7 +65,7 @@ impl Managed {
 
     /// The oldest ended process is forgotten first.
     pub(crate) fn ended_at(&self) -> Option<Timestamp> {
-        self.end.borrow().as_ref().map(|ended| ended.at)
+        self.end.borrow().as_ref().map(|ended| ended.exited_at)
     }
 
     pub(crate) async fn exited(&self) -> ProcessExit {
@@ -84,11 +73,11 @@ impl Managed {
         // The sender is part of `self`, so the channel cannot close.
         let ended = ended.wait_for(Option::is_some).await;
         let ended = ended.ok().and_then(|ended| ended.clone());
-        ProcessExit {
-            exit_code: ended.as_ref().and_then(|ended| ended.exit_code),
-            exited_at: ended.as_ref().map_or_else(Timestamp::now, |ended| ended.at),
-            reason: ended.and_then(|ended| ended.reason),
-        }
+        ended.unwrap_or_else(|| ProcessExit {
+            exit_code: None,
+            exited_at: Timestamp::now(),
+            reason: None,
+        })
     }
 
     pub(crate) fn info(&self) -> ProcessInfo {
@@ -107,10 +96,10 @@ impl Managed {
             env_keys: self.spec.env.keys().cloned().collect(),
             attached: self.attachment.available_permits() == 0,
             started_at: self.started_at,
-            exited_at: ended.as_ref().map(|ended| ended.at),
+            exited_at: ended.as_ref().map(|ended| ended.exited_at),
             exit_code: ended.as_ref().and_then(|ended| ended.exit_code),
             reason: ended.and_then(|ended| ended.reason),
-            stderr_preview: lock(&self.preview).text(),
+            stderr_preview: preview(&self.logs().text(LogStream::Stderr)),
         }
     }
 

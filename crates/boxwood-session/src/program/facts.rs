@@ -6,13 +6,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use boxwood_api::{ExecStatus, Reason};
+use boxwood_api::{ExecExit, ExecStatus, Reason};
 use jiff::Timestamp;
-use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek, tell};
-use rustix::io::{pread, pwrite};
 use serde::{Deserialize, Serialize};
 
-use super::journal::wrong;
+use super::journal::{Journal, wrong};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -29,69 +27,79 @@ pub(crate) enum Fact {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct EndFact {
     pub(crate) at: Timestamp,
-    pub(crate) status: ExecStatus,
-    pub(crate) exit_code: Option<i32>,
-    pub(crate) reason: Option<Reason>,
-    pub(crate) duration_ms: u64,
+    #[serde(flatten)]
+    pub(crate) exit: ExecExit,
+}
+
+impl Fact {
+    pub(crate) fn end(facts: &[Self]) -> Option<&EndFact> {
+        facts.iter().find_map(|fact| match fact {
+            Self::Ended(end) => Some(end),
+            Self::Asked | Self::TimedOut | Self::Abandoned => None,
+        })
+    }
+}
+
+/// How a program ended. The duration is set later.
+pub(crate) fn exec_exit(exit_code: Option<i32>, reason: Option<Reason>) -> ExecExit {
+    let status = match reason {
+        Some(Reason::Timeout) => ExecStatus::TimedOut,
+        _ => ExecStatus::Completed,
+    };
+    ExecExit {
+        exit_code,
+        status,
+        reason,
+        duration_ms: 0,
+        notices: Vec::new(),
+    }
 }
 
 /// Far more than the facts of one program.
-const MOST_BYTES: usize = 64 * 1024;
+const MOST_BYTES: u64 = 64 * 1024;
 
-/// Lines in a memory file. The shared file position is the end of the last complete one.
-pub(crate) struct Facts(Arc<OwnedFd>);
+/// Lines in a memory file.
+pub(crate) struct Facts(Journal);
 
 impl Facts {
     pub(crate) fn new() -> io::Result<Self> {
-        let file = memfd_create("facts", MemfdFlags::CLOEXEC)?;
-        Ok(Self(Arc::new(file)))
+        Ok(Self(Journal::once("facts")?))
     }
 
     pub(crate) fn from_file(file: OwnedFd) -> io::Result<(Self, Vec<Fact>)> {
-        let length = usize::try_from(tell(&file)?).unwrap_or(usize::MAX);
-        if length > MOST_BYTES {
+        let journal = Journal::from_file(file)?;
+        if journal.end() > MOST_BYTES {
             return Err(wrong("the facts of a program are too long"));
         }
-        let mut bytes = vec![0; length];
-        let mut filled = 0;
-        while filled < length {
-            match pread(&file, &mut bytes[filled..], filled as u64)? {
-                0 => return Err(wrong("the facts of a program are incomplete")),
-                read => filled += read,
-            }
-        }
-        let facts: Result<Vec<Fact>, _> = bytes
+        let facts: Result<Vec<Fact>, _> = journal
+            .read(0, usize::MAX)?
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty())
             .map(serde_json::from_slice)
             .collect();
-        Ok((Self(Arc::new(file)), facts?))
+        Ok((Self(journal), facts?))
     }
 
     pub(crate) fn file(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.0)
+        self.0.file()
     }
 
     pub(crate) fn add(&self, fact: &Fact) {
-        if let Err(error) = self.write(fact) {
+        let line = serde_json::to_vec(fact).map(|line| [line, vec![b'\n']].concat());
+        let added = line
+            .map_err(io::Error::from)
+            .and_then(|line| self.0.append(&line));
+        if let Err(error) = added {
             tracing::warn!(%error, ?fact, "failed to record what happened to a program; the next daemon will not know");
         }
-    }
-
-    fn write(&self, fact: &Fact) -> io::Result<()> {
-        let mut line = serde_json::to_vec(fact)?;
-        line.push(b'\n');
-        let at = tell(&*self.0)?;
-        if pwrite(&*self.0, &line, at)? != line.len() {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        seek(&*self.0, SeekFrom::Start(at + line.len() as u64))?;
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{SeekFrom, seek, tell};
+    use rustix::io::pwrite;
+
     use super::*;
 
     fn again(facts: &Facts) -> io::Result<Vec<Fact>> {
@@ -104,10 +112,7 @@ mod tests {
         assert_eq!(again(&facts).expect("none"), []);
         let ended = Fact::Ended(EndFact {
             at: Timestamp::now(),
-            status: ExecStatus::Completed,
-            exit_code: Some(143),
-            reason: Some(Reason::Cancelled),
-            duration_ms: 12,
+            exit: exec_exit(Some(143), Some(Reason::Cancelled)),
         });
         facts.add(&Fact::Asked);
         facts.add(&ended);
@@ -118,16 +123,16 @@ mod tests {
     fn an_incomplete_fact_is_ignored() {
         let facts = Facts::new().expect("a file");
         facts.add(&Fact::TimedOut);
-        let at = tell(&*facts.0).expect("a position");
-        pwrite(&*facts.0, b"\"aband", at).expect("written");
+        let at = tell(&*facts.file()).expect("a position");
+        pwrite(&*facts.file(), b"\"aband", at).expect("written");
         assert_eq!(again(&facts).expect("one"), [Fact::TimedOut]);
     }
 
     #[test]
     fn an_invalid_fact_is_an_error() {
         let facts = Facts::new().expect("a file");
-        pwrite(&*facts.0, b"nonsense\n", 0).expect("written");
-        seek(&*facts.0, SeekFrom::Start(9)).expect("moved");
+        pwrite(&*facts.file(), b"nonsense\n", 0).expect("written");
+        seek(&*facts.file(), SeekFrom::Start(9)).expect("moved");
         assert!(again(&facts).is_err());
     }
 }

@@ -40,23 +40,12 @@ impl Journal {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let writer = memfd_create(name, flags)?;
         let reader = reopen(writer.as_fd())?;
-        Ok(Self {
-            writer: Arc::new(writer),
-            reader: Arc::new(reader),
-            end: AtomicU64::new(0),
-            delivered: AtomicU64::new(0),
-            start: AtomicU64::new(0),
-            hole: AtomicU64::new(0),
-            held: None,
-        })
+        Ok(Self::of(Arc::new(writer), Arc::new(reader), 0))
     }
 
     /// A journal of an earlier daemon.
     pub(crate) fn from_files(writer: OwnedFd, reader: OwnedFd) -> io::Result<Self> {
-        if FileType::from_raw_mode(fstat(&writer)?.st_mode) != FileType::RegularFile {
-            return Err(wrong("a journal is not a file"));
-        }
-        let (end, delivered) = (tell(&writer)?, tell(&reader)?);
+        let (end, delivered) = (end_of(&writer)?, tell(&reader)?);
         // Through a third description, because seeking changes the position.
         let start = match seek(reopen(writer.as_fd())?, SeekFrom::Data(0)) {
             Ok(start) => start.min(end),
@@ -67,36 +56,28 @@ impl Journal {
             return Err(wrong("the read position of the journal is behind its end"));
         }
         Ok(Self {
-            writer: Arc::new(writer),
-            reader: Arc::new(reader),
-            end: AtomicU64::new(end),
             delivered: AtomicU64::new(delivered),
             start: AtomicU64::new(start),
-            hole: AtomicU64::new(0),
-            held: None,
+            ..Self::of(Arc::new(writer), Arc::new(reader), end)
         })
     }
 
     /// A journal that is read once at the end, so that it needs no position for reading.
     pub(crate) fn once(name: &str) -> io::Result<Self> {
-        let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
-        Ok(Self::of_once(file, 0))
+        Self::from_file(memfd_create(name, MemfdFlags::CLOEXEC)?)
     }
 
     /// The same, of an earlier daemon.
     pub(crate) fn from_file(file: OwnedFd) -> io::Result<Self> {
-        if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
-            return Err(wrong("a journal is not a file"));
-        }
-        let end = tell(&file)?;
-        Ok(Self::of_once(file, end))
+        let end = end_of(&file)?;
+        let file = Arc::new(file);
+        Ok(Self::of(Arc::clone(&file), file, end))
     }
 
-    fn of_once(file: OwnedFd, end: u64) -> Self {
-        let file = Arc::new(file);
+    fn of(writer: Arc<OwnedFd>, reader: Arc<OwnedFd>, end: u64) -> Self {
         Self {
-            writer: Arc::clone(&file),
-            reader: file,
+            writer,
+            reader,
             end: AtomicU64::new(end),
             delivered: AtomicU64::new(0),
             start: AtomicU64::new(0),
@@ -306,6 +287,13 @@ impl Journal {
     pub(crate) fn is_sealed(&self) -> bool {
         fcntl_get_seals(&*self.writer).is_ok_and(|seals| seals.contains(SealFlags::GROW))
     }
+}
+
+fn end_of(file: &OwnedFd) -> io::Result<u64> {
+    if FileType::from_raw_mode(fstat(file)?.st_mode) != FileType::RegularFile {
+        return Err(wrong("a journal is not a file"));
+    }
+    Ok(tell(file)?)
 }
 
 /// Opens another description of the file, for reading.

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use boxwood_api::{MountMode, Reason};
+use boxwood_api::{ExecExit, MountMode, Reason};
 use tokio::sync::Notify;
 
 use crate::SessionError;
-use crate::session::{ExecEnd, Session};
+use crate::session::Session;
 use crate::settings::Settings;
 use directory::Directory;
 use estimate::Accuracy;
@@ -116,20 +116,21 @@ pub(crate) async fn before_write(
     }
 }
 
-/// Returns the error to report with the result if the workspace is over its quota after a command.
-/// A failure without another reason gets the reason `disk_quota`.
-pub(crate) async fn after(session: &Arc<Session>, end: &mut ExecEnd) -> Option<SessionError> {
-    let unexplained = end.reason.is_none() && end.exit_code != Some(0);
+/// Adds a notice to the result if the workspace is over its quota after a command. A failure without
+/// another reason gets the reason `disk_quota`.
+pub(crate) async fn after(session: &Arc<Session>, exit: &mut ExecExit) {
+    let unexplained = exit.reason.is_none() && exit.exit_code != Some(0);
     let accuracy = if unexplained {
         Accuracy::Exact
     } else {
         Accuracy::Command
     };
-    let over = check(session, "after execution", accuracy).await.err()?;
-    if unexplained {
-        end.reason = Some(Reason::DiskQuota);
+    if let Err(over) = check(session, "after execution", accuracy).await {
+        if unexplained {
+            exit.reason = Some(Reason::DiskQuota);
+        }
+        exit.notices.push(over.to_string());
     }
-    Some(over)
 }
 
 async fn check(

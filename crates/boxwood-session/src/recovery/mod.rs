@@ -66,35 +66,18 @@ struct Candidate {
 
 /// A running box and its session.
 struct Taken {
-    row: Option<Row>,
-    handle: BoxHandle,
-    backend: Arc<dyn Backend>,
+    candidate: Candidate,
     sandbox: Arc<dyn Sandbox>,
     restored: Restored,
     processes: Vec<KeptProcess>,
 }
 
 /// A box that was not adopted.
-struct Missed {
-    row: Option<Row>,
+struct Refused {
+    candidate: Candidate,
     why: String,
-}
-
-enum Failed {
-    ForGood(Missed),
-    ForNow(Candidate, String),
-}
-
-impl Failed {
-    fn into_missed(self) -> Missed {
-        match self {
-            Self::ForGood(missed) => missed,
-            Self::ForNow(candidate, why) => Missed {
-                row: candidate.row,
-                why,
-            },
-        }
-    }
+    /// Whether a second attempt may succeed: the host may have been too busy.
+    again: bool,
 }
 
 impl Registry {
@@ -104,41 +87,45 @@ impl Registry {
             tracing::warn!(%error, "failed to read the ledger; sessions are restored from running boxes");
             Vec::new()
         });
-        let (candidates, mut missed) = self.candidates(rows).await;
+        let (candidates, mut lost) = self.candidates(rows).await;
         let outcomes: Vec<_> = stream::iter(candidates.into_iter().map(take))
             .buffer_unordered(AT_ONCE)
             .collect()
             .await;
-        let (mut taken, mut again) = (Vec::new(), Vec::new());
-        for outcome in outcomes {
+        let mut taken = Vec::new();
+        for mut outcome in outcomes {
+            if let Err(Refused {
+                candidate,
+                again: true,
+                ..
+            }) = outcome
+            {
+                outcome = take(candidate).await;
+            }
             match outcome {
                 Ok(one) => taken.push(one),
-                Err(Failed::ForGood(one)) => missed.push(one),
-                Err(Failed::ForNow(candidate, _)) => again.push(candidate),
-            }
-        }
-        // The rest is removed, after a second attempt one by one: the host may have been too busy.
-        for candidate in again {
-            match take(candidate).await {
-                Ok(one) => taken.push(one),
-                Err(failed) => missed.push(failed.into_missed()),
+                Err(refused) => lost.extend(refused.candidate.row.map(|row| (row, refused.why))),
             }
         }
         // If two boxes belong to one session, callers know the later one.
         taken.sort_by_key(|taken| std::cmp::Reverse(taken.restored.incarnation));
         let mut recovery = Recovery::default();
         for one in taken {
-            let rebuilt = one.row.is_none();
+            let rebuilt = one.candidate.row.is_none();
             match self.install(one) {
                 None => {
                     recovery.adopted += 1;
                     recovery.rebuilt |= rebuilt;
                 }
-                Some(second) => missed.push(dismiss(second).await),
+                Some(second) => {
+                    remove(&*second.sandbox).await;
+                    let why = "another box of the same session replaced it".to_owned();
+                    lost.extend(second.candidate.row.map(|row| (row, why)));
+                }
             }
         }
-        for one in missed {
-            recovery.lost.extend(self.strike_off(one).await);
+        for (row, why) in lost {
+            recovery.lost.extend(self.strike_off(row, why).await);
         }
         let backends = self.backends.living();
         join_all(backends.iter().map(|backend| backend.finish_adoption())).await;
@@ -146,7 +133,7 @@ impl Registry {
     }
 
     /// Boxes that may exist according to ledger or backends, and rows without a box.
-    async fn candidates(&self, rows: Vec<Row>) -> (Vec<Candidate>, Vec<Missed>) {
+    async fn candidates(&self, rows: Vec<Row>) -> (Vec<Candidate>, Vec<(Row, String)>) {
         let backends = self.backends.living();
         let found = join_all(backends.iter().map(|backend| backend.left_running())).await;
         let mut handles: BTreeMap<(String, String), BoxHandle> = found
@@ -156,7 +143,7 @@ impl Registry {
             .collect();
         let named = |name: &str| backends.iter().find(|backend| backend.name() == name);
         let here = Lease::here();
-        let (mut candidates, mut missed) = (Vec::new(), Vec::new());
+        let (mut candidates, mut lost) = (Vec::new(), Vec::new());
         for row in rows {
             let handle = handles.remove(&(row.backend.clone(), row.name.clone()));
             let is_found = handle.is_some();
@@ -173,10 +160,7 @@ impl Registry {
                 }
                 None => format!("this daemon has no backend `{}`", row.backend),
             };
-            missed.push(Missed {
-                row: Some(row),
-                why,
-            });
+            lost.push((row, why));
         }
         for handle in handles.into_values() {
             if let Some(backend) = named(&handle.backend) {
@@ -187,7 +171,7 @@ impl Registry {
                 });
             }
         }
-        (candidates, missed)
+        (candidates, lost)
     }
 
     /// Creates the session of the box, unless it exists already.
@@ -196,7 +180,12 @@ impl Registry {
         if slots.contains_key(taken.restored.spec.session()) {
             return Some(taken);
         }
-        let restored = taken.restored;
+        let Taken {
+            candidate,
+            sandbox,
+            restored,
+            processes,
+        } = taken;
         let (incarnation, created_at) = (restored.incarnation, restored.created_at);
         let spec_text = serde_json::to_string(&restored.spec_record).unwrap_or_default();
         let parts = Parts {
@@ -204,8 +193,8 @@ impl Registry {
             spec: restored.spec,
             spec_record: restored.spec_record,
             mounts: restored.mounts,
-            sandbox: taken.sandbox,
-            backend: taken.backend,
+            sandbox,
+            backend: candidate.backend,
             created_at,
             adopted_at: Some(Timestamp::now()),
         };
@@ -223,7 +212,7 @@ impl Registry {
         };
         slots.insert(session.id.clone(), slot);
         drop(slots);
-        match taken.row {
+        match candidate.row {
             Some(row) if row.incarnation == incarnation && row.session == session.id => {
                 self.ledger.adopt(incarnation, Lease::here());
             }
@@ -235,9 +224,9 @@ impl Registry {
                 self.ledger.restore(Row {
                     incarnation,
                     session: session.id.clone(),
-                    backend: taken.handle.backend,
-                    name: taken.handle.name,
-                    socket: taken.handle.socket,
+                    backend: candidate.handle.backend,
+                    name: candidate.handle.name,
+                    socket: candidate.handle.socket,
                     spec: spec_text,
                     lease: Lease::here(),
                     state: State::Ready,
@@ -245,21 +234,13 @@ impl Registry {
                 });
             }
         }
-        programs::adopt(self, &session, taken.processes);
+        programs::adopt(self, &session, processes);
         tracing::info!(session = %session.id, incarnation, "adopted a running box");
         tokio::spawn(watch_box(Arc::downgrade(self), session));
         None
     }
 
-    async fn strike_off(&self, missed: Missed) -> Option<Lost> {
-        let Missed {
-            row: Some(row),
-            why,
-        } = missed
-        else {
-            // The session is unknown, so its loss is not reported.
-            return None;
-        };
+    async fn strike_off(&self, row: Row, why: String) -> Option<Lost> {
         if row.state == State::Starting {
             self.ledger.forget(row.incarnation);
             return None;
@@ -275,102 +256,68 @@ impl Registry {
 }
 
 /// Adopts one box. A backend that hangs or panics costs this box only.
-async fn take(candidate: Candidate) -> Result<Taken, Failed> {
-    let Candidate {
-        handle,
-        row,
-        backend,
-    } = candidate;
-    let taking = AssertUnwindSafe(take_over(&*backend, &handle)).catch_unwind();
-    let why = match timeout(LONGEST, taking).await {
+async fn take(candidate: Candidate) -> Result<Taken, Refused> {
+    let taking = take_over(&*candidate.backend, &candidate.handle);
+    let outcome = timeout(LONGEST, AssertUnwindSafe(taking).catch_unwind()).await;
+    let (why, again) = match outcome {
         Ok(Ok(Ok((sandbox, restored, processes)))) => {
             return Ok(Taken {
-                row,
-                handle,
-                backend,
+                candidate,
                 sandbox,
                 restored,
                 processes,
             });
         }
-        Ok(Ok(Err(Refused::ForGood(why)))) => why,
-        Ok(Err(_panic)) => "the backend panicked while adopting its box".to_owned(),
-        Ok(Ok(Err(Refused::ForNow(why)))) => {
-            tracing::warn!(
-                name = handle.name,
-                why,
-                "failed to adopt a box; it will be tried again"
-            );
-            let candidate = Candidate {
-                handle,
-                row,
-                backend,
-            };
-            return Err(Failed::ForNow(candidate, why));
-        }
-        Err(_elapsed) => NO_ANSWER.to_owned(),
+        Ok(Ok(Err(refused))) => refused,
+        Ok(Err(_panic)) => (
+            "the backend panicked while adopting its box".to_owned(),
+            false,
+        ),
+        Err(_elapsed) => (NO_ANSWER.to_owned(), false),
     };
-    tracing::info!(
-        backend = handle.backend,
-        name = handle.name,
+    let BoxHandle { backend, name, .. } = &candidate.handle;
+    tracing::info!(backend, name, why, again, "a box was not adopted");
+    Err(Refused {
+        candidate,
         why,
-        "a box is not taken over"
-    );
-    Err(Failed::ForGood(Missed { row, why }))
+        again,
+    })
 }
 
-/// Why a box is not adopted.
-enum Refused {
-    ForGood(String),
-    ForNow(String),
-}
-
+/// The error is the reason, and whether a second attempt may succeed.
 async fn take_over(
     backend: &dyn Backend,
     handle: &BoxHandle,
-) -> Result<(Arc<dyn Sandbox>, Restored, Vec<KeptProcess>), Refused> {
+) -> Result<(Arc<dyn Sandbox>, Restored, Vec<KeptProcess>), (String, bool)> {
     let adopted = backend.adopt(handle).await.map_err(|error| match error {
-        AdoptError::Gone => Refused::ForGood(DIED.to_owned()),
-        AdoptError::Unfinished => Refused::ForGood(UNFINISHED.to_owned()),
-        AdoptError::Unsupported => Refused::ForGood(WENT_ALONG.to_owned()),
-        AdoptError::Step { step, source } => {
-            Refused::ForNow(format!("its box could not be adopted: {step}: {source}"))
-        }
+        AdoptError::Gone => (DIED.to_owned(), false),
+        AdoptError::Unfinished => (UNFINISHED.to_owned(), false),
+        AdoptError::Unsupported => (WENT_ALONG.to_owned(), false),
+        AdoptError::Step { step, source } => (
+            format!("its box could not be adopted: {step}: {source}"),
+            true,
+        ),
     })?;
-    let sandbox = adopted.sandbox;
-    let record = adopted.record;
+    let (sandbox, record) = (adopted.sandbox, adopted.record);
     // Opens paths, which may be on a slow disk.
     let restoring = tokio::task::spawn_blocking(move || Restored::from_bytes(&record));
-    let restored = match restoring.await {
-        Ok(Ok(restored)) => restored,
-        Ok(Err(error)) => return Err(Refused::ForGood(refuse(&*sandbox, error.to_string()).await)),
-        Err(_panic) => {
-            let why = "its record cannot be read".to_owned();
-            return Err(Refused::ForGood(refuse(&*sandbox, why).await));
-        }
+    let why = match restoring.await {
+        // The earlier daemon may have frozen it.
+        Ok(Ok(restored)) => match sandbox.thaw().await {
+            Ok(()) => return Ok((sandbox, restored, adopted.processes)),
+            Err(error) => format!("its box cannot be woken: {error}"),
+        },
+        Ok(Err(error)) => error.to_string(),
+        Err(_panic) => "its record cannot be read".to_owned(),
     };
-    // The earlier daemon may have frozen it.
-    if let Err(error) = sandbox.thaw().await {
-        let why = format!("its box cannot be woken: {error}");
-        return Err(Refused::ForGood(refuse(&*sandbox, why).await));
-    }
-    Ok((sandbox, restored, adopted.processes))
+    remove(&*sandbox).await;
+    Err((why, false))
 }
 
 /// Removes a box that no caller can access.
-async fn refuse(sandbox: &dyn Sandbox, why: String) -> String {
+async fn remove(sandbox: &dyn Sandbox) {
     if let Err(error) = sandbox.stop().await {
         tracing::error!(name = sandbox.id(), %error, "failed to remove a box that is not adopted");
-    }
-    why
-}
-
-/// Removes the older of two boxes of one session.
-async fn dismiss(taken: Taken) -> Missed {
-    let why = "another box of the same session replaced it".to_owned();
-    Missed {
-        row: taken.row,
-        why: refuse(&*taken.sandbox, why).await,
     }
 }
 

@@ -11,11 +11,11 @@ use boxwood_backend::{KeptProcess, Process};
 use jiff::Timestamp;
 
 use crate::exec::captured;
-use crate::exec::streamed::{self, Resume};
+use crate::exec::streamed::{self, Resume, Streaming};
 use crate::managed::{self, Managed, Start};
-use crate::program::{BootTime, ExecNote, Fact, Files, KillOnDrop, Killed, KindNote, Note, wrong};
+use crate::program::{BootTime, ExecNote, Fact, Files, KillOnDrop, KindNote, Note, wrong};
 use crate::session::registry::Registry;
-use crate::session::{Ending, ExecRecord, Lease, Session};
+use crate::session::{ExecRecord, Lease, Session};
 
 pub(crate) fn adopt(registry: &Arc<Registry>, session: &Arc<Session>, kept: Vec<KeptProcess>) {
     let adoption = Adoption { registry, session };
@@ -94,12 +94,7 @@ impl Adoption<'_> {
     fn end(&self, managed: Arc<Managed>) {
         let lease = Lease::new(self.session);
         let registry = Arc::clone(self.registry);
-        tokio::spawn(async move {
-            let grace = registry.settings.stop_grace;
-            if let Killed::Alive = managed.terminate(grace).await {
-                close_unkillable(&registry, &lease.session);
-            }
-        });
+        tokio::spawn(async move { managed::terminate(&registry, &lease, &managed).await });
     }
 
     fn exec(&self, note: ExecNote, program: KeptProcess) -> Outcome {
@@ -115,45 +110,25 @@ impl Adoption<'_> {
         let mut record = ExecRecord::continued(note.exec_id, Lease::new(session), ago);
         let unkillable = {
             let (registry, session) = (Arc::clone(registry), Arc::clone(session));
-            move || close_unkillable(&registry, &session)
+            move || registry.close_unkillable(&session)
         };
         match note.kind {
             KindNote::Captured => {
-                let adopted = captured::Adopted {
-                    record,
-                    note,
-                    process: program.process,
-                    files: program.files,
-                };
-                captured::adopt(adopted, &registry.room(), unkillable)
+                captured::adopt(record, note, program, &registry.room(), unkillable)
             }
             KindNote::Live { stdio, resumable } => {
                 record.hold_permit(registry.gate.adopted_streamed(session.incarnation));
-                let resume = if resumable {
-                    Resume::Allowed
-                } else {
-                    Resume::Never
-                };
-                let adopted = streamed::Adopted {
-                    record,
-                    note,
-                    stdio,
-                    resume,
+                let how = Streaming {
+                    stdio: stdio.stdio(),
+                    resume: if resumable {
+                        Resume::Allowed
+                    } else {
+                        Resume::Never
+                    },
                     limits: registry.settings.replay,
-                    process: program.process,
-                    files: program.files,
                 };
-                streamed::adopt(adopted, unkillable)
+                streamed::adopt(record, note, how, program, unkillable)
             }
         }
     }
-}
-
-fn close_unkillable(registry: &Arc<Registry>, session: &Arc<Session>) {
-    registry.close_if(
-        session,
-        Ending::Died,
-        "a program in it could not be killed",
-        |_| true,
-    );
 }

@@ -66,41 +66,38 @@ impl Activity {
     }
 }
 
-/// The reaper keeps the session while this exists.
-pub(crate) struct Running(Arc<Activity>);
+/// A use of the session, counted while this exists.
+pub(crate) struct Use {
+    activity: Arc<Activity>,
+    counter: fn(&Activity) -> &AtomicUsize,
+}
 
-impl Running {
-    pub(crate) fn new(activity: &Arc<Activity>) -> Self {
-        activity.running.fetch_add(1, Ordering::SeqCst);
+impl Use {
+    /// The reaper keeps the session.
+    pub(crate) fn running(activity: &Arc<Activity>) -> Self {
+        Self::new(activity, |activity| &activity.running)
+    }
+
+    /// A client is attached to a program, so the box is not frozen. Thaw after creating it.
+    pub(crate) fn attended(activity: &Arc<Activity>) -> Self {
+        Self::new(activity, |activity| &activity.attended)
+    }
+
+    fn new(activity: &Arc<Activity>, counter: fn(&Activity) -> &AtomicUsize) -> Self {
+        counter(activity).fetch_add(1, Ordering::SeqCst);
         activity.touch();
-        Self(Arc::clone(activity))
+        Self {
+            activity: Arc::clone(activity),
+            counter,
+        }
     }
 }
 
-impl Drop for Running {
+impl Drop for Use {
     fn drop(&mut self) {
         // Touched first: otherwise the reaper could run in between.
-        self.0.touch();
-        self.0.running.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// A client is attached to a program while this exists, so the box is not frozen. Thaw after creating
-/// it.
-pub(crate) struct Attended(Arc<Activity>);
-
-impl Attended {
-    pub(crate) fn new(activity: &Arc<Activity>) -> Self {
-        activity.attended.fetch_add(1, Ordering::SeqCst);
-        activity.touch();
-        Self(Arc::clone(activity))
-    }
-}
-
-impl Drop for Attended {
-    fn drop(&mut self) {
-        self.0.touch();
-        self.0.attended.fetch_sub(1, Ordering::SeqCst);
+        self.activity.touch();
+        (self.counter)(&self.activity).fetch_sub(1, Ordering::SeqCst);
     }
 }
 

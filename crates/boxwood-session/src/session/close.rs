@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::SessionError;
-use crate::session::activity::{Attended, lock};
+use crate::session::activity::{Use, lock};
 use crate::session::registry::Registry;
 use crate::session::state::{Close, SessionState, Settle, Settled, settled};
 use crate::session::{Ending, Handle, Session};
@@ -68,6 +68,12 @@ impl Registry {
         if let Ok(Some(Close::Stop { session, closed })) = self.begin_close(handle, why, same) {
             self.stop_later(session, ending, why.to_owned(), closed);
         }
+    }
+
+    /// Removes a session because a program in it could not be killed. Does not wait.
+    pub(crate) fn close_unkillable(self: &Arc<Self>, session: &Arc<Session>) {
+        let why = "a program in it could not be killed";
+        self.close_if(session, Ending::Died, why, |_| true);
     }
 
     /// Removes a dead session. The result settles when it is removed.
@@ -205,7 +211,7 @@ fn lives_on(session: &Session, boxes: ShutdownBoxes) -> bool {
 
 async fn stop_session(session: &Session, ending: Ending) -> Result<(), SessionError> {
     let processes = session.processes.all();
-    let _attended = Attended::new(&session.activity);
+    let _attended = Use::attended(&session.activity);
     if ending == Ending::Asked {
         // A frozen program cannot handle SIGTERM. If thawing fails, it is killed.
         if let Err(error) = session.activity.freeze_state.thaw().await {

@@ -3,8 +3,10 @@
 //! Returns the first field that differs, in the order that LangBot Box uses. Fields of a single command
 //! (env, workdir, timeout) may differ.
 
-use boxwood_api::{MountMode, Network};
-use boxwood_policy::{AdmittedMount, AdmittedSpec, Joining, SpecField};
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use boxwood_policy::{AdmittedMount, AdmittedSpec, Joining, SpecField as Field};
 
 use crate::backends::Choice;
 
@@ -15,108 +17,69 @@ pub(crate) struct Difference {
     pub(crate) value: String,
 }
 
+/// Looks for the first difference in fields that the request contains.
+struct Comparison<'a> {
+    asked: &'a BTreeSet<Field>,
+    found: Option<Difference>,
+}
+
+impl Comparison<'_> {
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "callers pass temporary values"
+    )]
+    fn values<T: PartialEq + Display>(&mut self, field: Field, living: T, asked: T) {
+        if living != asked {
+            self.differs(field, &living);
+        }
+    }
+
+    fn differs(&mut self, field: Field, living: &impl Display) {
+        if self.found.is_none() && self.asked.contains(&field) {
+            self.found = Some(Difference {
+                field: field.into(),
+                value: living.to_string(),
+            });
+        }
+    }
+}
+
 /// Compares only fields that the request contains: a request with a command only fits every session.
 pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> Option<Difference> {
     let (limits, wanted) = (living.limits(), asked.limits());
+    let path = |spec: &AdmittedSpec| spec.host_path().unwrap_or("null").to_owned();
+    let cpus = |cpus: f64| format!("{cpus:?}");
+    let mut fields = Comparison {
+        asked: asked.asked(),
+        found: None,
+    };
+    fields.values(Field::Network, living.network(), asked.network());
+    // An image name may refer to another image by now, which the caller did not ask for.
+    if living.image() != asked.image() {
+        fields.values(Field::Image, living.image_text(), asked.image_text());
+    }
+    fields.values(Field::ImageText, living.image_text(), asked.image_text());
+    fields.values(Field::HostPath, path(living), path(asked));
+    let (mode, wanted_mode) = (living.host_path_mode(), asked.host_path_mode());
+    fields.values(Field::HostPathMode, mode, wanted_mode);
+    fields.values(Field::MountPath, living.mount_path(), asked.mount_path());
+    fields.values(Field::Persistent, living.persistent(), asked.persistent());
+    fields.values(Field::Cpus, cpus(limits.cpus), cpus(wanted.cpus));
+    fields.values(Field::MemoryMb, limits.memory_mb, wanted.memory_mb);
+    fields.values(Field::PidsLimit, limits.pids, wanted.pids);
+    let (read_only, wanted_read_only) = (living.read_only_root(), asked.read_only_root());
+    fields.values(Field::ReadOnlyRootfs, read_only, wanted_read_only);
+    let (quota, wanted_quota) = (limits.workspace_quota_mb, wanted.workspace_quota_mb);
+    fields.values(Field::WorkspaceQuotaMb, quota, wanted_quota);
+    fields.values(Field::Profile, living.profile(), asked.profile());
     let (mounts, wanted_mounts) = (made_with(living), made_with(asked));
-    let checks: [(SpecField, &'static str, bool, String); 15] = [
-        (
-            SpecField::Network,
-            "network",
-            living.network() == asked.network(),
-            network_word(living.network()).to_owned(),
-        ),
-        (
-            SpecField::Image,
-            "image",
-            // An image name may refer to another image by now, which the caller did not ask for.
-            living.image() == asked.image() || living.image_text() == asked.image_text(),
-            living.image_text().to_owned(),
-        ),
-        (
-            SpecField::ImageText,
-            "image",
-            living.image_text() == asked.image_text(),
-            living.image_text().to_owned(),
-        ),
-        (
-            SpecField::HostPath,
-            "host_path",
-            living.host_path() == asked.host_path(),
-            living.host_path().unwrap_or("null").to_owned(),
-        ),
-        (
-            SpecField::HostPathMode,
-            "host_path_mode",
-            living.host_path_mode() == asked.host_path_mode(),
-            mode_word(living.host_path_mode()).to_owned(),
-        ),
-        (
-            SpecField::MountPath,
-            "mount_path",
-            living.mount_path() == asked.mount_path(),
-            living.mount_path().to_owned(),
-        ),
-        (
-            SpecField::Persistent,
-            "persistent",
-            living.persistent() == asked.persistent(),
-            living.persistent().to_string(),
-        ),
-        (
-            SpecField::Cpus,
-            "cpus",
-            // Both were parsed the same way, so equal values have equal bits.
-            limits.cpus.to_bits() == wanted.cpus.to_bits(),
-            format!("{:?}", limits.cpus),
-        ),
-        (
-            SpecField::MemoryMb,
-            "memory_mb",
-            limits.memory_mb == wanted.memory_mb,
-            limits.memory_mb.to_string(),
-        ),
-        (
-            SpecField::PidsLimit,
-            "pids_limit",
-            limits.pids == wanted.pids,
-            limits.pids.to_string(),
-        ),
-        (
-            SpecField::ReadOnlyRootfs,
-            "read_only_rootfs",
-            living.read_only_root() == asked.read_only_root(),
-            living.read_only_root().to_string(),
-        ),
-        (
-            SpecField::WorkspaceQuotaMb,
-            "workspace_quota_mb",
-            limits.workspace_quota_mb == wanted.workspace_quota_mb,
-            limits.workspace_quota_mb.to_string(),
-        ),
-        (
-            SpecField::Profile,
-            "profile",
-            living.profile() == asked.profile(),
-            living.profile().to_owned(),
-        ),
-        (
-            SpecField::ExtraMounts,
-            "extra_mounts",
-            same_mounts(&mounts, &wanted_mounts),
-            mounts_text(&mounts),
-        ),
-        (
-            SpecField::Backend,
-            "backend",
-            Choice::new(asked.backend().unwrap_or_default()).allows(living.backend()),
-            living.backend().unwrap_or("auto").to_owned(),
-        ),
-    ];
-    checks
-        .into_iter()
-        .find(|(field, _, same, _)| !same && asked.asked().contains(field))
-        .map(|(_, field, _, value)| Difference { field, value })
+    if !same_mounts(&mounts, &wanted_mounts) {
+        fields.differs(Field::ExtraMounts, &mounts_text(&mounts));
+    }
+    if !Choice::new(asked.backend().unwrap_or_default()).allows(living.backend()) {
+        fields.differs(Field::Backend, &living.backend().unwrap_or("auto"));
+    }
+    fields.found
 }
 
 /// The identity of a box. Mounts that can be added later are not part of it.
@@ -140,22 +103,7 @@ fn same_mounts(living: &[&AdmittedMount], asked: &[&AdmittedMount]) -> bool {
 fn mounts_text(mounts: &[&AdmittedMount]) -> String {
     let places: Vec<_> = mounts
         .iter()
-        .map(|mount| format!("{}:{}", mount.mount_path(), mode_word(mount.mode())))
+        .map(|mount| format!("{}:{}", mount.mount_path(), mount.mode()))
         .collect();
     format!("[{}]", places.join(", "))
-}
-
-fn network_word(network: Network) -> &'static str {
-    match network {
-        Network::Off => "off",
-        Network::On => "on",
-    }
-}
-
-fn mode_word(mode: MountMode) -> &'static str {
-    match mode {
-        MountMode::None => "none",
-        MountMode::Ro => "ro",
-        MountMode::Rw => "rw",
-    }
 }

@@ -18,9 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use boxwood_api::{
-    EventKind, ExecStatus, MountSpec, Reason, SessionDetail, SessionId, SessionInfo,
-};
+use boxwood_api::{EventKind, ExecExit, MountSpec, Reason, SessionDetail, SessionId, SessionInfo};
 use boxwood_backend::{Backend, FileError, MountError, Sandbox, SpawnError};
 use boxwood_policy::{AdmittedSpec, SpecRecord};
 use jiff::Timestamp;
@@ -32,11 +30,11 @@ use crate::admission::{Budget, RunPermit};
 use crate::events::Events;
 use crate::exec::table::ExecTable;
 use crate::managed::ProcessTable;
-use crate::program::{EndCause, ReadRate};
+use crate::program::{EndCause, ReadRate, exec_exit};
 use crate::quota::{KillCount, Quota};
 use crate::recovery::record::SessionRecord;
 use crate::session::access::Access;
-use crate::session::activity::{Activity, Running};
+use crate::session::activity::{Activity, Use};
 use crate::session::freeze::FreezeState;
 use crate::session::mounts::Mounts;
 
@@ -297,14 +295,12 @@ impl Session {
 
     pub(crate) fn detail(&self) -> SessionDetail {
         let managed_processes = self.processes.infos();
+        let main = managed_processes.get(&boxwood_api::ProcessId::default());
         SessionDetail {
-            session: self.info(),
-            config_hash: self.spec.config_hash(),
-            managed_process: managed_processes
-                .get(&boxwood_api::ProcessId::default())
-                .cloned(),
+            managed_process: main.cloned(),
             managed_processes,
             execs: self.execs.running(),
+            ..self.outline()
         }
     }
 }
@@ -312,7 +308,7 @@ impl Session {
 /// A use of the session. The reaper keeps the session while one exists.
 pub(crate) struct Lease {
     pub(crate) session: Arc<Session>,
-    _running: Running,
+    _use: Use,
 }
 
 impl Lease {
@@ -320,17 +316,9 @@ impl Lease {
     pub(crate) fn new(session: &Arc<Session>) -> Self {
         Self {
             session: Arc::clone(session),
-            _running: Running::new(&session.activity),
+            _use: Use::running(&session.activity),
         }
     }
-}
-
-/// How one exec ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ExecEnd {
-    pub(crate) status: ExecStatus,
-    pub(crate) exit_code: Option<i32>,
-    pub(crate) reason: Option<Reason>,
 }
 
 /// One exec from start to end. Emits both events, the second one also if the caller has disconnected.
@@ -349,14 +337,7 @@ impl ExecRecord {
         session
             .events
             .emit_inside(session, || EventKind::ExecStarted { exec_id });
-        Self {
-            exec_id,
-            began: Instant::now(),
-            quota_kills: session.quota.kill_count(),
-            lease,
-            finished: false,
-            permit: None,
-        }
+        Self::continued(exec_id, lease, Duration::ZERO)
     }
 
     /// An exec that an earlier daemon started this long ago.
@@ -391,35 +372,31 @@ impl ExecRecord {
         self.permit = Some(permit);
     }
 
-    /// Returns the duration in milliseconds.
-    pub(crate) fn finish(mut self, end: &ExecEnd) -> u64 {
+    /// Sets the duration.
+    pub(crate) fn finish(mut self, exit: &mut ExecExit) {
         self.finished = true;
-        self.emit_finished(end)
+        self.emit_finished(exit);
     }
 
-    fn emit_finished(&self, end: &ExecEnd) -> u64 {
+    fn emit_finished(&self, exit: &mut ExecExit) {
         let duration_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        exit.duration_ms = duration_ms;
         let session = self.session();
         session
             .events
             .emit_inside(session, || EventKind::ExecFinished {
                 exec_id: self.exec_id,
-                exit_code: end.exit_code,
-                reason: end.reason.clone(),
+                exit_code: exit.exit_code,
+                reason: exit.reason.clone(),
                 duration_ms,
             });
-        duration_ms
     }
 }
 
 impl Drop for ExecRecord {
     fn drop(&mut self) {
         if !self.finished {
-            self.emit_finished(&ExecEnd {
-                status: ExecStatus::Completed,
-                exit_code: None,
-                reason: Some(Reason::Cancelled),
-            });
+            self.emit_finished(&mut exec_exit(None, Some(Reason::Cancelled)));
         }
     }
 }

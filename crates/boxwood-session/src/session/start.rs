@@ -117,7 +117,7 @@ pub(crate) async fn watch_box(registry: Weak<Registry>, session: Arc<Session>) {
         () = session.ended() => return,
     }
     if let Some(registry) = registry.upgrade() {
-        registry.close_if(&session, Ending::Died, "its box died", |_| true);
+        registry.close_dead(&session);
     }
 }
 

@@ -154,12 +154,7 @@ impl super::Warm {
         let mut surplus = Vec::new();
         for shelf in &mut *lock(&self.shelves) {
             shelf.demand.time_passed(now);
-            let boxes = std::mem::take(&mut shelf.boxes);
-            let (alive, dead): (Vec<_>, Vec<_>) = boxes
-                .into_iter()
-                .partition(|waiting| waiting.begun.sandbox.is_alive());
-            shelf.boxes = alive;
-            surplus.extend(dead);
+            surplus.extend(shelf.remove(|waiting| !waiting.begun.sandbox.is_alive()));
             let wanted = shelf.demand.wanted().min(shelf.boxes.len());
             surplus.extend(shelf.boxes.drain(wanted..));
         }
@@ -184,14 +179,10 @@ impl super::Warm {
                 if !Arc::ptr_eq(&shelf.spec, &spec) {
                     continue;
                 }
-                let boxes = std::mem::take(&mut shelf.boxes);
-                let is_old = |waiting: &Waiting| {
+                outdated.extend(shelf.remove(|waiting| {
                     waiting.begun.backend.name() == backend.name()
                         && waiting.images.differ_from(&now)
-                };
-                let (old, current): (Vec<_>, Vec<_>) = boxes.into_iter().partition(is_old);
-                shelf.boxes = current;
-                outdated.extend(old);
+                }));
             }
             discard(outdated);
         }

@@ -60,6 +60,12 @@ struct Shelf {
     not_before: Option<Instant>,
 }
 
+impl Shelf {
+    fn remove(&mut self, is_unwanted: impl FnMut(&mut Waiting) -> bool) -> Vec<Waiting> {
+        self.boxes.extract_if(.., is_unwanted).collect()
+    }
+}
+
 /// One prewarmed box.
 struct Waiting {
     begun: Begun,
@@ -215,11 +221,7 @@ impl Warm {
         self.changes.fetch_add(1, Ordering::AcqRel);
         let mut going = Vec::new();
         for shelf in &mut *lock(&self.shelves) {
-            let boxes = std::mem::take(&mut shelf.boxes);
-            let (theirs, others): (Vec<_>, Vec<_>) = boxes
-                .into_iter()
-                .partition(|waiting| waiting.begun.backend.name() == backend);
-            shelf.boxes = others;
+            let theirs = shelf.remove(|waiting| waiting.begun.backend.name() == backend);
             if !theirs.is_empty() {
                 // A change of images has priority.
                 shelf.not_before = Some(Instant::now() + AFTER_CHANGE);

@@ -6,8 +6,8 @@ use boxwood_policy::{Admission, Origin};
 use boxwood_session::{Access, FileCall, Replace, Resume, SessionError, Sessions, Since};
 use boxwood_test_support::admission_for;
 
-use super::machine::Machine;
 use super::{daemon, eventually, id, in_time, process_id, request, script};
+use crate::restart::machine::Machine;
 
 fn hosted(session: &str) -> Admission {
     let admission = admission_for(Origin::Hosting, &[], session, "", |_| {});

@@ -8,13 +8,15 @@ mod endings;
 mod frozen;
 mod hosted;
 mod live;
-mod machine;
 mod mounts;
 mod processes;
 mod quota;
-mod recovery;
 mod relay;
-mod resuming;
+mod restart {
+    pub(crate) mod machine;
+    mod recovery;
+    mod resuming;
+}
 mod warm;
 
 use std::sync::Arc;

@@ -58,27 +58,18 @@ impl Task {
             if ended.is_unkillable() {
                 unkillable();
             }
-            let mut end = match &ended {
+            let mut exit = match &ended {
                 Ended::Exited(_) if known.timed_out => timed_out(),
                 Ended::Exited(_) if known.abandoned => cancelled(),
                 ended => end_of(ended, &record, exec.program.is_stop_requested()),
             };
-            let over_quota = quota::after(&session, &mut end).await;
-            let duration_ms = record.finish(&end);
-            ExecExit {
-                exit_code: end.exit_code,
-                status: end.status,
-                reason: end.reason,
-                duration_ms,
-                notices: over_quota.iter().map(ToString::to_string).collect(),
-            }
+            quota::after(&session, &mut exit).await;
+            record.finish(&mut exit);
+            exit
         };
         exec.program.facts.add(&Fact::Ended(EndFact {
             at: Timestamp::now(),
-            status: exit.status,
-            exit_code: exit.exit_code,
-            reason: exit.reason.clone(),
-            duration_ms: exit.duration_ms,
+            exit: exit.clone(),
         }));
         pipes.discard_rest();
         exec.exit.get_or_init(|| exit.clone());

@@ -11,18 +11,19 @@ mod start;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use boxwood_api::{ExecExit, ExecResult, ExecStatus, Reason, SessionId};
+use boxwood_api::{ExecExit, ExecResult, Reason, SessionId};
 use boxwood_backend::Stdio;
 use bytes::Bytes;
 use tokio::sync::watch;
 
 use crate::SessionError;
 use crate::exec::capture::last_part;
-use crate::program::{ExecNote, Journal, Program, Since};
+use crate::exec::captured;
+use crate::program::{ExecNote, Journal, Program, Since, exec_exit};
 use crate::session::activity::lock;
 
 pub use client::StreamedExec;
-pub(crate) use start::{Adopted, StreamRequest, adopt, start};
+pub(crate) use start::{Streaming, adopt, start};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExecEvent {
@@ -77,8 +78,8 @@ impl Streamed {
     }
 
     /// Returns the result of an ended command, with the output that is still kept.
-    pub(crate) fn result(&self, session_id: SessionId, backend_name: String) -> ExecResult {
-        let [(stdout, stdout_capture), (stderr, stderr_capture)] = self.journals().map(|journal| {
+    pub(crate) fn result(&self, session: &SessionId, backend: String) -> ExecResult {
+        let outputs = self.journals().map(|journal| {
             let kept = journal.read(journal.start(), usize::MAX);
             let kept = kept.unwrap_or_else(|error| {
                 let exec_id = self.note.exec_id;
@@ -88,31 +89,13 @@ impl Streamed {
             let dropped = journal.end().saturating_sub(kept.len() as u64);
             last_part(kept, dropped)
         });
-        let exit = self.exit();
-        ExecResult {
-            session_id,
-            backend_name,
-            status: exit.status,
-            exit_code: exit.exit_code,
-            stdout,
-            stderr,
-            duration_ms: exit.duration_ms,
-            reason: exit.reason,
-            stdout_capture,
-            stderr_capture,
-            notices: [self.note.notices.clone(), exit.notices].concat(),
-        }
+        captured::result(session, backend, &self.note, self.exit(), outputs)
     }
 
     /// Set before the command is listed as ended and before clients have read all of its output.
     fn exit(&self) -> ExecExit {
-        self.exit.get().cloned().unwrap_or(ExecExit {
-            exit_code: None,
-            status: ExecStatus::Completed,
-            reason: Some(Reason::BoxGone),
-            duration_ms: 0,
-            notices: Vec::new(),
-        })
+        let exit = self.exit.get().cloned();
+        exit.unwrap_or_else(|| exec_exit(None, Some(Reason::BoxGone)))
     }
 
     /// Attaches another client in place of the current one.

@@ -1,0 +1,90 @@
+//! Images: names, listings and pull progress.
+
+pub(crate) mod name;
+#[cfg(test)]
+mod name_tests;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// One image that a backend can start boxes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ImageInfo {
+    pub name: String,
+    pub backend: String,
+    pub source: ImageSource,
+    /// The engine's own identifier, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<Timestamp>,
+}
+
+/// Where an image lives, and so who may remove it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ImageSource {
+    /// A directory that the operator named in the configuration.
+    Configured,
+    /// Unpacked below the daemon's state directory.
+    Store,
+    /// In the engine's own store, which others may share.
+    Engine,
+}
+
+impl ImageSource {
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Configured => "configured",
+            Self::Store => "store",
+            Self::Engine => "engine",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ImageList {
+    pub images: Vec<ImageInfo>,
+    /// Backends that could not be asked, and why. What is listed is true without them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unavailable: Vec<UnlistedBackend>,
+}
+
+/// A backend whose images are not in the list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnlistedBackend {
+    pub backend: String,
+    pub why: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeletedImage {
+    pub deleted: String,
+}
+
+/// One piece of news from a pull, in the engine's words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ImageProgress {
+    pub image: String,
+    pub text: String,
+    /// How much is done of `total`, in bytes, where the engine counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+}
+
+impl ImageProgress {
+    pub fn new(image: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            image: image.into(),
+            text: text.into(),
+            current: None,
+            total: None,
+        }
+    }
+}

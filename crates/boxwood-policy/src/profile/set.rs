@@ -1,0 +1,275 @@
+//! The profiles of a daemon: the built-in ones and those in `[profiles.NAME]`, validated at
+//! startup.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use boxwood_api::{LockableField, Mechanism, MountMode, Network, ProfileInfo, SpecRequest};
+
+use crate::{BoxUser, Profile};
+
+/// Upper limit for `warm`.
+const MOST_WARM: usize = 256;
+
+/// A `[profiles.NAME]` table: a base and the differences from it.
+#[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProfileConfig {
+    /// The base profile. Default: the built-in profile of the same name, else `default`.
+    pub extends: Option<String>,
+    pub image: Option<String>,
+    pub network: Option<Network>,
+    pub host_path_mode: Option<MountMode>,
+    pub timeout_sec: Option<u64>,
+    pub cpus: Option<f64>,
+    pub memory_mb: Option<u64>,
+    pub pids_limit: Option<u64>,
+    pub read_only_rootfs: Option<bool>,
+    pub workspace_quota_mb: Option<u64>,
+    pub tmp_mb: Option<u64>,
+    pub user: Option<BoxUser>,
+    /// The backend: a name, `auto` or `local`.
+    pub backend: Option<String>,
+    pub max_timeout_sec: Option<u64>,
+    pub max_cpus: Option<f64>,
+    pub max_memory_mb: Option<u64>,
+    pub max_pids_limit: Option<u64>,
+    pub max_workspace_quota_mb: Option<u64>,
+    /// Replaces the list of the base.
+    pub locked: Option<Vec<LockableField>>,
+    /// Replaces the list of the base.
+    pub require: Option<Vec<Mechanism>>,
+    /// Maximum number of prewarmed boxes. Not inherited from the base.
+    pub warm: Option<usize>,
+    /// Zero disables it.
+    pub freeze_after_sec: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown box profile '{name}', available profiles: {}", available.join(", "))]
+pub struct UnknownProfile {
+    pub name: String,
+    pub available: Vec<String>,
+}
+
+/// An invalid `[profiles]` section. Each error names the key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    #[error("profiles.{profile}.extends: {source}")]
+    UnknownBase {
+        profile: String,
+        source: UnknownProfile,
+    },
+    #[error("profiles.{profile}.extends: `{profile}` ends up extending itself")]
+    Cycle { profile: String },
+    #[error("profiles.{profile}: {message}")]
+    Value { profile: String, message: String },
+    #[error("default_profile: {0}")]
+    UnknownDefault(#[from] UnknownProfile),
+    #[error(
+        "profiles: a profile's name must be one word of letters, digits, `-` and `_`, not `{name}`"
+    )]
+    Name { name: String },
+}
+
+/// A validated set with a default.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profiles {
+    profiles: BTreeMap<String, Profile>,
+    default: String,
+}
+
+impl Default for Profiles {
+    fn default() -> Self {
+        Self {
+            profiles: built_in(),
+            default: Profile::standard().name,
+        }
+    }
+}
+
+impl Profiles {
+    /// The built-in profiles, overridden by the configured ones.
+    pub fn new(
+        tables: &BTreeMap<String, ProfileConfig>,
+        default: Option<&str>,
+    ) -> Result<Self, ProfileError> {
+        let mut set = Self::default();
+        let mut known: BTreeSet<String> = set.profiles.keys().cloned().collect();
+        known.extend(tables.keys().cloned());
+        let built_in = built_in();
+        for name in tables.keys() {
+            let profile = resolve(name, tables, &built_in, &known)?;
+            set.profiles.insert(name.clone(), profile);
+        }
+        if let Some(default) = default {
+            let name = set.get(default)?.name.clone();
+            set.default = name;
+        }
+        Ok(set)
+    }
+
+    pub fn get(&self, name: &str) -> Result<&Profile, UnknownProfile> {
+        self.profiles.get(name).ok_or_else(|| UnknownProfile {
+            name: name.to_owned(),
+            available: self.profiles.keys().cloned().collect(),
+        })
+    }
+
+    /// The profile for requests that name none.
+    pub fn default_profile(&self) -> &Profile {
+        // `default` is only ever set to a key of the map, and keys are never removed.
+        &self.profiles[&self.default]
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Profile> {
+        self.profiles.values()
+    }
+
+    pub fn infos(&self) -> Vec<ProfileInfo> {
+        self.iter().map(ProfileInfo::from).collect()
+    }
+}
+
+fn built_in() -> BTreeMap<String, Profile> {
+    Profile::built_in()
+        .into_iter()
+        .map(|profile| (profile.name.clone(), profile))
+        .collect()
+}
+
+/// Follows `extends` to a built-in profile, then applies the tables from there outwards.
+fn resolve(
+    name: &str,
+    tables: &BTreeMap<String, ProfileConfig>,
+    built_in: &BTreeMap<String, Profile>,
+    known: &BTreeSet<String>,
+) -> Result<Profile, ProfileError> {
+    if name.is_empty()
+        || !name
+            .chars()
+            .all(|c| c.is_alphanumeric() || "-_".contains(c))
+    {
+        return Err(ProfileError::Name {
+            name: name.to_owned(),
+        });
+    }
+    let mut layers: Vec<&ProfileConfig> = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut current = name;
+    let base = loop {
+        let Some(table) = tables.get(current) else {
+            break built_in.get(current);
+        };
+        if !seen.insert(current) {
+            return Err(ProfileError::Cycle {
+                profile: name.to_owned(),
+            });
+        }
+        layers.push(table);
+        match table.extends.as_deref() {
+            // A table with the name of a built-in profile extends that profile.
+            None if built_in.contains_key(current) => break built_in.get(current),
+            Some(base) if base == current && built_in.contains_key(base) => {
+                break built_in.get(base);
+            }
+            None => current = "default",
+            Some(base) => current = base,
+        }
+    };
+    let mut profile = base.cloned().ok_or_else(|| ProfileError::UnknownBase {
+        profile: name.to_owned(),
+        source: UnknownProfile {
+            name: current.to_owned(),
+            available: known.iter().cloned().collect(),
+        },
+    })?;
+    name.clone_into(&mut profile.name);
+    for table in layers.into_iter().rev() {
+        overlay(&mut profile, table);
+    }
+    check(&profile).map_err(|message| ProfileError::Value {
+        profile: name.to_owned(),
+        message,
+    })?;
+    Ok(profile)
+}
+
+fn overlay(profile: &mut Profile, table: &ProfileConfig) {
+    fn set<T>(target: &mut T, value: Option<T>) {
+        if let Some(value) = value {
+            *target = value;
+        }
+    }
+    set(&mut profile.image, table.image.clone());
+    set(&mut profile.network, table.network);
+    set(&mut profile.host_path_mode, table.host_path_mode);
+    set(&mut profile.timeout_sec, table.timeout_sec);
+    set(&mut profile.cpus, table.cpus);
+    set(&mut profile.memory_mb, table.memory_mb);
+    set(&mut profile.pids_limit, table.pids_limit);
+    set(&mut profile.read_only_rootfs, table.read_only_rootfs);
+    set(&mut profile.workspace_quota_mb, table.workspace_quota_mb);
+    set(&mut profile.tmp_mb, table.tmp_mb);
+    set(&mut profile.user, table.user);
+    let backend = table.backend.as_deref().map(|name| name.trim().to_owned());
+    profile.backend = backend.or(profile.backend.take());
+    let max = &mut profile.max;
+    max.timeout_sec = table.max_timeout_sec.or(max.timeout_sec);
+    max.cpus = table.max_cpus.or(max.cpus);
+    max.memory_mb = table.max_memory_mb.or(max.memory_mb);
+    max.pids_limit = table.max_pids_limit.or(max.pids_limit);
+    max.workspace_quota_mb = table.max_workspace_quota_mb.or(max.workspace_quota_mb);
+    let locked = table.locked.as_ref();
+    let locked = locked.map(|locked| locked.iter().copied().collect());
+    set(&mut profile.locked, locked);
+    let require = table.require.as_ref();
+    let require = require.map(|require| require.iter().copied().collect());
+    set(&mut profile.require, require);
+    // Prewarmed boxes use resources, so each profile must set this itself.
+    profile.warm = table.warm.unwrap_or(0);
+    profile.freeze_after_sec = table.freeze_after_sec.or(profile.freeze_after_sec);
+}
+
+fn exceeds<T: PartialOrd + Copy>(value: T, most: Option<T>) -> bool {
+    most.is_some_and(|most| value > most)
+}
+
+/// The values of a profile must be valid in a request too.
+fn check(profile: &Profile) -> Result<(), String> {
+    let as_request = SpecRequest {
+        timeout_sec: Some(profile.timeout_sec),
+        cpus: Some(profile.cpus),
+        memory_mb: Some(profile.memory_mb),
+        pids_limit: Some(profile.pids_limit),
+        workspace_quota_mb: Some(profile.workspace_quota_mb),
+        image: Some(profile.image.clone()),
+        backend: profile.backend.clone(),
+        ..SpecRequest::default()
+    };
+    as_request.validate().map_err(|fault| fault.to_string())?;
+    let max = &profile.max;
+    max.check().map_err(|message| format!("max_{message}"))?;
+    let quota = exceeds(profile.workspace_quota_mb, max.workspace_quota_mb);
+    let above = [
+        ("timeout_sec", exceeds(profile.timeout_sec, max.timeout_sec)),
+        ("cpus", exceeds(profile.cpus, max.cpus)),
+        ("memory_mb", exceeds(profile.memory_mb, max.memory_mb)),
+        ("pids_limit", exceeds(profile.pids_limit, max.pids_limit)),
+        ("workspace_quota_mb", quota),
+    ];
+    if let Some((field, _)) = above.into_iter().find(|(_, above)| *above) {
+        return Err(format!("{field} must not be more than max_{field}"));
+    }
+    if profile.backend.as_deref() == Some("") {
+        return Err(
+            "backend must not be empty; leave it out for the daemon's own choice".to_owned(),
+        );
+    }
+    if profile.warm > MOST_WARM {
+        return Err(format!("warm must not be more than {MOST_WARM}"));
+    }
+    if !(1..=1 << 20).contains(&profile.tmp_mb) {
+        return Err(format!("tmp_mb must be between 1 and {}", 1 << 20));
+    }
+    Ok(())
+}
