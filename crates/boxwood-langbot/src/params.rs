@@ -65,6 +65,12 @@ pub(crate) fn process_id(
         })
 }
 
+/// Returns true if all characters are lower-case hexadecimal digits.
+pub(crate) fn is_lower_hex(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// White space for Python's `strip`: Unicode's, and four separators.
 pub(crate) fn is_python_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)

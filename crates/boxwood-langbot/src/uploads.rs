@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use tokio::time::{Duration, Instant};
 
-use crate::ActionError;
+use crate::{ActionError, params};
 
 /// Time until an unused file expires.
 const EXPIRY: Duration = Duration::from_mins(10);
@@ -46,19 +46,14 @@ impl Uploads {
     pub(crate) fn add_chunk(&self, data: &Map<String, Value>) -> Result<(), ActionError> {
         let key = key(data)?;
         let number = |name: &str| {
-            let value = data.get(name).ok_or_else(|| ActionError::missing(name))?;
+            let value = params::required(data, name)?;
             value.as_u64().ok_or_else(|| {
                 ActionError::new("ValueError", format!("{name} must be a whole number"))
             })
         };
         let (index, chunks) = (number("chunk_index")?, number("chunk_amount")?);
-        let text = data
-            .get("chunk_base64")
-            .ok_or_else(|| ActionError::missing("chunk_base64"))?
-            .as_str()
-            .ok_or_else(|| ActionError::new("TypeError", "chunk_base64 must be text"))?;
         let chunk = STANDARD
-            .decode(text)
+            .decode(params::text(data, "chunk_base64")?)
             .map_err(|error| ActionError::new("ValueError", format!("chunk_base64: {error}")))?;
         if index >= chunks {
             return Err(ActionError::new(
@@ -134,9 +129,7 @@ impl Uploads {
 
 /// Keys are not used as paths, but only the format of the published clients is accepted.
 fn key(data: &Map<String, Value>) -> Result<&str, ActionError> {
-    let key = data
-        .get("file_key")
-        .ok_or_else(|| ActionError::missing("file_key"))?;
+    let key = params::required(data, "file_key")?;
     let legal = |key: &&str| {
         (1..=MAX_KEY_BYTES).contains(&key.len())
             && !key.starts_with('.')

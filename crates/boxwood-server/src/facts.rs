@@ -52,20 +52,21 @@ fn open_path(given: &str) -> Option<OpenedPath> {
     if !path.starts_with('/') {
         return None;
     }
-    let look = || -> rustix::io::Result<OpenedPath> {
-        let handle = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let is_dir = FileType::from_raw_mode(fstat(&handle)?.st_mode) == FileType::Directory;
-        let real = readlink(format!("/proc/self/fd/{}", handle.as_raw_fd()), Vec::new())?;
-        Ok(OpenedPath {
-            handle: Arc::new(handle),
-            given: given.to_owned(),
-            real_path: PathBuf::from(std::ffi::OsString::from_vec(real.into_bytes())),
-            is_dir,
-        })
-    };
-    look()
+    open_at(Path::new(path), OFlags::PATH | OFlags::CLOEXEC, given)
         .inspect_err(|error| tracing::debug!(path, %error, "failed to open a host path"))
         .ok()
+}
+
+fn open_at(path: &Path, flags: OFlags, given: &str) -> rustix::io::Result<OpenedPath> {
+    let handle = open(path, flags, Mode::empty())?;
+    let is_dir = FileType::from_raw_mode(fstat(&handle)?.st_mode) == FileType::Directory;
+    let real = readlink(format!("/proc/self/fd/{}", handle.as_raw_fd()), Vec::new())?;
+    Ok(OpenedPath {
+        handle: Arc::new(handle),
+        given: given.to_owned(),
+        real_path: PathBuf::from(std::ffi::OsString::from_vec(real.into_bytes())),
+        is_dir,
+    })
 }
 
 /// Whether a path below the skill store contains no symlink. A box with write access to a package
@@ -101,17 +102,7 @@ fn open_skill(store: &SkillStore, name: &str) -> Option<OpenedPath> {
         })
         .ok()??;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let look = || -> rustix::io::Result<OpenedPath> {
-        let handle = open(&directory, flags, Mode::empty())?;
-        let real = readlink(format!("/proc/self/fd/{}", handle.as_raw_fd()), Vec::new())?;
-        Ok(OpenedPath {
-            handle: Arc::new(handle),
-            given: name.to_owned(),
-            real_path: PathBuf::from(std::ffi::OsString::from_vec(real.into_bytes())),
-            is_dir: true,
-        })
-    };
-    look()
+    open_at(&directory, flags, name)
         .inspect_err(
             |error| tracing::warn!(skill = name, %error, "failed to open the package of a skill"),
         )

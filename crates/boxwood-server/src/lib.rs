@@ -11,14 +11,8 @@ mod http;
 mod listen;
 mod load;
 mod mcp_hosting;
-mod recovery;
 mod serve;
-mod sockets;
-mod start;
 mod state_dir;
-mod systemd;
-mod takeover;
-mod warm;
 mod wiring;
 
 pub use agent::AgentError;
@@ -27,15 +21,14 @@ pub use boxwood_langbot::InstanceError as LangBotError;
 pub use config::{Config, ConfigError, Flags};
 pub use facts::gather as gather_facts;
 pub use http::openapi_json;
+pub use listen::sockets::SocketError;
 pub use load::LoadConfig;
 pub use mcp_hosting::toolchains;
-pub use recovery::Recovery;
+pub use serve::recovery::Recovery;
+pub use serve::start::{Claim, Start};
+pub use serve::takeover::TakeoverError;
 pub use serve::{
-    Ready, ServeError, Stop, rules, serve, serve_stdio, serve_until, serve_until_stdin_closes,
-    skill_store, skills_root,
+    Parent, Ready, ServeError, Stop, rules, serve, serve_until, skill_store, skills_root,
 };
-pub use sockets::SocketError;
-pub use start::{Claim, Start};
 pub use state_dir::StateDirError;
-pub use takeover::TakeoverError;
 pub use wiring::{LaunchError, PoolUse, launch};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use boxwood_api::ErrorCode;
 use boxwood_backend::StartError;
-use boxwood_backend_container::{ContainerBackend, ContainerSettings, Engine};
+use boxwood_backend_container::{ContainerBackend, Engine};
 use boxwood_backend_native::NativeBackend;
 use boxwood_backend_nsjail::{NsjailBackend, NsjailSettings};
 use boxwood_local::{Kind, LocalHost, NetworkSettings, Settings};
@@ -12,7 +12,6 @@ use boxwood_session::{Backends, Candidate, Choice, SessionError};
 
 use crate::Config;
 use crate::agent;
-use crate::config::{DockerConfig, PodmanConfig, Pull};
 
 const NATIVE: &str = "native";
 const DOCKER: &str = "docker";
@@ -127,8 +126,8 @@ fn candidates(
     };
     Ok(vec![
         Candidate::living(Arc::new(NativeBackend::new(Arc::clone(&host), pool_size))),
-        Candidate::living(Arc::new(container(docker(&config.docker)))),
-        Candidate::living(Arc::new(container(podman(&config.podman)))),
+        Candidate::living(Arc::new(container(config.docker.settings(Engine::Docker)))),
+        Candidate::living(Arc::new(container(config.podman.settings(Engine::Podman)))),
         Candidate::living(Arc::new(NsjailBackend::new(Arc::clone(&host), nsjail))),
         Candidate::absent(
             E2B,
@@ -137,30 +136,6 @@ fn candidates(
         )
         .elsewhere(),
     ])
-}
-
-fn docker(config: &DockerConfig) -> ContainerSettings {
-    ContainerSettings {
-        engine: Engine::Docker,
-        program: config.program.clone().into(),
-        image: config.image.clone(),
-        runtime: config.runtime.clone(),
-        docker_host: config.host.clone(),
-        pull: config.pull == Pull::Missing,
-        pull_timeout: config.pull_timeout(),
-    }
-}
-
-fn podman(config: &PodmanConfig) -> ContainerSettings {
-    ContainerSettings {
-        engine: Engine::Podman,
-        program: config.program.clone().into(),
-        image: config.image.clone(),
-        runtime: config.runtime.clone(),
-        docker_host: None,
-        pull: config.pull == Pull::Missing,
-        pull_timeout: config.pull_timeout(),
-    }
 }
 
 fn network(config: &Config) -> Result<NetworkSettings, LaunchError> {

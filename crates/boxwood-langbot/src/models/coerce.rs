@@ -113,7 +113,7 @@ pub(super) fn float(input: &Value) -> Result<f64, Invalid> {
     }
 }
 
-pub(super) fn boolean(input: &Value) -> Result<bool, Invalid> {
+pub(crate) fn boolean(input: &Value) -> Result<bool, Invalid> {
     let unreadable = || {
         Invalid::new(
             "bool_parsing",

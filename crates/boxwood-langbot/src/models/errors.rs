@@ -10,7 +10,7 @@ const MAX_LISTED: usize = 100;
 
 /// Why one value is invalid: pydantic's error type and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Invalid {
+pub(crate) struct Invalid {
     kind: &'static str,
     message: Cow<'static, str>,
 }

@@ -7,7 +7,7 @@
 
 mod admission;
 mod box_spec;
-mod coerce;
+pub(crate) mod coerce;
 mod context;
 mod errors;
 mod model;
@@ -21,7 +21,10 @@ mod golden_tests;
 #[cfg(test)]
 mod mutation_tests;
 
-pub(crate) use admission::{admission_grant, admission_revocation};
+pub(crate) use admission::{AdmissionRevocation, admission_grant, admission_revocation};
 pub(crate) use box_spec::{ValidSpec, box_spec};
-pub(crate) use context::action_context;
+pub(crate) use context::{ActionContext, action_context};
+#[cfg(test)]
+pub(crate) use mount::ARTIFACT_ROOT;
+pub(crate) use mount::MountProof;
 pub(crate) use process::process_spec;

@@ -9,6 +9,7 @@ use super::errors::{Errors, Invalid, Location};
 use super::model::{Extra, Model, fields};
 use super::paths;
 use crate::WireFormat;
+use crate::params::is_lower_hex;
 
 pub(super) const MODES: [(&str, MountMode); 3] = [
     ("none", MountMode::None),
@@ -17,7 +18,7 @@ pub(super) const MODES: [(&str, MountMode); 3] = [
 ];
 
 /// Directory in the box for mounts that are named after their content digest.
-const ARTIFACT_ROOT: &str = "/opt/langbot-artifacts";
+pub(crate) const ARTIFACT_ROOT: &str = "/opt/langbot-artifacts";
 
 /// Content digest and manifest of a mount (SDK 0.7). A mount below `/opt/langbot-artifacts` has both, is
 /// read-only and its path ends in the digest; for other mounts both are optional.
@@ -94,7 +95,7 @@ fn mount(
     };
     model.finish(Extra::Ignore);
     // Like pydantic, check the mount as a whole only if each of its fields is valid.
-    if errors.count() == found_before && is_reserved(&spec.mount_path) && !proof.names(&spec) {
+    if errors.count() == found_before && is_reserved(&spec.mount_path) && !proof.addresses(&spec) {
         let invalid = Invalid::value(
             "Artifact paths require a read-only digest-addressed mount and manifest",
         );
@@ -116,8 +117,7 @@ fn digest(text: String) -> Result<String, Invalid> {
     let Some(hex) = text.strip_prefix("sha256:") else {
         return Err(Invalid::value("content_digest must use sha256:<hex>"));
     };
-    let lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    if hex.len() != 64 || !hex.bytes().all(lower_hex) {
+    if hex.len() != 64 || !is_lower_hex(hex) {
         return Err(Invalid::value(
             "content_digest must use sha256:<64 lowercase hex>",
         ));
@@ -132,12 +132,14 @@ fn is_reserved(mount_path: &str) -> bool {
 }
 
 impl MountProof {
+    /// The digits of the content digest.
+    pub(crate) fn hex(&self) -> Option<&str> {
+        self.content_digest.as_deref()?.strip_prefix("sha256:")
+    }
+
     /// Returns true if the mount path ends in the content digest.
-    fn names(&self, mount: &MountSpec) -> bool {
-        let hex = self
-            .content_digest
-            .as_deref()
-            .and_then(|digest| digest.strip_prefix("sha256:"));
+    pub(crate) fn addresses(&self, mount: &MountSpec) -> bool {
+        let hex = self.hex();
         let place = mount
             .mount_path
             .strip_prefix(ARTIFACT_ROOT)

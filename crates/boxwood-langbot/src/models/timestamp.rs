@@ -3,7 +3,6 @@
 //! Parsed with `speedate`, which pydantic uses too, so that the error messages are the same.
 
 use jiff::Timestamp;
-use jiff::civil;
 use jiff::tz::Offset;
 use serde_json::Value;
 use speedate::{
@@ -20,10 +19,15 @@ pub(super) fn aware(input: &Value) -> Result<Timestamp, Invalid> {
     if read.date.year == 0 {
         return Err(unreadable("year 0 is out of range"));
     }
-    let Some(offset_seconds) = read.time.tz_offset else {
+    if read.time.tz_offset.is_none() {
         return Err(Invalid::value("expires_at must include a timezone"));
-    };
-    timestamp(&read, offset_seconds).ok_or_else(|| Invalid::value("expires_at is out of range"))
+    }
+    let nanoseconds = i32::try_from(read.time.microsecond * 1000).unwrap_or_default();
+    Timestamp::new(read.timestamp_tz(), nanoseconds)
+        .ok()
+        // Python's `datetime` starts with year 1, in UTC too.
+        .filter(|timestamp| Offset::UTC.to_datetime(*timestamp).year() > 0)
+        .ok_or_else(|| Invalid::value("expires_at is out of range"))
 }
 
 fn datetime(input: &Value) -> Result<DateTime, Invalid> {
@@ -80,24 +84,4 @@ fn unreadable(why: &str) -> Invalid {
 
 fn documentation(error: &ParseError) -> &'static str {
     error.get_documentation().unwrap_or_default()
-}
-
-fn timestamp(read: &DateTime, offset_seconds: i32) -> Option<Timestamp> {
-    let date = civil::Date::new(
-        i16::try_from(read.date.year).ok()?,
-        i8::try_from(read.date.month).ok()?,
-        i8::try_from(read.date.day).ok()?,
-    )
-    .ok()?;
-    let time = civil::Time::new(
-        i8::try_from(read.time.hour).ok()?,
-        i8::try_from(read.time.minute).ok()?,
-        i8::try_from(read.time.second).ok()?,
-        i32::try_from(read.time.microsecond.checked_mul(1000)?).ok()?,
-    )
-    .ok()?;
-    let offset = Offset::from_seconds(offset_seconds).ok()?;
-    let timestamp = offset.to_timestamp(date.to_datetime(time)).ok()?;
-    // Python's `datetime` starts with year 1, in UTC too.
-    (Offset::UTC.to_datetime(timestamp).year() > 0).then_some(timestamp)
 }

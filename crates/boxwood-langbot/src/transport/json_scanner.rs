@@ -1,7 +1,7 @@
 //! Finds the end of a JSON object incrementally, byte by byte.
 //!
-//! Only the structure is checked; a complete object is parsed once. Parsing again with every frame would
-//! take quadratic time.
+//! Only the structure is checked, not the spelling of numbers, words and escapes; a complete object is parsed
+//! once. Parsing again with every frame would take quadratic time.
 
 /// The limit of `serde_json`.
 const MAX_DEPTH: usize = 127;
@@ -35,23 +35,12 @@ enum Expects {
     Text {
         key: bool,
     },
+    /// The character after a backslash.
     Escape {
         key: bool,
     },
-    Hex {
-        key: bool,
-        left: u8,
-    },
-    /// The rest of `true`, `NaN` and the like.
-    Word(&'static [u8]),
-    Minus,
-    Zero,
-    Integer,
-    Point,
-    Fraction,
-    Exponent,
-    ExponentSign,
-    ExponentDigits,
+    /// The rest of a number or a word, such as `1.5e3`, `true` or `NaN`.
+    Scalar,
 }
 
 #[derive(Debug)]
@@ -109,32 +98,10 @@ impl Scanner {
             (E::Text { key: true }, b'"') => E::Colon,
             (E::Text { key: false }, b'"') => E::CommaOrEnd,
             (E::Text { key }, b'\\') => E::Escape { key },
-            (E::Text { key }, 0x20..) => E::Text { key },
-            (E::Escape { key }, b'u') => E::Hex { key, left: 4 },
-            (E::Escape { key }, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                E::Text { key }
-            }
-            (E::Hex { key, left }, _) if byte.is_ascii_hexdigit() => match left {
-                1 => E::Text { key },
-                _ => E::Hex {
-                    key,
-                    left: left - 1,
-                },
-            },
-            (E::Word(rest), _) if rest.first() == Some(&byte) => match &rest[1..] {
-                [] => E::CommaOrEnd,
-                rest => E::Word(rest),
-            },
-            (E::Minus, b'I') => E::Word(b"nfinity"),
-            (E::Minus, b'0') => E::Zero,
-            (E::Minus, b'1'..=b'9') | (E::Integer, b'0'..=b'9') => E::Integer,
-            (E::Zero | E::Integer, b'.') => E::Point,
-            (E::Point | E::Fraction, b'0'..=b'9') => E::Fraction,
-            (E::Zero | E::Integer | E::Fraction, b'e' | b'E') => E::Exponent,
-            (E::Exponent, b'+' | b'-') => E::ExponentSign,
-            (E::Exponent | E::ExponentSign | E::ExponentDigits, b'0'..=b'9') => E::ExponentDigits,
-            // A number ends with the byte after it.
-            (E::Zero | E::Integer | E::Fraction | E::ExponentDigits, _) => {
+            (E::Text { key }, 0x20..) | (E::Escape { key }, _) => E::Text { key },
+            (E::Scalar, _) if is_scalar(byte) => E::Scalar,
+            // A scalar ends with the byte after it.
+            (E::Scalar, _) => {
                 self.expects = E::CommaOrEnd;
                 return self.step(byte);
             }
@@ -148,15 +115,7 @@ impl Scanner {
             b'{' => return self.open(Container::Object),
             b'[' => return self.open(Container::Array),
             b'"' => Expects::Text { key: false },
-            b't' => Expects::Word(b"rue"),
-            b'f' => Expects::Word(b"alse"),
-            b'n' => Expects::Word(b"ull"),
-            // Python's extensions of JSON.
-            b'N' => Expects::Word(b"aN"),
-            b'I' => Expects::Word(b"nfinity"),
-            b'-' => Expects::Minus,
-            b'0' => Expects::Zero,
-            b'1'..=b'9' => Expects::Integer,
+            _ if is_scalar(byte) => Expects::Scalar,
             _ => return None,
         };
         Some(false)
@@ -181,6 +140,10 @@ impl Scanner {
         self.expects = Expects::CommaOrEnd;
         Some(self.within.is_empty())
     }
+}
+
+fn is_scalar(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.')
 }
 
 #[cfg(test)]
@@ -229,17 +192,11 @@ mod tests {
             "{\"a\"}",
             "{\"a\":}",
             "{\"a\":1,}",
-            "{\"a\":01}",
-            "{\"a\":+1}",
-            "{\"a\":.5}",
-            "{\"a\":1.}",
-            "{\"a\":tru }",
             "{\"a\":\"\n",
-            "{\"a\":\"\\x",
             "{\"a\":[1}",
             "{\"a\":1]",
-            "{\"a\":--1",
-            "{\"a\":1e}",
+            "{\"a\":1 2",
+            "{\"a\":tru {",
         ] {
             assert_eq!(scan(text), Progress::Invalid, "{text}");
         }
@@ -247,7 +204,7 @@ mod tests {
         assert_eq!(scan(&deep), Progress::Invalid);
     }
 
-    /// If the two disagreed, a message could stay pending for ever.
+    /// The scanner accepts every object that the parser accepts.
     #[test]
     fn the_scanner_agrees_with_the_parser_on_mutated_objects() {
         let seed = "{\"seq_id\": 12, \"d\": [\"\\u0041\", -1.5e3, {\"x\": null, \"y\": false}], \"z\": \"q\"}";
@@ -272,20 +229,11 @@ mod tests {
             let text = String::from_utf8(bytes).expect("all ASCII");
             let parsed = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&text);
             match scan(&text) {
-                Progress::Complete(end) if text[end..].trim().is_empty() => {
-                    // Numbers out of range and lone surrogates are well formed.
-                    if let Err(error) = parsed {
-                        let words = error.to_string();
-                        assert!(
-                            words.contains("out of range")
-                                || words.contains("surrogate")
-                                || words.contains("hex escape"),
-                            "{text}: {words}"
-                        );
-                    }
+                // The parser rejects invalid numbers, words and escapes.
+                Progress::Complete(end) if text[end..].trim().is_empty() => {}
+                Progress::Incomplete | Progress::Invalid | Progress::Complete(_) => {
+                    assert!(parsed.is_err(), "{text}");
                 }
-                Progress::Incomplete => assert!(parsed.is_err_and(|e| e.is_eof()), "{text}"),
-                Progress::Invalid | Progress::Complete(_) => assert!(parsed.is_err(), "{text}"),
             }
         }
     }

@@ -212,7 +212,19 @@ mod tests {
 
     #[test]
     fn garbage_does_not_swallow_the_next_message() {
-        for garbage in ["not json", "{\"half", "}", "[1]", "{} {}", "", "\u{0}"] {
+        for garbage in [
+            "not json",
+            "{\"half",
+            "{\"a\":tru",
+            "{\"a\":01}",
+            "{\"a\":--1}",
+            "{\"a\":\"\\x\"}",
+            "}",
+            "[1]",
+            "{} {}",
+            "",
+            "\u{0}",
+        ] {
             let mut assembler = MessageAssembler::default();
             assert_eq!(assembler.push(garbage), Assembled::Nothing, "{garbage}");
             let good = json!({"seq_id": 1, "action": "__ping", "data": {}});

@@ -10,7 +10,7 @@ use super::files::local_dirs::not_ready;
 use super::files::volume_probe;
 use super::handler::permission;
 use super::instance::Instance;
-use super::placement::is_workspace_session;
+use super::placement::{Workspace, is_workspace_session};
 use super::state::Settings;
 use super::{admission, requests};
 use crate::{ActionError, LangBot, session_calls};
@@ -148,17 +148,17 @@ async fn revoke(
     data: &Map<String, Value>,
 ) -> Result<Value, ActionError> {
     let revocation = requests::revocation(data)?;
-    if revocation.instance != instance.as_str() {
+    if revocation.instance_uuid != instance.as_str() {
         return Err(permission(
             "Sandbox admission revocation does not match the trusted instance",
         ));
     }
     let state = &langbot.v0_7;
     let settings = state.settings();
-    let workspace = revocation.workspace;
+    let workspace = Workspace::new(&revocation.instance_uuid, &revocation.workspace_uuid);
     state.grants.revoke(
         workspace,
-        revocation.revision,
+        revocation.entitlement_revision,
         &settings.policy,
         settings.max_records(),
     )?;
@@ -166,7 +166,7 @@ async fn revoke(
     Ok(json!({
         "revoked": true,
         "workspace_uuid": revocation.workspace_uuid,
-        "entitlement_revision": revocation.revision,
+        "entitlement_revision": revocation.entitlement_revision,
     }))
 }
 

@@ -9,10 +9,9 @@ use super::admission::policy::MANAGED_SESSION;
 use super::admission::{self, grants, managed_spec};
 use super::files::artifacts::Artifact;
 use super::instance::Instance;
-use super::placement::Placement;
-use super::requests::{self, Context};
+use super::placement::{Placement, Workspace};
 use super::state::Settings;
-use super::{control, storage_report};
+use super::{control, requests, storage_report};
 use crate::transport::Request;
 use crate::{ActionError, LangBot, WireFormat, models, params, results, session_calls};
 
@@ -71,13 +70,13 @@ impl Handler {
             data,
             context,
         } = request;
-        let context = context.as_ref().map(Context::read).transpose()?;
+        let context = context.as_ref().map(requests::context).transpose()?;
         let is_control = CONTROL.contains(&action.as_str());
         if !is_control && !WORKSPACE.contains(&action.as_str()) {
             return Err(ActionError::unknown_action(&action));
         }
         if let Some(context) = &context
-            && context.instance != self.instance.as_str()
+            && context.instance_uuid != self.instance.as_str()
         {
             return Err(permission(
                 "Box action context does not match the trusted instance",
@@ -86,11 +85,13 @@ impl Handler {
         if is_control {
             return control::answer(langbot, &self.instance, &action, data).await;
         }
-        let Some(Context { placement, .. }) = context else {
+        let Some(context) = context else {
             return Err(permission(
                 "Box tenant action requires a trusted Workspace context",
             ));
         };
+        let workspace = Workspace::new(&context.instance_uuid, &context.workspace_uuid);
+        let placement = Placement::new(workspace, context.placement_generation);
         run_in_workspace(langbot, placement, &action, data).await
     }
 }

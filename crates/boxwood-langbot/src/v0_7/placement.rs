@@ -7,7 +7,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
 use crate::ActionError;
-use crate::params::is_python_space;
+use crate::params::{is_lower_hex, is_python_space};
 
 /// A generation of a workspace of a LangBot instance. Sessions belong to a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,11 +108,10 @@ pub(crate) fn is_workspace_session(session: &SessionId) -> bool {
     let Some((digest, rest)) = rest.split_at_checked(24) else {
         return false;
     };
-    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let Some((generation, name)) = rest.strip_prefix("-g").and_then(|it| it.split_once('-')) else {
         return false;
     };
-    digest.bytes().all(hex)
+    is_lower_hex(digest)
         && !generation.is_empty()
         && generation.bytes().all(|byte| byte.is_ascii_digit())
         && !name.is_empty()

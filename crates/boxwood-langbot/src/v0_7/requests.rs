@@ -5,24 +5,12 @@ use serde_json::{Map, Value};
 
 use super::admission::grants::Grant;
 use super::placement::{Placement, Workspace};
+use crate::models::{ActionContext, AdmissionRevocation};
 use crate::{ActionError, models};
 
-/// The placement of a request and the LangBot instance that sent it.
-pub(crate) struct Context {
-    pub(crate) instance: String,
-    pub(crate) placement: Placement,
-}
-
-impl Context {
-    pub(crate) fn read(value: &Value) -> Result<Self, ActionError> {
-        let given = models::action_context(value)
-            .map_err(|text| ActionError::new("ValidationError", text))?;
-        let workspace = Workspace::new(&given.instance_uuid, &given.workspace_uuid);
-        Ok(Self {
-            placement: Placement::new(workspace, given.placement_generation),
-            instance: given.instance_uuid,
-        })
-    }
+/// The context of a request.
+pub(crate) fn context(value: &Value) -> Result<ActionContext, ActionError> {
+    models::action_context(value).map_err(|text| ActionError::new("ValidationError", text))
 }
 
 /// The LangBot instance and its grant.
@@ -40,21 +28,8 @@ pub(crate) fn grant(data: &Map<String, Value>) -> Result<(String, Grant), Action
     Ok((given.instance_uuid, grant))
 }
 
-pub(crate) struct Revocation {
-    pub(crate) instance: String,
-    pub(crate) workspace: Workspace,
-    pub(crate) workspace_uuid: String,
-    pub(crate) revision: u64,
-}
-
-pub(crate) fn revocation(data: &Map<String, Value>) -> Result<Revocation, ActionError> {
-    let given = models::admission_revocation(data).map_err(ActionError::validation)?;
-    Ok(Revocation {
-        workspace: Workspace::new(&given.instance_uuid, &given.workspace_uuid),
-        instance: given.instance_uuid,
-        workspace_uuid: given.workspace_uuid,
-        revision: given.entitlement_revision,
-    })
+pub(crate) fn revocation(data: &Map<String, Value>) -> Result<AdmissionRevocation, ActionError> {
+    models::admission_revocation(data).map_err(ActionError::validation)
 }
 
 /// Like `isoformat` in Python: microseconds only if they are not zero.

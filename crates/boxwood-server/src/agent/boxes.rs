@@ -1,6 +1,7 @@
 //! The agent tools' access to boxes of this daemon.
 
-use std::os::unix::fs::FileExt as _;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,18 +12,17 @@ use boxwood_api::{
     SkillDetail, SkillInfo, SpecRequest, Status, TextSlice, WriteTextRequest, WrittenText,
 };
 use boxwood_policy::{Admission, Denial, Origin, PolicyRules};
-use boxwood_session::{Choice, FileAnswer, FileCall, OpenFor, Sessions};
+use boxwood_session::{Choice, FileCall, Sessions};
 use boxwood_skills::SkillStore;
 use bytes::Bytes;
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, TryFutureExt as _};
 
 use super::command;
-use super::package::{Source, register};
+use super::package::register;
 use crate::facts;
 use crate::http::{
-    ApiError, ApiResult, BACKEND_TIMEOUT, InSession, UploadGate, put_file, unexpected_answer,
-    with_timeout,
+    ApiError, ApiResult, BACKEND_TIMEOUT, InSession, UploadGate, put_file, with_timeout,
 };
 
 /// Upper limit of one read.
@@ -45,7 +45,7 @@ pub(crate) struct DaemonBoxes {
 
 impl DaemonBoxes {
     /// Gathers facts, then applies policy.
-    pub(super) async fn judge(&self, request: SpecRequest) -> ApiResult<Admission> {
+    pub(super) async fn admit(&self, request: SpecRequest) -> ApiResult<Admission> {
         if request.session_id.is_none() {
             return Err(ApiError::validation("the request has no session_id"));
         }
@@ -54,95 +54,52 @@ impl DaemonBoxes {
         boxwood_policy::admit(&request, Origin::Client, &facts, &self.rules).map_err(refused)
     }
 
-    pub(super) async fn file(&self, id: &SessionId, call: FileCall) -> ApiResult<FileAnswer> {
-        with_timeout(BACKEND_TIMEOUT, self.sessions.file(id, call)).await
-    }
-
-    fn look(&self) -> Status {
-        let mut status = self.sessions.status();
-        if let Some(backend) = &self.backend {
-            status.backend = self.sessions.backends().info_for(&Choice::new(backend));
+    fn session(&self, id: &SessionId) -> InSession {
+        InSession {
+            id: id.clone(),
+            sessions: self.sessions.clone(),
         }
-        status
     }
 
-    async fn make(&self, spec: SpecRequest) -> ApiResult<SessionInfo> {
-        let admission = self.judge(spec).await?;
-        let making = self.sessions.get_or_create(admission.spec);
-        with_timeout(self.start_timeout, making).await
+    async fn create(&self, spec: SpecRequest) -> ApiResult<SessionInfo> {
+        let admission = self.admit(spec).await?;
+        let creating = self.sessions.get_or_create(admission.spec);
+        with_timeout(self.start_timeout, creating).await
     }
 
     async fn read(&self, id: &SessionId, path: &str, from: u64, most: u64) -> ApiResult<Bytes> {
-        let call = FileCall::Open {
-            path: path.to_owned(),
-            how: OpenFor::Read,
-        };
-        let (file, size) = match self.file(id, call).await? {
-            FileAnswer::Opened { file, entry } => (file, entry.size),
-            other => return Err(unexpected_answer("open", &other)),
-        };
-        let length = size.saturating_sub(from).min(most).min(MOST_READ);
-        if length == 0 {
-            return Ok(Bytes::new());
-        }
-        let reading = tokio::task::spawn_blocking(move || {
-            let mut buffer = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-            let mut filled = 0;
-            while filled < buffer.len() {
-                match file.read_at(&mut buffer[filled..], from + filled as u64)? {
-                    0 => break,
-                    read => filled += read,
-                }
-            }
-            buffer.truncate(filled);
-            Ok::<_, std::io::Error>(Bytes::from(buffer))
-        });
-        let read = async {
-            let failed = |error: &(dyn std::error::Error + 'static)| {
-                ApiError::internal("failed to read the file", error)
-            };
-            reading
-                .await
-                .map_err(|error| failed(&error))?
-                .map_err(|error| failed(&error))
-        };
-        with_timeout(BACKEND_TIMEOUT, read).await
+        let (file, _) = self.session(id).open(path).await?;
+        let content = read_part(file, from, most.min(MOST_READ)).await?;
+        Ok(content.into())
     }
 
-    async fn store(&self, id: &SessionId, path: &str, content: Content) -> ApiResult<()> {
-        let session = InSession {
-            id: id.clone(),
-            sessions: self.sessions.clone(),
-        };
-        put_file(&session, path, content).await
-    }
-
-    async fn forget(&self, id: &SessionId, path: &str) -> ApiResult<()> {
+    async fn remove_file(&self, id: &SessionId, path: &str) -> ApiResult<()> {
         let call = FileCall::Remove {
             path: path.to_owned(),
             recursive: false,
         };
-        match self.file(id, call).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.code() == ErrorCode::NotFound => Ok(()),
-            Err(error) => Err(error),
+        match self.session(id).file(call).await {
+            Err(error) if error.code() != ErrorCode::NotFound => Err(error),
+            _ => Ok(()),
         }
     }
+}
 
-    async fn entries(&self, id: &SessionId, path: &str) -> ApiResult<FileList> {
-        let call = FileCall::List {
-            path: path.to_owned(),
-            limit: MOST_LISTED,
-        };
-        match self.file(id, call).await? {
-            FileAnswer::Entries { entries, truncated } => Ok(FileList {
-                path: path.to_owned(),
-                entries,
-                truncated,
-            }),
-            other => Err(unexpected_answer("list", &other)),
-        }
-    }
+/// Reads at most `most` bytes of a file of a box, which may be changing it.
+pub(super) async fn read_part(mut file: File, from: u64, most: u64) -> ApiResult<Vec<u8>> {
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut content = Vec::new();
+        file.seek(SeekFrom::Start(from))?;
+        file.take(most).read_to_end(&mut content)?;
+        Ok(content)
+    });
+    let reading = async {
+        reading
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)))
+    };
+    let failed = |error| ApiError::internal("failed to read a file of the box", &error);
+    with_timeout(BACKEND_TIMEOUT, reading.map_err(failed)).await
 }
 
 /// The agent has its own mount roots, so the hint must refer to them.
@@ -160,10 +117,17 @@ fn refused(denial: Denial) -> ApiError {
 }
 
 /// Converts an [`ApiResult`] future for the agent.
-fn told<'a, T: 'a>(
+fn answered<'a, T: 'a>(
     work: impl Future<Output = ApiResult<T>> + Send + 'a,
 ) -> BoxFuture<'a, Answer<T>> {
     work.map(|outcome| outcome.map_err(Into::into)).boxed()
+}
+
+/// The same for a call to the backend, which may hang.
+fn bounded<'a, T: 'a, E: Into<ApiError> + 'a>(
+    work: impl Future<Output = Result<T, E>> + Send + 'a,
+) -> BoxFuture<'a, Answer<T>> {
+    answered(with_timeout(BACKEND_TIMEOUT, work))
 }
 
 impl Boxes for DaemonBoxes {
@@ -172,14 +136,17 @@ impl Boxes for DaemonBoxes {
     }
 
     fn status(&self) -> BoxFuture<'_, Answer<Status>> {
-        async { Ok(self.look()) }.boxed()
+        let mut status = self.sessions.status();
+        if let Some(backend) = &self.backend {
+            status.backend = self.sessions.backends().info_for(&Choice::new(backend));
+        }
+        std::future::ready(Ok(status)).boxed()
     }
 
     fn backends(&self) -> BoxFuture<'_, Answer<Vec<BackendReport>>> {
         let backends = self.sessions.backends();
-        let looking =
-            async { Ok::<_, ApiError>(backends.survey_for(self.backend.as_deref()).await) };
-        told(with_timeout(BACKEND_TIMEOUT, looking))
+        let own = self.backend.as_deref();
+        bounded(async move { Ok::<_, ApiError>(backends.survey_for(own).await) })
     }
 
     fn sessions(&self) -> BoxFuture<'_, Answer<Vec<SessionInfo>>> {
@@ -187,29 +154,23 @@ impl Boxes for DaemonBoxes {
     }
 
     fn get_or_create(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<SessionInfo>> {
-        told(self.make(spec))
+        answered(self.create(spec))
     }
 
     fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Answer<()>> {
-        told(with_timeout(
-            BACKEND_TIMEOUT,
-            self.sessions.delete(id, "requested"),
-        ))
+        bounded(self.sessions.delete(id, "requested"))
     }
 
     fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>> {
-        told(command::begin(self, spec))
+        answered(command::begin(self, spec))
     }
 
     fn read_text<'a>(
         &'a self,
         id: &'a SessionId,
-        wish: ReadTextRequest,
+        request: ReadTextRequest,
     ) -> BoxFuture<'a, Answer<TextSlice>> {
-        told(with_timeout(
-            BACKEND_TIMEOUT,
-            self.sessions.read_text(id, wish),
-        ))
+        bounded(self.sessions.read_text(id, request))
     }
 
     fn read_bytes<'a>(
@@ -219,18 +180,15 @@ impl Boxes for DaemonBoxes {
         from: u64,
         most: u64,
     ) -> BoxFuture<'a, Answer<Bytes>> {
-        told(self.read(id, path, from, most))
+        answered(self.read(id, path, from, most))
     }
 
     fn write_text<'a>(
         &'a self,
         id: &'a SessionId,
-        wish: WriteTextRequest,
+        request: WriteTextRequest,
     ) -> BoxFuture<'a, Answer<WrittenText>> {
-        told(with_timeout(
-            BACKEND_TIMEOUT,
-            self.sessions.write_text(id, wish),
-        ))
+        bounded(self.sessions.write_text(id, request))
     }
 
     fn write_stream<'a>(
@@ -239,50 +197,47 @@ impl Boxes for DaemonBoxes {
         path: &'a str,
         content: Content,
     ) -> BoxFuture<'a, Answer<()>> {
-        told(with_timeout(BACKEND_TIMEOUT, self.store(id, path, content)))
+        bounded(async move { put_file(&self.session(id), path, content).await })
     }
 
     fn remove<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<()>> {
-        told(self.forget(id, path))
+        answered(self.remove_file(id, path))
     }
 
     fn edit_text<'a>(
         &'a self,
         id: &'a SessionId,
-        wish: EditTextRequest,
+        request: EditTextRequest,
     ) -> BoxFuture<'a, Answer<EditedText>> {
-        told(with_timeout(
-            BACKEND_TIMEOUT,
-            self.sessions.edit_text(id, wish),
-        ))
+        bounded(self.sessions.edit_text(id, request))
     }
 
     fn glob<'a>(
         &'a self,
         id: &'a SessionId,
-        wish: GlobRequest,
+        request: GlobRequest,
     ) -> BoxFuture<'a, Answer<GlobMatches>> {
-        told(with_timeout(BACKEND_TIMEOUT, self.sessions.glob(id, wish)))
+        bounded(self.sessions.glob(id, request))
     }
 
     fn grep<'a>(
         &'a self,
         id: &'a SessionId,
-        wish: GrepRequest,
+        request: GrepRequest,
     ) -> BoxFuture<'a, Answer<GrepMatches>> {
-        told(with_timeout(BACKEND_TIMEOUT, self.sessions.grep(id, wish)))
+        bounded(self.sessions.grep(id, request))
     }
 
     fn list<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<FileList>> {
-        told(self.entries(id, path))
+        answered(async move { self.session(id).list(path, MOST_LISTED).await })
     }
 
     fn skills(&self) -> BoxFuture<'_, Answer<Vec<SkillInfo>>> {
-        told(self.all_skills())
+        answered(self.all_skills())
     }
 
     fn skill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Answer<Option<SkillDetail>>> {
-        told(self.one_skill(name))
+        answered(self.one_skill(name))
     }
 
     fn write_skill_file<'a>(
@@ -291,27 +246,22 @@ impl Boxes for DaemonBoxes {
         path: &'a str,
         content: Bytes,
     ) -> BoxFuture<'a, Answer<()>> {
-        told(self.put_skill_file(name, path, content))
+        answered(self.put_skill_file(name, path, content))
     }
 
     fn read_skill_file<'a>(&'a self, name: &'a str, path: &'a str) -> BoxFuture<'a, Answer<Bytes>> {
-        told(self.get_skill_file(name, path))
+        answered(self.get_skill_file(name, path))
     }
 
     fn register_skill<'a>(
         &'a self,
         id: &'a SessionId,
         path: &'a str,
-        wish: CreateSkillRequest,
+        request: CreateSkillRequest,
     ) -> BoxFuture<'a, Answer<SkillDetail>> {
-        let from = Source {
-            sessions: &self.sessions,
-            session_id: id,
-            path,
-        };
-        told(with_timeout(
-            BACKEND_TIMEOUT,
-            register(from, &self.skills, &self.skill_uploads, wish),
-        ))
+        bounded(async move {
+            let session = self.session(id);
+            register(&session, path, &self.skills, &self.skill_uploads, request).await
+        })
     }
 }

@@ -22,7 +22,7 @@ pub(super) async fn begin(boxes: &DaemonBoxes, spec: SpecRequest) -> ApiResult<B
             "a tool's command has no standard input",
         ));
     }
-    let admission = boxes.judge(spec).await?;
+    let admission = boxes.admit(spec).await?;
     follow(&boxes.sessions, admission, boxes.start_timeout).await
 }
 

@@ -10,7 +10,7 @@ mod workspace;
 pub(crate) use boxes::DaemonBoxes;
 pub(crate) use command::follow;
 pub use error::AgentError;
-pub(crate) use package::{Source, register};
+pub(crate) use package::register;
 
 use std::path::PathBuf;
 use std::sync::Arc;

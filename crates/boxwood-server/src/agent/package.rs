@@ -3,18 +3,18 @@
 //! Files may change meanwhile. They are packed into an archive and installed like an upload, so
 //! that the same rules apply. Symlinks are refused, because their targets are inside the box.
 
-use std::io::{Cursor, Read as _, Write as _};
+use std::io::{Cursor, Write as _};
 use std::sync::Arc;
 
-use boxwood_api::{CreateSkillRequest, ErrorCode, FileEntry, FileKind, SessionId, SkillDetail};
-use boxwood_session::{FileAnswer, FileCall, OpenFor, Sessions};
+use boxwood_api::{CreateSkillRequest, ErrorCode, FileEntry, FileKind, SkillDetail};
 use boxwood_skills::{Limits, Skill, SkillPatch, SkillStore};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
+use super::boxes::read_part;
 use crate::http::{
-    ApiError, ApiResult, UploadGate, ask_store, install_package, skill_detail, skill_refusal,
-    unexpected_answer,
+    ApiError, ApiResult, InSession, UploadGate, install_package, skill_detail, skill_refusal,
+    with_store,
 };
 
 /// Directory of mounted skills, below the workspace.
@@ -23,41 +23,34 @@ const SKILLS: &str = ".skills";
 /// Archive overhead per file, rounded up.
 const OVERHEAD: u64 = 256;
 
-/// A directory in a box.
-#[derive(Clone, Copy)]
-pub(crate) struct Source<'a> {
-    pub(crate) sessions: &'a Sessions,
-    pub(crate) session_id: &'a SessionId,
-    pub(crate) path: &'a str,
-}
-
 pub(crate) async fn register(
-    from: Source<'_>,
+    session: &InSession,
+    path: &str,
     store: &SkillStore,
     uploads: &Arc<UploadGate>,
-    wish: CreateSkillRequest,
+    request: CreateSkillRequest,
 ) -> ApiResult<SkillDetail> {
-    let _permit = uploads.permit().await?;
     // An upload permit, because a whole archive is held in memory.
-    let archive = Box::pin(Packing::new(from, store.limits()).run()).await?;
+    let _permit = uploads.permit().await?;
+    let archive = Box::pin(Packing::new(session, path, store.limits()).run()).await?;
     let uploads = Arc::clone(uploads);
-    let place = from.path.to_owned();
-    ask_store(store, move |store| {
+    let place = path.to_owned();
+    with_store(store, move |store| {
         // Holds the lock, so that checking names and installing is atomic.
         let _write_lock = uploads.lock();
-        let name = Some(wish.name.trim().to_owned()).filter(|name| !name.is_empty());
+        let name = Some(request.name.trim().to_owned()).filter(|name| !name.is_empty());
         let skill = install_package(store, &archive, name, &place)?;
-        describe(store, skill, wish).map(|skill| skill_detail(store, skill))
+        describe(store, skill, request).map(|skill| skill_detail(store, skill))
     })
     .await
 }
 
 /// Overrides name and description in the `SKILL.md`.
-fn describe(store: &SkillStore, skill: Skill, wish: CreateSkillRequest) -> ApiResult<Skill> {
+fn describe(store: &SkillStore, skill: Skill, request: CreateSkillRequest) -> ApiResult<Skill> {
     let patch = SkillPatch {
-        display_name: wish.display_name,
-        description: wish.description,
-        instructions: wish.instructions,
+        display_name: request.display_name,
+        description: request.description,
+        instructions: request.instructions,
         ..SkillPatch::default()
     };
     if patch == SkillPatch::default() {
@@ -72,9 +65,10 @@ fn describe(store: &SkillStore, skill: Skill, wish: CreateSkillRequest) -> ApiRe
     })
 }
 
-/// Walks through the directory.
+/// Walks through a directory of a box.
 struct Packing<'a> {
-    from: Source<'a>,
+    session: &'a InSession,
+    path: &'a str,
     limits: &'a Limits,
     entries: usize,
     bytes: u64,
@@ -82,9 +76,10 @@ struct Packing<'a> {
 }
 
 impl<'a> Packing<'a> {
-    fn new(from: Source<'a>, limits: &'a Limits) -> Self {
+    fn new(session: &'a InSession, path: &'a str, limits: &'a Limits) -> Self {
         Self {
-            from,
+            session,
+            path,
             limits,
             entries: 0,
             bytes: 0,
@@ -125,45 +120,31 @@ impl<'a> Packing<'a> {
         Ok(archive.into_inner())
     }
 
-    async fn call(&self, call: FileCall) -> ApiResult<FileAnswer> {
-        Ok(self.from.sessions.file(self.from.session_id, call).await?)
-    }
-
     fn place(&self, inner: &str) -> String {
         match inner {
-            "" => self.from.path.to_owned(),
-            inner => format!("{}/{inner}", self.from.path.trim_end_matches('/')),
+            "" => self.path.to_owned(),
+            inner => format!("{}/{inner}", self.path.trim_end_matches('/')),
         }
     }
 
     async fn list(&mut self, directory: &str) -> ApiResult<Vec<FileEntry>> {
         let left = self.limits.max_entries.saturating_sub(self.entries);
-        let call = FileCall::List {
-            path: self.place(directory),
-            limit: left.max(1),
-        };
-        match self.call(call).await? {
-            FileAnswer::Entries { entries, truncated } if !truncated && entries.len() <= left => {
-                self.entries += entries.len();
-                Ok(entries)
-            }
-            FileAnswer::Entries { .. } => Err(too_large(&format!(
+        let found = self
+            .session
+            .list(&self.place(directory), left.max(1))
+            .await?;
+        if found.truncated || found.entries.len() > left {
+            return Err(too_large(&format!(
                 "the directory has more than {} entries",
                 self.limits.max_entries
-            ))),
-            other => Err(unexpected_answer("list", &other)),
+            )));
         }
+        self.entries += found.entries.len();
+        Ok(found.entries)
     }
 
     async fn file(&mut self, inner: &str, entry: &FileEntry) -> ApiResult<()> {
-        let call = FileCall::Open {
-            path: self.place(inner),
-            how: OpenFor::Read,
-        };
-        let file = match self.call(call).await? {
-            FileAnswer::Opened { file, .. } => file,
-            other => return Err(unexpected_answer("open", &other)),
-        };
+        let (file, _) = self.session.open(&self.place(inner)).await?;
         let room = self
             .limits
             .max_zip_bytes
@@ -171,14 +152,7 @@ impl<'a> Packing<'a> {
         let room = room.saturating_sub(self.bytes + OVERHEAD);
         let most = room.min(self.limits.max_file_bytes);
         // Do not trust the announced size: the box may be writing to the file.
-        let content = tokio::task::spawn_blocking(move || {
-            let mut content = Vec::new();
-            file.take(most + 1).read_to_end(&mut content)?;
-            Ok::<_, std::io::Error>(content)
-        })
-        .await
-        .map_err(|error| ApiError::internal("failed to read a file of the box", &error))?
-        .map_err(|error| ApiError::internal("failed to read a file of the box", &error))?;
+        let content = read_part(file, 0, most + 1).await?;
         if content.len() as u64 > most {
             return Err(too_large(&format!(
                 "with `{inner}` the skill is larger than the store allows"
@@ -202,8 +176,8 @@ impl<'a> Packing<'a> {
     }
 }
 
-fn too_large(words: &str) -> ApiError {
-    ApiError::new(ErrorCode::PayloadTooLarge, words)
+fn too_large(message: &str) -> ApiError {
+    ApiError::new(ErrorCode::PayloadTooLarge, message)
         .hint("the limits are configured in `[skills.limits]`")
 }
 

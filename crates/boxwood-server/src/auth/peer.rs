@@ -89,7 +89,7 @@ impl Trust {
         self.operators.contains(&uid)
     }
 
-    pub(crate) fn judge_tcp(&self, peer: SocketAddr, local: SocketAddr) -> Peer {
+    pub(crate) fn classify_tcp(&self, peer: SocketAddr, local: SocketAddr) -> Peer {
         let local_ip = local.ip().to_canonical();
         let loopback = peer.ip().to_canonical().is_loopback() && local_ip.is_loopback();
         let owner = if loopback {
@@ -112,7 +112,7 @@ impl Trust {
         }
     }
 
-    pub(crate) fn judge_unix(&self, uid: Option<u32>) -> Peer {
+    pub(crate) fn classify_unix(&self, uid: Option<u32>) -> Peer {
         Peer {
             transport: Transport::Unix,
             who: uid.map_or(Who::Unknown, Who::Uid),
@@ -132,35 +132,35 @@ mod tests {
 
     use super::*;
 
-    fn judge(trust: &Trust, bind: &str) -> bool {
+    fn is_trusted(trust: &Trust, bind: &str) -> bool {
         let listener = TcpListener::bind(bind).expect("bind");
         let address = listener.local_addr().expect("address");
         let client = TcpStream::connect(address).expect("connect");
         let (server, peer) = listener.accept().expect("accept");
-        let judged = trust.judge_tcp(peer, server.local_addr().expect("address"));
+        let peer = trust.classify_tcp(peer, server.local_addr().expect("address"));
         drop(client);
-        judged.trusted
+        peer.trusted
     }
 
     #[test]
     fn only_listed_uids_are_trusted_on_loopback() {
         let me = rustix::process::geteuid().as_raw();
-        assert!(judge(&Trust::new(me, &[]), "127.0.0.1:0"));
-        assert!(judge(&Trust::new(me, &[]), "[::1]:0"));
+        assert!(is_trusted(&Trust::new(me, &[]), "127.0.0.1:0"));
+        assert!(is_trusted(&Trust::new(me, &[]), "[::1]:0"));
         let trusting = |uids: &[u32]| Trust {
             operators: Vec::new(),
             uids: uids.to_vec(),
             langbot_peers: Vec::new(),
         };
-        assert!(!judge(&trusting(&[4242]), "127.0.0.1:0"));
-        assert!(judge(&trusting(&[4242, me]), "127.0.0.1:0"));
+        assert!(!is_trusted(&trusting(&[4242]), "127.0.0.1:0"));
+        assert!(is_trusted(&trusting(&[4242, me]), "127.0.0.1:0"));
     }
 
     #[test]
     fn peers_from_elsewhere_are_never_trusted() {
         let trust = Trust::new(0, &[]);
         let check = |peer: &str, local: &str| {
-            let peer = trust.judge_tcp(
+            let peer = trust.classify_tcp(
                 peer.parse().expect("address"),
                 local.parse().expect("address"),
             );
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn unix_peers_are_judged_by_their_credentials() {
+    fn unix_peers_are_classified_by_their_credentials() {
         let trust = Trust::new(1000, &[1001]);
         for (uid, trusted, operator) in [
             (Some(0), true, true),
@@ -181,7 +181,7 @@ mod tests {
             (Some(1002), false, false),
             (None, false, false),
         ] {
-            let peer = trust.judge_unix(uid);
+            let peer = trust.classify_unix(uid);
             assert_eq!(
                 (peer.trusted, peer.operator),
                 (trusted, operator),
@@ -195,25 +195,27 @@ mod tests {
         let trust = Trust::new(0, &[]);
         let who = |peer: &str| {
             let local = "[2001:db8::9]:5410".parse().expect("address");
-            trust.judge_tcp(peer.parse().expect("address"), local).who
+            trust
+                .classify_tcp(peer.parse().expect("address"), local)
+                .who
         };
         assert_eq!(who("[2001:db8::1:1]:9"), who("[2001:db8::2:2]:10"));
         assert_ne!(who("[2001:db8::1]:9"), who("[2001:db8:0:1::1]:9"));
         assert_eq!(who("192.0.2.1:9"), who("[::ffff:192.0.2.1]:10"));
         assert_ne!(who("192.0.2.1:9"), who("192.0.2.2:9"));
-        assert_eq!(trust.judge_unix(Some(7)).who, Who::Uid(7));
+        assert_eq!(trust.classify_unix(Some(7)).who, Who::Uid(7));
     }
 
     #[test]
     fn the_overflow_uid_is_nobody() {
         assert!(
             !Trust::new(OVERFLOW_UID, &[])
-                .judge_unix(Some(OVERFLOW_UID))
+                .classify_unix(Some(OVERFLOW_UID))
                 .trusted
         );
         assert!(
             Trust::new(1, &[OVERFLOW_UID])
-                .judge_unix(Some(OVERFLOW_UID))
+                .classify_unix(Some(OVERFLOW_UID))
                 .trusted
         );
     }

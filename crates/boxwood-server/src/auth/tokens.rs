@@ -82,13 +82,7 @@ struct Stored {
 /// works with a running daemon.
 pub struct Tokens {
     path: PathBuf,
-    cached: Mutex<Option<(Stamp, Vec<Hashed>)>>,
-}
-
-#[derive(Clone)]
-struct Hashed {
-    name: String,
-    hash: [u8; 32],
+    cached: Mutex<Option<(Stamp, Vec<Stored>)>>,
 }
 
 /// Detects changes of the file. Each write creates a new inode.
@@ -126,7 +120,7 @@ impl Tokens {
         let stored = Stored {
             name: info.name.clone(),
             created_at: info.created_at,
-            sha256: URL_SAFE_NO_PAD.encode(hash(secret.as_bytes())),
+            sha256: hash(secret.as_bytes()),
         };
         self.change(|file| {
             if file.token.iter().any(|token| token.name == name) {
@@ -177,7 +171,7 @@ impl Tokens {
         };
         let mut matched = None;
         for token in &tokens {
-            let equal: Choice = token.hash.ct_eq(&presented);
+            let equal: Choice = token.sha256.as_bytes().ct_eq(presented.as_bytes());
             if bool::from(equal) {
                 matched = Some(token.name.clone());
             }
@@ -185,7 +179,7 @@ impl Tokens {
         matched
     }
 
-    fn current(&self) -> Result<Vec<Hashed>, TokenError> {
+    fn current(&self) -> Result<Vec<Stored>, TokenError> {
         let stamp = match fs::metadata(&self.path) {
             Ok(metadata) => Stamp {
                 inode: metadata.ino(),
@@ -208,30 +202,9 @@ impl Tokens {
         }
         // Clear first: if the file cannot be read, old tokens must not stay valid.
         *cached = None;
-        let tokens = self.hashes()?;
+        let tokens = self.read()?.token;
         *cached = Some((stamp, tokens.clone()));
         Ok(tokens)
-    }
-
-    fn hashes(&self) -> Result<Vec<Hashed>, TokenError> {
-        self.read()?
-            .token
-            .into_iter()
-            .map(|token| {
-                let hash = URL_SAFE_NO_PAD
-                    .decode(&token.sha256)
-                    .ok()
-                    .and_then(|bytes| bytes.try_into().ok())
-                    .ok_or_else(|| TokenError::Parse {
-                        path: self.path.clone(),
-                        message: format!("the hash of `{}` is invalid", token.name),
-                    })?;
-                Ok(Hashed {
-                    name: token.name,
-                    hash,
-                })
-            })
-            .collect()
     }
 
     fn read(&self) -> Result<TokenFile, TokenError> {
@@ -274,8 +247,8 @@ impl Tokens {
     }
 }
 
-fn hash(bytes: &[u8]) -> [u8; 32] {
-    Sha256::digest(bytes).into()
+fn hash(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(Sha256::digest(bytes))
 }
 
 fn create_private(path: &Path) -> io::Result<File> {

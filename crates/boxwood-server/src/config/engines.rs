@@ -4,7 +4,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use boxwood_api::DEFAULT_IMAGES;
-use serde::Deserialize;
+use boxwood_backend_container::{ContainerSettings, Engine};
+use serde::{Deserialize, Deserializer, de::Error as _};
 
 /// What to do if an image is not available locally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -17,74 +18,49 @@ pub enum Pull {
     Never,
 }
 
-/// Settings of the Docker backend.
-#[derive(Clone, Debug, Deserialize)]
+/// Generous, for slow connections and large images. Clients see the progress.
+const PULL_TIMEOUT_SEC: NonZeroU64 = const { NonZeroU64::new(1800).unwrap() };
+
+/// Settings of a container engine.
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct DockerConfig {
-    /// The command: a path, or a name to look up in PATH.
-    pub program: String,
+pub struct EngineConfig {
+    /// The command: a path, or a name to look up in PATH. Default: the engine's name.
+    pub program: Option<String>,
     /// The default image.
-    pub image: String,
+    pub image: Option<String>,
     /// The OCI runtime, such as `runsc`. Default: the engine's own.
     pub runtime: Option<String>,
     /// The Docker endpoint, overriding `DOCKER_HOST`.
     pub host: Option<String>,
     pub pull: Pull,
     /// Timeout of an image pull.
-    pub pull_timeout_sec: NonZeroU64,
+    pub pull_timeout_sec: Option<NonZeroU64>,
 }
 
-impl DockerConfig {
-    pub fn pull_timeout(&self) -> Duration {
-        Duration::from_secs(self.pull_timeout_sec.get())
-    }
-}
-
-impl Default for DockerConfig {
-    fn default() -> Self {
-        Self {
-            program: "docker".to_owned(),
-            image: DEFAULT_IMAGES[0].to_owned(),
-            runtime: None,
-            host: None,
-            pull: Pull::default(),
-            pull_timeout_sec: PULL_TIMEOUT_SEC,
+impl EngineConfig {
+    pub(super) fn podman<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let config = Self::deserialize(input)?;
+        match config.host {
+            Some(_) => Err(D::Error::custom("`host` is a setting of `[docker]` only")),
+            None => Ok(config),
         }
     }
-}
 
-/// Generous, for slow connections and large images. Clients see the progress.
-const PULL_TIMEOUT_SEC: NonZeroU64 = const { NonZeroU64::new(1800).unwrap() };
-
-/// Settings of the Podman backend.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PodmanConfig {
-    /// The command: a path, or a name to look up in PATH.
-    pub program: String,
-    /// The default image.
-    pub image: String,
-    /// The OCI runtime, such as `runsc`. Default: the engine's own.
-    pub runtime: Option<String>,
-    pub pull: Pull,
-    /// Timeout of an image pull.
-    pub pull_timeout_sec: NonZeroU64,
-}
-
-impl PodmanConfig {
     pub fn pull_timeout(&self) -> Duration {
-        Duration::from_secs(self.pull_timeout_sec.get())
+        Duration::from_secs(self.pull_timeout_sec.unwrap_or(PULL_TIMEOUT_SEC).get())
     }
-}
 
-impl Default for PodmanConfig {
-    fn default() -> Self {
-        Self {
-            program: "podman".to_owned(),
-            image: DEFAULT_IMAGES[0].to_owned(),
-            runtime: None,
-            pull: Pull::default(),
-            pull_timeout_sec: PULL_TIMEOUT_SEC,
+    pub(crate) fn settings(&self, engine: Engine) -> ContainerSettings {
+        let image = self.image.clone();
+        ContainerSettings {
+            engine,
+            program: self.program.as_deref().unwrap_or(engine.name()).into(),
+            image: image.unwrap_or_else(|| DEFAULT_IMAGES[0].to_owned()),
+            runtime: self.runtime.clone(),
+            docker_host: self.host.clone(),
+            pull: self.pull == Pull::Missing,
+            pull_timeout: self.pull_timeout(),
         }
     }
 }

@@ -14,7 +14,7 @@ mod service_manager;
 mod shutdown;
 mod tree;
 
-pub use engines::{DockerConfig, NsjailConfig, PodmanConfig, Pull};
+pub use engines::{EngineConfig, NsjailConfig, Pull};
 pub(crate) use langbot_variables::langbot_environment;
 pub use load::{ConfigError, Flags, load, load_from};
 pub use mcp::McpConfig;

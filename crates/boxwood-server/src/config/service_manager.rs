@@ -54,7 +54,7 @@ impl ServiceManager {
             let value = std::env::var_os(name)?;
             Some(value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
         };
-        let told = Told {
+        let variables = ListenVariables {
             pid: text("LISTEN_PID"),
             count: text("LISTEN_FDS"),
             names: text("LISTEN_FDNAMES"),
@@ -67,7 +67,7 @@ impl ServiceManager {
             boxwood_sys::inherited::remove_variables(&VARIABLES)
                 .map_err(|source| ServiceManagerError::Remove { source })?;
         }
-        let names = told.names_for(std::process::id())?;
+        let names = variables.names_for(std::process::id())?;
         if names.is_empty() {
             return Ok(Self {
                 sockets: Vec::new(),
@@ -89,13 +89,13 @@ impl ServiceManager {
 
 /// The values of `LISTEN_*`.
 #[derive(Default)]
-struct Told {
+struct ListenVariables {
     pid: Option<String>,
     count: Option<String>,
     names: Option<String>,
 }
 
-impl Told {
+impl ListenVariables {
     /// One name per socket. Variables for another process were inherited by accident and are
     /// ignored.
     fn names_for(&self, pid: u32) -> Result<Vec<String>, ServiceManagerError> {
@@ -107,10 +107,10 @@ impl Told {
             };
             value.parse::<u32>().map_err(|_| wrong())
         };
-        let (Some(meant), Some(count)) = (&self.pid, &self.count) else {
+        let (Some(owner), Some(count)) = (&self.pid, &self.count) else {
             return Ok(Vec::new());
         };
-        if number("LISTEN_PID", meant, "a process id")? != pid {
+        if number("LISTEN_PID", owner, "a process id")? != pid {
             return Ok(Vec::new());
         }
         let expected = "a number of sockets up to 64";
@@ -136,8 +136,8 @@ impl Told {
 mod tests {
     use super::*;
 
-    fn told(pid: &str, count: &str, names: Option<&str>) -> Told {
-        Told {
+    fn variables(pid: &str, count: &str, names: Option<&str>) -> ListenVariables {
+        ListenVariables {
             pid: Some(pid.to_owned()),
             count: Some(count.to_owned()),
             names: names.map(str::to_owned),
@@ -146,16 +146,29 @@ mod tests {
 
     #[test]
     fn sockets_for_another_process_are_nobodys() {
-        assert!(told("7", "2", None).names_for(8).expect("valid").is_empty());
-        assert!(Told::default().names_for(8).expect("valid").is_empty());
+        assert!(
+            variables("7", "2", None)
+                .names_for(8)
+                .expect("valid")
+                .is_empty()
+        );
+        assert!(
+            ListenVariables::default()
+                .names_for(8)
+                .expect("valid")
+                .is_empty()
+        );
     }
 
     #[test]
     fn every_socket_has_a_name() {
-        let names = |told: Told| told.names_for(7).expect("valid");
-        assert_eq!(names(told("7", "2", None)), ["unknown", "unknown"]);
-        assert_eq!(names(told("7", "2", Some("http"))), ["http", "unknown"]);
-        assert_eq!(names(told("7", "1", Some("http:more"))), ["http"]);
+        let names = |variables: ListenVariables| variables.names_for(7).expect("valid");
+        assert_eq!(names(variables("7", "2", None)), ["unknown", "unknown"]);
+        assert_eq!(
+            names(variables("7", "2", Some("http"))),
+            ["http", "unknown"]
+        );
+        assert_eq!(names(variables("7", "1", Some("http:more"))), ["http"]);
     }
 
     #[test]
@@ -165,7 +178,7 @@ mod tests {
             ("7", "-1", "LISTEN_FDS"),
             ("7", "65", "LISTEN_FDS"),
         ] {
-            let error = told(pid, count, None).names_for(7).expect_err("wrong");
+            let error = variables(pid, count, None).names_for(7).expect_err("wrong");
             assert!(error.to_string().contains(variable), "{error}");
         }
     }

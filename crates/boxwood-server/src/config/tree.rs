@@ -17,9 +17,7 @@ use super::paths::DefaultPaths;
 use super::peers::PeerNetwork;
 use crate::load::LoadConfig;
 
-use super::{
-    DockerConfig, McpConfig, NsjailConfig, PodmanConfig, Pull, RecoveryConfig, ShutdownConfig,
-};
+use super::{EngineConfig, McpConfig, NsjailConfig, Pull, RecoveryConfig, ShutdownConfig};
 
 /// All settings of the daemon, with defaults filled in.
 #[derive(Clone, Debug)]
@@ -41,8 +39,8 @@ pub struct Config {
     /// Profiles, mounts, images, limits, network.
     pub policy: PolicyConfig,
     pub native: NativeConfig,
-    pub docker: DockerConfig,
-    pub podman: PodmanConfig,
+    pub docker: EngineConfig,
+    pub podman: EngineConfig,
     pub nsjail: NsjailConfig,
     pub skills: SkillsConfig,
     pub langbot: LangBotConfig,
@@ -57,16 +55,12 @@ pub struct Config {
 impl Config {
     /// The longest configured pull timeout of the container engines.
     pub(crate) fn longest_pull(&self) -> Duration {
-        let pulls = [
-            (self.docker.pull, self.docker.pull_timeout()),
-            (self.podman.pull, self.podman.pull_timeout()),
-        ];
-        let longest = pulls
+        [&self.docker, &self.podman]
             .into_iter()
-            .filter(|(pull, _)| *pull == Pull::Missing)
-            .map(|(_, timeout)| timeout)
-            .max();
-        longest.unwrap_or_default()
+            .filter(|engine| engine.pull == Pull::Missing)
+            .map(EngineConfig::pull_timeout)
+            .max()
+            .unwrap_or_default()
     }
 }
 
@@ -92,8 +86,9 @@ pub(super) struct Tree {
     limits: Maxima,
     network: NetworkConfig,
     native: NativeConfig,
-    docker: DockerConfig,
-    podman: PodmanConfig,
+    docker: EngineConfig,
+    #[serde(deserialize_with = "EngineConfig::podman")]
+    podman: EngineConfig,
     nsjail: NsjailConfig,
     skills: SkillsConfig,
     langbot: LangBotConfig,

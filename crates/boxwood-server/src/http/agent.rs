@@ -16,12 +16,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::error::{ApiError, ApiResult};
-use super::files::inside;
 use super::json::{self, JsonBody};
 use super::params::InSession;
+use super::sessions::files::inside;
 use super::skills::InSkill as Named;
 use super::{App, BACKEND_TIMEOUT, with_timeout};
-use crate::agent::{Source, register};
+use crate::agent::register;
 
 #[utoipa::path(get, path = "/v1/agent/tools", tag = "agent", operation_id = "list_tools",
     responses((status = 200, description = "The tools as JSON Schema and in OpenAI format; empty with a reason if they are unavailable", body = ToolList)))]
@@ -34,8 +34,6 @@ pub(super) async fn tools(State(app): State<Arc<App>>) -> Response {
     request_body = ToolCall,
     responses(
         (status = 200, description = "The result; `ok` is true if the operation succeeded", body = ToolAnswer),
-        (status = 400, body = ErrorBody, description = "Invalid arguments"),
-        (status = 404, body = ErrorBody, description = "Unknown tool"),
         (status = 409, body = ErrorBody, description = "The session exists with different settings"),
         (status = 503, body = UnavailableBody, description = "The agent is disabled or its runtime is unavailable")))]
 pub(super) async fn call(
@@ -78,32 +76,23 @@ pub(super) async fn guidance(
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files/register_skill", tag = "skills", operation_id = "register_skill",
-    params(("session_id" = String, Path,)),
     request_body = RegisterSkillRequest,
     responses(
         (status = 201, description = "The registered skill", body = SkillDetail),
-        (status = 400, body = ErrorBody, description = "The directory contains no skill, or files that a skill cannot contain"),
-        (status = 404, body = ErrorBody, description = "Unknown session or directory"),
-        (status = 409, body = ErrorBody, description = "A skill with this name exists"),
-        (status = 413, body = ErrorBody, description = "Exceeds the limits of the store")))]
+        (status = 409, body = ErrorBody, description = "A skill with this name exists")))]
 pub(super) async fn register_skill(
     State(app): State<Arc<App>>,
     session: InSession,
     JsonBody(request): JsonBody<RegisterSkillRequest>,
 ) -> ApiResult<Response> {
     let path = inside(request.path)?;
-    let wish = CreateSkillRequest {
+    let new = CreateSkillRequest {
         name: request.name,
         display_name: request.display_name,
         description: request.description,
         instructions: request.instructions,
     };
-    let from = Source {
-        sessions: &session.sessions,
-        session_id: &session.id,
-        path: &path,
-    };
-    let work = register(from, &app.skills, &app.skill_uploads, wish);
+    let work = register(&session, &path, &app.skills, &app.skill_uploads, new);
     Ok(json::created(&with_timeout(BACKEND_TIMEOUT, work).await?))
 }
 
@@ -137,10 +126,6 @@ fn unavailable(error: ToolError) -> Response {
 
 impl From<ToolError> for ApiError {
     fn from(error: ToolError) -> Self {
-        let told = Self::new(error.code, error.message);
-        match error.hint {
-            Some(hint) => told.hint(hint),
-            None => told,
-        }
+        Self::new(error.code, error.message).maybe_hint(error.hint)
     }
 }

@@ -56,6 +56,11 @@ impl ApiError {
         self
     }
 
+    pub(crate) fn maybe_hint(mut self, hint: Option<impl Into<String>>) -> Self {
+        self.hint = hint.map(Into::into);
+        self
+    }
+
     pub(crate) fn phase(mut self, phase: Option<McpPhase>) -> Self {
         self.phase = phase;
         self
@@ -167,10 +172,7 @@ impl From<SessionError> for ApiError {
 
 impl From<Denial> for ApiError {
     fn from(denial: Denial) -> Self {
-        Self {
-            hint: denial.hint(),
-            ..Self::new(denial.code(), denial.to_string())
-        }
+        Self::new(denial.code(), denial.to_string()).maybe_hint(denial.hint())
     }
 }
 

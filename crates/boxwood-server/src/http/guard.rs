@@ -91,14 +91,14 @@ pub(crate) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let judged = judge(&app, &request).and_then(|caller| {
-        let reach = reach(&caller, request.headers())?;
-        Ok((caller, reach))
+    let authenticated = authenticate(&app, &request).and_then(|caller| {
+        let access = access(&caller, request.headers())?;
+        Ok((caller, access))
     });
-    match judged {
-        Ok((caller, reach)) => {
+    match authenticated {
+        Ok((caller, access)) => {
             let extensions = request.extensions_mut();
-            extensions.insert(reach);
+            extensions.insert(access);
             if let Some(principal) = caller.principal() {
                 extensions.insert(principal);
             }
@@ -108,7 +108,7 @@ pub(crate) async fn admit(
             if is_langbot_route(request.uri().path()) {
                 app.langbot.log_refusal(error.message());
             }
-            super::json::discard_briefly(request).await;
+            super::body::discard_briefly(request).await;
             error.into_response()
         }
     }
@@ -145,7 +145,7 @@ impl Caller {
 ///
 /// Operator rights must be requested explicitly: agents often run under the operator's uid, and a
 /// model chooses the session id.
-fn reach(caller: &Caller, headers: &HeaderMap) -> Result<Access, ApiError> {
+fn access(caller: &Caller, headers: &HeaderMap) -> Result<Access, ApiError> {
     if !headers.contains_key(OPERATOR) {
         return Ok(Access::Clients);
     }
@@ -159,7 +159,7 @@ fn reach(caller: &Caller, headers: &HeaderMap) -> Result<Access, ApiError> {
     }
 }
 
-fn judge(app: &App, request: &Request) -> Result<Caller, ApiError> {
+fn authenticate(app: &App, request: &Request) -> Result<Caller, ApiError> {
     let (headers, uri) = (request.headers(), request.uri());
     if !has_valid_escapes(uri.path()) {
         return Err(ApiError::validation(
@@ -173,18 +173,12 @@ fn judge(app: &App, request: &Request) -> Result<Caller, ApiError> {
         ApiError::new(ErrorCode::Forbidden, reason.to_string()).hint(reason.hint())
     };
     check_browser(headers, uri).map_err(refuse)?;
-    match presented(headers) {
-        Presented::Token(token) => match app.tokens.check(token) {
-            // A web page cannot know a token, so `Host` need not be checked.
-            Some(name) => return Ok(Caller::Token(name)),
-            None => return Err(unauthorized("unknown token")),
-        },
-        Presented::Unreadable => {
-            return Err(unauthorized(
-                "the Authorization or X-API-Key header is malformed",
-            ));
-        }
-        Presented::Nothing => {}
+    if let Some(token) = presented_token(headers)? {
+        // A web page cannot know a token, so `Host` need not be checked.
+        return match app.tokens.check(token) {
+            Some(name) => Ok(Caller::Token(name)),
+            None => Err(unauthorized("unknown token")),
+        };
     }
     if is_langbot_route(uri.path()) && app.langbot.has_control_token(headers) {
         return Ok(Caller::Anonymous);
@@ -226,40 +220,22 @@ fn unauthorized(message: &str) -> ApiError {
     )
 }
 
-enum Presented<'a> {
-    Nothing,
-    Token(&'a [u8]),
-    /// Two different tokens, or an unsupported scheme.
-    Unreadable,
-}
-
-fn presented(headers: &HeaderMap) -> Presented<'_> {
-    let bearer = |value: &'_ HeaderValue| -> Option<(usize, usize)> {
-        let bytes = value.as_bytes();
-        let scheme = bytes.get(..7)?;
-        scheme
-            .eq_ignore_ascii_case(b"bearer ")
-            .then_some((7, bytes.len()))
-    };
-    let mut found: Option<&[u8]> = None;
-    for value in headers.get_all(header::AUTHORIZATION) {
-        let Some((start, end)) = bearer(value) else {
-            return Presented::Unreadable;
-        };
-        let token = value.as_bytes()[start..end].trim_ascii();
-        if found.is_some_and(|known| known != token) {
-            return Presented::Unreadable;
+/// The presented token, if any. Two different tokens and unsupported schemes are refused.
+fn presented_token(headers: &HeaderMap) -> Result<Option<&[u8]>, ApiError> {
+    let malformed = || unauthorized("the Authorization or X-API-Key header is malformed");
+    let bearer = headers.get_all(header::AUTHORIZATION).iter().map(|value| {
+        let (scheme, token) = value.as_bytes().split_at_checked(7)?;
+        scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
+    });
+    let keys = headers.get_all(API_KEY).iter();
+    let mut found = None;
+    for token in bearer.chain(keys.map(|value| Some(value.as_bytes()))) {
+        let token = token.ok_or_else(malformed)?.trim_ascii();
+        if found.replace(token).is_some_and(|known| known != token) {
+            return Err(malformed());
         }
-        found = Some(token);
     }
-    for value in headers.get_all(API_KEY) {
-        let token = value.as_bytes().trim_ascii();
-        if found.is_some_and(|known| known != token) {
-            return Presented::Unreadable;
-        }
-        found = Some(token);
-    }
-    found.map_or(Presented::Nothing, Presented::Token)
+    Ok(found)
 }
 
 /// The response after a handler has panicked.
@@ -297,10 +273,9 @@ mod tests {
     fn a_token_is_read_from_either_header() {
         let check = |pairs: &[(&'static str, &str)], expected: Option<&str>| {
             let headers = headers(pairs);
-            let got = match presented(&headers) {
-                Presented::Token(token) => Some(String::from_utf8_lossy(token).into_owned()),
-                Presented::Nothing => None,
-                Presented::Unreadable => Some("unreadable".to_owned()),
+            let got = match presented_token(&headers) {
+                Ok(token) => token.map(|token| String::from_utf8_lossy(token).into_owned()),
+                Err(_) => Some("unreadable".to_owned()),
             };
             assert_eq!(got.as_deref(), expected, "{pairs:?}");
         };

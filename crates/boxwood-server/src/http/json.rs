@@ -1,21 +1,17 @@
 //! JSON request bodies and responses.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::{Body, HttpBody as _};
+use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use boxwood_api::ErrorCode;
-use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::App;
 use super::error::{ApiError, ApiResult};
-use crate::load::RequestMemory;
+use super::{App, body};
 
 /// A JSON object in the body. An empty body counts as `{}`.
 pub(crate) struct JsonBody<T>(pub(crate) T);
@@ -25,10 +21,8 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for JsonBody<T> {
 
     async fn from_request(request: Request, app: &Arc<App>) -> ApiResult<Self> {
         is_json(request.headers())?;
-        let memory = RequestMemory::of(&request, app.sessions.budget());
-        let limit = app.http.max_body_bytes;
-        let bytes = read(request, limit, app.body_timeout(), &memory).await?;
-        parse(&bytes).map(Self)
+        let (request, _memory) = body::read_whole(app, request).await?;
+        parse(request.body()).map(Self)
     }
 }
 
@@ -61,102 +55,6 @@ fn is_json(headers: &HeaderMap) -> ApiResult<()> {
     )
 }
 
-/// Charges what it reads to `memory`, which must live as long as the parsed request.
-pub(super) async fn read(
-    request: Request,
-    limit: usize,
-    timeout: Duration,
-    memory: &RequestMemory,
-) -> ApiResult<Bytes> {
-    let too_large = || {
-        ApiError::new(
-            ErrorCode::PayloadTooLarge,
-            format!("the body is larger than {limit} bytes"),
-        )
-    };
-    let waits = request.headers().contains_key(header::EXPECT);
-    let body = request.into_body();
-    let announced = body.size_hint().lower();
-    if announced > limit as u64 {
-        // A client that waits for `100 Continue` has sent nothing yet.
-        if !waits {
-            discard(body).await;
-        }
-        return Err(too_large());
-    }
-    let mut stream = body.into_data_stream();
-    let reading = async {
-        let mut first = Bytes::new();
-        let mut rest = BytesMut::new();
-        while let Some(chunk) = stream.next().await {
-            let chunk = chunk
-                .map_err(|_| ApiError::validation("the body ended before its announced length"))?;
-            if first.len() + rest.len() + chunk.len() > limit {
-                return Ok(Err(too_large()));
-            }
-            if let Err(busy) = memory.take(chunk.len()) {
-                return Ok(Err(busy.into()));
-            }
-            // Most bodies are a single chunk, which is not copied.
-            if first.is_empty() {
-                first = chunk;
-            } else {
-                rest.extend_from_slice(&chunk);
-            }
-        }
-        if rest.is_empty() {
-            return Ok(Ok(first));
-        }
-        let mut whole = BytesMut::with_capacity(first.len() + rest.len());
-        whole.extend_from_slice(&first);
-        whole.extend_from_slice(&rest);
-        Ok(Ok(whole.freeze()))
-    };
-    match tokio::time::timeout(timeout, reading).await {
-        Ok(Ok(Ok(bytes))) => Ok(bytes),
-        // The client can read the response only after its body has been read.
-        Ok(Ok(Err(refusal))) => {
-            memory.give_back();
-            discard(Body::from_stream(stream)).await;
-            Err(refusal)
-        }
-        Ok(Err(error)) => Err(error),
-        Err(_) => Err(ApiError::new(
-            ErrorCode::Timeout,
-            format!("the body did not arrive within {} s", timeout.as_secs()),
-        )
-        .status(StatusCode::REQUEST_TIMEOUT)),
-    }
-}
-
-/// Reads and drops the rest of the body before a refusal. Otherwise the connection would be reset while
-/// the client still writes, and the response would be lost.
-pub(crate) async fn discard(body: Body) {
-    discard_up_to(body, 64 * 1024 * 1024, Duration::from_secs(5)).await;
-}
-
-/// Like [`discard`] with tighter limits, for unauthenticated requests.
-pub(crate) async fn discard_briefly(request: Request) {
-    if !request.headers().contains_key(header::EXPECT) {
-        discard_up_to(request.into_body(), 1024 * 1024, Duration::from_secs(1)).await;
-    }
-}
-
-async fn discard_up_to(body: Body, most: usize, longest: Duration) {
-    let mut stream = body.into_data_stream();
-    let reading = async {
-        let mut seen = 0;
-        while let Some(Ok(chunk)) = stream.next().await {
-            seen += chunk.len();
-            if seen > most {
-                break;
-            }
-        }
-    };
-    // The response is sent in either case.
-    let _ = tokio::time::timeout(longest, reading).await;
-}
-
 /// Parses a JSON object. An error names the field in which it occurred.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
     let text = bytes.trim_ascii();
@@ -165,88 +63,29 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
     if text.first() != Some(&b'{') {
         return Err(ApiError::validation("the body must be a JSON object"));
     }
-    serde_json::from_slice(text).map_err(|error| parse_error(text, &error))
-}
-
-fn parse_error(text: &[u8], error: &serde_json::Error) -> ApiError {
-    if !error.is_data() {
-        return ApiError::validation(format!("the body is not valid JSON: {error}"));
-    }
-    let field = field_at(text, error.line(), error.column());
-    let separator = if field.is_empty() { "" } else { ": " };
-    let message = error.to_string();
-    ApiError::validation(format!("{field}{separator}{}", without_position(&message)))
-}
-
-/// The path of the value that ends or begins at a position, such as `env.A` or `mounts[2].mode`.
-///
-/// Derived from the position rather than with `serde_path_to_error`, which compiles every request
-/// type a second time. The text before the position is known to be valid JSON.
-fn field_at(text: &[u8], line: usize, column: usize) -> String {
-    enum Level {
-        Object { key: Option<String> },
-        Array { index: usize },
-    }
-    let line_start: usize = text
-        .split_inclusive(|byte| *byte == b'\n')
-        .take(line.saturating_sub(1))
-        .map(<[u8]>::len)
-        .sum();
-    let end = (line_start + column).min(text.len());
-    let mut levels = Vec::new();
-    let mut last_string = None;
-    let mut at = 0;
-    while at < end {
-        let start = at;
-        at += 1;
-        match text[start] {
-            b'"' => {
-                while at < end && text[at] != b'"' {
-                    at += if text[at] == b'\\' { 2 } else { 1 };
-                }
-                at = (at + 1).min(end);
-                last_string = serde_json::from_slice(&text[start..at]).ok();
-            }
-            b'{' => levels.push(Level::Object { key: None }),
-            b'[' => levels.push(Level::Array { index: 0 }),
-            b'}' | b']' => drop(levels.pop()),
-            b':' => {
-                if let Some(Level::Object { key }) = levels.last_mut() {
-                    *key = last_string.take();
-                }
-            }
-            b',' => match levels.last_mut() {
-                Some(Level::Object { key }) => *key = None,
-                Some(Level::Array { index }) => *index += 1,
-                None => {}
-            },
-            _ => {}
+    let mut input = serde_json::Deserializer::from_slice(text);
+    let value = serde_path_to_error::deserialize(&mut input).map_err(|error| {
+        let path = error.path().to_string();
+        let error = error.into_inner();
+        if !error.is_data() {
+            return not_json(&error);
         }
-    }
-    let mut path = String::new();
-    for level in levels {
-        match level {
-            Level::Object { key: Some(key) } => {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(&key);
-            }
-            Level::Object { key: None } => {}
-            Level::Array { index } => {
-                path.push('[');
-                path.push_str(&index.to_string());
-                path.push(']');
-            }
-        }
-    }
-    path
+        // The position helps to repair broken JSON, but is noise where the field is named.
+        let text = error.to_string();
+        let message = text
+            .rsplit_once(" at line ")
+            .map_or(&*text, |(text, _)| text);
+        ApiError::validation(match path.as_str() {
+            "." => message.to_owned(),
+            path => format!("{path}: {message}"),
+        })
+    })?;
+    input.end().map_err(|error| not_json(&error))?;
+    Ok(value)
 }
 
-/// The position helps to repair broken JSON, but is noise where the field is named.
-fn without_position(text: &str) -> &str {
-    text.rsplit_once(" at line ")
-        .map_or(text, |(words, _)| words)
+fn not_json(error: &serde_json::Error) -> ApiError {
+    ApiError::validation(format!("the body is not valid JSON: {error}"))
 }
 
 /// A response with a JSON body.

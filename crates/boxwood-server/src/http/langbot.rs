@@ -5,20 +5,17 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{Message, WebSocket};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use boxwood_langbot::{
-    ActionError, Assembled, Client, Connection, MessageAssembler, RelayRefusal, Unauthorized,
-};
+use boxwood_langbot::{ActionError, Assembled, Client, Connection, MessageAssembler, RelayRefusal};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::App;
-use super::websocket::{self, CloseReason, Heartbeat};
+use super::websocket::{self, CloseReason, Heartbeat, Upgrade};
 
 /// Time limit for sending a response to a client that does not read.
 const SEND_TIMEOUT: Duration = Duration::from_mins(1);
@@ -26,22 +23,15 @@ const SEND_TIMEOUT: Duration = Duration::from_mins(1);
 pub(super) async fn connect(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    upgrade: Upgrade,
 ) -> Response {
-    let client = match Client::from_headers(&app.langbot, &headers) {
-        Ok(client) => client,
-        Err(Unauthorized) => return unauthorized(),
+    let Ok(client) = Client::from_headers(&app.langbot, &headers) else {
+        return unauthorized();
     };
-    let (upgrade, permit) = match websocket::accept(&app, upgrade) {
-        Ok(accepted) => accepted,
-        Err(error) => return error.into_response(),
-    };
-    upgrade
-        .on_upgrade(async move |socket| {
-            serve(socket, app, client).await;
-            drop(permit);
-        })
-        .into_response()
+    match upgrade.accept(&app) {
+        Ok(accepted) => accepted.serve(|socket| serve(socket, app, client)),
+        Err(error) => error.into_response(),
+    }
 }
 
 async fn serve(socket: WebSocket, app: Arc<App>, client: Client) {

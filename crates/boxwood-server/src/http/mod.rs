@@ -1,19 +1,21 @@
 //! The HTTP API: routes, request parsing, responses and WebSocket frames.
 //!
 //! Handlers translate requests into calls of `boxwood_session`, `boxwood_policy` and the stores.
+#![expect(
+    unused_qualifications,
+    reason = "the expansion of `utoipa::path` qualifies the parameter types"
+)]
 
 mod agent;
+mod body;
 mod daemon;
 mod error;
-mod exec;
-mod files;
 mod guard;
 mod images;
 mod json;
 mod langbot;
 mod mcp;
 mod params;
-mod processes;
 mod routes;
 mod sessions;
 mod skills;
@@ -44,15 +46,14 @@ use crate::mcp_hosting::McpHost;
 use crate::serve::skill_store;
 pub(crate) use daemon::metrics::Metrics;
 pub(crate) use error::{ApiError, ApiResult};
-pub(crate) use files::transfer::put as put_file;
-pub(crate) use files::unexpected as unexpected_answer;
 use guard::RequestIds;
 pub(crate) use params::InSession;
 pub use routes::openapi_json;
+pub(crate) use sessions::files::transfer::put as put_file;
 pub(crate) use skills::archives::install_package;
 pub(crate) use skills::body::UploadGate;
 pub(crate) use skills::error::refusal as skill_refusal;
-pub(crate) use skills::{ask_store, detail_of as skill_detail, info as skill_info};
+pub(crate) use skills::{detail_of as skill_detail, info as skill_info, with_store};
 
 /// Shared state of all routes.
 pub(crate) struct App {

@@ -1,13 +1,13 @@
 //! Extractors for path and query parameters.
 
-use std::borrow::Cow;
+use std::fs::File;
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::http::Uri;
 use axum::http::request::Parts;
-use boxwood_api::{ProcessId, SessionId};
-use boxwood_session::{Access, FileAnswer, FileCall, Sessions, Since};
+use boxwood_api::{FileEntry, FileList, ProcessId, SessionId};
+use boxwood_session::{Access, FileAnswer, FileCall, OpenFor, Sessions, Since};
 use serde::de::DeserializeOwned;
 
 use super::error::{ApiError, ApiResult};
@@ -20,32 +20,69 @@ pub(crate) struct InSession {
 }
 
 /// The session and the process in the path; `default` where the path has no process.
-pub(crate) struct InProcess {
-    pub(crate) id: SessionId,
-    pub(crate) process: ProcessId,
-    pub(crate) sessions: Sessions,
-}
+pub(crate) struct InProcess(
+    pub(crate) Sessions,
+    pub(crate) SessionId,
+    pub(crate) ProcessId,
+);
 
 /// The session and the command in the path.
-pub(crate) struct InExec {
-    pub(crate) id: SessionId,
-    pub(crate) exec_id: u64,
-    pub(crate) sessions: Sessions,
-}
+pub(crate) struct InExec(pub(crate) Sessions, pub(crate) SessionId, pub(crate) u64);
 
 impl InSession {
     pub(crate) async fn file(&self, call: FileCall) -> ApiResult<FileAnswer> {
         with_timeout(BACKEND_TIMEOUT, self.sessions.file(&self.id, call)).await
     }
+
+    pub(crate) async fn open(&self, path: &str) -> ApiResult<(File, FileEntry)> {
+        let call = FileCall::Open {
+            path: path.to_owned(),
+            how: OpenFor::Read,
+        };
+        match self.file(call).await? {
+            FileAnswer::Opened { file, entry } => Ok((file, entry)),
+            other => Err(unexpected("open", &other)),
+        }
+    }
+
+    pub(crate) async fn list(&self, path: &str, limit: usize) -> ApiResult<FileList> {
+        let path = path.to_owned();
+        let call = FileCall::List {
+            path: path.clone(),
+            limit,
+        };
+        match self.file(call).await? {
+            FileAnswer::Entries { entries, truncated } => Ok(FileList {
+                path,
+                entries,
+                truncated,
+            }),
+            other => Err(unexpected("list", &other)),
+        }
+    }
+
+    pub(crate) async fn stat(&self, path: &str, follow: bool) -> ApiResult<FileEntry> {
+        let path = path.to_owned();
+        match self.file(FileCall::Stat { path, follow }).await? {
+            FileAnswer::Entry(entry) => Ok(entry),
+            other => Err(unexpected("stat", &other)),
+        }
+    }
+}
+
+/// The backend violated its contract.
+pub(super) fn unexpected(call: &str, answer: &FileAnswer) -> ApiError {
+    let cause = std::io::Error::other(format!("unexpected result of `{call}`: {answer:?}"));
+    ApiError::internal("unexpected response from the backend", &cause)
 }
 
 impl FromRequestParts<Arc<App>> for InSession {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
-        let named = path_values(parts, app, &["session_id"]).await?;
+        let id = path_value(parts, app, "session_id").await?;
         Ok(Self {
-            id: SessionId::new(named[0].as_deref().unwrap_or_default())?,
+            id: SessionId::new(&id.unwrap_or_default())?,
             sessions: accessible(parts, app)?,
         })
     }
@@ -55,15 +92,12 @@ impl FromRequestParts<Arc<App>> for InProcess {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
-        let named = path_values(parts, app, &["session_id", "process_id"]).await?;
-        Ok(Self {
-            id: SessionId::new(named[0].as_deref().unwrap_or_default())?,
-            process: match &named[1] {
-                Some(process) => ProcessId::new(process)?,
-                None => ProcessId::default(),
-            },
-            sessions: accessible(parts, app)?,
-        })
+        let InSession { id, sessions } = InSession::from_request_parts(parts, app).await?;
+        let process = match path_value(parts, app, "process_id").await? {
+            Some(process) => ProcessId::new(&process)?,
+            None => ProcessId::default(),
+        };
+        Ok(Self(sessions, id, process))
     }
 }
 
@@ -71,33 +105,26 @@ impl FromRequestParts<Arc<App>> for InExec {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
-        let named = path_values(parts, app, &["session_id", "exec_id"]).await?;
-        let exec_id = named[1].as_deref().unwrap_or_default();
-        Ok(Self {
-            id: SessionId::new(named[0].as_deref().unwrap_or_default())?,
-            exec_id: exec_id
-                .parse()
-                .map_err(|_| ApiError::validation("exec_id must be a number"))?,
-            sessions: accessible(parts, app)?,
-        })
+        let InSession { id, sessions } = InSession::from_request_parts(parts, app).await?;
+        let exec_id = path_value(parts, app, "exec_id").await?.unwrap_or_default();
+        let exec_id = exec_id
+            .parse()
+            .map_err(|_| ApiError::validation("exec_id must be a number"))?;
+        Ok(Self(sessions, id, exec_id))
     }
 }
 
-/// The decoded values of these path parameters.
-async fn path_values<const N: usize>(
+/// The decoded value of a path parameter.
+pub(crate) async fn path_value<S: Send + Sync>(
     parts: &mut Parts,
-    app: &Arc<App>,
-    wanted: &[&str; N],
-) -> ApiResult<[Option<String>; N]> {
-    let params = RawPathParams::from_request_parts(parts, app)
+    state: &S,
+    wanted: &str,
+) -> ApiResult<Option<String>> {
+    let params = RawPathParams::from_request_parts(parts, state)
         .await
         .map_err(|_| ApiError::validation("the decoded path is not valid UTF-8"))?;
-    Ok(wanted.map(|wanted| {
-        params
-            .iter()
-            .find(|(name, _)| *name == wanted)
-            .map(|(_, value)| value.to_owned())
-    }))
+    let found = params.iter().find(|(name, _)| *name == wanted);
+    Ok(found.map(|(_, value)| value.to_owned()))
 }
 
 /// Query parameter of all session routes.
@@ -126,34 +153,33 @@ fn accessible(parts: &Parts, app: &App) -> ApiResult<Sessions> {
     }
 }
 
-/// The query without `incarnation`, which is not part of the route's parameters.
-fn own_query(parts: &Parts) -> Cow<'_, Uri> {
-    let about_session = parts.uri.path().starts_with("/v1/sessions/");
-    match parts.uri.query() {
-        Some(query) if about_session && query.contains(INCARNATION) => {
-            let own: Vec<_> = query
-                .split('&')
-                .filter(|pair| pair.split('=').next() != Some(INCARNATION))
-                .collect();
-            match format!("/?{}", own.join("&")).parse() {
-                Ok(own) => Cow::Owned(own),
-                Err(_) => Cow::Borrowed(&parts.uri),
-            }
-        }
-        _ => Cow::Borrowed(&parts.uri),
-    }
-}
-
-/// A typed query string.
+/// A typed query string. `incarnation` is not part of the route's parameters.
 pub(crate) struct Params<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        Query::try_from_uri(&own_query(parts))
-            .map(|Query(params)| Self(params))
-            .map_err(|error| ApiError::validation(format!("invalid query: {}", cause(&error))))
+        let query = parts.uri.query().unwrap_or_default();
+        if !parts.uri.path().starts_with("/v1/sessions/") {
+            return parse_query(query).map(Self);
+        }
+        let is_own = |pair: &&str| pair.split('=').next() != Some(INCARNATION);
+        let own: Vec<_> = query.split('&').filter(is_own).collect();
+        parse_query(&own.join("&")).map(Self)
+    }
+}
+
+pub(crate) fn parse_query<T: DeserializeOwned>(query: &str) -> ApiResult<T> {
+    let invalid = |error: &dyn std::error::Error| {
+        ApiError::validation(format!("invalid query: {}", cause(error)))
+    };
+    let uri: Uri = format!("/?{query}")
+        .parse()
+        .map_err(|error| invalid(&error))?;
+    match Query::try_from_uri(&uri) {
+        Ok(Query(params)) => Ok(params),
+        Err(error) => Err(invalid(&error)),
     }
 }
 

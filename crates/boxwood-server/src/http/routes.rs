@@ -12,12 +12,12 @@ use utoipa::Path;
 use utoipa::openapi::path::HttpMethod;
 
 use super::daemon::events;
-use super::exec::{self as execs, sse as exec_sse, ws as exec_ws};
-use super::files::{tools as file_tools, transfer};
 use super::mcp::{progress as mcp_progress, servers as mcp_servers};
-use super::processes::relay;
+use super::sessions::exec::{self as execs, sse as exec_sse, ws as exec_ws};
+use super::sessions::files::{self, tools as file_tools, transfer};
+use super::sessions::processes::{self, relay};
 use super::skills::{archives as skill_archives, files as skill_files};
-use super::{App, agent, daemon, files, images, processes, sessions, skills};
+use super::{App, agent, daemon, images, sessions, skills};
 
 /// The document that `/openapi.json` serves.
 pub const fn openapi_json() -> &'static str {
@@ -166,11 +166,11 @@ fn method<Description: Path>() -> MethodFilter {
 
 #[cfg(test)]
 mod tests {
-    use boxwood_api::{ExecInput, RelayControl, RelayNews};
-    use utoipa::openapi::path::{ParameterBuilder, ParameterIn, PathItem};
+    use boxwood_api::{ErrorBody, ExecInput, RelayControl, RelayNews};
+    use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn, PathItem};
     use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};
     use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
-    use utoipa::openapi::{OpenApi as Document, Required};
+    use utoipa::openapi::{Content, OpenApi as Document, Ref, RefOr, Required, ResponseBuilder};
     use utoipa::{Modify, OpenApi};
 
     /// Every change of the API must show up in the committed file.
@@ -193,10 +193,9 @@ mod tests {
         document.paths.paths = std::mem::take(&mut document.paths.paths)
             .into_iter()
             .map(|(path, mut item)| {
-                if path.contains("{session_id}") {
-                    add_incarnation(&mut item);
-                }
-                (path.replace("{*", "{"), item)
+                let path = path.replace("{*", "{");
+                complete(&path, &mut item);
+                (path, item)
             })
             .collect();
         let document = serde_json::to_value(document).expect("JSON");
@@ -206,8 +205,9 @@ mod tests {
         )
     }
 
-    /// Adds the `incarnation` parameter, which all session routes accept.
-    fn add_incarnation(item: &mut PathItem) {
+    /// Adds what all routes have in common: path parameters, the `incarnation` of a session, and the
+    /// response to a request that is refused.
+    fn complete(path: &str, item: &mut PathItem) {
         let methods = [
             &mut item.get,
             &mut item.put,
@@ -216,25 +216,59 @@ mod tests {
             &mut item.patch,
         ];
         for operation in methods.into_iter().flatten() {
-            let incarnation = ParameterBuilder::new()
-                .name("incarnation")
-                .parameter_in(ParameterIn::Query)
-                .required(Required::False)
-                .description(Some(
-                    "Only this incarnation of the session. If it was replaced or deleted: 410 `session_gone`.",
-                ))
-                .schema(Some(
-                    ObjectBuilder::new()
-                        .schema_type(Type::Integer)
-                        .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
-                        .minimum(Some(0)),
-                ))
-                .build();
-            operation
-                .parameters
-                .get_or_insert_default()
-                .push(incarnation.into());
+            let parameters = operation.parameters.get_or_insert_default();
+            let names = path
+                .split('{')
+                .skip(1)
+                .filter_map(|rest| rest.split('}').next());
+            for (at, name) in names.enumerate() {
+                let named = |known: &RefOr<Parameter>| matches!(known, RefOr::T(known) if known.name == name);
+                if !parameters.iter().any(named) {
+                    let schema = if name == "exec_id" {
+                        number()
+                    } else {
+                        ObjectBuilder::new().schema_type(Type::String)
+                    };
+                    let parameter = ParameterBuilder::new()
+                        .name(name)
+                        .parameter_in(ParameterIn::Path)
+                        .required(Required::True)
+                        .schema(Some(schema));
+                    parameters.insert(at, parameter.build().into());
+                }
+            }
+            if path.contains("{session_id}") {
+                let incarnation = ParameterBuilder::new()
+                    .name("incarnation")
+                    .parameter_in(ParameterIn::Query)
+                    .required(Required::False)
+                    .description(Some(
+                        "Only this incarnation of the session. If it was replaced or deleted: 410 `session_gone`.",
+                    ))
+                    .schema(Some(number()));
+                parameters.push(incarnation.build().into());
+            }
+            if parameters.is_empty() {
+                operation.parameters = None;
+            }
+            if path.starts_with("/v1/") {
+                let refused = ResponseBuilder::new()
+                    .description("The request was refused; `code` and `message` say why")
+                    .content(
+                        "application/json",
+                        Content::new(Some(Ref::from_schema_name("ErrorBody"))),
+                    );
+                let responses = &mut operation.responses.responses;
+                responses.insert("default".to_owned(), refused.build().into());
+            }
         }
+    }
+
+    fn number() -> ObjectBuilder {
+        ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+            .minimum(Some(0))
     }
 
     #[derive(OpenApi)]
@@ -244,7 +278,7 @@ mod tests {
             description = "Sandboxes for AI agents: sessions, commands, managed processes, files, skills.",
             license(name = "Apache-2.0", identifier = "Apache-2.0")
         ),
-        components(schemas(ExecInput, RelayControl, RelayNews)),
+        components(schemas(ErrorBody, ExecInput, RelayControl, RelayNews)),
         security(("bearer" = []), ("api_key" = []), ()),
         modifiers(&Schemes)
     )]

@@ -1,12 +1,7 @@
 //! Limits on connections: in total and per peer, separately for trusted and untrusted peers.
 
 use std::collections::HashMap;
-use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
-
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::LoadConfig;
 use crate::auth::{Peer, Who};
@@ -93,7 +88,7 @@ impl ConnectionLimit {
     }
 }
 
-/// Counts one connection until dropped.
+/// Counts one connection until it is closed, also after an upgrade to WebSocket.
 pub(crate) struct ConnectionPermit {
     limit: Arc<ConnectionLimit>,
     who: Who,
@@ -109,61 +104,6 @@ impl Drop for ConnectionPermit {
                 counts.by_peer.remove(&self.who);
             }
         }
-    }
-}
-
-/// A connection that counts until it is closed, also after an upgrade to WebSocket.
-pub(crate) struct CountedStream<S> {
-    socket: S,
-    _permit: ConnectionPermit,
-}
-
-impl<S> CountedStream<S> {
-    pub(crate) fn new(socket: S, permit: ConnectionPermit) -> Self {
-        Self {
-            socket,
-            _permit: permit,
-        }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(context, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.socket.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(context)
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use boxwood_session::LoadLimits;
 use serde::Deserialize;
 
-pub(crate) use connections::{ConnectionLimits, CountedStream};
+pub(crate) use connections::{ConnectionLimits, ConnectionPermit};
 pub(crate) use memory::{RequestMemory, charge_response};
 pub(crate) use principal_quota::PrincipalQuota;
 pub(crate) use spare_descriptor::SpareDescriptor;

@@ -363,7 +363,7 @@ async fn a_command_ends_at_its_time() {
 async fn the_guidance_names_the_skills_of_the_conversation() {
     let api = Api::start().await;
     for name in ["pdf", "csv"] {
-        crate::skills::create(&api, name).await;
+        crate::skills::packages::create(&api, name).await;
     }
     let (status, all) = api.post("/v1/agent/guidance", &json!({})).await;
     assert_eq!(status, 200, "{all}");

@@ -2,25 +2,40 @@
 
 mod agent;
 mod api;
-mod auth;
-mod backends;
-mod execs;
-mod file_tools;
-mod files;
-mod hosted_sessions;
-mod hostile;
-mod images;
-mod langbot_box;
-mod lifecycle;
-mod live;
-mod load;
-mod mcp_gateway;
-mod mcp_servers;
 mod openapi;
-mod processes;
-mod relay;
-mod resuming;
-mod sessions;
-mod skill_archives;
-mod skill_files;
-mod skills;
+
+mod commands {
+    mod execs;
+    mod live;
+    mod processes;
+    mod relay;
+    mod resuming;
+}
+
+mod daemon {
+    mod auth;
+    mod backends;
+    mod hostile;
+    mod lifecycle;
+    pub(crate) mod load;
+}
+
+mod mcp {
+    mod gateway;
+    mod hosted_sessions;
+    pub(crate) mod servers;
+}
+
+mod sessions {
+    mod file_tools;
+    mod files;
+    mod images;
+    mod langbot_box;
+    mod lifetime;
+}
+
+mod skills {
+    mod archives;
+    mod files;
+    pub(crate) mod packages;
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use boxwood_api::ErrorCode;
 use boxwood_server::config::{LogConfig, LogFormat, ServiceManager};
-use boxwood_server::{Flags, Ready, Start, config};
+use boxwood_server::{Flags, Parent, Ready, Start, config};
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 
@@ -155,20 +155,18 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<()> {
     let _claim = start.claim();
     let backends = backend::launch(&config, boxwood_server::PoolUse::Ahead)?;
     let runtime = crate::runtime::for_boxes()?;
-    let served = if args.stdio {
-        let on_ready = |ready: &Ready| eprintln!("{}", sentences(ready));
-        runtime.block_on(boxwood_server::serve_stdio(
-            config, backends, start, on_ready,
-        ))
-    } else if args.until_stdin_closes {
-        let on_ready = |ready: &Ready| tell_ready(ready, output);
-        runtime.block_on(boxwood_server::serve_until_stdin_closes(
-            config, backends, start, on_ready,
-        ))
-    } else {
-        let on_ready = |ready: &Ready| tell_ready(ready, output);
-        runtime.block_on(boxwood_server::serve(config, backends, start, on_ready))
+    let parent = match (args.stdio, args.until_stdin_closes) {
+        (true, _) => Parent::OnStdio,
+        (false, true) => Parent::HoldsStdin,
+        (false, false) => Parent::None,
     };
+    let on_ready = |ready: &Ready| match parent {
+        Parent::OnStdio => eprintln!("{}", sentences(ready)),
+        Parent::HoldsStdin | Parent::None => tell_ready(ready, output),
+    };
+    let served = runtime.block_on(boxwood_server::serve(
+        config, backends, start, parent, on_ready,
+    ));
     runtime.shutdown_timeout(LAST_THREADS);
     Ok(served?)
 }

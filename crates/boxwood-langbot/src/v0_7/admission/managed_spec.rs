@@ -129,8 +129,8 @@ fn check_mount(
             "Managed sandbox read-only mount source is outside allowed_mount_roots",
         ));
     }
-    if let Some(manifest) = artifact.and_then(|artifact| artifact.manifest.as_deref()) {
-        if artifact.is_none_or(|artifact| artifact.digest.is_none()) {
+    if let Some(manifest) = artifact.and_then(|artifact| artifact.proof.manifest_path.as_deref()) {
+        if artifact.is_none_or(|artifact| artifact.proof.content_digest.is_none()) {
             return Err(denied(
                 "Managed sandbox mount manifests require content_digest",
             ));
@@ -147,7 +147,7 @@ fn check_mount(
             ));
         }
     }
-    let addressed = artifact.is_some_and(|artifact| artifact.is_addressed(requested));
+    let addressed = artifact.is_some_and(|artifact| artifact.proof.addresses(requested));
     if !addressed && below_workspace(&requested.mount_path).is_none() {
         return Err(denied(
             "Managed sandbox additional mount targets must stay under /workspace",

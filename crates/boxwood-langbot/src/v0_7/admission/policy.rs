@@ -2,12 +2,19 @@
 //!
 //! An invalid part does not mean "no policy": no sandbox is admitted until it is corrected.
 
-use serde_json::{Map, Value};
+use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::Value;
+
+use crate::models::coerce;
 
 /// Upper limits of every grant, and the limits of the one box that a grant allows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct AdmissionPolicy {
+    #[serde(deserialize_with = "truth")]
     pub(crate) required: bool,
+    pub(crate) logical_session_id: String,
+    pub(crate) required_backend: String,
     pub(crate) max_sessions: u64,
     pub(crate) max_managed_processes: u64,
     pub(crate) max_grant_ttl_sec: u64,
@@ -15,10 +22,12 @@ pub(crate) struct AdmissionPolicy {
     pub(crate) cpus: f64,
     pub(crate) memory_mb: u64,
     pub(crate) pids_limit: u64,
+    #[serde(deserialize_with = "truth")]
     pub(crate) read_only_rootfs: bool,
     pub(crate) workspace_quota_mb: u64,
     pub(crate) readiness_cache_sec: u64,
     /// Why the part is invalid. No sandbox is admitted then.
+    #[serde(skip)]
     pub(crate) error: Option<String>,
 }
 
@@ -29,6 +38,8 @@ impl Default for AdmissionPolicy {
     fn default() -> Self {
         Self {
             required: false,
+            logical_session_id: MANAGED_SESSION.to_owned(),
+            required_backend: "nsjail".to_owned(),
             max_sessions: 1,
             max_managed_processes: 0,
             max_grant_ttl_sec: 300,
@@ -44,39 +55,19 @@ impl Default for AdmissionPolicy {
     }
 }
 
-const KEYS: [&str; 13] = [
-    "required",
-    "logical_session_id",
-    "required_backend",
-    "max_sessions",
-    "max_managed_processes",
-    "max_grant_ttl_sec",
-    "max_timeout_sec",
-    "cpus",
-    "memory_mb",
-    "pids_limit",
-    "read_only_rootfs",
-    "workspace_quota_mb",
-    "readiness_cache_sec",
-];
-
 impl AdmissionPolicy {
     pub(crate) fn read(part: Option<&Value>) -> Self {
         let part = match part {
             None | Some(Value::Null) => return Self::default(),
-            Some(Value::Object(part)) => part,
-            Some(_) => return Self::invalid("admission must be an object".to_owned()),
+            Some(part) if !part.is_object() => Err("it must be an object".to_owned()),
+            Some(part) => Self::deserialize(part).map_err(|error| error.to_string()),
         };
-        Self::from_keys(part).unwrap_or_else(Self::invalid)
-    }
-
-    /// The policy of an invalid part: enforced, and admits nothing.
-    fn invalid(error: String) -> Self {
-        Self {
+        // An invalid policy is enforced, and admits nothing.
+        part.and_then(Self::checked).unwrap_or_else(|error| Self {
             required: true,
-            error: Some(error),
+            error: Some(format!("admission: {error}")),
             ..Self::default()
-        }
+        })
     }
 
     /// The policy after a new configuration. Enforcement ends only with the daemon: otherwise a client could disable
@@ -95,91 +86,43 @@ impl AdmissionPolicy {
         next
     }
 
-    fn from_keys(part: &Map<String, Value>) -> Result<Self, String> {
-        if let Some(unknown) = part.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            return Err(format!("admission has no `{unknown}`"));
+    fn checked(self) -> Result<Self, String> {
+        // Boxes of both backends have the same isolation; `readiness` checks it.
+        let is_backend = matches!(self.required_backend.as_str(), "nsjail" | "native");
+        let rules = [
+            (
+                self.max_grant_ttl_sec > 0,
+                "max_grant_ttl_sec must be at least 1",
+            ),
+            (
+                self.max_timeout_sec > 0,
+                "max_timeout_sec must be at least 1",
+            ),
+            (self.cpus > 0.0, "cpus must be a number greater than 0"),
+            (self.memory_mb >= 32, "memory_mb must be at least 32"),
+            (self.pids_limit > 0, "pids_limit must be at least 1"),
+            (self.max_sessions <= 1, "max_sessions must be 0 or 1"),
+            (
+                self.max_managed_processes == 0,
+                "max_managed_processes must be 0",
+            ),
+            (is_backend, "required_backend must be `nsjail` or `native`"),
+            (
+                self.logical_session_id == MANAGED_SESSION,
+                "logical_session_id must be `global`",
+            ),
+        ];
+        match rules.into_iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(rule.to_owned()),
+            None => Ok(self),
         }
-        fixed(part, "logical_session_id", &[MANAGED_SESSION])?;
-        // Boxes of this daemon have the same isolation; `readiness` checks it.
-        fixed(part, "required_backend", &["nsjail", "native"])?;
-        let default = Self::default();
-        let policy = Self {
-            required: truth(part, "required", default.required)?,
-            max_sessions: integer(part, "max_sessions", 0, default.max_sessions)?,
-            max_managed_processes: integer(
-                part,
-                "max_managed_processes",
-                0,
-                default.max_managed_processes,
-            )?,
-            max_grant_ttl_sec: integer(part, "max_grant_ttl_sec", 1, default.max_grant_ttl_sec)?,
-            max_timeout_sec: integer(part, "max_timeout_sec", 1, default.max_timeout_sec)?,
-            cpus: cpus(part, default.cpus)?,
-            memory_mb: integer(part, "memory_mb", 32, default.memory_mb)?,
-            pids_limit: integer(part, "pids_limit", 1, default.pids_limit)?,
-            read_only_rootfs: truth(part, "read_only_rootfs", default.read_only_rootfs)?,
-            workspace_quota_mb: integer(part, "workspace_quota_mb", 0, default.workspace_quota_mb)?,
-            readiness_cache_sec: integer(
-                part,
-                "readiness_cache_sec",
-                0,
-                default.readiness_cache_sec,
-            )?,
-            error: None,
-        };
-        if policy.max_sessions > 1 {
-            return Err("max_sessions must be between 0 and 1".to_owned());
-        }
-        if policy.max_managed_processes != 0 {
-            return Err("max_managed_processes must be 0".to_owned());
-        }
-        Ok(policy)
     }
 }
 
-fn fixed(part: &Map<String, Value>, key: &str, allowed: &[&str]) -> Result<(), String> {
-    match part.get(key) {
-        None => Ok(()),
-        Some(Value::String(text)) if allowed.contains(&text.as_str()) => Ok(()),
-        Some(_) => Err(format!("{key} must be `{}`", allowed.join("` or `"))),
-    }
-}
-
-/// Strings are not converted: a limit as text is a mistake.
-fn integer(part: &Map<String, Value>, key: &str, least: u64, default: u64) -> Result<u64, String> {
-    match part.get(key) {
-        None => Ok(default),
-        Some(value) => value
-            .as_u64()
-            .filter(|number| *number >= least)
-            .ok_or_else(|| format!("{key} must be an integer of at least {least}")),
-    }
-}
-
-fn cpus(part: &Map<String, Value>, default: f64) -> Result<f64, String> {
-    match part.get("cpus") {
-        None => Ok(default),
-        Some(value) => value
-            .as_f64()
-            .filter(|number| number.is_finite() && *number > 0.0)
-            .ok_or_else(|| "cpus must be a number greater than 0".to_owned()),
-    }
-}
-
-fn truth(part: &Map<String, Value>, key: &str, default: bool) -> Result<bool, String> {
-    let wrong = || format!("{key} must be true or false");
-    match part.get(key) {
-        None => Ok(default),
-        Some(Value::Bool(truth)) => Ok(*truth),
-        Some(Value::Number(number)) if number.as_f64() == Some(1.0) => Ok(true),
-        Some(Value::Number(number)) if number.as_f64() == Some(0.0) => Ok(false),
-        Some(Value::String(text)) => match text.to_ascii_lowercase().as_str() {
-            "1" | "true" | "yes" | "on" | "t" | "y" => Ok(true),
-            "0" | "false" | "no" | "off" | "f" | "n" => Ok(false),
-            _ => Err(wrong()),
-        },
-        Some(_) => Err(wrong()),
-    }
+/// A boolean in one of the spellings of LangBot.
+fn truth<'de, D: Deserializer<'de>>(input: D) -> Result<bool, D::Error> {
+    let value = Value::deserialize(input)?;
+    coerce::boolean(&value).map_err(|_| D::Error::custom(format!("{value} is not true or false")))
 }
 
 #[cfg(test)]

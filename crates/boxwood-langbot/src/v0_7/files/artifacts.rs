@@ -3,23 +3,20 @@
 //! Files that the manifest does not list are not checked: the mount is read-only.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use boxwood_api::{MountMode, MountSpec, SpecRequest};
+use boxwood_api::{MountSpec, SpecRequest};
 use boxwood_session::Sessions;
 use data_encoding::HEXLOWER;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::ActionError;
-use crate::models::ValidSpec;
-
-/// Directory of the packages in a box, each under its digest.
-const ROOT: &str = "/opt/langbot-artifacts";
+use crate::models::{MountProof, ValidSpec};
+use crate::params::is_lower_hex;
 
 const MAX_MANIFEST_BYTES: u64 = 4 * 1024 * 1024;
 const MAX_FILES: usize = 2048;
@@ -30,23 +27,10 @@ const MAX_TOTAL_BYTES: u64 = 256 * 1024 * 1024;
 pub(crate) struct Artifact {
     /// Index of the extra mount.
     pub(crate) mount: usize,
-    /// `sha256:` and 64 hex digits.
-    pub(crate) digest: Option<String>,
-    pub(crate) manifest: Option<String>,
+    pub(crate) proof: MountProof,
 }
 
 impl Artifact {
-    /// Returns true if the path of the mount contains its digest.
-    pub(crate) fn is_addressed(&self, mount: &MountSpec) -> bool {
-        let Some(hex) = self.hex() else {
-            return false;
-        };
-        let named = mount.mount_path.strip_prefix(ROOT);
-        mount.mode == MountMode::Ro
-            && self.manifest.is_some()
-            && named.and_then(|rest| rest.strip_prefix('/')) == Some(hex)
-    }
-
     /// The digests and manifests of a request.
     pub(crate) fn of(spec: &ValidSpec) -> Vec<Self> {
         spec.mount_proofs
@@ -55,8 +39,7 @@ impl Artifact {
             .filter(|(_, proof)| proof.content_digest.is_some() || proof.manifest_path.is_some())
             .map(|(mount, proof)| Self {
                 mount,
-                digest: proof.content_digest.clone(),
-                manifest: proof.manifest_path.clone(),
+                proof: proof.clone(),
             })
             .collect()
     }
@@ -70,7 +53,7 @@ impl Artifact {
         let Some(mount) = request.extra_mounts.get(self.mount) else {
             return Ok(());
         };
-        if !self.is_addressed(mount) {
+        if !self.proof.addresses(mount) {
             return Ok(());
         }
         let existing = request.session_id.as_ref().map(|id| sessions.detail(id));
@@ -78,10 +61,6 @@ impl Artifact {
             existing.is_ok_and(|existing| existing.session.extra_mounts.contains(mount))
         });
         if mounted { Ok(()) } else { self.verify(mount) }
-    }
-
-    fn hex(&self) -> Option<&str> {
-        self.digest.as_deref()?.strip_prefix("sha256:")
     }
 
     /// Blocks: reads every file of the package.
@@ -92,7 +71,7 @@ impl Artifact {
                 format!("Immutable artifact preparation failed: {why}"),
             )
         };
-        let (Some(expected), Some(manifest)) = (self.hex(), &self.manifest) else {
+        let (Some(expected), Some(manifest)) = (self.proof.hex(), &self.proof.manifest_path) else {
             return Err(failed("Artifact has no manifest"));
         };
         let manifest = Manifest::load(Path::new(manifest)).map_err(|why| failed(&why))?;
@@ -118,17 +97,22 @@ impl Artifact {
     }
 }
 
-/// The files of a package.
+/// The files of a package. Its digest is that of its JSON, which requires the fields in alphabetical order.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 struct Manifest {
+    algorithm: String,
     files: Vec<Listed>,
     total_bytes: u64,
 }
 
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 struct Listed {
-    path: String,
-    size: u64,
-    sha256: String,
     executable: bool,
+    path: String,
+    sha256: String,
+    size: u64,
 }
 
 impl Manifest {
@@ -149,86 +133,55 @@ impl Manifest {
         if body.len() as u64 > MAX_MANIFEST_BYTES {
             return Err("Artifact manifest is too large".to_owned());
         }
-        let value: Value = serde_json::from_slice(&body)
-            .map_err(|_| "Artifact manifest is invalid JSON".to_owned())?;
-        Self::read(&value).map_err(|why| format!("Artifact manifest {why}"))
+        let manifest: Self = serde_json::from_slice(&body)
+            .map_err(|error| format!("Artifact manifest is invalid JSON: {error}"))?;
+        match manifest.fault() {
+            None => Ok(manifest),
+            Some(fault) => Err(format!("Artifact manifest {fault}")),
+        }
     }
 
-    fn read(value: &Value) -> Result<Self, &'static str> {
-        let map =
-            exactly(value, &["algorithm", "files", "total_bytes"]).ok_or("has an invalid shape")?;
-        if map["algorithm"] != "sha256-tree-v1" {
-            return Err("uses an unsupported algorithm");
-        }
-        let files = map["files"]
-            .as_array()
-            .filter(|files| files.len() <= MAX_FILES)
-            .ok_or("contains too many files")?;
-        let files: Vec<_> = files.iter().map(Listed::read).collect::<Result<_, _>>()?;
-        let mut seen = HashSet::new();
-        if !files.iter().all(|file| seen.insert(&file.path)) {
-            return Err("contains an unsafe path");
-        }
-        let total = files
-            .iter()
-            .try_fold(0_u64, |total, file| total.checked_add(file.size));
-        let total_bytes = map["total_bytes"]
-            .as_u64()
-            .filter(|bytes| Some(*bytes) == total && *bytes <= MAX_TOTAL_BYTES)
-            .ok_or("contains an invalid total size")?;
-        Ok(Self { files, total_bytes })
+    fn fault(&self) -> Option<&'static str> {
+        let mut paths = HashSet::new();
+        let mut files = self.files.iter();
+        let total = files.try_fold(0_u64, |total, file| total.checked_add(file.size));
+        let safe = |file: &Listed| is_safe(&file.path);
+        let hashed = |file: &Listed| file.sha256.len() == 64 && is_lower_hex(&file.sha256);
+        let rules = [
+            (
+                self.algorithm == "sha256-tree-v1",
+                "uses an unsupported algorithm",
+            ),
+            (self.files.len() <= MAX_FILES, "contains too many files"),
+            (
+                self.files
+                    .iter()
+                    .all(|file| safe(file) && paths.insert(&file.path)),
+                "contains an unsafe path",
+            ),
+            (
+                self.files.iter().all(hashed),
+                "contains an invalid file digest",
+            ),
+            (
+                total == Some(self.total_bytes) && self.total_bytes <= MAX_TOTAL_BYTES,
+                "contains an invalid total size",
+            ),
+        ];
+        rules
+            .into_iter()
+            .find(|(holds, _)| !holds)
+            .map(|(_, fault)| fault)
     }
 
-    /// Digest of the canonical JSON: sorted keys, no spaces.
     fn digest(&self) -> String {
-        let mut text = String::from("{\"algorithm\":\"sha256-tree-v1\",\"files\":[");
-        for (index, file) in self.files.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            // Writing to a string cannot fail.
-            let _ = write!(
-                text,
-                "{comma}{{\"executable\":{},\"path\":{},\"sha256\":\"{}\",\"size\":{}}}",
-                file.executable,
-                Value::from(file.path.as_str()),
-                file.sha256,
-                file.size,
-            );
-        }
-        let _ = write!(text, "],\"total_bytes\":{}}}", self.total_bytes);
-        HEXLOWER.encode(&Sha256::digest(text.as_bytes()))
+        // Writing these types to memory cannot fail.
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        HEXLOWER.encode(&Sha256::digest(text))
     }
 }
 
 impl Listed {
-    fn read(value: &Value) -> Result<Self, &'static str> {
-        let map = exactly(value, &["path", "size", "sha256", "executable"])
-            .ok_or("contains an invalid file entry")?;
-        let path = map["path"]
-            .as_str()
-            .filter(|path| is_safe(path))
-            .ok_or("contains an unsafe path")?;
-        let is_hex = |text: &&str| {
-            text.len() == 64
-                && text
-                    .bytes()
-                    .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-        };
-        Ok(Self {
-            path: path.to_owned(),
-            size: map["size"]
-                .as_u64()
-                .ok_or("contains an invalid file size")?,
-            sha256: map["sha256"]
-                .as_str()
-                .filter(is_hex)
-                .ok_or("contains an invalid file digest")?
-                .to_owned(),
-            executable: map["executable"]
-                .as_bool()
-                .ok_or("contains an invalid file mode")?,
-        })
-    }
-
     /// Returns true if the package has this file with this content. Symlinks in its path are refused.
     fn is_in(&self, root: impl std::os::fd::AsFd) -> io::Result<bool> {
         let file = openat2(
@@ -261,11 +214,6 @@ impl Listed {
     }
 }
 
-fn exactly<'a>(value: &'a Value, keys: &[&str]) -> Option<&'a Map<String, Value>> {
-    let map = value.as_object()?;
-    (map.len() == keys.len() && keys.iter().all(|key| map.contains_key(*key))).then_some(map)
-}
-
 fn is_safe(path: &str) -> bool {
     !path.is_empty()
         && !path.contains(['\0', '\\'])
@@ -276,9 +224,11 @@ fn is_safe(path: &str) -> bool {
 mod tests {
     use std::path::PathBuf;
 
-    use serde_json::json;
+    use boxwood_api::MountMode;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::models::ARTIFACT_ROOT;
 
     /// Generated with the published package from the files below.
     const DIGEST: &str = "f629d6a71e69b8a87f71a7adb8efcfc246525f0cdaf95e93a3ed97e4028b7e40";
@@ -316,15 +266,17 @@ mod tests {
             let manifest = self.dir.path().join("manifest.json");
             let artifact = Artifact {
                 mount: 0,
-                digest: Some(format!("sha256:{digest}")),
-                manifest: Some(manifest.display().to_string()),
+                proof: MountProof {
+                    content_digest: Some(format!("sha256:{digest}")),
+                    manifest_path: Some(manifest.display().to_string()),
+                },
             };
             let mount = MountSpec {
                 host_path: self.tree().display().to_string(),
-                mount_path: format!("{ROOT}/{digest}"),
+                mount_path: format!("{ARTIFACT_ROOT}/{digest}"),
                 mode: MountMode::Ro,
             };
-            assert!(artifact.is_addressed(&mount));
+            assert!(artifact.proof.addresses(&mount));
             artifact.verify(&mount).map_err(|error| error.to_string())
         }
     }
@@ -369,7 +321,10 @@ mod tests {
         let entry = |path: &str| json!({"path": path, "size": 1, "executable": false, "sha256": "0".repeat(64)});
         let list = |files: Vec<Value>, total: u64| json!({"algorithm": "sha256-tree-v1", "files": files, "total_bytes": total});
         let refused = |value: Value, words: &str| {
-            let why = Manifest::read(&value).err().expect("refused");
+            let why = match serde_json::from_value::<Manifest>(value) {
+                Ok(manifest) => manifest.fault().expect("refused").to_owned(),
+                Err(error) => error.to_string(),
+            };
             assert!(why.contains(words), "{why}");
         };
         for path in [
@@ -379,12 +334,12 @@ mod tests {
         }
         refused(list(vec![entry("a"), entry("a")], 2), "unsafe path");
         refused(list(vec![entry("a")], 2), "total size");
-        refused(json!([]), "shape");
+        refused(json!([]), "Manifest");
         refused(
             json!({"algorithm": "x", "files": [], "total_bytes": 0}),
             "algorithm",
         );
-        refused(list(vec![json!({"path": "a"})], 0), "file entry");
+        refused(list(vec![json!({"path": "a"})], 0), "missing field");
         let mut large = entry("a");
         large["size"] = (MAX_TOTAL_BYTES + 1).into();
         refused(list(vec![large], MAX_TOTAL_BYTES + 1), "total size");
@@ -392,10 +347,9 @@ mod tests {
 
     #[test]
     fn only_a_read_only_mount_at_its_own_digest_is_addressed() {
-        let artifact = |digest: Option<&str>, manifest: Option<&str>| Artifact {
-            mount: 0,
-            digest: digest.map(str::to_owned),
-            manifest: manifest.map(str::to_owned),
+        let proof = |digest: Option<&str>, manifest: Option<&str>| MountProof {
+            content_digest: digest.map(str::to_owned),
+            manifest_path: manifest.map(str::to_owned),
         };
         let mount = |path: &str, mode| MountSpec {
             host_path: "/x".to_owned(),
@@ -403,12 +357,12 @@ mod tests {
             mode,
         };
         let digest = format!("sha256:{}", "a".repeat(64));
-        let place = format!("{ROOT}/{}", "a".repeat(64));
-        let good = artifact(Some(&digest), Some("/m"));
-        assert!(good.is_addressed(&mount(&place, MountMode::Ro)));
-        assert!(!good.is_addressed(&mount(&place, MountMode::Rw)));
-        assert!(!good.is_addressed(&mount("/workspace/x", MountMode::Ro)));
-        assert!(!artifact(Some(&digest), None).is_addressed(&mount(&place, MountMode::Ro)));
-        assert!(!artifact(None, Some("/m")).is_addressed(&mount(&place, MountMode::Ro)));
+        let place = format!("{ARTIFACT_ROOT}/{}", "a".repeat(64));
+        let good = proof(Some(&digest), Some("/m"));
+        assert!(good.addresses(&mount(&place, MountMode::Ro)));
+        assert!(!good.addresses(&mount(&place, MountMode::Rw)));
+        assert!(!good.addresses(&mount("/workspace/x", MountMode::Ro)));
+        assert!(!proof(Some(&digest), None).addresses(&mount(&place, MountMode::Ro)));
+        assert!(!proof(None, Some("/m")).addresses(&mount(&place, MountMode::Ro)));
     }
 }

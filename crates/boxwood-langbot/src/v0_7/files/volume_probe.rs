@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::local_dirs::not_ready;
 use crate::ActionError;
-use crate::params::is_python_space;
+use crate::params::{is_lower_hex, is_python_space};
 
 const PREFIX: &str = ".langbot-box-volume-probe-";
 const MAX_BYTES: usize = 1024;
@@ -61,10 +61,9 @@ pub(crate) fn name(given: Option<&Value>) -> Result<&str, ActionError> {
         .and_then(Value::as_str)
         .unwrap_or_default()
         .trim_matches(is_python_space);
-    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let well_formed = name
         .strip_prefix(PREFIX)
-        .is_some_and(|rest| rest.len() == 32 && rest.bytes().all(hex));
+        .is_some_and(|rest| rest.len() == 32 && is_lower_hex(rest));
     if well_formed {
         Ok(name)
     } else {

@@ -1,16 +1,11 @@
 //! Streams session events.
-#![expect(
-    unused_qualifications,
-    reason = "the expansion of `utoipa::path` qualifies the parameter types"
-)]
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
+use axum::response::sse::Event;
 use boxwood_api::{Event as BoxEvent, EventKind, SessionId};
 use boxwood_session::Access;
 use futures_util::stream;
@@ -21,15 +16,14 @@ use utoipa::IntoParams;
 
 use crate::http::App;
 use crate::http::error::ApiResult;
-use crate::http::exec::sse::{KEEP_ALIVE, event};
 use crate::http::params::Params;
+use crate::http::sessions::exec::sse::{event, respond};
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Filter {
     /// Only events of this session.
-    #[serde(default)]
     #[param(value_type = Option<String>)]
     session_id: Option<SessionId>,
 }
@@ -55,12 +49,13 @@ pub(crate) async fn events(
         only: filter.session_id,
         stopping: app.stopping.clone(),
     };
-    let events = stream::unfold(watching, |mut watching| async move {
-        let event = watching.next().await?;
-        Some((Ok::<_, Infallible>(event), watching))
-    });
-    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
-    Ok(Sse::new(events).keep_alive(keep_alive).into_response())
+    Ok(respond(stream::unfold(
+        watching,
+        |mut watching| async move {
+            let event = watching.next().await?;
+            Some((event, watching))
+        },
+    )))
 }
 
 struct EventStream {

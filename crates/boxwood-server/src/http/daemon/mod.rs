@@ -1,8 +1,4 @@
 //! Routes for the daemon itself.
-#![expect(
-    unused_qualifications,
-    reason = "the expansion of `utoipa::path` qualifies the parameter types"
-)]
 
 pub(super) mod events;
 pub(super) mod metrics;
@@ -12,7 +8,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use boxwood_api::{BackendInfo, BackendReport, DoctorReport, ErrorBody, ProfileInfo, Status};
+use boxwood_api::{BackendInfo, BackendReport, DoctorReport, ProfileInfo, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -58,10 +54,7 @@ pub(super) struct WhichBackend {
 
 #[utoipa::path(get, path = "/v1/doctor", tag = "daemon",
     params(WhichBackend),
-    responses(
-        (status = 200, description = "The result of probing each isolation mechanism", body = DoctorReport),
-        (status = 400, description = "Unknown backend", body = ErrorBody),
-        (status = 503, description = "The host could not be probed", body = ErrorBody)))]
+    responses((status = 200, description = "The result of probing each isolation mechanism", body = DoctorReport)))]
 pub(super) async fn doctor(
     State(app): State<Arc<App>>,
     Params(which): Params<WhichBackend>,

@@ -1,15 +1,11 @@
 //! Routes for images: list, import, pull and delete.
-#![expect(
-    unused_qualifications,
-    reason = "the expansion of `utoipa::path` qualifies the parameter types"
-)]
 
 mod pull;
 mod upload;
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, RawPathParams, Request, State};
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -22,8 +18,8 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::error::{ApiError, ApiResult};
-use super::params::Params;
-use super::{App, BACKEND_TIMEOUT, json, with_timeout};
+use super::params::{Params, path_value};
+use super::{App, BACKEND_TIMEOUT, body, json, with_timeout};
 
 /// The backend that can use the directories of `[images]`.
 const NATIVE: &str = "native";
@@ -32,31 +28,18 @@ const NATIVE: &str = "native";
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Where {
-    /// The backend. Default: the daemon's default backend.
-    #[serde(default)]
-    backend: Option<String>,
-}
-
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Listed {
-    /// Only images of this backend. Default: all backends.
-    #[serde(default)]
+    /// The backend. Default: the daemon's default backend, or all of them for a list.
     backend: Option<String>,
 }
 
 #[utoipa::path(get, path = "/v1/images", tag = "images", operation_id = "list_images",
-    params(Listed),
-    responses(
-        (status = 200, description = "The available images", body = ImageList),
-        (status = 400, body = ErrorBody, description = "Unknown backend"),
-        (status = 503, body = ErrorBody, description = "The backend is not available")))]
+    params(Where),
+    responses((status = 200, description = "The available images", body = ImageList)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    Params(listed): Params<Listed>,
+    Params(choice): Params<Where>,
 ) -> ApiResult<Response> {
-    if let Some(name) = &listed.backend {
+    if let Some(name) = &choice.backend {
         let backend = app.sessions.backends().find(name)?;
         let mut images = configured(&app, backend.name());
         images.extend(of_backend(backend.as_ref()).await?);
@@ -120,11 +103,7 @@ fn configured(app: &App, backend: &str) -> Vec<ImageInfo> {
     params(("name" = String, Path, description = "Slashes must be percent-encoded"), Where),
     request_body(content = Vec<u8>, content_type = "application/x-tar",
         description = "A root file system as a tar archive, optionally gzip-compressed"),
-    responses(
-        (status = 201, description = "The imported image; an image of the same name was replaced", body = ImageInfo),
-        (status = 400, body = ErrorBody, description = "The name or the archive is invalid"),
-        (status = 413, body = ErrorBody, description = "The image is too large"),
-        (status = 503, body = ErrorBody, description = "The backend is not available")))]
+    responses((status = 201, description = "The imported image; an image of the same name was replaced", body = ImageInfo)))]
 pub(super) async fn import(
     State(app): State<Arc<App>>,
     name: Result<InImage, ApiError>,
@@ -144,7 +123,7 @@ pub(super) async fn import(
             Ok(json::created(&info))
         }
         Err(error) => {
-            upload::pass_over(request).await;
+            body::discard_request(request).await;
             Err(error)
         }
     }
@@ -155,10 +134,7 @@ pub(super) async fn import(
     responses(
         (status = 200, content_type = "text/event-stream", body = ImageProgress,
             description = "Events `progress` (this body), then `done` (an `ImageInfo`) or `error` (an `ErrorBody`). \
-                           A caller who leaves ends the pull"),
-        (status = 400, body = ErrorBody, description = "The name is invalid, or the backend does not support pulling"),
-        (status = 404, body = ErrorBody, description = "Unknown image or registry"),
-        (status = 503, body = ErrorBody, description = "The backend is not available")))]
+                           A caller who leaves ends the pull")))]
 pub(super) async fn pull(
     State(app): State<Arc<App>>,
     InImage(name): InImage,
@@ -172,9 +148,7 @@ pub(super) async fn pull(
     params(("name" = String, Path, description = "Slashes must be percent-encoded"), Where),
     responses(
         (status = 200, description = "Deleted", body = DeletedImage),
-        (status = 404, body = ErrorBody, description = "Unknown image"),
-        (status = 409, body = ErrorBody, description = "The image is in use by a box"),
-        (status = 503, body = ErrorBody, description = "The backend is not available")))]
+        (status = 409, body = ErrorBody, description = "The image is in use by a box")))]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     InImage(name): InImage,
@@ -222,10 +196,7 @@ pub(super) fn refusal(error: &ImageError) -> ApiError {
         }
         _ => ApiError::new(error.code(), error.to_string()),
     };
-    match error.hint() {
-        Some(hint) => answer.hint(hint),
-        None => answer,
-    }
+    answer.maybe_hint(error.hint())
 }
 
 /// The image in the path.
@@ -235,12 +206,8 @@ impl<S: Send + Sync> FromRequestParts<S> for InImage {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        // Decoded by the router.
-        let params = RawPathParams::from_request_parts(parts, state)
-            .await
-            .map_err(|_| ApiError::validation("the decoded path is not valid UTF-8"))?;
-        let name = params.iter().find(|(name, _)| *name == "name");
-        ImageName::new(name.map_or("", |(_, value)| value))
+        let name = path_value(parts, state, "name").await?;
+        ImageName::new(&name.unwrap_or_default())
             .map(Self)
             .map_err(|error| ApiError::validation(error.to_string()).hint(error.hint()))
     }

@@ -1,25 +1,24 @@
 //! Reports an image pull as server-sent events.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
+use axum::response::sse::Event;
 use boxwood_api::{ErrorBody, ErrorCode, ImageInfo, ImageName, ImageProgress};
 use boxwood_backend::{Backend, BoxFuture, ImageError, Progress};
 use boxwood_session::Sessions;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use tokio::sync::{mpsc, watch};
 
 use super::refusal;
 use crate::http::error::{ApiError, ApiResult};
-use crate::http::exec::sse::{KEEP_ALIVE, event};
+use crate::http::sessions::exec::sse::{event, respond};
 
 /// Progress events queued for a slow client. Further ones are dropped.
-const KEPT_NEWS: usize = 64;
+const QUEUED_EVENTS: usize = 64;
 /// An error within this time is a plain response; afterwards a stream is opened.
-const FIRST_WORD: Duration = Duration::from_secs(1);
+const FIRST_EVENT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn pull(
     sessions: Sessions,
@@ -27,10 +26,10 @@ pub(crate) async fn pull(
     name: ImageName,
     stopping: watch::Receiver<bool>,
 ) -> ApiResult<Response> {
-    let (tell, news) = mpsc::channel(KEPT_NEWS);
+    let (sender, events) = mpsc::channel(QUEUED_EVENTS);
     let progress = Progress::to(move |piece| {
         // Full: the client is slow. Closed: it has disconnected, and the pull is cancelled.
-        let _ = tell.try_send(piece);
+        let _ = sender.try_send(piece);
     });
     let pulling = Box::pin(async move {
         let pulled = backend.images().pull(&name, &progress).await;
@@ -40,36 +39,33 @@ pub(crate) async fn pull(
     });
     let mut following = Following {
         pulling: Some(pulling),
-        news,
+        events,
         ending: None,
         stopping,
     };
-    let first = match tokio::time::timeout(FIRST_WORD, following.next()).await {
-        Ok(Some(LastSeen::Failed(error))) => return Err(error),
-        Ok(last_seen) => last_seen,
+    let first = match tokio::time::timeout(FIRST_EVENT, following.next()).await {
+        Ok(Some(PullEvent::Failed(error))) => return Err(error),
+        Ok(event) => event,
         Err(_) => None,
     };
-    let first = first.map(LastSeen::into_event);
+    let first = first.map(PullEvent::into_event);
     let rest = stream::unfold(following, |mut following| async move {
-        let last_seen = following.next().await?;
-        Some((last_seen.into_event(), following))
+        let event = following.next().await?;
+        Some((event.into_event(), following))
     });
-    let events = futures_util::StreamExt::chain(stream::iter(first), rest);
-    let events = futures_util::StreamExt::map(events, Ok::<_, Infallible>);
-    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
-    Ok(Sse::new(events).keep_alive(keep_alive).into_response())
+    Ok(respond(stream::iter(first).chain(rest)))
 }
 
-enum LastSeen {
-    News(ImageProgress),
+enum PullEvent {
+    Progress(ImageProgress),
     Done(ImageInfo),
     Failed(ApiError),
 }
 
-impl LastSeen {
+impl PullEvent {
     fn into_event(self) -> Event {
         match self {
-            Self::News(news) => event("progress", &news),
+            Self::Progress(progress) => event("progress", &progress),
             Self::Done(info) => event("done", &info),
             Self::Failed(error) => {
                 let error = error.detail();
@@ -81,37 +77,37 @@ impl LastSeen {
 
 struct Following {
     pulling: Option<BoxFuture<'static, Result<ImageInfo, ImageError>>>,
-    news: mpsc::Receiver<ImageProgress>,
+    events: mpsc::Receiver<ImageProgress>,
     /// Sent after the pending progress events.
-    ending: Option<LastSeen>,
+    ending: Option<PullEvent>,
     stopping: watch::Receiver<bool>,
 }
 
 impl Following {
     /// `None` after the last event.
-    async fn next(&mut self) -> Option<LastSeen> {
+    async fn next(&mut self) -> Option<PullEvent> {
         if let Some(pulling) = &mut self.pulling {
             tokio::select! {
                 biased;
-                Some(news) = self.news.recv() => return Some(LastSeen::News(news)),
+                Some(progress) = self.events.recv() => return Some(PullEvent::Progress(progress)),
                 outcome = pulling => {
                     self.ending = Some(match outcome {
-                        Ok(info) => LastSeen::Done(info),
-                        Err(error) => LastSeen::Failed(refusal(&error)),
+                        Ok(info) => PullEvent::Done(info),
+                        Err(error) => PullEvent::Failed(refusal(&error)),
                     });
                 }
                 _ = self.stopping.wait_for(|stopping| *stopping) => {
-                    let words = "the pull was cancelled: the daemon is stopping";
-                    self.ending = Some(LastSeen::Failed(
-                        ApiError::new(ErrorCode::BackendUnavailable, words)
+                    let message = "the pull was cancelled: the daemon is stopping";
+                    self.ending = Some(PullEvent::Failed(
+                        ApiError::new(ErrorCode::BackendUnavailable, message)
                             .hint("pull again after the daemon has restarted"),
                     ));
                 }
             }
             self.pulling = None;
         }
-        match self.news.try_recv() {
-            Ok(news) => Some(LastSeen::News(news)),
+        match self.events.try_recv() {
+            Ok(progress) => Some(PullEvent::Progress(progress)),
             Err(_) => self.ending.take(),
         }
     }

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, HttpBody as _};
 use axum::extract::Request;
-use axum::http::{StatusCode, header};
 use boxwood_api::{ErrorCode, ImageInfo, ImageName};
 use boxwood_backend::Backend;
-use futures_util::StreamExt as _;
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
 use super::refusal;
+use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
-use crate::http::json;
 
 /// Maximum size of the archive. The backend limits the unpacked size.
 const MAX_ARCHIVE_BYTES: u64 = 20 << 30;
@@ -27,7 +25,7 @@ pub(crate) async fn import(
     idle: Duration,
 ) -> ApiResult<ImageInfo> {
     if request.body().size_hint().lower() > MAX_ARCHIVE_BYTES {
-        pass_over(request).await;
+        body::discard_request(request).await;
         return Err(too_large());
     }
     let body = request.into_body();
@@ -49,17 +47,9 @@ pub(crate) async fn import(
     match outcome {
         Ok(info) => Ok(info),
         Err(error) => {
-            json::discard(Body::from_stream(body)).await;
+            body::discard(Body::from_stream(body)).await;
             Err(refusal(&error))
         }
-    }
-}
-
-/// Reads and drops the body, so that the client can read the error response.
-pub(crate) async fn pass_over(request: Request) {
-    // A client that waits for `100 Continue` has sent nothing yet.
-    if !request.headers().contains_key(header::EXPECT) {
-        json::discard(request.into_body()).await;
     }
 }
 
@@ -69,14 +59,7 @@ async fn pump(
     idle: Duration,
 ) -> ApiResult<()> {
     let mut sent = 0;
-    loop {
-        let piece = tokio::time::timeout(idle, body.next()).await.map_err(|_| {
-            let words = format!("no data of the upload received for {} s", idle.as_secs());
-            ApiError::new(ErrorCode::Timeout, words).status(StatusCode::REQUEST_TIMEOUT)
-        })?;
-        let Some(piece) = piece else { break };
-        let piece = piece
-            .map_err(|_| ApiError::validation("the upload ended before its announced length"))?;
+    while let Some(piece) = body::next_chunk(body, idle).await? {
         sent += piece.len() as u64;
         if sent > MAX_ARCHIVE_BYTES {
             return Err(too_large());

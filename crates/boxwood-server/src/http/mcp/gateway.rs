@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, Method};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use axum::routing::{any, get, post};
 use boxwood_api::McpServerName;
 use boxwood_mcp::{BodyPermit, Target};
@@ -16,8 +16,7 @@ use bytes::Bytes;
 use super::until;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::guard::Principal;
-use crate::http::{App, json};
-use crate::load::RequestMemory;
+use crate::http::{App, body};
 
 /// Stands for all servers. Server names cannot start with an underscore.
 const ALL: &str = "_all";
@@ -37,15 +36,12 @@ async fn streamable(
 ) -> ApiResult<Response> {
     let gateway = app.mcp.gateway()?;
     let target = target(&name)?;
-    let waits_for_news = request.method() == Method::GET || listens(request.headers());
-    let (principal, request) = match whole(&app, request).await {
-        Ok(read) => read,
-        Err(error) => return Ok(error.into_response()),
-    };
+    let is_long_lived = request.method() == Method::GET || listens(request.headers());
+    let (principal, request) = whole(&app, request).await?;
     let answer = gateway.answer(target, principal, request).await;
     Ok(answer.map(|body| {
         let body = Body::new(body);
-        if waits_for_news {
+        if is_long_lived {
             until(app.stopping.clone(), body)
         } else {
             body
@@ -101,17 +97,13 @@ async fn whole(
 ) -> ApiResult<(Option<String>, axum::http::Request<Bytes>)> {
     let principal = request.extensions().get::<Principal>();
     let principal = principal.map(|principal| principal.0.clone());
-    let memory = RequestMemory::of(&request, app.sessions.budget());
-    let (mut parts, body) = request.into_parts();
-    let mut reading = Request::new(body);
-    *reading.headers_mut() = parts.headers.clone();
-    let limit = app.http.max_body_bytes;
-    let bytes = json::read(reading, limit, app.body_timeout(), &memory).await?;
-    let shares = &app.mcp_quota;
-    let share = shares.take(principal.as_deref(), bytes.len(), app.sessions.budget())?;
+    let (mut request, memory) = body::read_whole(app, request).await?;
+    let (budget, length) = (app.sessions.budget(), request.body().len());
+    let quota = app.mcp_quota.take(principal.as_deref(), length, budget)?;
     // The call may keep the body long after the response has started.
-    parts.extensions.insert(BodyPermit::new((memory, share)));
-    Ok((principal, axum::http::Request::from_parts(parts, bytes)))
+    let permit = BodyPermit::new((memory, quota));
+    request.extensions_mut().insert(permit);
+    Ok((principal, request))
 }
 
 #[cfg(test)]
@@ -119,6 +111,7 @@ mod tests {
     use boxwood_session::Budget;
 
     use super::*;
+    use crate::load::RequestMemory;
 
     #[test]
     fn a_body_weighs_for_as_long_as_a_call_holds_on_to_it() {

@@ -16,8 +16,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::watch;
 
 use super::App;
-use super::json;
-use crate::load::RequestMemory;
+use super::body;
 
 /// All methods are passed on; the MCP server rejects those it does not support.
 pub(super) fn route(app: &App) -> MethodRouter<Arc<App>> {
@@ -33,16 +32,8 @@ async fn serve(app: Arc<App>, server: HttpServer, request: Request) -> Response 
             .await
             .map(|body| until(stopping, Body::new(body)));
     }
-    let memory = RequestMemory::of(&request, app.sessions.budget());
-    let (parts, body) = request.into_parts();
-    let mut whole = Request::new(body);
-    *whole.headers_mut() = parts.headers.clone();
-    let limit = app.http.max_body_bytes;
-    match json::read(whole, limit, app.body_timeout(), &memory).await {
-        Ok(bytes) => {
-            let request = Request::from_parts(parts, Body::from(bytes));
-            server.answer(request).await.map(Body::new)
-        }
+    match body::read_whole(&app, request).await {
+        Ok((request, _memory)) => server.answer(request.map(Body::from)).await.map(Body::new),
         Err(error) => error.into_response(),
     }
 }

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
-use boxwood_api::{ErrorBody, McpProgress, McpServerSpec, McpTestResult};
+use boxwood_api::{McpProgress, McpServerSpec, McpTestResult};
 use boxwood_mcp::HostingError;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
@@ -25,51 +25,48 @@ const LINES: &str = "application/x-ndjson";
 const KEPT_LINES: usize = 64;
 
 #[utoipa::path(get, path = "/v1/mcp/servers/{name}/progress", tag = "mcp", operation_id = "follow_mcp_server",
-    params(("name" = String, Path,)),
     responses(
         (status = 200, content_type = "application/x-ndjson", body = McpProgress,
-            description = "One JSON object per line: the phases so far, then further ones as they occur; `done` is the last"),
-        (status = 404, body = ErrorBody, description = "Unknown server")))]
+            description = "One JSON object per line: the phases so far, then further ones as they occur; `done` is the last")))]
 pub(crate) async fn progress(
     State(app): State<Arc<App>>,
     OfServer { name, hosting }: OfServer,
 ) -> ApiResult<Response> {
-    let news = hosting.progress(&name)?;
-    Ok(lines(news, app.stopping.clone()))
+    let events = hosting.progress(&name)?;
+    Ok(lines(events, app.stopping.clone()))
 }
 
 #[utoipa::path(post, path = "/v1/mcp/test", tag = "mcp", operation_id = "test_mcp_server",
     request_body = McpServerSpec,
     responses(
         (status = 200, description = "The result of the test; with `Accept: application/x-ndjson`, or \
-            any other but JSON, the way there as lines of `McpProgress`", body = McpTestResult),
-        (status = 400, body = ErrorBody, description = "Invalid definition"),
-        (status = 503, body = ErrorBody, description = "Hosting of MCP servers is disabled")))]
+            any other but JSON, its progress as lines of `McpProgress`", body = McpTestResult)))]
 pub(crate) async fn test(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
     JsonBody(spec): JsonBody<McpServerSpec>,
 ) -> ApiResult<Response> {
     let hosting = app.mcp.hosting()?.clone();
-    let (tell, news) = mpsc::channel(KEPT_LINES);
-    let trial = Trial::begin(async move { hosting.test(spec, tell).await }, news);
+    let (sender, events) = mpsc::channel(KEPT_LINES);
+    let trial = Trial::begin(async move { hosting.test(spec, sender).await }, events);
     answer(trial, &headers, &app).await
 }
 
 #[utoipa::path(post, path = "/v1/mcp/servers/{name}/test", tag = "mcp", operation_id = "test_stored_mcp_server",
-    params(("name" = String, Path,)),
     responses(
         (status = 200, description = "As for `/v1/mcp/test`, for the stored server with its secrets; the \
-            one that runs is left alone", body = McpTestResult),
-        (status = 404, body = ErrorBody, description = "Unknown server")))]
+            one that runs is left alone", body = McpTestResult)))]
 pub(crate) async fn test_stored(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
     OfServer { name, hosting }: OfServer,
 ) -> ApiResult<Response> {
     let hosting = hosting.clone();
-    let (tell, news) = mpsc::channel(KEPT_LINES);
-    let trial = Trial::begin(async move { hosting.test_stored(&name, tell).await }, news);
+    let (sender, events) = mpsc::channel(KEPT_LINES);
+    let trial = Trial::begin(
+        async move { hosting.test_stored(&name, sender).await },
+        events,
+    );
     answer(trial, &headers, &app).await
 }
 
@@ -102,18 +99,18 @@ fn wants_result(headers: &HeaderMap) -> bool {
 /// wait for and must not wait for a slow client. Dropping it ends the test.
 struct Trial {
     testing: JoinHandle<Result<McpTestResult, HostingError>>,
-    news: mpsc::Receiver<McpProgress>,
+    events: mpsc::Receiver<McpProgress>,
     is_done: bool,
 }
 
 impl Trial {
     fn begin(
         test: impl Future<Output = Result<McpTestResult, HostingError>> + Send + 'static,
-        news: mpsc::Receiver<McpProgress>,
+        events: mpsc::Receiver<McpProgress>,
     ) -> Self {
         Self {
             testing: tokio::spawn(test),
-            news,
+            events,
             is_done: false,
         }
     }
@@ -121,7 +118,7 @@ impl Trial {
     /// The next progress line. The last one is always delivered.
     async fn next(&mut self) -> Result<Option<McpProgress>, HostingError> {
         // Closed when the test has ended.
-        if let Some(progress) = self.news.recv().await {
+        if let Some(progress) = self.events.recv().await {
             self.is_done = matches!(progress, McpProgress::Done { .. });
             return Ok(Some(progress));
         }
@@ -134,7 +131,7 @@ impl Trial {
     }
 
     async fn result(&mut self) -> Result<McpTestResult, HostingError> {
-        while self.news.recv().await.is_some() {}
+        while self.events.recv().await.is_some() {}
         self.outcome().await
     }
 
@@ -152,17 +149,17 @@ impl Drop for Trial {
 }
 
 fn lines(
-    news: impl Stream<Item = McpProgress> + Send + 'static,
+    events: impl Stream<Item = McpProgress> + Send + 'static,
     mut stopping: watch::Receiver<bool>,
 ) -> Response {
-    let told = async move {
+    let stopped = async move {
         // An error also means that the daemon is stopping.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     };
-    let pieces = news
+    let lines = events
         .map(|progress| Ok::<_, Infallible>(line(&progress)))
-        .take_until(Box::pin(told));
-    let mut response = Response::new(Body::from_stream(pieces));
+        .take_until(Box::pin(stopped));
+    let mut response = Response::new(Body::from_stream(lines));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(LINES));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -193,19 +190,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_test_goes_on_whether_or_not_anybody_reads() {
-        let (tell, news) = mpsc::channel(1);
+        let (sender, events) = mpsc::channel(1);
         let (is_over, over) = tokio::sync::oneshot::channel();
         let mut trial = Trial::begin(
             async move {
                 for line in ["one", "two"] {
                     let line = line.to_owned();
-                    drop(tell.try_send(McpProgress::Output { line }));
+                    drop(sender.try_send(McpProgress::Output { line }));
                     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
                 }
                 is_over.send(()).expect("a receiver waits");
                 Ok(result())
             },
-            news,
+            events,
         );
         over.await.expect("it came to its end");
         let first = trial.next().await.expect("no failure");
@@ -217,14 +214,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_test_ends_with_its_answer() {
-        let (tell, news) = mpsc::channel::<McpProgress>(1);
+        let (sender, events) = mpsc::channel::<McpProgress>(1);
         let (held, gone) = tokio::sync::oneshot::channel::<()>();
         let trial = Trial::begin(
             async move {
-                let _held = (tell, held);
+                let _held = (sender, held);
                 std::future::pending().await
             },
-            news,
+            events,
         );
         tokio::task::yield_now().await;
         drop(trial);

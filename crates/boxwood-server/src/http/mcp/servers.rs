@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, RawPathParams, State};
+use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -17,7 +17,7 @@ use serde::Deserialize;
 use crate::http::App;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::json::{self, JsonBody};
-use crate::http::params::Params;
+use crate::http::params::{Params, path_value};
 
 /// The server in the path.
 pub(crate) struct OfServer {
@@ -29,7 +29,7 @@ impl FromRequestParts<Arc<App>> for OfServer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
-        let name = path_part(parts, app, "name").await?;
+        let name = path_value(parts, app, "name").await?.unwrap_or_default();
         let name = McpServerName::new(name).map_err(|error| {
             ApiError::validation(error.to_string()).hint("`GET /v1/mcp/servers` lists all servers")
         })?;
@@ -49,27 +49,17 @@ impl FromRequestParts<Arc<App>> for OfTool {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
         let server = OfServer::from_request_parts(parts, app).await?;
-        let tool = path_part(parts, app, "tool").await?;
-        Ok(Self { server, tool })
+        let tool = path_value(parts, app, "tool").await?;
+        Ok(Self {
+            server,
+            tool: tool.unwrap_or_default(),
+        })
     }
-}
-
-/// Decoded by the router.
-pub(crate) async fn path_part(
-    parts: &mut Parts,
-    app: &Arc<App>,
-    wanted: &str,
-) -> ApiResult<String> {
-    let params = RawPathParams::from_request_parts(parts, app)
-        .await
-        .map_err(|_| ApiError::validation("the decoded path is not valid UTF-8"))?;
-    let found = params.iter().find(|(name, _)| *name == wanted);
-    Ok(found.map(|(_, value)| value.to_owned()).unwrap_or_default())
 }
 
 impl From<HostingError> for ApiError {
     fn from(error: HostingError) -> Self {
-        let told = match &error {
+        let refusal = match &error {
             HostingError::Storage { .. } => Self::internal(&error.to_string(), &error),
             // The server itself refused the call.
             HostingError::CallRefused { .. } if error.code() == ErrorCode::BackendUnavailable => {
@@ -77,18 +67,12 @@ impl From<HostingError> for ApiError {
             }
             _ => Self::new(error.code(), error.to_string()),
         };
-        let told = told.phase(error.phase());
-        match error.hint() {
-            Some(hint) => told.hint(hint),
-            None => told,
-        }
+        refusal.phase(error.phase()).maybe_hint(error.hint())
     }
 }
 
 #[utoipa::path(get, path = "/v1/mcp/servers", tag = "mcp", operation_id = "list_mcp_servers",
-    responses(
-        (status = 200, description = "All servers sorted by name, with their state but without tools; values of variables are never shown", body = McpServerList),
-        (status = 503, body = ErrorBody, description = "Hosting of MCP servers is disabled")))]
+    responses((status = 200, description = "All servers sorted by name, with their state but without tools; values of variables are never shown", body = McpServerList)))]
 pub(crate) async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
     let servers = app.mcp.hosting()?.list();
     Ok(json::ok(&McpServerList { servers }))
@@ -98,9 +82,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
     request_body = McpServerSpec,
     responses(
         (status = 201, description = "Stored, and starting unless it is disabled: see `progress`", body = McpServerInfo),
-        (status = 400, body = ErrorBody, description = "Invalid definition"),
-        (status = 409, body = ErrorBody, description = "A server with this name exists"),
-        (status = 503, body = ErrorBody, description = "Hosting of MCP servers is disabled, or the limit is reached")))]
+        (status = 409, body = ErrorBody, description = "A server with this name exists")))]
 pub(crate) async fn add(
     State(app): State<Arc<App>>,
     JsonBody(spec): JsonBody<McpServerSpec>,
@@ -111,10 +93,7 @@ pub(crate) async fn add(
 
 #[utoipa::path(post, path = "/v1/mcp/import", tag = "mcp", operation_id = "import_mcp_servers",
     request_body = ImportMcpRequest,
-    responses(
-        (status = 200, description = "The result for every server of the document", body = ImportedMcp),
-        (status = 400, body = ErrorBody, description = "The document contains no servers"),
-        (status = 503, body = ErrorBody, description = "Hosting of MCP servers is disabled")))]
+    responses((status = 200, description = "The result for every server of the document", body = ImportedMcp)))]
 pub(crate) async fn import(
     State(app): State<Arc<App>>,
     JsonBody(request): JsonBody<ImportMcpRequest>,
@@ -123,22 +102,16 @@ pub(crate) async fn import(
 }
 
 #[utoipa::path(get, path = "/v1/mcp/servers/{name}", tag = "mcp", operation_id = "get_mcp_server",
-    params(("name" = String, Path,)),
-    responses(
-        (status = 200, description = "The server with its state", body = McpServerInfo),
-        (status = 404, body = ErrorBody, description = "Unknown server")))]
+    responses((status = 200, description = "The server with its state", body = McpServerInfo)))]
 pub(crate) async fn detail(OfServer { name, hosting }: OfServer) -> ApiResult<Response> {
     Ok(json::ok(&hosting.get(&name)?))
 }
 
 #[utoipa::path(put, path = "/v1/mcp/servers/{name}", tag = "mcp", operation_id = "put_mcp_server",
-    params(("name" = String, Path,)),
     request_body = McpServerSpec,
     responses(
         (status = 200, description = "The server was replaced", body = McpServerInfo),
-        (status = 201, description = "The server was created", body = McpServerInfo),
-        (status = 400, body = ErrorBody, description = "Invalid definition, or the names in path and body differ"),
-        (status = 503, body = ErrorBody, description = "Hosting of MCP servers is disabled, or the limit is reached")))]
+        (status = 201, description = "The server was created", body = McpServerInfo)))]
 pub(crate) async fn replace(
     OfServer { name, hosting }: OfServer,
     JsonBody(spec): JsonBody<McpServerSpec>,
@@ -160,12 +133,8 @@ pub(crate) async fn replace(
 }
 
 #[utoipa::path(patch, path = "/v1/mcp/servers/{name}", tag = "mcp", operation_id = "edit_mcp_server",
-    params(("name" = String, Path,)),
     request_body = EditMcpServerRequest,
-    responses(
-        (status = 200, description = "The updated server; restarted if necessary", body = McpServerInfo),
-        (status = 400, body = ErrorBody, description = "The resulting definition is invalid"),
-        (status = 404, body = ErrorBody, description = "Unknown server")))]
+    responses((status = 200, description = "The updated server; restarted if necessary", body = McpServerInfo)))]
 pub(crate) async fn edit(
     OfServer { name, hosting }: OfServer,
     JsonBody(request): JsonBody<EditMcpServerRequest>,
@@ -174,40 +143,27 @@ pub(crate) async fn edit(
 }
 
 #[utoipa::path(delete, path = "/v1/mcp/servers/{name}", tag = "mcp", operation_id = "remove_mcp_server",
-    params(("name" = String, Path,)),
-    responses(
-        (status = 200, description = "The server, its box, files and secrets were deleted", body = RemovedMcpServer),
-        (status = 404, body = ErrorBody, description = "Unknown server")))]
+    responses((status = 200, description = "The server, its box, files and secrets were deleted", body = RemovedMcpServer)))]
 pub(crate) async fn remove(OfServer { name, hosting }: OfServer) -> ApiResult<Response> {
     hosting.remove(&name).await?;
     Ok(json::ok(&RemovedMcpServer { removed: name }))
 }
 
 #[utoipa::path(post, path = "/v1/mcp/servers/{name}/start", tag = "mcp", operation_id = "start_mcp_server",
-    params(("name" = String, Path,)),
-    responses(
-        (status = 200, description = "Starting: see `progress`", body = McpServerInfo),
-        (status = 400, body = ErrorBody, description = "The server is disabled"),
-        (status = 404, body = ErrorBody, description = "Unknown server")))]
+    responses((status = 200, description = "Starting: see `progress`", body = McpServerInfo)))]
 pub(crate) async fn start(OfServer { name, hosting }: OfServer) -> ApiResult<Response> {
     Ok(json::ok(&hosting.start(&name).await?))
 }
 
 #[utoipa::path(post, path = "/v1/mcp/servers/{name}/stop", tag = "mcp", operation_id = "stop_mcp_server",
-    params(("name" = String, Path,)),
-    responses(
-        (status = 200, description = "Stopped, until it is started manually", body = McpServerInfo),
-        (status = 404, body = ErrorBody, description = "Unknown server")))]
+    responses((status = 200, description = "Stopped, until it is started manually", body = McpServerInfo)))]
 pub(crate) async fn stop(OfServer { name, hosting }: OfServer) -> ApiResult<Response> {
     Ok(json::ok(&hosting.stop(&name).await?))
 }
 
 #[utoipa::path(post, path = "/v1/mcp/servers/{name}/restart", tag = "mcp", operation_id = "restart_mcp_server",
-    params(("name" = String, Path,), Anew),
-    responses(
-        (status = 200, description = "Restarting: see `progress`", body = McpServerInfo),
-        (status = 400, body = ErrorBody, description = "The server is disabled"),
-        (status = 404, body = ErrorBody, description = "Unknown server")))]
+    params(Anew),
+    responses((status = 200, description = "Restarting: see `progress`", body = McpServerInfo)))]
 pub(crate) async fn restart(
     OfServer { name, hosting }: OfServer,
     Params(anew): Params<Anew>,
@@ -230,25 +186,18 @@ pub(crate) struct Anew {
 }
 
 #[utoipa::path(get, path = "/v1/mcp/servers/{name}/logs", tag = "mcp", operation_id = "mcp_server_logs",
-    params(("name" = String, Path,)),
-    responses(
-        (status = 200, description = "Recent messages and stderr", body = McpLogs),
-        (status = 404, body = ErrorBody, description = "Unknown server")))]
+    responses((status = 200, description = "Recent messages and stderr", body = McpLogs)))]
 pub(crate) async fn logs(OfServer { name, hosting }: OfServer) -> ApiResult<Response> {
     Ok(json::ok(&hosting.logs(&name).await?))
 }
 
 #[utoipa::path(get, path = "/v1/mcp/servers/{name}/tools", tag = "mcp", operation_id = "list_mcp_tools",
-    params(("name" = String, Path,)),
-    responses(
-        (status = 200, description = "The visible tools, as of the last `tools/list`", body = Vec<McpToolInfo>),
-        (status = 404, body = ErrorBody, description = "Unknown server")))]
+    responses((status = 200, description = "The visible tools, as of the last `tools/list`", body = Vec<McpToolInfo>)))]
 pub(crate) async fn tools(OfServer { name, hosting }: OfServer) -> ApiResult<Response> {
     Ok(json::ok(&hosting.get(&name)?.runtime.tools))
 }
 
 #[utoipa::path(post, path = "/v1/mcp/servers/{name}/tools/{tool}", tag = "mcp", operation_id = "call_mcp_tool",
-    params(("name" = String, Path,), ("tool" = String, Path,)),
     request_body = CallMcpToolRequest,
     responses(
         (status = 200, description = "The result of the server; `isError` is true if the tool failed", body = serde_json::Value),

@@ -1,35 +1,33 @@
 //! Imports and exports skills as zip archives.
-#![expect(
-    unused_qualifications,
-    reason = "the expansion of `utoipa::path` qualifies the parameter types"
-)]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Uri, header};
 use axum::response::Response;
 use boxwood_api::{ErrorBody, PlannedSkill as Planned, SkillIntake};
 use boxwood_skills::{
     NewSkill, PlannedSkill, Skill, SkillError, SkillStore, ZipRequest, ZipSelection,
 };
+use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::body::receive;
 use super::error::refusal;
 use super::files::attachment;
-use super::{InSkill, blocking, in_store, info, warnings};
+use super::{InSkill, in_store, info, warnings, with_store};
 use crate::http::App;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::json;
-use crate::http::params::Params;
+use crate::http::params::parse_query;
 
 /// Maximum number of skills per request. The archive is inflated once for each.
 const MAX_SELECTED: usize = 64;
 
 /// Query parameters of an installation.
-#[derive(Debug, Default, PartialEq, Eq, IntoParams)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct InstallParams {
     /// File name of the archive. A skill at the top level is stored under this name, which is also
@@ -40,6 +38,7 @@ pub(crate) struct InstallParams {
     /// A skill to install, by its directory in the archive. Can be repeated. Optional if there is
     /// only one skill.
     #[param(required = false)]
+    #[serde(skip_deserializing)]
     source_path: Vec<String>,
     /// Suffix of the directory name, after a hyphen.
     target_suffix: Option<String>,
@@ -51,48 +50,20 @@ pub(crate) struct InstallParams {
 }
 
 impl InstallParams {
-    /// Parsed manually, because only one key may be repeated.
-    fn read(pairs: Vec<(String, String)>) -> ApiResult<Self> {
-        let mut params = Self::default();
-        let mut preview = None;
-        for (key, value) in pairs {
-            let once = match key.as_str() {
-                "source_path" if params.source_path.len() < MAX_SELECTED => {
-                    params.source_path.push(value);
-                    continue;
-                }
-                "source_path" => {
-                    return Err(ApiError::validation(format!(
-                        "at most {MAX_SELECTED} skills can be installed at a time"
-                    )));
-                }
-                "filename" => &mut params.filename,
-                "source_subdir" => &mut params.source_subdir,
-                "target_suffix" => &mut params.target_suffix,
-                "name" => &mut params.name,
-                "preview" => &mut preview,
-                other => {
-                    return Err(ApiError::validation(format!(
-                        "invalid query: unknown field `{other}`"
-                    )));
-                }
-            };
-            if once.replace(value).is_some() {
-                return Err(ApiError::validation(format!(
-                    "invalid query: duplicate field `{key}`"
-                )));
-            }
+    /// `source_path` is read separately, because only this key may be repeated.
+    fn read(query: &str) -> ApiResult<Self> {
+        let is_path = |pair: &&str| pair.split('=').next() == Some("source_path");
+        let (paths, others): (Vec<_>, Vec<_>) = query.split('&').partition(is_path);
+        if paths.len() > MAX_SELECTED {
+            return Err(ApiError::validation(format!(
+                "at most {MAX_SELECTED} skills can be installed at a time"
+            )));
         }
-        params.preview = match preview.as_deref() {
-            None | Some("false") => false,
-            Some("true") => true,
-            Some(_) => {
-                return Err(ApiError::validation(
-                    "invalid query: preview must be `true` or `false`",
-                ));
-            }
-        };
-        Ok(params)
+        let paths: Vec<(String, String)> = parse_query(&paths.join("&"))?;
+        Ok(Self {
+            source_path: paths.into_iter().map(|(_, path)| path).collect(),
+            ..parse_query(&others.join("&"))?
+        })
     }
 
     fn request(&self) -> ZipRequest {
@@ -113,16 +84,14 @@ impl InstallParams {
     responses(
         (status = 200, description = "With `preview=true`: the contents of the archive", body = SkillIntake),
         (status = 201, description = "The installed skills", body = SkillIntake),
-        (status = 400, body = ErrorBody, description = "The archive or the selection is invalid"),
-        (status = 409, body = ErrorBody, description = "The name or the directory is in use"),
-        (status = 413, body = ErrorBody, description = "Exceeds the size limit, packed or unpacked")))]
+        (status = 409, body = ErrorBody, description = "The name or the directory is in use")))]
 pub(crate) async fn install(
     State(app): State<Arc<App>>,
-    Params(pairs): Params<Vec<(String, String)>>,
+    uri: Uri,
     headers: HeaderMap,
     request: Request,
 ) -> ApiResult<Response> {
-    let params = InstallParams::read(pairs)?;
+    let params = InstallParams::read(uri.query().unwrap_or_default())?;
     is_zip(&headers)?;
     let _permit = app.skill_uploads.permit().await?;
     let limit = app.skills.limits().max_zip_bytes;
@@ -139,7 +108,7 @@ pub(crate) async fn install(
         }));
     }
     let uploads = Arc::clone(&app.skill_uploads);
-    let installed = blocking(&app, move |store| {
+    let installed = with_store(&app.skills, move |store| {
         // Holds the lock, so that checking names and installing is atomic.
         let _write_lock = uploads.lock();
         let skills = take(store, &bytes, &params).map_err(|error| refusal(&error))?;
@@ -341,11 +310,7 @@ fn is_zip(headers: &HeaderMap) -> ApiResult<()> {
 }
 
 #[utoipa::path(get, path = "/v1/skills/{name}/export", tag = "skills", operation_id = "export_skill",
-    params(("name" = String, Path,)),
-    responses(
-        (status = 200, description = "The package as an archive", content_type = "application/zip", body = Vec<u8>),
-        (status = 404, body = ErrorBody, description = "Unknown skill"),
-        (status = 413, body = ErrorBody, description = "Exceeds the limits of the store")))]
+    responses((status = 200, description = "The package as an archive", content_type = "application/zip", body = Vec<u8>)))]
 pub(crate) async fn export(
     State(app): State<Arc<App>>,
     InSkill(name): InSkill,
@@ -359,30 +324,28 @@ pub(crate) async fn export(
 mod tests {
     use super::*;
 
-    fn read(query: &[(&str, &str)]) -> ApiResult<InstallParams> {
-        let pairs = query
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        InstallParams::read(pairs.collect())
+    fn read(query: &str) -> ApiResult<InstallParams> {
+        InstallParams::read(query)
     }
 
     #[test]
     fn only_source_paths_may_be_repeated() {
-        let params = read(&[("source_path", "a"), ("source_path", "b")]).expect("fine");
-        assert_eq!(params.source_path, ["a", "b"]);
-        let refused = |query: &[(&str, &str)], words: &str| {
+        let params = read("source_path=a&name=x%20y&source_path=b%2Fc").expect("fine");
+        assert_eq!(params.source_path, ["a", "b/c"]);
+        assert_eq!(params.name.as_deref(), Some("x y"));
+        let refused = |query: &str, words: &str| {
             let message = read(query).expect_err("refused").detail().message;
             assert!(message.contains(words), "{message}");
         };
-        refused(&[("filename", "a"), ("filename", "b")], "duplicate");
-        refused(&[("path", "a")], "unknown field `path`");
-        refused(&[("preview", "yes")], "preview");
-        refused(&[("source_path", "x"); 65], "at most 64");
+        refused("filename=a&filename=b", "duplicate");
+        refused("path=a", "unknown field `path`");
+        refused("preview=yes", "`true` or `false`");
+        refused(&vec!["source_path=x"; 65].join("&"), "at most 64");
     }
 
     #[test]
     fn nothing_is_put_behind_a_directorys_name_unasked() {
-        let request = read(&[("filename", "pdf.zip")]).expect("fine").request();
+        let request = read("filename=pdf.zip").expect("fine").request();
         assert_eq!(
             (request.filename.as_str(), request.target_suffix.as_str()),
             ("pdf.zip", "")

@@ -5,16 +5,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::body::HttpBody as _;
 use axum::extract::Request;
-use axum::http::{StatusCode, header};
 use boxwood_api::ErrorCode;
-use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt as _;
+use bytes::Bytes;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
-use crate::http::json;
 
 /// Uploads in memory at a time.
 const MAX_UPLOADS: usize = 8;
@@ -67,32 +64,6 @@ pub(crate) async fn receive(request: Request, limit: u64, idle: Duration) -> Api
         )
         .hint("the limits are configured in `[skills.limits]`")
     };
-    let waits = request.headers().contains_key(header::EXPECT);
-    let body = request.into_body();
-    if body.size_hint().lower() > limit {
-        // A client that waits for `100 Continue` has sent nothing yet.
-        if !waits {
-            json::discard(body).await;
-        }
-        return Err(too_large());
-    }
-    let mut stream = body.into_data_stream();
-    let mut bytes = BytesMut::new();
-    loop {
-        let piece = tokio::time::timeout(idle, stream.next())
-            .await
-            .map_err(|_| {
-                let words = format!("no data of the upload received for {} s", idle.as_secs());
-                ApiError::new(ErrorCode::Timeout, words).status(StatusCode::REQUEST_TIMEOUT)
-            })?;
-        let Some(piece) = piece else { break };
-        let piece = piece
-            .map_err(|_| ApiError::validation("the upload ended before its announced length"))?;
-        if (bytes.len() + piece.len()) as u64 > limit {
-            json::discard(axum::body::Body::from_stream(stream)).await;
-            return Err(too_large());
-        }
-        bytes.extend_from_slice(&piece);
-    }
-    Ok(bytes.freeze())
+    let request = body::read(request, limit, idle, None, too_large).await?;
+    Ok(request.into_body())
 }

@@ -1,9 +1,5 @@
 //! Routes for the files of a skill. Paths are relative to its package; the store ensures that they
 //! stay inside.
-#![expect(
-    unused_qualifications,
-    reason = "the expansion of `utoipa::path` qualifies the parameter types"
-)]
 
 use std::sync::Arc;
 
@@ -22,7 +18,7 @@ use utoipa::IntoParams;
 
 use super::body::receive;
 use super::error::refusal;
-use super::{InSkill, InSkillFile, blocking, in_store};
+use super::{InSkill, InSkillFile, in_store, with_store};
 use crate::http::App;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::json::{self, JsonBody};
@@ -36,21 +32,17 @@ const MAX_ENTRIES: usize = 10_000;
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListParams {
     /// A directory of the package. Default: the package itself.
-    #[serde(default)]
     path: Option<String>,
     /// Include entries whose name starts with a dot.
     #[serde(default)]
     include_hidden: bool,
     /// Default: 200.
-    #[serde(default)]
     max_entries: Option<usize>,
 }
 
 #[utoipa::path(get, path = "/v1/skills/{name}/files", tag = "skills", operation_id = "list_skill_files",
-    params(("name" = String, Path,), ListParams),
-    responses(
-        (status = 200, description = "The directory's entries", body = SkillFileList),
-        (status = 404, body = ErrorBody, description = "Unknown skill or directory")))]
+    params(ListParams),
+    responses((status = 200, description = "The directory's entries", body = SkillFileList)))]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     InSkill(name): InSkill,
@@ -86,12 +78,7 @@ fn entry(item: FileItem) -> SkillFile {
 }
 
 #[utoipa::path(get, path = "/v1/skills/{name}/files/{*path}", tag = "skills", operation_id = "read_skill_file",
-    params(("name" = String, Path,), ("path" = String, Path,)),
-    responses(
-        (status = 200, description = "The content", content_type = "application/octet-stream", body = Vec<u8>),
-        (status = 400, body = ErrorBody, description = "Not a file, or outside of the package"),
-        (status = 404, body = ErrorBody, description = "Unknown skill or file"),
-        (status = 413, body = ErrorBody, description = "The file exceeds the limits of the store")))]
+    responses((status = 200, description = "The content", content_type = "application/octet-stream", body = Vec<u8>)))]
 pub(crate) async fn read(
     State(app): State<Arc<App>>,
     InSkillFile(name, path): InSkillFile,
@@ -121,14 +108,11 @@ pub(crate) fn attachment(content: Vec<u8>, kind: &'static str) -> Response {
 }
 
 #[utoipa::path(put, path = "/v1/skills/{name}/files/{*path}", tag = "skills", operation_id = "write_skill_file",
-    params(("name" = String, Path,), ("path" = String, Path,), ("If-Match" = Option<String>, Header,)),
+    params(("If-Match" = Option<String>, Header,)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses(
         (status = 201, description = "The written file", body = WrittenSkillFile),
-        (status = 400, body = ErrorBody, description = "The path is a directory, or outside of the package"),
-        (status = 404, body = ErrorBody, description = "Unknown skill"),
-        (status = 412, body = ErrorBody, description = "The file has changed: `If-Match` does not match"),
-        (status = 413, body = ErrorBody, description = "Exceeds the limits of the store")))]
+        (status = 412, body = ErrorBody, description = "The file has changed: `If-Match` does not match")))]
 pub(crate) async fn write(
     State(app): State<Arc<App>>,
     InSkillFile(name, path): InSkillFile,
@@ -140,7 +124,7 @@ pub(crate) async fn write(
     let limit = app.skills.limits().max_file_bytes;
     let content = receive(request, limit, app.body_timeout()).await?;
     let uploads = Arc::clone(&app.skill_uploads);
-    let written = blocking(&app, move |store| {
+    let written = with_store(&app.skills, move |store| {
         // Holds the lock, so that checking and writing is atomic.
         let _write_lock = uploads.lock();
         if let Some(wanted) = wanted {
@@ -158,11 +142,7 @@ pub(crate) async fn write(
 }
 
 #[utoipa::path(delete, path = "/v1/skills/{name}/files/{*path}", tag = "skills", operation_id = "delete_skill_file",
-    params(("name" = String, Path,), ("path" = String, Path,)),
-    responses(
-        (status = 200, description = "Deleted, including the contents of a directory", body = DeletedFile),
-        (status = 400, body = ErrorBody, description = "The entry file cannot be deleted"),
-        (status = 404, body = ErrorBody, description = "Unknown skill or file")))]
+    responses((status = 200, description = "Deleted, including the contents of a directory", body = DeletedFile)))]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
     InSkillFile(name, path): InSkillFile,
@@ -176,11 +156,9 @@ pub(crate) async fn remove(
 }
 
 #[utoipa::path(post, path = "/v1/skills/{name}/move", tag = "skills", operation_id = "move_skill_file",
-    params(("name" = String, Path,)),
     request_body = MoveSkillFileRequest,
     responses(
         (status = 200, description = "The moved file", body = MovedSkillFile),
-        (status = 404, body = ErrorBody, description = "Unknown skill or file"),
         (status = 409, body = ErrorBody, description = "The target exists")))]
 pub(crate) async fn rename(
     State(app): State<Arc<App>>,

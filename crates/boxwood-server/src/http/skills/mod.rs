@@ -8,7 +8,7 @@ pub(super) mod files;
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, RawPathParams, State};
+use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::response::Response;
 use boxwood_api::{
@@ -19,6 +19,7 @@ use boxwood_skills::{NewSkill, Problem, Skill, SkillError, SkillPatch, SkillStor
 
 use super::error::{ApiError, ApiResult};
 use super::json::{self, JsonBody};
+use super::params::path_value;
 use super::{App, BACKEND_TIMEOUT, with_timeout};
 use error::refusal;
 
@@ -41,7 +42,6 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
     request_body = CreateSkillRequest,
     responses(
         (status = 201, description = "The skill", body = SkillDetail),
-        (status = 400, body = ErrorBody, description = "Invalid name"),
         (status = 409, body = ErrorBody, description = "A skill with this name exists")))]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
@@ -62,10 +62,7 @@ pub(super) async fn create(
 }
 
 #[utoipa::path(get, path = "/v1/skills/{name}", tag = "skills", operation_id = "get_skill",
-    params(("name" = String, Path,)),
-    responses(
-        (status = 200, description = "The skill with its instructions", body = SkillDetail),
-        (status = 404, body = ErrorBody, description = "Unknown skill")))]
+    responses((status = 200, description = "The skill with its instructions", body = SkillDetail)))]
 pub(super) async fn detail(
     State(app): State<Arc<App>>,
     InSkill(name): InSkill,
@@ -79,11 +76,8 @@ pub(super) async fn detail(
 }
 
 #[utoipa::path(patch, path = "/v1/skills/{name}", tag = "skills", operation_id = "update_skill",
-    params(("name" = String, Path,)),
     request_body = UpdateSkillRequest,
-    responses(
-        (status = 200, description = "The updated skill", body = SkillDetail),
-        (status = 404, body = ErrorBody, description = "Unknown skill")))]
+    responses((status = 200, description = "The updated skill", body = SkillDetail)))]
 pub(super) async fn update(
     State(app): State<Arc<App>>,
     InSkill(name): InSkill,
@@ -105,10 +99,7 @@ pub(super) async fn update(
 }
 
 #[utoipa::path(delete, path = "/v1/skills/{name}", tag = "skills", operation_id = "delete_skill",
-    params(("name" = String, Path,)),
-    responses(
-        (status = 200, description = "The skill was deleted", body = DeletedSkill),
-        (status = 404, body = ErrorBody, description = "Unknown skill")))]
+    responses((status = 200, description = "The skill was deleted", body = DeletedSkill)))]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     InSkill(name): InSkill,
@@ -144,18 +135,11 @@ impl<S: Send + Sync> FromRequestParts<S> for InSkillFile {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let params = RawPathParams::from_request_parts(parts, state)
-            .await
-            .map_err(|_| ApiError::validation("the decoded path is not valid UTF-8"))?;
-        let find = |wanted: &str| {
-            params
-                .iter()
-                .find(|(name, _)| *name == wanted)
-                .map(|(_, value)| value.to_owned())
-        };
+        let name = path_value(parts, state, "name").await?;
+        let path = path_value(parts, state, "path").await?;
         Ok(Self(
-            find("name").unwrap_or_else(|| INSTALL.to_owned()),
-            find("path").unwrap_or_default(),
+            name.unwrap_or_else(|| INSTALL.to_owned()),
+            path.unwrap_or_default(),
         ))
     }
 }
@@ -163,29 +147,19 @@ impl<S: Send + Sync> FromRequestParts<S> for InSkillFile {
 /// Runs a store operation off the event loop, because it accesses the disk.
 pub(super) async fn in_store<T: Send + 'static>(
     app: &App,
-    ask: impl FnOnce(&SkillStore) -> Result<T, SkillError> + Send + 'static,
+    work: impl FnOnce(&SkillStore) -> Result<T, SkillError> + Send + 'static,
 ) -> ApiResult<T> {
-    blocking(app, move |store| {
-        ask(store).map_err(|error| refusal(&error))
-    })
-    .await
+    let work = move |store: &SkillStore| work(store).map_err(|error| refusal(&error));
+    with_store(&app.skills, work).await
 }
 
 /// For operations with their own error type.
-pub(super) async fn blocking<T: Send + 'static>(
-    app: &App,
-    ask: impl FnOnce(&SkillStore) -> ApiResult<T> + Send + 'static,
-) -> ApiResult<T> {
-    ask_store(&app.skills, ask).await
-}
-
-/// For callers without a route.
-pub(crate) async fn ask_store<T: Send + 'static>(
+pub(crate) async fn with_store<T: Send + 'static>(
     store: &SkillStore,
-    ask: impl FnOnce(&SkillStore) -> ApiResult<T> + Send + 'static,
+    work: impl FnOnce(&SkillStore) -> ApiResult<T> + Send + 'static,
 ) -> ApiResult<T> {
     let store = store.clone();
-    let work = tokio::task::spawn_blocking(move || ask(&store));
+    let work = tokio::task::spawn_blocking(move || work(&store));
     let flat = async move {
         work.await
             .map_err(|error| ApiError::internal("internal error in the skill store", &error))?

@@ -3,12 +3,16 @@
 pub(super) mod relay;
 pub(super) mod stdin;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use axum::extract::FromRequestParts;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::http::request::Parts;
+use axum::response::Response;
 use boxwood_api::ErrorCode;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -17,6 +21,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::App;
 use super::error::{ApiError, ApiResult};
+use crate::load::ConnectionPermit;
 
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
@@ -28,23 +33,63 @@ const SUPERSEDED: u16 = 4409;
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The permit must be held while the socket is open.
-pub(crate) fn accept(
-    app: &App,
+/// The request for a WebSocket, which may turn out not to be one.
+pub(crate) struct Upgrade {
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> ApiResult<(WebSocketUpgrade, OwnedSemaphorePermit)> {
-    let upgrade = upgrade.map_err(|_| {
-        ApiError::validation("this route requires a WebSocket upgrade")
-            .hint("connect with a WebSocket client (`Upgrade: websocket`, version 13)")
-    })?;
-    let permit = Arc::clone(&app.sockets)
-        .try_acquire_owned()
-        .map_err(|_| ApiError::new(ErrorCode::Capacity, "too many open WebSockets"))?;
-    let upgrade = upgrade
-        .read_buffer_size(READ_BYTES)
-        .max_message_size(MAX_MESSAGE_BYTES)
-        .max_frame_size(MAX_MESSAGE_BYTES);
-    Ok((upgrade, permit))
+    connection: Option<Arc<ConnectionPermit>>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        Ok(Self {
+            connection: parts.extensions.get().cloned(),
+            upgrade: WebSocketUpgrade::from_request_parts(parts, state).await,
+        })
+    }
+}
+
+/// A WebSocket that is about to be opened, with the permits that it holds until it is closed.
+pub(crate) struct Accepted {
+    upgrade: WebSocketUpgrade,
+    permits: (OwnedSemaphorePermit, Option<Arc<ConnectionPermit>>),
+}
+
+impl Upgrade {
+    pub(crate) fn accept(self, app: &App) -> ApiResult<Accepted> {
+        let upgrade = self.upgrade.map_err(|_| {
+            ApiError::validation("this route requires a WebSocket upgrade")
+                .hint("connect with a WebSocket client (`Upgrade: websocket`, version 13)")
+        })?;
+        let permit = Arc::clone(&app.sockets)
+            .try_acquire_owned()
+            .map_err(|_| ApiError::new(ErrorCode::Capacity, "too many open WebSockets"))?;
+        Ok(Accepted {
+            upgrade: upgrade
+                .read_buffer_size(READ_BYTES)
+                .max_message_size(MAX_MESSAGE_BYTES)
+                .max_frame_size(MAX_MESSAGE_BYTES),
+            permits: (permit, self.connection),
+        })
+    }
+}
+
+impl Accepted {
+    pub(crate) fn protocol(mut self, name: &'static str) -> Self {
+        self.upgrade = self.upgrade.protocols([name]);
+        self
+    }
+
+    pub(crate) fn serve<F: Future<Output = ()> + Send + 'static>(
+        self,
+        serve: impl FnOnce(WebSocket) -> F + Send + 'static,
+    ) -> Response {
+        self.upgrade.on_upgrade(async move |socket| {
+            serve(socket).await;
+            drop(self.permits);
+        })
+    }
 }
 
 /// The code and reason of the close frame.

@@ -8,21 +8,12 @@ use boxwood_session::{ExecEvent, SessionError, StreamedExec, TerminalSize};
 use bytes::{BufMut as _, BytesMut};
 use futures_util::stream::{SplitSink, SplitStream};
 
+use super::start::Started;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::websocket::relay::{AttachedProgram, OutputFrame, Relay};
 use crate::http::websocket::stdin::{Progress, StdinSender};
 use crate::http::websocket::{self, CloseReason, Heartbeat, LastSeen};
 use crate::http::{App, json};
-
-pub(crate) struct Started {
-    pub(crate) exec: StreamedExec,
-    /// The first frame.
-    pub(crate) first_frame: ExecOutput,
-    /// The complete stdin, if it was part of the request.
-    pub(crate) given_stdin: Option<String>,
-    /// Input is acknowledged then.
-    pub(crate) resumable: bool,
-}
 
 /// Runs until the command exits or the client disconnects.
 pub(crate) async fn follow(

@@ -1,6 +1,6 @@
 //! Routes for managed processes. The forms without process id use the process `default`.
 
-pub(super) mod relay;
+pub(crate) mod relay;
 mod relay_bytes;
 
 use axum::response::Response;
@@ -10,29 +10,23 @@ use boxwood_api::{
 };
 use boxwood_session::{LogStream, Replace, Sessions};
 
-use super::error::ApiResult;
-use super::json::{self, JsonBody};
-use super::params::{InProcess, InSession};
-use super::{BACKEND_TIMEOUT, with_timeout};
+use crate::http::error::ApiResult;
+use crate::http::json::{self, JsonBody};
+use crate::http::params::{InProcess, InSession};
+use crate::http::{BACKEND_TIMEOUT, with_timeout};
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/processes", tag = "processes",
-    params(("session_id" = String, Path,)),
-    responses(
-        (status = 200, description = "The session's managed processes", body = Vec<ProcessInfo>),
-        (status = 404, body = ErrorBody, description = "Unknown session")))]
-pub(super) async fn list(InSession { id, sessions }: InSession) -> ApiResult<Response> {
+    responses((status = 200, description = "The session's managed processes", body = Vec<ProcessInfo>)))]
+pub(crate) async fn list(InSession { id, sessions }: InSession) -> ApiResult<Response> {
     Ok(json::ok(&sessions.processes(&id)?))
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
-    params(("session_id" = String, Path,)),
     request_body = ProcessSpec,
     responses(
         (status = 201, description = "The process was started", body = ProcessInfo),
-        (status = 400, body = ErrorBody, description = "The spec is invalid"),
-        (status = 404, body = ErrorBody, description = "Unknown session"),
         (status = 409, body = ErrorBody, description = "A process with this id is running")))]
-pub(super) async fn start(
+pub(crate) async fn start(
     InSession { id, sessions }: InSession,
     JsonBody(spec): JsonBody<ProcessSpec>,
 ) -> ApiResult<Response> {
@@ -40,19 +34,12 @@ pub(super) async fn start(
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
-    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
     request_body = ProcessSpec,
     responses(
         (status = 201, description = "The process was started", body = ProcessInfo),
-        (status = 400, body = ErrorBody, description = "The spec is invalid"),
-        (status = 404, body = ErrorBody, description = "Unknown session"),
         (status = 409, body = ErrorBody, description = "A process with this id is running")))]
-pub(super) async fn start_named(
-    InProcess {
-        id,
-        process,
-        sessions,
-    }: InProcess,
+pub(crate) async fn start_named(
+    InProcess(sessions, id, process): InProcess,
     JsonBody(spec): JsonBody<ProcessSpec>,
 ) -> ApiResult<Response> {
     let spec = ProcessSpec {
@@ -69,67 +56,39 @@ async fn begin(sessions: &Sessions, id: &SessionId, spec: ProcessSpec) -> ApiRes
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
-    params(("session_id" = String, Path,)),
-    responses(
-        (status = 200, description = "The process `default`", body = ProcessInfo),
-        (status = 404, body = ErrorBody, description = "Unknown session or process")))]
-pub(super) async fn detail(ids: InProcess) -> ApiResult<Response> {
+    responses((status = 200, description = "The process `default`", body = ProcessInfo)))]
+pub(crate) async fn detail(ids: InProcess) -> ApiResult<Response> {
     detail_named(ids).await
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
-    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
-    responses(
-        (status = 200, description = "The process", body = ProcessInfo),
-        (status = 404, body = ErrorBody, description = "Unknown session or process")))]
-pub(super) async fn detail_named(
-    InProcess {
-        id,
-        process,
-        sessions,
-    }: InProcess,
+    responses((status = 200, description = "The process", body = ProcessInfo)))]
+pub(crate) async fn detail_named(
+    InProcess(sessions, id, process): InProcess,
 ) -> ApiResult<Response> {
     Ok(json::ok(&sessions.process(&id, &process)?))
 }
 
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
-    params(("session_id" = String, Path,)),
-    responses(
-        (status = 200, description = "The process `default` was stopped", body = StoppedProcess),
-        (status = 404, body = ErrorBody, description = "Unknown session or process")))]
-pub(super) async fn stop(ids: InProcess) -> ApiResult<Response> {
+    responses((status = 200, description = "The process `default` was stopped", body = StoppedProcess)))]
+pub(crate) async fn stop(ids: InProcess) -> ApiResult<Response> {
     stop_named(ids).await
 }
 
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
-    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
-    responses(
-        (status = 200, description = "The process was stopped", body = StoppedProcess),
-        (status = 404, body = ErrorBody, description = "Unknown session or process")))]
-pub(super) async fn stop_named(
-    InProcess {
-        id,
-        process,
-        sessions,
-    }: InProcess,
-) -> ApiResult<Response> {
+    responses((status = 200, description = "The process was stopped", body = StoppedProcess)))]
+pub(crate) async fn stop_named(InProcess(sessions, id, process): InProcess) -> ApiResult<Response> {
     with_timeout(BACKEND_TIMEOUT, sessions.stop_process(&id, &process)).await?;
     Ok(json::ok(&StoppedProcess { stopped: process }))
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/managed-process/{process_id}/signal", tag = "processes",
-    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
     request_body = SignalRequest,
     responses(
         (status = 200, description = "The signal was sent", body = SignalledProcess),
-        (status = 404, body = ErrorBody, description = "Unknown session or process"),
         (status = 409, body = ErrorBody, description = "The process has exited")))]
-pub(super) async fn signal(
-    InProcess {
-        id,
-        process,
-        sessions,
-    }: InProcess,
+pub(crate) async fn signal(
+    InProcess(sessions, id, process): InProcess,
     JsonBody(request): JsonBody<SignalRequest>,
 ) -> ApiResult<Response> {
     sessions
@@ -139,17 +98,8 @@ pub(super) async fn signal(
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}/logs", tag = "processes",
-    params(("session_id" = String, Path,), ("process_id" = String, Path,)),
-    responses(
-        (status = 200, description = "The most recent output of the process", body = ProcessLogs),
-        (status = 404, body = ErrorBody, description = "Unknown session or process")))]
-pub(super) async fn logs(
-    InProcess {
-        id,
-        process,
-        sessions,
-    }: InProcess,
-) -> ApiResult<Response> {
+    responses((status = 200, description = "The most recent output of the process", body = ProcessLogs)))]
+pub(crate) async fn logs(InProcess(sessions, id, process): InProcess) -> ApiResult<Response> {
     let logs = sessions.logs(&id, &process)?;
     Ok(json::ok(&ProcessLogs {
         stdout: logs.text(LogStream::Stdout),

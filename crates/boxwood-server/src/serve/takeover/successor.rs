@@ -11,7 +11,7 @@ use rustix::net::connect;
 
 use super::VERSION;
 use super::wire::{self, Confirm, Request, Response, SocketPath};
-use crate::sockets::{Maker, Socket, SocketError};
+use crate::listen::sockets::{Maker, Socket, SocketError};
 use crate::state_dir::{StateDirError, StateLock};
 
 /// The running daemon may itself still be starting.
@@ -208,7 +208,7 @@ mod tests {
 
     use super::super::TakeoverListener;
     use super::*;
-    use crate::sockets::SocketKind;
+    use crate::listen::sockets::SocketKind;
 
     const SOON: Duration = Duration::from_millis(300);
 

@@ -5,8 +5,8 @@ use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
 use crate::api::{Api, answer, refused};
-use crate::load::number;
-use crate::mcp_servers::{added, eventually, tiny};
+use crate::daemon::load::number;
+use crate::mcp::servers::{added, eventually, tiny};
 
 const SESSION: &str = "mcp-session-id";
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use crate::agent::Home;
 use crate::config::{Config, ServiceManager};
+use crate::listen::sockets::{Chosen, Socket, choose};
+use crate::serve::systemd::Notify;
+use crate::serve::takeover::{self, Takeover};
 use crate::serve::{ServeError, rules};
-use crate::sockets::{Chosen, Socket, choose};
 use crate::state_dir::{StateDirError, StateLock, private_dir};
-use crate::systemd::Notify;
-use crate::takeover::{self, Takeover};
 use crate::wiring;
 
 /// What a daemon needs before it creates its first box.

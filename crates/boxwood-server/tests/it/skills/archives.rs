@@ -8,7 +8,7 @@ use zip::write::SimpleFileOptions;
 use zip::{ZipArchive, ZipWriter};
 
 use crate::api::{Api, answer, refused};
-use crate::skills::{SKILLS, create, names, with_skill};
+use crate::skills::packages::{SKILLS, create, names, with_skill};
 
 fn archive(files: &[(&str, &str)]) -> Vec<u8> {
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));

@@ -2,10 +2,6 @@
 //!
 //! Events of a resumable command have ids, which contain the offsets in both output streams. A client
 //! that reconnects with `Last-Event-ID` continues from there, as browsers do automatically.
-#![expect(
-    unused_qualifications,
-    reason = "the expansion of `utoipa::path` qualifies the parameter types"
-)]
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,21 +12,22 @@ use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use boxwood_api::{ErrorBody, ExecExit, ExecOutput, OutputChunk, SpecRequest};
-use boxwood_session::{ExecEvent, Resume, Since, Stdio, StreamedExec};
-use futures_util::stream;
+use boxwood_session::{ExecEvent, Since, StreamedExec};
+use futures_util::{Stream, StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use utoipa::IntoParams;
 
+use super::start::{StartOptions, Started};
 use super::utf8::Utf8Decoder;
 use super::ws::From;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::json::JsonBody;
 use crate::http::params::{InExec, InSession, Params};
-use crate::http::{App, sessions, websocket, with_timeout};
+use crate::http::{App, websocket};
 
 /// Keeps proxies from closing the connection of a command without output.
-pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -47,91 +44,58 @@ pub(crate) struct Choice {
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/exec/stream", tag = "live",
-    params(("session_id" = String, Path,), Choice),
+    params(Choice),
     request_body = SpecRequest,
     responses(
         (status = 200, content_type = "text/event-stream", body = ExecExit,
             description = "Events `started`, `stdout`, `stderr`, `exit`"),
-        (status = 400, body = ErrorBody, description = "The spec is invalid or not allowed"),
-        (status = 409, body = ErrorBody, description = "The session exists with different settings"),
-        (status = 503, body = ErrorBody, description = "The box could not be started")))]
+        (status = 409, body = ErrorBody, description = "The session exists with different settings")))]
 pub(crate) async fn exec(
     State(app): State<Arc<App>>,
-    InSession { id, sessions }: InSession,
+    session: InSession,
     Params(choice): Params<Choice>,
     JsonBody(request): JsonBody<SpecRequest>,
 ) -> ApiResult<Response> {
-    let admission = sessions::judge_command(&app, id.clone(), request).await?;
-    let stdin = admission.exec.stdin().map(str::to_owned);
-    let streams = match stdin {
-        Some(_) => Stdio::Pipes,
-        None => Stdio::Output,
+    let options = StartOptions {
+        resumable: choice.resumable,
+        ..StartOptions::default()
     };
-    let resume = if choice.resumable {
-        Resume::Allowed
-    } else {
-        Resume::Never
-    };
-    let notices = admission.exec.notices().to_vec();
-    let timeout = admission.exec.timeout();
-    let starting = sessions.stream(admission, streams, resume);
-    let exec = with_timeout(app.start_timeout, starting).await?;
-    if let Some(text) = stdin {
+    let mut started = Started::start(&app, session, request, options).await?;
+    if let Some(text) = started.given_stdin.take() {
         // Does not wait, because no input is on its way.
-        if let Err(error) = exec.accept_stdin(text.as_bytes()).await {
+        if let Err(error) = started.exec.accept_stdin(text.as_bytes()).await {
             tracing::debug!(%error, "the command did not read all of its input");
         }
-        exec.close_stdin();
+        started.exec.close_stdin();
     }
-    let first_frame = ExecOutput::Started {
-        session_id: id,
-        exec_id: exec.exec_id(),
-        notices,
-        stdin: None,
-        timeout_sec: Some(timeout.as_secs()),
-    };
-    Ok(answer(EventSource::new(
-        &app,
-        exec,
-        choice.resumable,
-        first_frame,
-    )))
+    if let ExecOutput::Started { stdin, .. } = &mut started.first_frame {
+        // There is no input to acknowledge.
+        *stdin = None;
+    }
+    Ok(answer(EventSource::new(&app, started)))
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/execs/{exec_id}/stream", tag = "execs", operation_id = "watch_exec",
-    params(("session_id" = String, Path,), ("exec_id" = u64, Path,), From,
+    params(From,
         ("Last-Event-ID" = Option<String>, Header, description = "Continue after this event")),
     responses(
         (status = 200, content_type = "text/event-stream", body = ExecExit,
             description = "Events `resumed`, `stdout`, `stderr`, `exit` of a command started with `resumable`"),
         (status = 204, description = "The last event was `exit`: no more events"),
-        (status = 400, body = ErrorBody, description = "An offset or the id is invalid"),
-        (status = 404, body = ErrorBody, description = "Unknown session or command"),
         (status = 410, body = ErrorBody, description = "The output is no longer kept: `replay_gone`")))]
 pub(crate) async fn resume(
     State(app): State<Arc<App>>,
-    InExec {
-        id,
-        exec_id,
-        sessions,
-    }: InExec,
+    InExec(sessions, id, exec_id): InExec,
     Params(from): Params<From>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let (stdout, stderr) = match headers.get(LAST_EVENT_ID) {
+    let since = match headers.get(LAST_EVENT_ID) {
         None => from.read()?,
         Some(last) if last == END_ID => return Ok(StatusCode::NO_CONTENT.into_response()),
         Some(last) => offsets(last.to_str().unwrap_or_default())?,
     };
-    let exec = sessions.resume_exec(&id, exec_id, stdout, stderr)?;
-    let first_frame = ExecOutput::Resumed {
-        session_id: id,
-        exec_id,
-        stdout: exec.stdout_offset(),
-        stderr: exec.stderr_offset(),
-        stdin: exec.stdin_accepted(),
-    };
-    Ok(answer(EventSource::new(&app, exec, true, first_frame)))
+    let started = Started::resume(&sessions, id, exec_id, since)?;
+    Ok(answer(EventSource::new(&app, started)))
 }
 
 /// Parses an id created by [`EventSource::id`].
@@ -147,11 +111,16 @@ fn offsets(id: &str) -> ApiResult<(Since, Since)> {
 }
 
 fn answer(source: EventSource) -> Response {
-    let events = stream::unfold(source, |mut source| async move {
+    respond(stream::unfold(source, |mut source| async move {
         let event = source.next().await?;
-        Some((Ok::<_, Infallible>(event), source))
-    });
+        Some((event, source))
+    }))
+}
+
+/// A response of server-sent events.
+pub(crate) fn respond(events: impl Stream<Item = Event> + Send + 'static) -> Response {
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
+    let events = events.map(Ok::<_, Infallible>);
     Sse::new(events).keep_alive(keep_alive).into_response()
 }
 
@@ -159,8 +128,8 @@ struct EventSource {
     first_frame: Option<ExecOutput>,
     /// Dropping it detaches from the command.
     exec: StreamedExec,
-    stdout: Stream,
-    stderr: Stream,
+    stdout: OutputText,
+    stderr: OutputText,
     has_ids: bool,
     /// Events to send next, in reverse order.
     queued: Vec<Event>,
@@ -168,13 +137,13 @@ struct EventSource {
 }
 
 /// One output stream.
-struct Stream {
+struct OutputText {
     decoder: Utf8Decoder,
     /// Bytes of the command's output that have been sent.
     sent: u64,
 }
 
-impl Stream {
+impl OutputText {
     fn new(sent: u64) -> Self {
         Self {
             decoder: Utf8Decoder::default(),
@@ -198,13 +167,14 @@ impl Stream {
 }
 
 impl EventSource {
-    fn new(app: &App, exec: StreamedExec, has_ids: bool, first_frame: ExecOutput) -> Self {
+    fn new(app: &App, started: Started) -> Self {
+        let exec = started.exec;
         Self {
-            first_frame: Some(first_frame),
-            stdout: Stream::new(exec.stdout_offset()),
-            stderr: Stream::new(exec.stderr_offset()),
+            first_frame: Some(started.first_frame),
+            stdout: OutputText::new(exec.stdout_offset()),
+            stderr: OutputText::new(exec.stderr_offset()),
             exec,
-            has_ids,
+            has_ids: started.resumable,
             queued: Vec::new(),
             handing_over: app.handing_over.clone(),
         }
@@ -293,7 +263,7 @@ mod tests {
 
     #[test]
     fn ids_point_to_character_boundaries() {
-        let mut stream = Stream::new(10);
+        let mut stream = OutputText::new(10);
         let text = "a字b".as_bytes();
         assert_eq!(stream.push(&text[..2]).map(|it| it.data), Some("a".into()));
         assert_eq!(stream.sent, 11, "before the incomplete character");

@@ -2,10 +2,6 @@
 //!
 //! Files are never in memory as a whole. An upload is written to a temporary file, which replaces the
 //! target when it is complete.
-#![expect(
-    unused_qualifications,
-    reason = "the expansion of `utoipa::path` qualifies the parameter types"
-)]
 
 use std::fs::File;
 use std::io;
@@ -20,17 +16,17 @@ use axum::response::Response;
 use boxwood_api::{ErrorBody, ErrorCode, FileEntry, SessionId};
 use boxwood_session::{FileAnswer, FileCall, OpenFor, Sessions, Writer};
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::{Stream, stream};
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWriteExt as _};
 use utoipa::IntoParams;
 
+use super::inside;
 use super::range::{RangeRequest, requested_range};
-use super::{entry, inside, unexpected};
 use crate::http::error::{ApiError, ApiResult};
-use crate::http::json;
-use crate::http::params::{InSession, Params};
+use crate::http::params::{InSession, Params, unexpected};
 use crate::http::{App, BACKEND_TIMEOUT, with_timeout};
+use crate::http::{body, json};
 use crate::load::RequestMemory;
 
 const CHUNK_BYTES: u64 = 256 * 1024;
@@ -51,26 +47,17 @@ pub(crate) struct DownloadParams {
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/files", tag = "files",
-    params(("session_id" = String, Path,), DownloadParams, ("Range" = Option<String>, Header,)),
+    params(DownloadParams, ("Range" = Option<String>, Header,)),
     responses(
         (status = 200, description = "The whole file", content_type = "application/octet-stream", body = Vec<u8>),
         (status = 206, description = "The requested range", content_type = "application/octet-stream", body = Vec<u8>),
-        (status = 400, body = ErrorBody, description = "Not a regular file"),
-        (status = 404, body = ErrorBody, description = "Unknown session or file"),
         (status = 416, body = ErrorBody, description = "The range is outside of the file")))]
 pub(crate) async fn download(
     session: InSession,
     Params(params): Params<DownloadParams>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let call = FileCall::Open {
-        path: inside(params.path)?,
-        how: OpenFor::Read,
-    };
-    let (file, entry) = match session.file(call).await? {
-        FileAnswer::Opened { file, entry } => (file, entry),
-        other => return Err(unexpected("open", &other)),
-    };
+    let (file, entry) = session.open(&inside(params.path)?).await?;
     let size = entry.size;
     let tag = format!(
         "\"{:x}-{size:x}\"",
@@ -157,18 +144,13 @@ pub(crate) struct UploadParams {
     #[serde(default)]
     parents: bool,
     /// Permission bits in octal, such as `0755`. Default: those of the file it replaces, else `0644`.
-    #[serde(default)]
     mode: Option<String>,
 }
 
 #[utoipa::path(put, path = "/v1/sessions/{session_id}/files", tag = "files",
-    params(("session_id" = String, Path,), UploadParams),
+    params(UploadParams),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses(
-        (status = 201, description = "The uploaded file", body = FileEntry),
-        (status = 400, body = ErrorBody, description = "The path is a directory"),
-        (status = 404, body = ErrorBody, description = "Unknown session or parent directory"),
-        (status = 503, body = ErrorBody, description = "No space left in the box")))]
+    responses((status = 201, description = "The uploaded file", body = FileEntry)))]
 pub(crate) async fn upload(
     State(app): State<Arc<App>>,
     session: InSession,
@@ -188,12 +170,11 @@ pub(crate) async fn upload(
     let (file, upload) = Upload::begin(&session, target).await?;
     let received = receive(&session, request.into_body(), file, app.body_timeout()).await;
     if let Err(error) = received {
-        upload.abort(&session).await;
+        upload.abort().await;
         return Err(error);
     }
     upload.commit(&session, &path).await?;
-    let entry = entry(&session, path, false).await?;
-    Ok(json::created(&entry))
+    Ok(json::created(&session.stat(&path, false).await?))
 }
 
 /// Writes a file of the daemon itself into a box, with parent directories and without quota checks.
@@ -217,7 +198,7 @@ pub(crate) async fn put(
     .await;
     drop(file);
     if let Err(error) = copied {
-        upload.abort(session).await;
+        upload.abort().await;
         return Err(write_failed(&error));
     }
     upload.commit(session, path).await
@@ -231,10 +212,11 @@ struct UploadTarget<'a> {
     writer: Writer,
 }
 
-/// An upload in a temporary file beside the target.
+/// An upload in a temporary file beside the target, which is removed unless the upload is committed.
 struct Upload {
-    temporary: String,
-    cleanup: Cleanup,
+    sessions: Sessions,
+    id: SessionId,
+    temporary: Option<String>,
 }
 
 impl Upload {
@@ -261,62 +243,55 @@ impl Upload {
             FileAnswer::Opened { file, .. } => file,
             other => return Err(unexpected("open", &other)),
         };
-        let cleanup = Cleanup {
+        let upload = Self {
             sessions: session.sessions.clone(),
             id: session.id.clone(),
-            temporary: Some(temporary.clone()),
+            temporary: Some(temporary),
         };
-        Ok((file, Self { temporary, cleanup }))
+        Ok((file, upload))
     }
 
     /// Moves the complete file to the target.
     async fn commit(mut self, session: &InSession, path: &str) -> ApiResult<()> {
         let call = FileCall::Move {
-            from: self.temporary,
+            from: self.temporary.clone().unwrap_or_default(),
             to: path.to_owned(),
             overwrite: true,
         };
         session.file(call).await?;
-        self.cleanup.temporary = None;
+        self.temporary = None;
         Ok(())
     }
 
     /// Removes the temporary file before the caller gets its response.
-    async fn abort(mut self, session: &InSession) {
-        let call = FileCall::Remove {
-            path: self.temporary,
-            recursive: false,
-        };
-        if session.file(call).await.is_ok() {
-            self.cleanup.temporary = None;
+    async fn abort(mut self) {
+        if let Some(path) = self.temporary.clone() {
+            remove(&self.sessions, &self.id, path).await;
         }
+        self.temporary = None;
     }
 }
 
-/// Removes the temporary file if the request is cancelled.
-struct Cleanup {
-    sessions: Sessions,
-    id: SessionId,
-    temporary: Option<String>,
-}
-
-impl Drop for Cleanup {
+impl Drop for Upload {
     fn drop(&mut self) {
+        // The request was cancelled, or the target could not be replaced.
         let (Some(path), Ok(runtime)) =
             (self.temporary.take(), tokio::runtime::Handle::try_current())
         else {
             return;
         };
         let (sessions, id) = (self.sessions.clone(), self.id.clone());
-        runtime.spawn(async move {
-            let call = FileCall::Remove {
-                path,
-                recursive: false,
-            };
-            if let Err(error) = sessions.file(&id, call).await {
-                tracing::debug!(%error, session = %id, "failed to remove the temporary file of an aborted upload");
-            }
-        });
+        runtime.spawn(async move { remove(&sessions, &id, path).await });
+    }
+}
+
+async fn remove(sessions: &Sessions, id: &SessionId, path: String) {
+    let call = FileCall::Remove {
+        path,
+        recursive: false,
+    };
+    if let Err(error) = with_timeout(BACKEND_TIMEOUT, sessions.file(id, call)).await {
+        tracing::debug!(error = error.message(), session = %id, "failed to remove the temporary file of an aborted upload");
     }
 }
 
@@ -324,16 +299,7 @@ async fn receive(session: &InSession, body: Body, file: File, idle: Duration) ->
     let mut unchecked = 0;
     let mut file = tokio::fs::File::from_std(file);
     let mut stream = body.into_data_stream();
-    loop {
-        let chunk = tokio::time::timeout(idle, stream.next())
-            .await
-            .map_err(|_| {
-                let words = format!("no data of the upload received for {} s", idle.as_secs());
-                ApiError::new(ErrorCode::Timeout, words).status(StatusCode::REQUEST_TIMEOUT)
-            })?;
-        let Some(chunk) = chunk else { break };
-        let chunk = chunk
-            .map_err(|_| ApiError::validation("the upload ended before its announced length"))?;
+    while let Some(chunk) = body::next_chunk(&mut stream, idle).await? {
         file.write_all(&chunk)
             .await
             .map_err(|error| write_failed(&error))?;
@@ -345,7 +311,7 @@ async fn receive(session: &InSession, body: Body, file: File, idle: Duration) ->
                 with_timeout(BACKEND_TIMEOUT, session.sessions.check_room(&session.id)).await;
             if let Err(refusal) = room {
                 // The client can read the response only after its body has been read.
-                json::discard(Body::from_stream(stream)).await;
+                body::discard(Body::from_stream(stream)).await;
                 return Err(refusal);
             }
         }
@@ -377,7 +343,7 @@ fn split(path: &str) -> ApiResult<(&str, &str)> {
 
 /// A replaced file keeps its permissions.
 async fn mode_in_place(session: &InSession, path: &str) -> u32 {
-    match entry(session, path.to_owned(), true).await {
+    match session.stat(path, true).await {
         Ok(entry) if entry.kind == boxwood_api::FileKind::File => entry.mode & 0o777,
         _ => 0o644,
     }

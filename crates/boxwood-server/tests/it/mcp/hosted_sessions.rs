@@ -7,7 +7,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
 use crate::api::{Api, Socket, answer, next_text, refused};
-use crate::mcp_servers::{added, tiny};
+use crate::mcp::servers::{added, tiny};
 
 const SECRET: &str = "s3cret-in-the-box";
 const OPERATOR: &str = "boxwood-operator";

@@ -7,7 +7,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::api::{Api, answer, refused};
-use crate::skills::{create, with_skill};
+use crate::skills::packages::{create, with_skill};
 
 const FILES: &str = "/v1/skills/pdf/files";
 

@@ -1,5 +1,9 @@
 //! Routes for sessions and captured commands.
 
+pub(super) mod exec;
+pub(super) mod files;
+pub(super) mod processes;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,71 +14,59 @@ use boxwood_api::{
 };
 use boxwood_policy::{Admission, Denial, Origin};
 
-use super::error::ApiResult;
-use super::json::{self, JsonBody};
-use super::params::InSession;
-use super::{App, BACKEND_TIMEOUT, with_timeout};
 use crate::facts;
+use crate::http::error::ApiResult;
+use crate::http::json::{self, JsonBody};
+use crate::http::params::InSession;
+use crate::http::{App, BACKEND_TIMEOUT, with_timeout};
 
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions",
     responses((status = 200, description = "All sessions", body = Vec<SessionInfo>)))]
-pub(super) async fn list(State(app): State<Arc<App>>) -> Response {
+pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
     json::ok(&app.sessions.list())
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}", tag = "sessions",
-    params(("session_id" = String, Path,)),
     request_body = SpecRequest,
     responses(
         (status = 201, description = "The session, created or reused", body = SessionInfo),
-        (status = 400, body = ErrorBody, description = "The spec is invalid or not allowed"),
-        (status = 409, body = ErrorBody, description = "The session exists with different settings"),
-        (status = 503, body = ErrorBody, description = "The box could not be started")))]
-pub(super) async fn create(
+        (status = 409, body = ErrorBody, description = "The session exists with different settings")))]
+pub(crate) async fn create(
     State(app): State<Arc<App>>,
     InSession { id, sessions }: InSession,
     JsonBody(request): JsonBody<SpecRequest>,
 ) -> ApiResult<Response> {
-    let admission = judge(&app, id, request).await?;
+    let admission = admit(&app, id, request).await?;
     let session = with_timeout(app.start_timeout, sessions.get_or_create(admission.spec)).await?;
     Ok(json::created(&session))
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}", tag = "sessions",
-    params(("session_id" = String, Path,)),
-    responses(
-        (status = 200, description = "The session with its processes", body = SessionDetail),
-        (status = 404, body = ErrorBody, description = "Unknown session")))]
-pub(super) async fn detail(InSession { id, sessions }: InSession) -> ApiResult<Response> {
+    responses((status = 200, description = "The session with its processes", body = SessionDetail)))]
+pub(crate) async fn detail(InSession { id, sessions }: InSession) -> ApiResult<Response> {
     Ok(json::ok(&sessions.detail(&id)?))
 }
 
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}", tag = "sessions",
-    params(("session_id" = String, Path,)),
-    responses(
-        (status = 200, description = "The session was deleted", body = DeletedSession),
-        (status = 404, body = ErrorBody, description = "Unknown session")))]
-pub(super) async fn delete(InSession { id, sessions }: InSession) -> ApiResult<Response> {
+    responses((status = 200, description = "The session was deleted", body = DeletedSession)))]
+pub(crate) async fn delete(InSession { id, sessions }: InSession) -> ApiResult<Response> {
     with_timeout(BACKEND_TIMEOUT, sessions.delete(&id, "requested")).await?;
     Ok(json::ok(&DeletedSession { deleted: id }))
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/exec", tag = "sessions",
-    params(("session_id" = String, Path,)),
     request_body = SpecRequest,
     responses(
         (status = 200, description = "The result, also after a timeout", body = ExecResult),
-        (status = 400, body = ErrorBody, description = "The spec is invalid or not allowed"),
         (status = 409, body = ErrorBody, description = "The session exists with different settings"),
-        (status = 410, body = ErrorBody, description = "The box died"),
-        (status = 503, body = ErrorBody, description = "The box could not be started")))]
-pub(super) async fn exec(
+        (status = 410, body = ErrorBody, description = "The box died")))]
+pub(crate) async fn exec(
     State(app): State<Arc<App>>,
     InSession { id, sessions }: InSession,
     JsonBody(request): JsonBody<SpecRequest>,
 ) -> ApiResult<Response> {
     let started = Instant::now();
-    let admission = judge_command(&app, id, request).await?;
+    let admission = admit_command(&app, id, request).await?;
     let limit = admission.exec.timeout() + app.start_timeout;
     let result = with_timeout(limit, sessions.exec(admission)).await?;
     app.metrics.exec(started.elapsed());
@@ -82,13 +74,13 @@ pub(super) async fn exec(
 }
 
 /// Gathers facts and applies policy. The id in the path takes precedence over that in the body.
-pub(super) async fn judge(
+pub(crate) async fn admit(
     app: &App,
     id: SessionId,
     mut request: SpecRequest,
 ) -> ApiResult<Admission> {
     request.session_id = Some(id);
-    // Before any path is opened: a request that makes no sense gets no look at the file system.
+    // Before any path is opened: an invalid request must not access the file system.
     request.validate()?;
     let facts = facts::gather(&request, &app.skills).await;
     Ok(boxwood_policy::admit(
@@ -100,7 +92,7 @@ pub(super) async fn judge(
 }
 
 /// The same for a request that must have a command.
-pub(super) async fn judge_command(
+pub(crate) async fn admit_command(
     app: &App,
     id: SessionId,
     request: SpecRequest,
@@ -108,5 +100,5 @@ pub(super) async fn judge_command(
     if request.cmd.trim().is_empty() {
         return Err(Denial::EmptyCommand.into());
     }
-    judge(app, id, request).await
+    admit(app, id, request).await
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::api::{Api, Socket, next_text, refused};
-use crate::mcp_servers::{added, tiny};
+use crate::mcp::servers::{added, tiny};
 
 struct House {
     api: Api,

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use boxwood_api::{
-    EditTextRequest, EditedText, ErrorBody, GlobMatches, GlobRequest, GrepMatches, GrepRequest,
+    EditTextRequest, EditedText, GlobMatches, GlobRequest, GrepMatches, GrepRequest,
     ReadTextRequest, TextSlice, WriteTextRequest, WrittenText,
 };
 
@@ -21,12 +21,8 @@ fn check<const N: usize>(numbers: [(Option<u64>, &str); N]) -> ApiResult<()> {
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files/read", tag = "files",
-    params(("session_id" = String, Path,)),
     request_body = ReadTextRequest,
-    responses(
-        (status = 200, description = "Lines of the file, or the names in the directory", body = TextSlice),
-        (status = 400, body = ErrorBody, description = "Neither a file nor a directory"),
-        (status = 404, body = ErrorBody, description = "Unknown session or file")))]
+    responses((status = 200, description = "Lines of the file, or the names in the directory", body = TextSlice)))]
 pub(crate) async fn read(
     session: InSession,
     JsonBody(mut request): JsonBody<ReadTextRequest>,
@@ -46,13 +42,8 @@ pub(crate) async fn read(
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files/write", tag = "files",
-    params(("session_id" = String, Path,)),
     request_body = WriteTextRequest,
-    responses(
-        (status = 200, description = "The file was written", body = WrittenText),
-        (status = 400, body = ErrorBody, description = "The path is not a file, or the text is too long"),
-        (status = 403, body = ErrorBody, description = "No write access"),
-        (status = 404, body = ErrorBody, description = "Unknown session")))]
+    responses((status = 200, description = "The file was written", body = WrittenText)))]
 pub(crate) async fn write(
     session: InSession,
     JsonBody(mut request): JsonBody<WriteTextRequest>,
@@ -67,13 +58,8 @@ pub(crate) async fn write(
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files/edit", tag = "files",
-    params(("session_id" = String, Path,)),
     request_body = EditTextRequest,
-    responses(
-        (status = 200, description = "The change", body = EditedText),
-        (status = 400, body = ErrorBody, description = "The text was not found, or occurs more than once"),
-        (status = 403, body = ErrorBody, description = "No write access"),
-        (status = 404, body = ErrorBody, description = "Unknown session or file")))]
+    responses((status = 200, description = "The change", body = EditedText)))]
 pub(crate) async fn edit(
     session: InSession,
     JsonBody(mut request): JsonBody<EditTextRequest>,
@@ -88,12 +74,8 @@ pub(crate) async fn edit(
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files/glob", tag = "files",
-    params(("session_id" = String, Path,)),
     request_body = GlobRequest,
-    responses(
-        (status = 200, description = "Matching files, most recently changed first", body = GlobMatches),
-        (status = 400, body = ErrorBody, description = "Not a directory, or an invalid pattern"),
-        (status = 404, body = ErrorBody, description = "Unknown session")))]
+    responses((status = 200, description = "Matching files, most recently changed first", body = GlobMatches)))]
 pub(crate) async fn glob(
     session: InSession,
     JsonBody(mut request): JsonBody<GlobRequest>,
@@ -106,12 +88,8 @@ pub(crate) async fn glob(
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files/grep", tag = "files",
-    params(("session_id" = String, Path,)),
     request_body = GrepRequest,
-    responses(
-        (status = 200, description = "Matching lines", body = GrepMatches),
-        (status = 400, body = ErrorBody, description = "Invalid regular expression"),
-        (status = 404, body = ErrorBody, description = "Unknown session or path")))]
+    responses((status = 200, description = "Matching lines", body = GrepMatches)))]
 pub(crate) async fn grep(
     session: InSession,
     JsonBody(mut request): JsonBody<GrepRequest>,

@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::wire::{self, Confirm, PassedSocket, Request, Response, SocketPath};
 use super::{SOCKET, VERSION};
-use crate::sockets::{Maker, Socket, remove_file};
+use crate::listen::sockets::{Maker, Socket, remove_file};
 
 /// Timeout for each message. The successor binds its other sockets between the two.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::api::{Api, answer, refused};
 
 /// Given as an argument, so that no directory of the host is needed.
-const TINY: &str = include_str!("tiny_server.py");
+const TINY: &str = include_str!("../tiny_server.py");
 
 const SECRET: &str = "s3cret-value-of-a-key";
 

@@ -7,11 +7,11 @@ use boxwood_api::{SessionId, SpecRequest};
 use boxwood_policy::{Facts, Origin, PolicyRules, Profile, admit};
 use boxwood_session::WarmPoolSpec;
 
-/// The specs that callers get who name only the profile.
-pub(crate) fn wishes(rules: &PolicyRules) -> Vec<WarmPoolSpec> {
+/// The specs of requests that name only the profile.
+pub(crate) fn pool_specs(rules: &PolicyRules) -> Vec<WarmPoolSpec> {
     let warm = rules.profiles.iter().filter(|profile| profile.warm > 0);
     warm.filter_map(|profile| {
-        wish(profile, rules)
+        pool_spec(profile, rules)
             .inspect_err(|why| {
                 tracing::warn!(
                     profile = profile.name,
@@ -24,7 +24,7 @@ pub(crate) fn wishes(rules: &PolicyRules) -> Vec<WarmPoolSpec> {
     .collect()
 }
 
-fn wish(profile: &Profile, rules: &PolicyRules) -> Result<WarmPoolSpec, String> {
+fn pool_spec(profile: &Profile, rules: &PolicyRules) -> Result<WarmPoolSpec, String> {
     let session = SessionId::new(&format!("warm-{}", profile.name));
     let request = SpecRequest {
         session_id: Some(session.map_err(|error| error.to_string())?),
@@ -64,18 +64,18 @@ mod tests {
     #[test]
     fn a_profile_that_wants_warm_boxes_gets_those_its_callers_ask_for() {
         let rules = rules("[team]\nwarm = 3\nmemory_mb = 100\n[other]\nmemory_mb = 200");
-        let wishes = wishes(&rules);
-        let [wish] = wishes.as_slice() else {
-            panic!("one profile wants any: {wishes:?}");
+        let specs = pool_specs(&rules);
+        let [spec] = specs.as_slice() else {
+            panic!("one profile wants any: {specs:?}");
         };
-        assert_eq!(wish.most, 3);
+        assert_eq!(spec.most, 3);
         let asked = SpecRequest {
             session_id: SessionId::new("mine").ok(),
             profile: Some("team".to_owned()),
             ..SpecRequest::default()
         };
         let asked = admit(&asked, Origin::Client, &Facts::default(), &rules).expect("admitted");
-        assert!(wish.spec.is_twin_of(&asked.spec));
+        assert!(spec.spec.is_twin_of(&asked.spec));
     }
 
     #[test]

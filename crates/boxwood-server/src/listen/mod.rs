@@ -1,5 +1,7 @@
 //! Accepts connections, determines the trust of each peer, and serves its requests.
 
+pub(crate) mod sockets;
+
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
@@ -24,8 +26,8 @@ use tower::Service as _;
 
 use crate::auth::{Peer, Trust};
 use crate::http::App;
-use crate::load::{ConnectionLimits, CountedStream, LoadConfig, SpareDescriptor};
-use crate::sockets::{Socket, SocketKind, remove_file};
+use crate::listen::sockets::{Socket, SocketKind, remove_file};
+use crate::load::{ConnectionLimits, LoadConfig, SpareDescriptor};
 
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -85,45 +87,24 @@ impl Connections {
 
     /// Never returns.
     pub(crate) async fn accept(&self, listeners: &[Listener]) {
-        let accepting = listeners.iter().map(async |listener| match &listener.kind {
-            Kind::Tcp(listener) => self.accept_tcp(listener).await,
-            Kind::Unix(listener) => self.accept_unix(listener).await,
-        });
-        join_all(accepting).await;
+        join_all(
+            listeners
+                .iter()
+                .map(|listener| self.accept_on(&listener.kind)),
+        )
+        .await;
     }
 
-    async fn accept_tcp(&self, listener: &TcpListener) {
+    async fn accept_on(&self, listener: &Kind) {
         loop {
             self.wait_for_pending().await;
             self.shared.spare_descriptor.refill();
             match listener.accept().await {
-                Ok((stream, _)) => {
-                    self.spawn(|shared, pending| serve_tcp(shared, stream, pending));
-                }
+                Ok(stream) => self.spawn(stream),
                 Err(error) if SpareDescriptor::is_exhausted(&error) => {
                     // Closed right away: no descriptor is left for waiting until it is read.
                     let refuse = || match listener.accept().now_or_never() {
-                        Some(Ok((stream, _))) => stream.try_write(TOO_MANY_CONNECTIONS).is_ok(),
-                        Some(Err(_)) | None => false,
-                    };
-                    self.shared.out_of_descriptors(&error, refuse).await;
-                }
-                Err(error) => pause(&error).await,
-            }
-        }
-    }
-
-    async fn accept_unix(&self, listener: &UnixListener) {
-        loop {
-            self.wait_for_pending().await;
-            self.shared.spare_descriptor.refill();
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    self.spawn(|shared, pending| serve_unix(shared, stream, pending));
-                }
-                Err(error) if SpareDescriptor::is_exhausted(&error) => {
-                    let refuse = || match listener.accept().now_or_never() {
-                        Some(Ok((stream, _))) => stream.try_write(TOO_MANY_CONNECTIONS).is_ok(),
+                        Some(Ok(stream)) => stream.try_write(TOO_MANY_CONNECTIONS).is_ok(),
                         Some(Err(_)) | None => false,
                     };
                     self.shared.out_of_descriptors(&error, refuse).await;
@@ -140,18 +121,18 @@ impl Connections {
     }
 
     /// Takes the permit before the task first runs, so that shutdown waits for every accepted connection.
-    fn spawn<F>(&self, serve: impl FnOnce(Arc<Shared>, Option<PendingPermit>) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
+    fn spawn(&self, stream: Stream) {
         let Ok(served) = Arc::clone(&self.shared.served).try_acquire_owned() else {
             return;
         };
         // `None` if another listener took the last permit. One more connection is harmless.
         let pending = Arc::clone(&self.shared.pending).try_acquire_owned().ok();
-        let serving = serve(Arc::clone(&self.shared), pending);
+        let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
-            serving.await;
+            match stream {
+                Stream::Tcp(stream) => serve_tcp(&shared, stream, pending).await,
+                Stream::Unix(stream) => serve_unix(&shared, stream, pending).await,
+            }
             drop(served);
         });
     }
@@ -212,7 +193,7 @@ async fn pause(error: &io::Error) {
     }
 }
 
-async fn serve_tcp(shared: Arc<Shared>, stream: TcpStream, pending: Option<PendingPermit>) {
+async fn serve_tcp(shared: &Shared, stream: TcpStream, pending: Option<PendingPermit>) {
     let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
         return;
     };
@@ -220,14 +201,14 @@ async fn serve_tcp(shared: Arc<Shared>, stream: TcpStream, pending: Option<Pendi
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "failed to set TCP_NODELAY");
     }
-    let peer = shared.trust.judge_tcp(peer, local);
-    serve_peer(&shared, stream, peer, pending).await;
+    let peer = shared.trust.classify_tcp(peer, local);
+    serve_peer(shared, stream, peer, pending).await;
 }
 
-async fn serve_unix(shared: Arc<Shared>, stream: UnixStream, pending: Option<PendingPermit>) {
+async fn serve_unix(shared: &Shared, stream: UnixStream, pending: Option<PendingPermit>) {
     let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
-    let peer = shared.trust.judge_unix(uid);
-    serve_peer(&shared, stream, peer, pending).await;
+    let peer = shared.trust.classify_unix(uid);
+    serve_peer(shared, stream, peer, pending).await;
 }
 
 async fn serve_peer(
@@ -240,7 +221,7 @@ async fn serve_peer(
         drop(pending);
         return shared.refuse(stream, peer).await;
     };
-    let stream = CountedStream::new(stream, permit);
+    let permit = Arc::new(permit);
     shared.app.metrics.connection_opened();
     let router = shared.router.clone();
     let begun = Arc::new(Notify::new());
@@ -249,6 +230,8 @@ async fn serve_peer(
         begins.notify_one();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
+        // A WebSocket keeps it beyond the end of this connection.
+        request.extensions_mut().insert(Arc::clone(&permit));
         let mut router = router.clone();
         async move { router.call(request).await as Result<_, Infallible> }
     });
@@ -305,6 +288,29 @@ pub(crate) struct Listener {
 enum Kind {
     Tcp(TcpListener),
     Unix(UnixListener),
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Kind {
+    async fn accept(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Self::Tcp(listener) => Stream::Tcp(listener.accept().await?.0),
+            Self::Unix(listener) => Stream::Unix(listener.accept().await?.0),
+        })
+    }
+}
+
+impl Stream {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_write(bytes),
+            Self::Unix(stream) => stream.try_write(bytes),
+        }
+    }
 }
 
 impl Listener {

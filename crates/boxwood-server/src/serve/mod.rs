@@ -1,5 +1,11 @@
 //! Runs the daemon: recover sessions, accept connections, drain, shut down.
 
+pub(crate) mod recovery;
+pub(crate) mod start;
+mod systemd;
+pub(crate) mod takeover;
+mod warm;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,18 +21,17 @@ use boxwood_skills::SkillStore;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
+use self::recovery::{Recovery, recover};
+use self::start::Start;
+use self::systemd::Notify;
+use self::takeover::{Successor, TakeoverError, TakeoverListener};
 use crate::agent::{AgentError, Home};
 use crate::auth::Trust;
 use crate::config::{Config, ServiceManager, langbot_environment};
 use crate::http::{App, router};
+use crate::listen::sockets::{Socket, SocketError, remove_file};
 use crate::listen::{Connections, Listener};
-use crate::recovery::{Recovery, recover};
-use crate::sockets::{Socket, SocketError, remove_file};
-use crate::start::Start;
 use crate::state_dir::{StateDirError, StateLock};
-use crate::systemd::Notify;
-use crate::takeover::{Successor, TakeoverError, TakeoverListener};
-use crate::warm;
 use crate::wiring::LaunchError;
 
 const WEBSOCKET_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -134,8 +139,8 @@ impl Ready {
     }
 }
 
-/// Runs the daemon until SIGTERM or SIGINT, or until another one takes over. `on_ready` is called
-/// once connections are accepted.
+/// Runs the daemon until SIGTERM or SIGINT, until another one takes over, or until its parent closes stdin.
+/// `on_ready` is called once connections are accepted.
 ///
 /// The first signal drains: no new connections, running requests complete. The second aborts the
 /// drain. The third leaves the boxes to the next daemon.
@@ -143,41 +148,19 @@ pub async fn serve(
     config: Config,
     backends: Backends,
     start: Start,
+    parent: Parent,
     on_ready: impl FnOnce(&Ready),
 ) -> Result<(), ServeError> {
     let stop = StopSignals::new().map_err(|source| ServeError::Signals { source })?;
-    run(config, backends, start, on_ready, stop, Parent::None).await
+    run(config, backends, start, on_ready, stop, parent).await
 }
 
-/// Like [`serve`], for a LangBot that started the daemon and uses its stdin and stdout. The daemon stops
-/// when stdin closes, and does not support takeover.
-pub async fn serve_stdio(
-    config: Config,
-    backends: Backends,
-    start: Start,
-    on_ready: impl FnOnce(&Ready),
-) -> Result<(), ServeError> {
-    let stop = StopSignals::new().map_err(|source| ServeError::Signals { source })?;
-    run(config, backends, start, on_ready, stop, Parent::OnStdio).await
-}
-
-/// Like [`serve`], for a parent process that started the daemon for itself. The daemon stops when stdin
+/// How the parent process uses the daemon's stdin and stdout. A daemon with such a parent stops when stdin
 /// closes, and does not support takeover.
-pub async fn serve_until_stdin_closes(
-    config: Config,
-    backends: Backends,
-    start: Start,
-    on_ready: impl FnOnce(&Ready),
-) -> Result<(), ServeError> {
-    let stop = StopSignals::new().map_err(|source| ServeError::Signals { source })?;
-    run(config, backends, start, on_ready, stop, Parent::HoldsStdin).await
-}
-
-/// How the parent process uses the daemon's stdin and stdout.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Parent {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parent {
     None,
-    /// Carries LangBot's RPC.
+    /// They carry LangBot's RPC.
     OnStdio,
     /// Stdin only signals that the parent is alive.
     HoldsStdin,
@@ -283,7 +266,7 @@ async fn run(
     notify.status("recovering boxes of the previous daemon");
     let (sessions, recovery) = recover(&config, backends).await?;
     probe_backends(&sessions).await;
-    sessions.keep_warm(warm::wishes(&rules));
+    sessions.keep_warm(warm::pool_specs(&rules));
     let app = Arc::new(App::new(
         &config,
         sessions.clone(),
@@ -357,8 +340,8 @@ fn connections(config: &Config, app: &Arc<App>) -> Connections {
 }
 
 async fn probe_backends(sessions: &Sessions) {
-    let looking = sessions.backends().first_look();
-    if tokio::time::timeout(FIRST_PROBE_TIMEOUT, looking)
+    let probing = sessions.backends().first_look();
+    if tokio::time::timeout(FIRST_PROBE_TIMEOUT, probing)
         .await
         .is_err()
     {
@@ -448,9 +431,9 @@ impl Ending {
         }
     }
 
-    fn boxes(self, told: ShutdownBoxes) -> ShutdownBoxes {
+    fn boxes(self, configured: ShutdownBoxes) -> ShutdownBoxes {
         match self {
-            Self::Stopped => told,
+            Self::Stopped => configured,
             Self::TakenOver(_) => ShutdownBoxes::Keep,
         }
     }

@@ -1,15 +1,10 @@
 //! Relays stdin and stdout of a managed process over a WebSocket, one line per text frame.
-#![expect(
-    unused_qualifications,
-    reason = "the expansion of `utoipa::path` qualifies the parameter types"
-)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{Message, WebSocket};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
@@ -25,15 +20,13 @@ use utoipa::IntoParams;
 use super::relay_bytes;
 use crate::http::error::ApiResult;
 use crate::http::params::{self, InProcess};
-use crate::http::websocket::{self, CloseReason, Heartbeat};
+use crate::http::websocket::{self, CloseReason, Heartbeat, Upgrade};
 use crate::http::{App, langbot};
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/ws", tag = "processes",
-    params(("session_id" = String, Path,), From),
+    params(From),
     responses(
         (status = 101, description = "The relay of the process `default`"),
-        (status = 400, body = ErrorBody, description = "Not a WebSocket upgrade, or `since` is invalid"),
-        (status = 404, body = ErrorBody, description = "Unknown session or process"),
         (status = 409, body = ErrorBody, description = "The process has exited"),
         (status = 410, body = ErrorBody, description = "The output is no longer kept: `replay_gone`")))]
 pub(crate) async fn attach(
@@ -41,40 +34,33 @@ pub(crate) async fn attach(
     ids: InProcess,
     uri: Uri,
     headers: HeaderMap,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    upgrade: Upgrade,
 ) -> ApiResult<Response> {
     attach_named(app, ids, uri, headers, upgrade).await
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}/ws", tag = "processes",
-    params(("session_id" = String, Path,), ("process_id" = String, Path,), From),
+    params(From),
     responses(
         (status = 101, description = "The relay: text frames of one line each. With `since`, frames are \
             `RelayNews`, `RelayControl` and bytes", body = RelayNews),
-        (status = 400, body = ErrorBody, description = "Not a WebSocket upgrade, or `since` is invalid"),
-        (status = 404, body = ErrorBody, description = "Unknown session or process"),
         (status = 409, body = ErrorBody, description = "The process has exited"),
         (status = 410, body = ErrorBody, description = "The output is no longer kept: `replay_gone`")))]
 pub(crate) async fn attach_named(
     State(app): State<Arc<App>>,
-    InProcess {
-        id,
-        process,
-        sessions,
-    }: InProcess,
+    InProcess(sessions, id, process): InProcess,
     uri: Uri,
     headers: HeaderMap,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    upgrade: Upgrade,
 ) -> ApiResult<Response> {
     let langbots = app.langbot.authorize_relay(&headers, &id, &process).await;
     if langbots.is_none()
         && let Some(since) = since_param(&uri)?
     {
         let attachable = sessions.check_attachable_at(&id, &process, since)?;
-        let (upgrade, permit) = websocket::accept(&app, upgrade)?;
-        return Ok(upgrade.on_upgrade(async move |socket| {
+        let accepted = upgrade.accept(&app)?;
+        return Ok(accepted.serve(async move |socket| {
             relay_bytes::relay(socket, attachable, since, &app).await;
-            drop(permit);
         }));
     }
     let (attachable, mode) = match langbots {
@@ -86,20 +72,14 @@ pub(crate) async fn attach_named(
             Err(error) => return Err(error.into()),
         },
         Some(Ok(access)) => {
-            let stopping = app.stopping.clone();
-            (
-                access.attachable,
-                RelayMode::LangBot(access.placement, stopping),
-            )
+            let mode = RelayMode::LangBot(access.placement, app.stopping.clone());
+            (access.attachable, mode)
         }
         Some(Err(refusal)) => return Ok(langbot::relay_refusal(&refusal)),
     };
-    let (upgrade, permit) = websocket::accept(&app, upgrade)?;
+    let accepted = upgrade.accept(&app)?.protocol("mcp");
     let every = app.ping_every();
-    Ok(upgrade.protocols(["mcp"]).on_upgrade(async move |socket| {
-        relay(socket, attachable, every, mode).await;
-        drop(permit);
-    }))
+    Ok(accepted.serve(move |socket| relay(socket, attachable, every, mode)))
 }
 
 #[derive(Deserialize, IntoParams)]
