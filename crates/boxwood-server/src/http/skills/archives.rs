@@ -19,7 +19,7 @@ use utoipa::IntoParams;
 use super::body::receive;
 use super::error::refusal;
 use super::files::attachment;
-use super::{InSkill, blocking, in_store, info, warnings};
+use super::{InSkill, blocking, in_store, info};
 use crate::http::App;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::json;
@@ -130,7 +130,7 @@ pub(crate) async fn install(
     if params.preview {
         let planned = in_store(&app, move |store| {
             let found = store.preview_zip(&bytes, &params.request())?;
-            Ok(found.iter().map(|skill| plan(store, skill)).collect())
+            Ok(found.iter().map(plan).collect())
         })
         .await?;
         return Ok(json::ok(&SkillIntake {
@@ -305,13 +305,13 @@ fn usable(name: &str) -> Result<(), SkillError> {
     }
 }
 
-fn plan(store: &SkillStore, found: &PlannedSkill) -> Planned {
+fn plan(found: &PlannedSkill) -> Planned {
     Planned {
         name: found.skill.name.clone(),
         display_name: found.skill.display_name.clone(),
         description: found.skill.description.clone(),
         source_path: found.source_path.clone(),
-        warnings: warnings(store, &found.skill.warnings),
+        warnings: found.skill.warnings.clone(),
     }
 }
 

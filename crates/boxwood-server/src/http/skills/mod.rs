@@ -13,9 +13,9 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use boxwood_api::{
     CreateSkillRequest, DeletedSkill, ErrorBody, SkillDetail, SkillInfo, SkillList, SkillProblem,
-    SkillWarning, UpdateSkillRequest,
+    UpdateSkillRequest,
 };
-use boxwood_skills::{NewSkill, Problem, Skill, SkillError, SkillPatch, SkillStore, Warning};
+use boxwood_skills::{NewSkill, Problem, Skill, SkillError, SkillPatch, SkillStore};
 
 use super::error::{ApiError, ApiResult};
 use super::json::{self, JsonBody};
@@ -200,7 +200,7 @@ pub(crate) fn info(store: &SkillStore, skill: &Skill) -> SkillInfo {
         description: skill.description.clone(),
         created_at: skill.created_at,
         updated_at: skill.updated_at,
-        warnings: warnings(store, &skill.warnings),
+        warnings: skill.warnings.clone(),
     }
 }
 
@@ -210,22 +210,6 @@ pub(crate) fn detail_of(store: &SkillStore, skill: Skill) -> SkillDetail {
         instructions: skill.instructions,
         entry_file: skill.entry_file,
     }
-}
-
-pub(super) fn warnings(store: &SkillStore, warnings: &[Warning]) -> Vec<SkillWarning> {
-    warnings
-        .iter()
-        .map(|warning| SkillWarning {
-            code: warning.code().to_owned(),
-            message: match warning {
-                Warning::NameShared { other } => {
-                    let other = below(store, other);
-                    format!("another skill has the same name: {other}")
-                }
-                other => other.to_string(),
-            },
-        })
-        .collect()
 }
 
 fn problem(store: &SkillStore, problem: &Problem) -> SkillProblem {

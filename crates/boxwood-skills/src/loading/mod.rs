@@ -1,5 +1,8 @@
 //! Loads a [`Skill`] from a package.
 
+pub(crate) mod discovery;
+pub(crate) mod rules;
+
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
@@ -7,9 +10,9 @@ use jiff::Timestamp;
 use rustix::fs::Stat;
 
 use crate::beneath::{self, Links};
-use crate::discovery::ENTRY_FILES;
 use crate::front_matter::Document;
-use crate::{Limits, Oversize, Skill, SkillError, Warning, rules, times};
+use crate::{Limits, Oversize, Skill, SkillError};
+use discovery::ENTRY_FILES;
 
 /// A skill and the text of its entry file.
 pub(crate) struct Loaded {
@@ -46,10 +49,13 @@ pub(crate) fn load(
     let document = Document::parse(content)?;
     let directory = directory_name(package_root);
     let mut skill = describe(&document, entry, &directory, package_root)?;
-    skill.created_at = times::from_stat(stat.st_ctime, stat.st_ctime_nsec);
-    skill.updated_at = times::from_stat(stat.st_mtime, stat.st_mtime_nsec);
+    skill.created_at = from_stat(stat.st_ctime, stat.st_ctime_nsec);
+    skill.updated_at = from_stat(stat.st_mtime, stat.st_mtime_nsec);
     if entry == ENTRY_FILES[0] && beneath::stat_entry(dir, Path::new(ENTRY_FILES[1])).is_ok() {
-        skill.warnings.push(Warning::TwoEntryFiles);
+        let message = "both `SKILL.md` and `skill.md` exist; `SKILL.md` is read";
+        skill
+            .warnings
+            .push(rules::warning("two_entry_files", message));
     }
     Ok(Loaded {
         skill,
@@ -94,4 +100,14 @@ pub(crate) fn directory_name(path: &Path) -> String {
     path.file_name()
         .map(|name| name.to_string_lossy().into_owned())
         .unwrap_or_default()
+}
+
+/// Clamps a time that is outside of the calendar range.
+fn from_stat(seconds: i64, nanoseconds: u64) -> Timestamp {
+    let nanoseconds = i32::try_from(nanoseconds).unwrap_or(0);
+    Timestamp::new(seconds, nanoseconds).unwrap_or(if seconds < 0 {
+        Timestamp::MIN
+    } else {
+        Timestamp::MAX
+    })
 }

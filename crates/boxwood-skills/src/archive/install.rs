@@ -5,15 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use crate::archive::{Archive, Member};
-use crate::beneath::{self, Links};
-use crate::discovery::{ENTRY_FILES, SCAN_DEPTH};
+use crate::beneath::staging::Staging;
+use crate::beneath::{self, Links, atomic};
 use crate::front_matter::Document;
+use crate::loading::discovery::{ENTRY_FILES, SCAN_DEPTH};
 use crate::package_path::normalised;
-use crate::staging::Staging;
 use crate::store::{Root, SkillStore};
 use crate::{
-    Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, atomic, changes, loading,
-    naming,
+    Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, changes, loading, naming,
 };
 
 impl SkillStore {

@@ -1,6 +1,8 @@
-//! Blanks and line ends as Python defines them, for compatibility with LangBot Box.
+//! Blanks, line ends and timestamps as Python defines them, for compatibility with LangBot Box.
 
 use std::borrow::Cow;
+
+use jiff::Timestamp;
 
 /// Python's `str.isspace` counts four separators that Unicode's `White_Space` does not.
 fn is_blank(character: char) -> bool {
@@ -46,6 +48,26 @@ pub(crate) fn universal_newlines(text: &str) -> Cow<'_, str> {
     } else {
         Cow::Borrowed(text)
     }
+}
+
+/// Equivalent of `datetime.fromtimestamp(float, utc).isoformat()`: microseconds if they are not zero, and `+00:00`.
+/// LangBot Box converts through a double, so the same rounding is applied here.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "the microseconds of a timestamp are far inside of an i64, and the loss is that of a double"
+)]
+pub fn python_isoformat(time: Timestamp) -> String {
+    let seconds = time.as_second() as f64 + f64::from(time.subsec_nanosecond()) * 1e-9;
+    let micros = (seconds.fract() * 1e6).round_ties_even() as i64;
+    let rounded = Timestamp::from_microsecond(seconds.trunc() as i64 * 1_000_000 + micros);
+    let time = rounded.unwrap_or(time);
+    let format = if time.subsec_microsecond() == 0 {
+        "%Y-%m-%dT%H:%M:%S+00:00"
+    } else {
+        "%Y-%m-%dT%H:%M:%S%.6f+00:00"
+    };
+    time.strftime(format).to_string()
 }
 
 #[cfg(test)]

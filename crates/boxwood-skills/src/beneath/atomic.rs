@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Mode, Stat};
 
 use crate::beneath;
-use crate::staging::random_suffix;
+use crate::beneath::staging::random_suffix;
 
 pub(crate) const PREFIX: &str = ".boxwood-write-";
 

@@ -4,6 +4,9 @@
 //! Every access is one `openat2` call relative to an open directory, and the kernel enforces that it stays below.
 //! No open blocks.
 
+pub(crate) mod atomic;
+pub(crate) mod staging;
+
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

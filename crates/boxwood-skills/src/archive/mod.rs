@@ -3,6 +3,9 @@
 //! The result lists members with relative, distinct paths. All are files or directories. Their contents are inflated
 //! to check the limits, because declared sizes cannot be trusted.
 
+mod export;
+mod install;
+
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Cursor, Read};
 
@@ -10,7 +13,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use zip::read::ZipReadOptions;
 use zip::{CompressionMethod, ZipArchive};
 
-use crate::discovery::ENTRY_FILES;
+use crate::loading::discovery::ENTRY_FILES;
 use crate::{Limits, Oversize, SkillError, package_path};
 
 /// Signature of an entry in the central directory.
@@ -45,17 +48,11 @@ impl<'a> Archive<'a> {
         if bytes.is_empty() {
             return Err(SkillError::UploadEmpty);
         }
-        if bytes.len() as u64 > limits.max_zip_bytes {
-            return Err(SkillError::too_large(
-                Oversize::ZipBytes,
-                limits.max_zip_bytes,
-            ));
-        }
+        Oversize::ZipBytes.check(bytes.len(), limits.max_zip_bytes)?;
         // Checked before the reader allocates a record for each entry.
         let entries = memchr::memmem::find_iter(bytes, DIRECTORY_ENTRY);
-        if entries.take(limits.max_entries.saturating_add(1)).count() > limits.max_entries {
-            return Err(SkillError::too_large(Oversize::Entries, limits.max_entries));
-        }
+        let entries = entries.take(limits.max_entries.saturating_add(1));
+        Oversize::Entries.check(entries.count(), limits.max_entries)?;
         let zip = ZipArchive::new(Cursor::new(bytes)).map_err(|_| SkillError::UploadNotZip)?;
         let mut archive = Self {
             zip,
@@ -110,12 +107,14 @@ impl<'a> Archive<'a> {
             let marked = entry.flags().as_u16() & NAME_IS_UTF8 != 0;
             let lies = marked && std::str::from_utf8(entry.name_raw()).is_err();
             let name = entry.name().ok().filter(|_| !lies);
-            let name = name.ok_or_else(|| SkillError::UnsafeMember {
-                member: printable(&String::from_utf8_lossy(entry.name_raw())),
-            })?;
+            let member = name.as_deref().map_or_else(
+                || printable(&String::from_utf8_lossy(entry.name_raw())),
+                printable,
+            );
             let unsafe_member = || SkillError::UnsafeMember {
-                member: printable(&name),
+                member: member.clone(),
             };
+            let name = name.ok_or_else(unsafe_member)?;
             let is_directory = name.ends_with('/');
             // A mode that names a refused kind counts, whichever system the archive claims to come from.
             match (entry.external_attributes() >> 16) & FILE_TYPE {
@@ -125,17 +124,13 @@ impl<'a> Archive<'a> {
                 _ => return Err(unsafe_member()),
             }
             if entry.encrypted() {
-                return Err(SkillError::EncryptedMember {
-                    member: printable(&name),
-                });
+                return Err(SkillError::EncryptedMember { member });
             }
             if !matches!(
                 entry.compression(),
                 CompressionMethod::Stored | CompressionMethod::Deflated
             ) {
-                return Err(SkillError::UnsupportedMember {
-                    member: printable(&name),
-                });
+                return Err(SkillError::UnsupportedMember { member });
             }
             let path = safe_path(&name).ok_or_else(unsafe_member)?;
             if path.is_empty() {
@@ -145,18 +140,8 @@ impl<'a> Archive<'a> {
             package_path::check_size(&path, limits)?;
             let size = entry.size();
             declared = declared.saturating_add(size);
-            if size > limits.max_file_bytes {
-                return Err(SkillError::too_large(
-                    Oversize::FileBytes,
-                    limits.max_file_bytes,
-                ));
-            }
-            if declared > limits.max_unpacked_bytes {
-                return Err(SkillError::too_large(
-                    Oversize::UnpackedBytes,
-                    limits.max_unpacked_bytes,
-                ));
-            }
+            Oversize::FileBytes.check(size, limits.max_file_bytes)?;
+            Oversize::UnpackedBytes.check(declared, limits.max_unpacked_bytes)?;
             let member = if is_directory {
                 // A directory entry with contents could hide data.
                 if size > 0 || entry.compressed_size() > 16 {
@@ -194,10 +179,7 @@ impl<'a> Archive<'a> {
         }
         seen.add(&path, member == Member::Directory)?;
         self.members.insert(path, member);
-        if self.members.len() > limits.max_entries {
-            return Err(SkillError::too_large(Oversize::Entries, limits.max_entries));
-        }
-        Ok(())
+        Oversize::Entries.check(self.members.len(), limits.max_entries)
     }
 
     /// Entries that share bytes allow zip bombs, and duplicate names mean different things to different

@@ -7,9 +7,9 @@ use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
-use crate::beneath::{self, Links};
+use crate::beneath::{self, Links, atomic, staging};
 use crate::store::{Package, SkillStore};
-use crate::{Limits, Oversize, SkillError, atomic, loading, naming, staging};
+use crate::{Limits, Oversize, SkillError, loading, naming};
 
 impl SkillStore {
     /// All files are below one directory named after the skill. A link to a file inside the package becomes that file;

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use crate::beneath::{self, Links};
-use crate::staging;
+use crate::beneath::{self, Links, staging};
 
 /// In order of precedence.
 pub(crate) const ENTRY_FILES: [&str; 2] = ["SKILL.md", "skill.md"];
