@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use boxwood_agent::{Answer, Begun, Boxes, Content};
 use boxwood_api::{
     BackendReport, CreateSkillRequest, EditTextRequest, EditedText, ErrorCode, FileList,
@@ -14,8 +15,6 @@ use boxwood_policy::{Admission, Denial, Origin, PolicyRules};
 use boxwood_session::{Choice, FileAnswer, FileCall, OpenFor, Sessions};
 use boxwood_skills::SkillStore;
 use bytes::Bytes;
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 
 use super::command;
 use super::package::{Source, register};
@@ -159,159 +158,106 @@ fn refused(denial: Denial) -> ApiError {
     error
 }
 
-/// Converts an [`ApiResult`] future for the agent.
-fn told<'a, T: 'a>(
-    work: impl Future<Output = ApiResult<T>> + Send + 'a,
-) -> BoxFuture<'a, Answer<T>> {
-    work.map(|outcome| outcome.map_err(Into::into)).boxed()
-}
-
+#[async_trait]
 impl Boxes for DaemonBoxes {
     fn shares_filesystem(&self) -> bool {
         true
     }
 
-    fn status(&self) -> BoxFuture<'_, Answer<Status>> {
-        async { Ok(self.look()) }.boxed()
+    async fn status(&self) -> Answer<Status> {
+        Ok(self.look())
     }
 
-    fn backends(&self) -> BoxFuture<'_, Answer<Vec<BackendReport>>> {
+    async fn backends(&self) -> Answer<Vec<BackendReport>> {
         let backends = self.sessions.backends();
         let looking =
             async { Ok::<_, ApiError>(backends.survey_for(self.backend.as_deref()).await) };
-        told(with_timeout(BACKEND_TIMEOUT, looking))
+        Ok(with_timeout(BACKEND_TIMEOUT, looking).await?)
     }
 
-    fn sessions(&self) -> BoxFuture<'_, Answer<Vec<SessionInfo>>> {
-        async { Ok(self.sessions.list()) }.boxed()
+    async fn sessions(&self) -> Answer<Vec<SessionInfo>> {
+        Ok(self.sessions.list())
     }
 
-    fn get_or_create(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<SessionInfo>> {
-        told(self.make(spec))
+    async fn get_or_create(&self, spec: SpecRequest) -> Answer<SessionInfo> {
+        Ok(self.make(spec).await?)
     }
 
-    fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Answer<()>> {
-        told(with_timeout(
-            BACKEND_TIMEOUT,
-            self.sessions.delete(id, "requested"),
-        ))
+    async fn delete(&self, id: &SessionId) -> Answer<()> {
+        Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.delete(id, "requested")).await?)
     }
 
-    fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>> {
-        told(command::begin(self, spec))
+    async fn exec(&self, spec: SpecRequest) -> Answer<Begun> {
+        Ok(command::begin(self, spec).await?)
     }
 
-    fn read_text<'a>(
-        &'a self,
-        id: &'a SessionId,
-        wish: ReadTextRequest,
-    ) -> BoxFuture<'a, Answer<TextSlice>> {
-        told(with_timeout(
-            BACKEND_TIMEOUT,
-            self.sessions.read_text(id, wish),
-        ))
+    async fn read_text(&self, id: &SessionId, request: ReadTextRequest) -> Answer<TextSlice> {
+        Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.read_text(id, request)).await?)
     }
 
-    fn read_bytes<'a>(
-        &'a self,
-        id: &'a SessionId,
-        path: &'a str,
-        from: u64,
-        most: u64,
-    ) -> BoxFuture<'a, Answer<Bytes>> {
-        told(self.read(id, path, from, most))
+    async fn read_bytes(&self, id: &SessionId, path: &str, from: u64, most: u64) -> Answer<Bytes> {
+        Ok(self.read(id, path, from, most).await?)
     }
 
-    fn write_text<'a>(
-        &'a self,
-        id: &'a SessionId,
-        wish: WriteTextRequest,
-    ) -> BoxFuture<'a, Answer<WrittenText>> {
-        told(with_timeout(
-            BACKEND_TIMEOUT,
-            self.sessions.write_text(id, wish),
-        ))
+    async fn write_text(&self, id: &SessionId, request: WriteTextRequest) -> Answer<WrittenText> {
+        Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.write_text(id, request)).await?)
     }
 
-    fn write_stream<'a>(
-        &'a self,
-        id: &'a SessionId,
-        path: &'a str,
-        content: Content,
-    ) -> BoxFuture<'a, Answer<()>> {
-        told(with_timeout(BACKEND_TIMEOUT, self.store(id, path, content)))
+    async fn write_stream(&self, id: &SessionId, path: &str, content: Content) -> Answer<()> {
+        Ok(with_timeout(BACKEND_TIMEOUT, self.store(id, path, content)).await?)
     }
 
-    fn remove<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<()>> {
-        told(self.forget(id, path))
+    async fn remove(&self, id: &SessionId, path: &str) -> Answer<()> {
+        Ok(self.forget(id, path).await?)
     }
 
-    fn edit_text<'a>(
-        &'a self,
-        id: &'a SessionId,
-        wish: EditTextRequest,
-    ) -> BoxFuture<'a, Answer<EditedText>> {
-        told(with_timeout(
-            BACKEND_TIMEOUT,
-            self.sessions.edit_text(id, wish),
-        ))
+    async fn edit_text(&self, id: &SessionId, request: EditTextRequest) -> Answer<EditedText> {
+        Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.edit_text(id, request)).await?)
     }
 
-    fn glob<'a>(
-        &'a self,
-        id: &'a SessionId,
-        wish: GlobRequest,
-    ) -> BoxFuture<'a, Answer<GlobMatches>> {
-        told(with_timeout(BACKEND_TIMEOUT, self.sessions.glob(id, wish)))
+    async fn glob(&self, id: &SessionId, request: GlobRequest) -> Answer<GlobMatches> {
+        Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.glob(id, request)).await?)
     }
 
-    fn grep<'a>(
-        &'a self,
-        id: &'a SessionId,
-        wish: GrepRequest,
-    ) -> BoxFuture<'a, Answer<GrepMatches>> {
-        told(with_timeout(BACKEND_TIMEOUT, self.sessions.grep(id, wish)))
+    async fn grep(&self, id: &SessionId, request: GrepRequest) -> Answer<GrepMatches> {
+        Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.grep(id, request)).await?)
     }
 
-    fn list<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<FileList>> {
-        told(self.entries(id, path))
+    async fn list(&self, id: &SessionId, path: &str) -> Answer<FileList> {
+        Ok(self.entries(id, path).await?)
     }
 
-    fn skills(&self) -> BoxFuture<'_, Answer<Vec<SkillInfo>>> {
-        told(self.all_skills())
+    async fn skills(&self) -> Answer<Vec<SkillInfo>> {
+        Ok(self.all_skills().await?)
     }
 
-    fn skill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Answer<Option<SkillDetail>>> {
-        told(self.one_skill(name))
+    async fn skill(&self, name: &str) -> Answer<Option<SkillDetail>> {
+        Ok(self.one_skill(name).await?)
     }
 
-    fn write_skill_file<'a>(
-        &'a self,
-        name: &'a str,
-        path: &'a str,
-        content: Bytes,
-    ) -> BoxFuture<'a, Answer<()>> {
-        told(self.put_skill_file(name, path, content))
+    async fn write_skill_file(&self, name: &str, path: &str, content: Bytes) -> Answer<()> {
+        Ok(self.put_skill_file(name, path, content).await?)
     }
 
-    fn read_skill_file<'a>(&'a self, name: &'a str, path: &'a str) -> BoxFuture<'a, Answer<Bytes>> {
-        told(self.get_skill_file(name, path))
+    async fn read_skill_file(&self, name: &str, path: &str) -> Answer<Bytes> {
+        Ok(self.get_skill_file(name, path).await?)
     }
 
-    fn register_skill<'a>(
-        &'a self,
-        id: &'a SessionId,
-        path: &'a str,
-        wish: CreateSkillRequest,
-    ) -> BoxFuture<'a, Answer<SkillDetail>> {
+    async fn register_skill(
+        &self,
+        id: &SessionId,
+        path: &str,
+        request: CreateSkillRequest,
+    ) -> Answer<SkillDetail> {
         let from = Source {
             sessions: &self.sessions,
             session_id: id,
             path,
         };
-        told(with_timeout(
+        Ok(with_timeout(
             BACKEND_TIMEOUT,
-            register(from, &self.skills, &self.skill_uploads, wish),
-        ))
+            register(from, &self.skills, &self.skill_uploads, request),
+        )
+        .await?)
     }
 }
