@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn every_engine_is_held_to_native_and_to_docker_exec() {
-        let promised = |ours, theirs, at_most| {
+        let promised = |ours, theirs, at_most: f64| {
             EXECS.iter().any(|row| {
                 let same = (row.at_most - at_most).abs() < f64::EPSILON;
                 row.ours == ours && row.theirs == theirs && same

@@ -143,7 +143,7 @@ pub(crate) async fn install(
         // Holds the lock, so that checking names and installing is atomic.
         let _write_lock = uploads.lock();
         let skills = take(store, &bytes, &params).map_err(|error| refusal(&error))?;
-        Ok(skills.iter().map(|skill| info(store, skill)).collect())
+        Ok(skills.iter().map(info).collect())
     })
     .await?;
     Ok(json::created(&SkillIntake {

@@ -29,7 +29,7 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
         let skills = store.list()?;
         let problems = store.problems()?;
         Ok(SkillList {
-            skills: skills.iter().map(|skill| info(store, skill)).collect(),
+            skills: skills.iter().map(info).collect(),
             problems: problems.iter().map(|found| problem(store, found)).collect(),
         })
     })
@@ -55,7 +55,7 @@ pub(super) async fn create(
             instructions: request.instructions,
             package_root: None,
         };
-        store.create(&new).map(|skill| detail_of(store, skill))
+        store.create(&new).map(detail_of)
     })
     .await?;
     Ok(json::created(&detail))
@@ -72,7 +72,7 @@ pub(super) async fn detail(
 ) -> ApiResult<Response> {
     let detail = in_store(&app, move |store| {
         let found = store.get(&name)?.ok_or(SkillError::NotFound { name })?;
-        Ok(detail_of(store, found))
+        Ok(detail_of(found))
     })
     .await?;
     Ok(json::ok(&detail))
@@ -96,9 +96,7 @@ pub(super) async fn update(
             instructions: request.instructions,
             ..SkillPatch::default()
         };
-        store
-            .update(&name, &patch)
-            .map(|skill| detail_of(store, skill))
+        store.update(&name, &patch).map(detail_of)
     })
     .await?;
     Ok(json::ok(&detail))
@@ -193,7 +191,7 @@ pub(crate) async fn ask_store<T: Send + 'static>(
     with_timeout(BACKEND_TIMEOUT, flat).await
 }
 
-pub(crate) fn info(store: &SkillStore, skill: &Skill) -> SkillInfo {
+pub(crate) fn info(skill: &Skill) -> SkillInfo {
     SkillInfo {
         name: skill.name.clone(),
         display_name: skill.display_name.clone(),
@@ -204,9 +202,9 @@ pub(crate) fn info(store: &SkillStore, skill: &Skill) -> SkillInfo {
     }
 }
 
-pub(crate) fn detail_of(store: &SkillStore, skill: Skill) -> SkillDetail {
+pub(crate) fn detail_of(skill: Skill) -> SkillDetail {
     SkillDetail {
-        skill: info(store, &skill),
+        skill: info(&skill),
         instructions: skill.instructions,
         entry_file: skill.entry_file,
     }
