@@ -10,20 +10,21 @@ use boxwood_api::{
 };
 use jiff::Timestamp;
 
-use crate::activation::{self, Activations};
 use crate::boxes::{Answer, Boxes, BoxesError};
-use crate::config::AgentSettings;
 use crate::error::ToolError;
 use crate::error_ring::ErrorRing;
 use crate::guidance::guidance;
 use crate::progress::Progress;
 use crate::remote::Remote;
-use crate::state::{self, Look};
-use crate::templates::Templates;
-use crate::{operator, schemas, skills, template, tools};
+use crate::settings::AgentSettings;
+use crate::settings::operator;
+use crate::skills::activation::{self, Activations};
+use crate::state::{self, RuntimeState};
+use crate::tools::schemas;
+use crate::{skills, template, tools};
 
-/// The longest that a question about the runtime itself may take.
-const LONGEST_LOOK: Duration = Duration::from_secs(5);
+/// Timeout of requests about the runtime itself.
+const STATE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Boxes for the conversations of one platform. Cheap to clone.
 #[derive(Clone)]
@@ -34,30 +35,29 @@ pub struct Agent {
 
 pub(crate) struct Inner {
     boxes: Option<Arc<dyn Boxes>>,
-    /// Whose operator has the last word.
+    /// The daemon whose agent settings take precedence.
     daemon: Option<Remote>,
     pub(crate) activations: Activations,
-    pub(crate) templates: Templates,
-    pub(crate) kept: crate::saved_output::Numbers,
-    pub(crate) holding: crate::output_capture::CaptureBudget,
-    /// Held by the one that edits a file of the store.
+    pub(crate) saved_numbers: crate::output::saved::Numbers,
+    pub(crate) capture_budget: crate::output::capture::CaptureBudget,
+    /// Held while a file of the store is edited.
     pub(crate) skill_edits: tokio::sync::Mutex<()>,
     errors: ErrorRing,
 }
 
 impl Agent {
-    /// Settings that say `enabled = false` make it refuse everything, whatever boxes there are.
+    /// With `enabled = false` all calls are refused.
     pub fn new(boxes: Arc<dyn Boxes>, settings: AgentSettings) -> Self {
         Self::with(Some(boxes), None, settings)
     }
 
-    /// On the boxes of a daemon that has an agent of its own. What the daemon's operator says of that one
-    /// holds here too, as it is when a call begins; until the daemon has said it, every tool refuses.
+    /// With boxes of a daemon that has its own agent, whose settings take precedence. They are read at the beginning of each
+    /// call; without them every call is refused.
     pub fn beside(daemon: Remote, settings: AgentSettings) -> Self {
         Self::with(Some(Arc::new(daemon.clone())), Some(daemon), settings)
     }
 
-    /// An agent that is off: it has no boxes and refuses everything the same way.
+    /// A disabled agent: it has no boxes and refuses all calls.
     pub fn disabled(settings: AgentSettings) -> Self {
         let settings = AgentSettings {
             enabled: false,
@@ -76,9 +76,8 @@ impl Agent {
                 boxes,
                 daemon,
                 activations: Activations::default(),
-                templates: Templates::default(),
-                kept: crate::saved_output::Numbers::default(),
-                holding: crate::output_capture::CaptureBudget::default(),
+                saved_numbers: crate::output::saved::Numbers::default(),
+                capture_budget: crate::output::capture::CaptureBudget::default(),
                 skill_edits: tokio::sync::Mutex::default(),
                 errors: ErrorRing::default(),
             }),
@@ -91,19 +90,19 @@ impl Agent {
         state::disabled().into()
     }
 
-    /// The same agent as its operator wants it now.
+    /// The same agent with the current settings of its daemon.
     pub async fn now(&self) -> Result<Self, ToolError> {
-        self.ruled().await.map_err(ToolError::from)
+        self.with_daemon_settings().await.map_err(ToolError::from)
     }
 
-    async fn ruled(&self) -> Result<Self, Unavailable> {
+    async fn with_daemon_settings(&self) -> Result<Self, Unavailable> {
         let Some(daemon) = self.inner.daemon.as_ref().filter(|_| self.settings.enabled) else {
             return Ok(self.clone());
         };
-        let said = in_time(daemon.agent_status()).await;
-        let said = said.map_err(|error| state::no_answer(&error))?;
+        let status = in_time(daemon.agent_status()).await;
+        let status = status.map_err(|error| state::no_answer(&error))?;
         Ok(Self {
-            settings: Arc::new(operator::ruled(&self.settings, said)?),
+            settings: Arc::new(operator::apply(&self.settings, status)?),
             inner: Arc::clone(&self.inner),
         })
     }
@@ -112,7 +111,7 @@ impl Agent {
         &self.settings
     }
 
-    /// `None` where the agent is off.
+    /// `None` if the agent is disabled.
     pub fn boxes(&self) -> Option<&Arc<dyn Boxes>> {
         let boxes = self.inner.boxes.as_ref();
         boxes.filter(|_| self.settings.enabled)
@@ -120,7 +119,7 @@ impl Agent {
 
     /// The tools that can be used now: all, or none and the reason.
     pub async fn tools(&self) -> ToolList {
-        if let Some(unavailable) = self.look().await.trouble {
+        if let Some(unavailable) = self.runtime_state().await.trouble {
             return ToolList {
                 tools: Vec::new(),
                 openai: Vec::new(),
@@ -135,7 +134,7 @@ impl Agent {
         }
     }
 
-    /// All tools as they are described, also while they cannot be used.
+    /// All tools, also while they are unavailable.
     pub fn schemas(&self) -> Vec<ToolInfo> {
         schemas::tools_for(self.settings.exec_timeout_sec)
     }
@@ -164,9 +163,9 @@ impl Agent {
 
     pub async fn status(&self) -> AgentStatus {
         let settings = &self.settings;
-        let look = self.look().await;
-        let state = look.state();
-        let (connector_error, fix) = match look.trouble {
+        let runtime = self.runtime_state().await;
+        let state = runtime.state();
+        let (connector_error, fix) = match runtime.trouble {
             Some(trouble) => (trouble.reason, Some(trouble.fix)),
             None => (String::new(), None),
         };
@@ -184,11 +183,11 @@ impl Agent {
             fix,
             shares_filesystem: self.boxes().is_some_and(|boxes| boxes.shares_filesystem()),
             forced_template: settings.forced_template.as_ref().map(ToString::to_string),
-            runtime: look.runtime,
+            runtime: runtime.runtime,
         }
     }
 
-    /// None when they cannot be asked for.
+    /// Empty if the runtime is unavailable.
     pub async fn sessions(&self) -> Vec<SessionInfo> {
         let Some(boxes) = self.boxes() else {
             return Vec::new();
@@ -201,23 +200,23 @@ impl Agent {
         self.inner.errors.list()
     }
 
-    /// What the model should know about its box. Nothing where it has none.
+    /// The text about the box for the system prompt. Empty if there are no boxes.
     pub async fn guidance(&self, query: &AgentQuery) -> AgentGuidance {
         let nothing = || AgentGuidance {
             text: String::new(),
             skills: BTreeMap::new(),
         };
-        let Ok(agent) = self.ruled().await else {
+        let Ok(agent) = self.with_daemon_settings().await else {
             return nothing();
         };
         let boxes = match agent.boxes() {
-            Some(boxes) if agent.look_now().await.trouble.is_none() => boxes,
+            Some(boxes) if agent.current_state().await.trouble.is_none() => boxes,
             _ => return nothing(),
         };
         let visible = match in_time(boxes.skills()).await {
             Ok(all) => skills::visible(all, query),
             Err(error) => {
-                tracing::warn!(%error, "guidance goes without skills, which cannot be listed");
+                tracing::warn!(%error, "failed to list the skills; the guidance omits them");
                 Vec::new()
             }
         };
@@ -231,26 +230,25 @@ impl Agent {
 
     pub(crate) fn scope(&self, query: &AgentQuery) -> Result<template::Scope, ToolError> {
         let forced = self.settings.forced_template.as_ref();
-        template::scope_of(forced, query, &self.inner.templates)
-            .map_err(|error| ToolError::rule(error.to_string()))
+        template::scope(forced, query).map_err(|error| ToolError::rule(error.to_string()))
     }
 
     /// Reads the current state without a cache. The diagnosis of the backends is requested only if there is a problem: it can
     /// take a while, and an unused backend may hang.
-    pub(crate) async fn look(&self) -> Look {
-        match self.ruled().await {
-            Ok(agent) => agent.look_now().await,
-            Err(trouble) => Look {
+    pub(crate) async fn runtime_state(&self) -> RuntimeState {
+        match self.with_daemon_settings().await {
+            Ok(agent) => agent.current_state().await,
+            Err(trouble) => RuntimeState {
                 trouble: Some(trouble),
                 runtime: None,
             },
         }
     }
 
-    /// The same for one that is as its operator wants it already.
-    pub(crate) async fn look_now(&self) -> Look {
+    /// The same with the settings of this agent.
+    pub(crate) async fn current_state(&self) -> RuntimeState {
         let Some(boxes) = self.boxes() else {
-            return Look {
+            return RuntimeState {
                 trouble: Some(state::disabled()),
                 runtime: None,
             };
@@ -266,19 +264,18 @@ impl Agent {
             Ok((status, trouble))
         };
         match in_time(asked).await {
-            Ok((status, trouble)) => Look {
+            Ok((status, trouble)) => RuntimeState {
                 trouble,
                 runtime: Some(status),
             },
-            Err(error) => Look {
+            Err(error) => RuntimeState {
                 trouble: Some(state::no_answer(&error)),
                 runtime: None,
             },
         }
     }
 
-    /// What a runtime's failure means for the caller: the runtime is away, its backend is unusable, or
-    /// this one thing did not work.
+    /// The error for the caller: the runtime or its backend is unavailable, or only this request failed.
     pub async fn refusal(&self, error: BoxesError) -> ToolError {
         if !error.reached {
             return state::no_answer(&error).into();
@@ -286,7 +283,7 @@ impl Agent {
         if error.code != ErrorCode::BackendUnavailable {
             return error.into();
         }
-        match self.look().await.trouble {
+        match self.runtime_state().await.trouble {
             Some(trouble) => trouble.into(),
             None => ToolError {
                 state: Some(AgentState::BackendUnusable),
@@ -303,23 +300,33 @@ impl Agent {
         ) {
             return;
         }
-        self.inner.errors.push(AgentErrorRecord {
-            timestamp: Timestamp::now(),
-            kind: error.code,
-            message: error.message.clone(),
-            query_id: activation::query_id(query).unwrap_or_else(|| "unknown".to_owned()),
-        });
+        self.inner.errors.push(error_record(query, error));
+    }
+
+    /// Records an error that would otherwise occur in every call, and displace all others. Returns false if it is
+    /// already recorded.
+    pub(crate) fn record_once(&self, query: &AgentQuery, error: &ToolError) -> bool {
+        self.inner.errors.push_new(error_record(query, error))
     }
 }
 
-/// A runtime that does not answer is as good as one that cannot be reached.
+fn error_record(query: &AgentQuery, error: &ToolError) -> AgentErrorRecord {
+    AgentErrorRecord {
+        timestamp: Timestamp::now(),
+        kind: error.code,
+        message: error.message.clone(),
+        query_id: activation::query_id(query).unwrap_or_else(|| "unknown".to_owned()),
+    }
+}
+
+/// A runtime that does not respond in time counts as unreachable.
 async fn in_time<T>(asked: impl Future<Output = Answer<T>>) -> Answer<T> {
-    tokio::time::timeout(LONGEST_LOOK, asked)
+    tokio::time::timeout(STATE_TIMEOUT, asked)
         .await
         .unwrap_or_else(|_| {
             Err(BoxesError {
                 code: ErrorCode::Timeout,
-                message: format!("it did not answer within {} s", LONGEST_LOOK.as_secs()),
+                message: format!("it did not answer within {} s", STATE_TIMEOUT.as_secs()),
                 hint: None,
                 reached: false,
             })

@@ -1,7 +1,8 @@
-//! Where the boxes are: in this process, or behind a connection. The tools do not know which.
+//! The boxes of a daemon: of this process, or behind a connection.
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use boxwood_api::{
     BackendReport, CreateSkillRequest, EditTextRequest, EditedText, ErrorCode, ErrorDetail,
     ExecExit, FileList, GlobMatches, GlobRequest, GrepMatches, GrepRequest, ReadTextRequest,
@@ -9,20 +10,18 @@ use boxwood_api::{
     WriteTextRequest, WrittenText,
 };
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use tokio::io::AsyncRead;
 
-/// What a runtime answers, or why it does not.
 pub type Answer<T> = Result<T, BoxesError>;
 
-/// A failure in the runtime's own words.
+/// An error of the runtime, with its own text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct BoxesError {
     pub code: ErrorCode,
     pub message: String,
     pub hint: Option<String>,
-    /// Whether the runtime was reached at all.
+    /// False if the runtime could not be reached.
     pub reached: bool,
 }
 
@@ -37,128 +36,94 @@ impl From<ErrorDetail> for BoxesError {
     }
 }
 
-/// What a command does while it runs.
+/// An event of a running command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Running {
     Stdout(Bytes),
     Stderr(Bytes),
-    /// The last one.
+    /// The last event.
     Exited(ExecExit),
 }
 
-/// A command that runs. Dropping it before its end kills the command's whole tree.
+/// A running command. Dropping it before its end kills its whole process tree.
+#[async_trait]
 pub trait Command: Send {
-    /// Waits for what it does next. An error ends it.
-    fn next(&mut self) -> BoxFuture<'_, Answer<Running>>;
+    /// Waits for the next event. An error ends the command.
+    async fn next(&mut self) -> Answer<Running>;
 }
 
-/// A command that has begun.
+/// A command that was started.
 pub struct Begun {
     pub session_id: SessionId,
     pub backend: String,
     /// What the profile changed about the request, in words.
     pub notices: Vec<String>,
-    /// The runtime ends it then, whatever was asked for.
+    /// The timeout that the runtime applies.
     pub timeout: Duration,
     pub command: Box<dyn Command>,
 }
 
-/// Bytes of any number, read as they are needed.
+/// The content of a file of any size.
 pub type Content = Box<dyn AsyncRead + Send + Unpin>;
 
-/// One runtime. Every request has passed no judgement yet: the runtime's own door does that.
+/// One runtime. Requests are not validated yet; the runtime does that.
+#[async_trait]
 pub trait Boxes: Send + Sync + 'static {
-    /// Whether paths of the host mean the same there as here.
+    /// Whether paths of the host have the same meaning for the runtime.
     fn shares_filesystem(&self) -> bool;
 
-    fn status(&self) -> BoxFuture<'_, Answer<Status>>;
+    async fn status(&self) -> Answer<Status>;
 
-    /// Every backend it has, and why one of them is not available. Quick: of the last look.
-    fn backends(&self) -> BoxFuture<'_, Answer<Vec<BackendReport>>>;
+    /// All backends, with the reasons why some are not available. Quick: results of the last survey.
+    async fn backends(&self) -> Answer<Vec<BackendReport>>;
 
-    fn sessions(&self) -> BoxFuture<'_, Answer<Vec<SessionInfo>>>;
+    async fn sessions(&self) -> Answer<Vec<SessionInfo>>;
 
-    fn get_or_create(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<SessionInfo>>;
+    async fn get_or_create(&self, spec: SpecRequest) -> Answer<SessionInfo>;
 
-    fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Answer<()>>;
+    async fn delete(&self, id: &SessionId) -> Answer<()>;
 
-    /// Starts `spec.cmd`, in a session that is made when it is missing.
-    fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>>;
+    /// Starts `spec.cmd`. Creates the session if it does not exist.
+    async fn exec(&self, spec: SpecRequest) -> Answer<Begun>;
 
-    fn read_text<'a>(
-        &'a self,
-        id: &'a SessionId,
-        wish: ReadTextRequest,
-    ) -> BoxFuture<'a, Answer<TextSlice>>;
+    async fn read_text(&self, id: &SessionId, request: ReadTextRequest) -> Answer<TextSlice>;
 
     /// At most `most` bytes from `from` on.
-    fn read_bytes<'a>(
-        &'a self,
-        id: &'a SessionId,
-        path: &'a str,
-        from: u64,
-        most: u64,
-    ) -> BoxFuture<'a, Answer<Bytes>>;
+    async fn read_bytes(&self, id: &SessionId, path: &str, from: u64, most: u64) -> Answer<Bytes>;
 
-    /// With the directories above it.
-    fn write_text<'a>(
-        &'a self,
-        id: &'a SessionId,
-        wish: WriteTextRequest,
-    ) -> BoxFuture<'a, Answer<WrittenText>>;
+    /// Creates missing parent directories.
+    async fn write_text(&self, id: &SessionId, request: WriteTextRequest) -> Answer<WrittenText>;
 
-    /// What the agent itself keeps in a box: a whole file of any size, with the directories above it. A runtime in
-    /// this process asks no quota for it.
-    fn write_stream<'a>(
-        &'a self,
-        id: &'a SessionId,
-        path: &'a str,
-        content: Content,
-    ) -> BoxFuture<'a, Answer<()>>;
+    /// Writes a file of any size for the agent itself, and creates missing parent directories. A runtime in this
+    /// process does not count it against the quota.
+    async fn write_stream(&self, id: &SessionId, path: &str, content: Content) -> Answer<()>;
 
-    /// One file. That it is not there is no failure.
-    fn remove<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<()>>;
+    /// Removes one file. Succeeds if it does not exist.
+    async fn remove(&self, id: &SessionId, path: &str) -> Answer<()>;
 
-    fn edit_text<'a>(
-        &'a self,
-        id: &'a SessionId,
-        wish: EditTextRequest,
-    ) -> BoxFuture<'a, Answer<EditedText>>;
+    async fn edit_text(&self, id: &SessionId, request: EditTextRequest) -> Answer<EditedText>;
 
-    fn glob<'a>(
-        &'a self,
-        id: &'a SessionId,
-        wish: GlobRequest,
-    ) -> BoxFuture<'a, Answer<GlobMatches>>;
+    async fn glob(&self, id: &SessionId, request: GlobRequest) -> Answer<GlobMatches>;
 
-    fn grep<'a>(
-        &'a self,
-        id: &'a SessionId,
-        wish: GrepRequest,
-    ) -> BoxFuture<'a, Answer<GrepMatches>>;
+    async fn grep(&self, id: &SessionId, request: GrepRequest) -> Answer<GrepMatches>;
 
-    fn list<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<FileList>>;
+    async fn list(&self, id: &SessionId, path: &str) -> Answer<FileList>;
 
     /// All skills of the store.
-    fn skills(&self) -> BoxFuture<'_, Answer<Vec<SkillInfo>>>;
+    async fn skills(&self) -> Answer<Vec<SkillInfo>>;
 
-    fn skill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Answer<Option<SkillDetail>>>;
+    async fn skill(&self, name: &str) -> Answer<Option<SkillDetail>>;
 
-    /// Writes one file of a skill's package, in the store.
-    fn write_skill_file<'a>(
-        &'a self,
-        name: &'a str,
-        path: &'a str,
-        content: Bytes,
-    ) -> BoxFuture<'a, Answer<()>>;
+    async fn read_skill_file(&self, name: &str, path: &str) -> Answer<Bytes>;
 
-    fn read_skill_file<'a>(&'a self, name: &'a str, path: &'a str) -> BoxFuture<'a, Answer<Bytes>>;
+    /// Writes one file of a skill's package in the store.
+    async fn write_skill_file(&self, name: &str, path: &str, content: Bytes) -> Answer<()>;
 
-    /// Makes a skill of a directory in a box: its files are copied out of the box into the store.
-    fn register_skill<'a>(
-        &'a self,
-        id: &'a SessionId,
-        path: &'a str,
-        wish: CreateSkillRequest,
-    ) -> BoxFuture<'a, Answer<SkillDetail>>;
+    /// Creates a skill from a directory in a box, by copying its files into the store.
+    async fn register_skill(
+        &self,
+        id: &SessionId,
+        path: &str,
+        request: CreateSkillRequest,
+    ) -> Answer<SkillDetail>;
 }

@@ -1,24 +1,23 @@
-//! Why a tool did not do what it was asked.
+//! Errors of tool calls.
 
 use boxwood_api::{AgentState, ErrorCode, ErrorDetail, Unavailable};
 
 use crate::boxes::BoxesError;
 
-/// A rule was broken, or nothing could be done at all. What a tool tried in a box and did not manage is
-/// a result instead, with `ok` false.
+/// The call violates a rule, or no box is available. A failure in a box is a result with `ok` false instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ToolError {
     pub code: ErrorCode,
     pub message: String,
-    /// What to do about it, where there is something.
+    /// What to do about it.
     pub hint: Option<String>,
-    /// Set where no tool can be used now, whatever the arguments.
+    /// Set if no tool is available now.
     pub state: Option<AgentState>,
 }
 
 impl ToolError {
-    /// The caller broke a rule.
+    /// The call violates a rule.
     pub(crate) fn rule(message: impl Into<String>) -> Self {
         Self {
             code: ErrorCode::ValidationError,
@@ -38,11 +37,11 @@ impl ToolError {
         Self {
             code: ErrorCode::Timeout,
             message: format!(
-                "the runtime did not answer within {} s, so the call was given up",
+                "the runtime did not answer within {} s, so the call was cancelled",
                 longest.as_secs()
             ),
             hint: Some(
-                "try again; if it stays so, look at the runtime's log and run `boxwood doctor`"
+                "try again; if it happens again, check the log of the runtime and run `boxwood doctor`"
                     .to_owned(),
             ),
             state: None,
@@ -61,7 +60,7 @@ impl From<Unavailable> for ToolError {
     }
 }
 
-/// In the runtime's own words. Whether it means that nothing can be used is judged elsewhere.
+/// With the text of the runtime.
 impl From<BoxesError> for ToolError {
     fn from(error: BoxesError) -> Self {
         Self {

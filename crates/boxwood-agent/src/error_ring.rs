@@ -5,42 +5,32 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use boxwood_api::AgentErrorRecord;
 
-/// How many failures are remembered.
+/// Number of errors that are kept.
 pub const RECENT_ERRORS: usize = 50;
 
-/// A message longer than this is cut: it is a note, not a log.
+/// Longer messages are cut.
 const LONGEST_MESSAGE: usize = 4_000;
 
-/// A bounded memory of failures. The oldest go first.
-#[derive(Debug)]
+/// The oldest errors are removed first.
+#[derive(Debug, Default)]
 pub struct ErrorRing {
     records: Mutex<VecDeque<AgentErrorRecord>>,
-    capacity: usize,
-}
-
-impl Default for ErrorRing {
-    fn default() -> Self {
-        Self::new(RECENT_ERRORS)
-    }
 }
 
 impl ErrorRing {
-    pub fn new(capacity: usize) -> Self {
-        Self {
-            records: Mutex::new(VecDeque::with_capacity(capacity)),
-            capacity,
-        }
+    pub fn push(&self, record: AgentErrorRecord) {
+        insert(&mut self.records(), shortened(record));
     }
 
-    pub fn push(&self, mut record: AgentErrorRecord) {
-        if record.message.len() > LONGEST_MESSAGE {
-            record.message = crate::truncate(&record.message, LONGEST_MESSAGE).text;
-        }
+    /// Returns false, and adds nothing, if the list has an error with this message.
+    pub fn push_new(&self, record: AgentErrorRecord) -> bool {
+        let record = shortened(record);
         let mut records = self.records();
-        records.push_back(record);
-        while records.len() > self.capacity {
-            records.pop_front();
+        let is_new = records.iter().all(|known| known.message != record.message);
+        if is_new {
+            insert(&mut records, record);
         }
+        is_new
     }
 
     /// Oldest first.
@@ -56,8 +46,19 @@ impl ErrorRing {
         self.len() == 0
     }
 
-    /// A thread that panicked while it held the lock left whole records behind: a push is one step.
     fn records(&self) -> MutexGuard<'_, VecDeque<AgentErrorRecord>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn shortened(mut record: AgentErrorRecord) -> AgentErrorRecord {
+    record.message = crate::output::truncate(&record.message, LONGEST_MESSAGE).text;
+    record
+}
+
+fn insert(records: &mut VecDeque<AgentErrorRecord>, record: AgentErrorRecord) {
+    if records.len() == RECENT_ERRORS {
+        records.pop_front();
+    }
+    records.push_back(record);
 }

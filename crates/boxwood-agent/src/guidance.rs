@@ -58,8 +58,8 @@ pub fn guidance<'a>(
     }
 }
 
-/// A skill's words on one line, so that its description cannot pass for a heading of ours.
+/// On one line, so that a description cannot look like a heading of the guidance.
 fn line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    crate::truncate(&words.join(" "), LONGEST_DESCRIPTION).text
+    crate::output::truncate(&words.join(" "), LONGEST_DESCRIPTION).text
 }

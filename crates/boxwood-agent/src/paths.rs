@@ -16,7 +16,7 @@ pub const SKILLS: &str = "/workspace/.skills";
 const LONGEST_PATH: usize = 4_095;
 const LONGEST_NAME: usize = 255;
 
-/// Where a path leads.
+/// What a path refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     Workspace {
@@ -43,12 +43,12 @@ impl Place {
     }
 }
 
-/// What shall be done in a skill's package.
+/// The access to a skill's package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkillAccess {
-    /// `read`, `glob`, `grep`: visible is enough.
-    Look,
-    /// `write`, `edit`, `exec`: it has to be activated.
+    /// `read`, `glob`, `grep`: the skill must be visible.
+    Read,
+    /// `write`, `edit`, `exec`: the skill must be activated.
     Use,
 }
 
@@ -96,7 +96,7 @@ pub fn resolve(path: &str) -> Result<Place, PathError> {
     })
 }
 
-/// As [`resolve`], or an output that is kept.
+/// As [`resolve`], or a saved output.
 pub fn resolve_readable(path: &str) -> Result<Place, PathError> {
     let bounded = bounded(path)?;
     let Some(tail) = below(KEPT_OUTPUT, bounded) else {
@@ -107,7 +107,7 @@ pub fn resolve_readable(path: &str) -> Result<Place, PathError> {
     })
 }
 
-/// Whether a skill may be used so, from this conversation.
+/// Checks whether the conversation has this access to a skill.
 pub fn check_skill(
     name: &str,
     access: SkillAccess,
@@ -116,7 +116,7 @@ pub fn check_skill(
 ) -> Result<(), PathError> {
     let allowed = activated.contains(name)
         || match access {
-            SkillAccess::Look => visible.contains(name),
+            SkillAccess::Read => visible.contains(name),
             SkillAccess::Use => false,
         };
     if allowed {
@@ -131,7 +131,6 @@ pub fn check_skill(
 
 /// The skills whose packages a command names by their mount.
 pub fn mentioned_skills(command: &str) -> BTreeSet<String> {
-    // What a skill's name may be made of.
     let named = |character: &char| character.is_alphanumeric() || matches!(character, '_' | '-');
     command
         .split("/workspace/.skills/")
@@ -151,14 +150,13 @@ fn bounded(path: &str) -> Result<&str, PathError> {
     Ok(path)
 }
 
-/// What stands behind a directory; `/workspaces` is not below `/workspace`.
+/// The path below a directory; `/workspaces` is not below `/workspace`.
 fn below<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
     path.strip_prefix(directory)
         .filter(|tail| tail.is_empty() || tail.starts_with('/'))
 }
 
-/// The names of a path, each step back taken. A path that leaves on its way has left, even if it comes
-/// back: what stands above is not the agent's to know.
+/// The components of a path, with `..` resolved. A path that leaves the directory is refused even if it returns.
 fn names(tail: &str) -> Result<Vec<&str>, PathError> {
     let mut names = Vec::new();
     for name in tail.split('/') {

@@ -1,4 +1,4 @@
-//! What is seen of a long call while it goes on.
+//! Progress of a running call.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stream {
@@ -6,16 +6,16 @@ pub enum Stream {
     Stderr,
 }
 
-/// Told while a call goes on. Both must return at once: the command waits for them.
+/// Receives events of a running call. Both methods must return at once: the command waits for them.
 pub trait Progress: Send + Sync {
-    /// What the command has just written; bytes that are not UTF-8 are replaced.
+    /// New output of the command; bytes that are not UTF-8 are replaced.
     fn output(&self, _stream: Stream, _text: &str) {}
 
-    /// What is being done, in a few words.
+    /// A short description of the current step.
     fn step(&self, _text: &str) {}
 }
 
-/// For those who only want the result.
+/// Ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProgress;
 

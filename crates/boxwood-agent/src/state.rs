@@ -3,16 +3,16 @@
 use boxwood_api::{AgentState, BackendReport, Status, Unavailable};
 
 use crate::boxes::BoxesError;
-use crate::config::AgentSettings;
+use crate::settings::AgentSettings;
 
-/// What a look at the runtime came to.
-pub(crate) struct Look {
+/// The state of the runtime.
+pub(crate) struct RuntimeState {
     pub(crate) trouble: Option<Unavailable>,
-    /// What it says of itself, where it answered.
+    /// Its status, if it responded.
     pub(crate) runtime: Option<Status>,
 }
 
-impl Look {
+impl RuntimeState {
     pub(crate) fn state(&self) -> AgentState {
         self.trouble
             .as_ref()
@@ -29,18 +29,18 @@ pub(crate) fn disabled() -> Unavailable {
     }
 }
 
-/// The runtime could not be reached; `why` is what the connection says.
+/// The runtime could not be reached.
 pub(crate) fn unreachable(why: &str) -> Unavailable {
     Unavailable {
         state: AgentState::Unavailable,
         reason: format!("Box runtime is not available: {why}"),
-        fix: "start the runtime, or correct box.runtime.endpoint; the connection is tried again \
-              by itself"
+        fix: "start the runtime, or correct box.runtime.endpoint; the agent \
+              reconnects by itself"
             .to_owned(),
     }
 }
 
-/// It answered a question about itself with an error, or not at all.
+/// The status request failed.
 pub(crate) fn no_answer(error: &BoxesError) -> Unavailable {
     let mut trouble = unreachable(&error.message);
     if let Some(hint) = &error.hint {
@@ -49,14 +49,14 @@ pub(crate) fn no_answer(error: &BoxesError) -> Unavailable {
     trouble
 }
 
-/// Whether the runtime says by itself that the agent's boxes have a backend that works.
+/// Whether the backend of the agent's boxes is available, according to the status alone.
 pub(crate) fn has_its_backend(settings: &AgentSettings, status: &Status) -> bool {
     let backend = &status.backend;
     let is_wanted = |wanted| backend.name.as_deref() == Some(wanted);
     backend.available && wanted_backend(settings).is_none_or(is_wanted)
 }
 
-/// What is wrong with the backend that the agent's boxes would get, if anything is.
+/// Why the backend of the agent's boxes is not available. `None` if it is.
 pub(crate) fn backend_trouble(
     settings: &AgentSettings,
     status: &Status,
@@ -75,7 +75,7 @@ pub(crate) fn backend_trouble(
     let usable = match (wanted, report) {
         (_, Some(report)) => report.available,
         (None, None) => status.backend.available,
-        // Named, and the runtime has never heard of it.
+        // The runtime has no backend of this name.
         (Some(_), None) => false,
     };
     (!usable).then(|| unusable(name, report, backends))

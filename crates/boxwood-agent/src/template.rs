@@ -8,25 +8,22 @@ use boxwood_api::{AgentQuery, IdError, SessionId};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::templates::Templates;
-
 /// The default template: one box per conversation.
 pub const DEFAULT_TEMPLATE: &str = "{launcher_type}_{launcher_id}";
 
-/// Stands in for a pipeline's template that cannot be read. Narrower than what any broken template can
-/// have meant to share between people.
+/// Used instead of an invalid template of a pipeline, so that it does not share more than was intended.
 pub const NARROW_TEMPLATE: &str = "{launcher_type}_{launcher_id}_{sender_id}_{conversation_id}";
 
-/// What an unknown name becomes.
+/// The value of an unknown name.
 const UNKNOWN: &str = "unknown";
 
-pub(crate) const LONGEST_TEMPLATE: usize = 4_096;
+const LONGEST_TEMPLATE: usize = 4_096;
 
-/// The longest id, in bytes, and what of it is left when a mark is put behind it.
+/// The longest id in bytes, and the length of a digest at its end.
 const LONGEST_ID: usize = 256;
 const MARK_DIGITS: usize = 16;
 
-/// A template that has been read. Same words as Python's `str.format_map`, without conversions, format
+/// A parsed template. The syntax is that of Python's `str.format_map`, without conversions, format
 /// specifications, attributes and positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
@@ -39,48 +36,23 @@ enum Piece {
     Name(String),
 }
 
+/// A template that cannot be used, with the position and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TemplateError {
-    #[error("a session-id template must not be empty; the usual one is `{DEFAULT_TEMPLATE}`")]
-    Empty,
-    #[error("a session-id template must be at most {LONGEST_TEMPLATE} bytes, not {len}")]
-    TooLong { len: usize },
-    #[error(
-        "session-id template: `{{` at character {at} is never closed; write `{{name}}`, or `{{{{` for a brace"
-    )]
-    Unclosed { at: usize },
-    #[error(
-        "session-id template: `}}` at character {at} was never opened; write `}}}}` for a brace"
-    )]
-    Unopened { at: usize },
-    #[error(
-        "session-id template: `{{}}` at character {at} has no name; write one, such as `{{launcher_id}}`"
-    )]
-    NoName { at: usize },
-    #[error(
-        "session-id template: `{{{field}}}` at character {at} counts positions; write a name, such as `{{launcher_id}}`"
-    )]
-    Position { at: usize, field: String },
-    #[error(
-        "session-id template: `{{{field}}}` at character {at} has a conversion, a format, an attribute or an index; \
-         write `{{name}}` alone"
-    )]
-    Decorated { at: usize, field: String },
-    #[error(
-        "session-id template: `{{{field}}}` at character {at} is not a name; names have letters, digits, `_` and `-`"
-    )]
-    NotAName { at: usize, field: String },
-    #[error("a session-id template gave an id that is not legal")]
-    Illegal(#[from] IdError),
+#[error("session-id template: {0}")]
+pub struct TemplateError(String);
+
+impl TemplateError {
+    fn at(at: usize, what: &str, why: &str) -> Self {
+        Self(format!("`{what}` at character {at} {why}"))
+    }
 }
 
-/// Which template made an id.
+/// The origin of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
-    /// What the query says of itself wins over its variables, so that no variable leads out of the
-    /// scope that the operator forced.
+    /// Fields of the query take precedence over its variables, so that no variable leaves the forced scope.
     Forced,
-    /// Variables win, as the platform's pipelines expect.
+    /// Variables take precedence, as the pipelines of LangBot expect.
     Chosen,
 }
 
@@ -92,7 +64,7 @@ pub struct Scope {
     pub problem: Option<TemplateError>,
 }
 
-/// As it would be written.
+/// The text that it was parsed from.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for piece in &self.pieces {
@@ -111,10 +83,13 @@ impl Template {
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let text = text.trim();
         if text.is_empty() {
-            return Err(TemplateError::Empty);
+            let usual = format!("it must not be empty; the default is `{DEFAULT_TEMPLATE}`");
+            return Err(TemplateError(usual));
         }
         if text.len() > LONGEST_TEMPLATE {
-            return Err(TemplateError::TooLong { len: text.len() });
+            let len = text.len();
+            let long = format!("it must be at most {LONGEST_TEMPLATE} bytes, not {len}");
+            return Err(TemplateError(long));
         }
         let mut pieces = Vec::new();
         let mut literal = String::new();
@@ -130,7 +105,10 @@ impl Template {
                     }
                     pieces.push(Piece::Name(field(at, &mut rest)?));
                 }
-                '}' => return Err(TemplateError::Unopened { at }),
+                '}' => {
+                    let why = "was never opened; write `}}` for a brace";
+                    return Err(TemplateError::at(at, "}", why));
+                }
                 other => literal.push(other),
             }
         }
@@ -140,8 +118,8 @@ impl Template {
         Ok(Self { pieces })
     }
 
-    /// The id for a query. Every template has one for every query: what cannot stand in an id is
-    /// replaced, and the id marked so that two different texts never become the same box.
+    /// The id for a query. Characters that are not legal are replaced, and a digest is added, so that different texts have
+    /// different ids.
     pub fn render(&self, query: &AgentQuery) -> Result<SessionId, TemplateError> {
         self.render_as(query, Trust::Chosen)
     }
@@ -154,32 +132,23 @@ impl Template {
                 Piece::Name(name) => text.push_str(&value(name, query, trust)),
             }
         }
-        Ok(legal(&text)?)
+        legal(&text).map_err(|error| TemplateError(format!("its id is not legal: {error}")))
     }
 }
 
-/// The template in force: the forced one, or the pipeline's, or the usual one.
+/// Uses the forced template, or that of the pipeline, or the default one.
 pub fn scope(forced: Option<&Template>, query: &AgentQuery) -> Result<Scope, TemplateError> {
-    scope_of(forced, query, &Templates::default())
-}
-
-pub(crate) fn scope_of(
-    forced: Option<&Template>,
-    query: &AgentQuery,
-    templates: &Templates,
-) -> Result<Scope, TemplateError> {
     if let Some(template) = forced {
         return Ok(Scope {
             session_id: template.render_as(query, Trust::Forced)?,
             problem: None,
         });
     }
-    let (template, problem) = match chosen(query) {
-        "" => (templates.parse(DEFAULT_TEMPLATE)?, None),
-        text => match templates.parse(text) {
-            Ok(template) => (template, None),
-            Err(problem) => (templates.parse(NARROW_TEMPLATE)?, Some(problem)),
-        },
+    let chosen = query.pipeline.box_session_id_template.as_deref();
+    let chosen = chosen.filter(|text| !text.trim().is_empty());
+    let (template, problem) = match Template::parse(chosen.unwrap_or(DEFAULT_TEMPLATE)) {
+        Ok(template) => (template, None),
+        Err(problem) => (Template::parse(NARROW_TEMPLATE)?, Some(problem)),
     };
     Ok(Scope {
         session_id: template.render(query)?,
@@ -187,13 +156,7 @@ pub(crate) fn scope_of(
     })
 }
 
-/// What the pipeline says, empty where it says nothing.
-pub(crate) fn chosen(query: &AgentQuery) -> &str {
-    let template = query.pipeline.box_session_id_template.as_deref();
-    template.map_or("", str::trim)
-}
-
-/// The name behind an opening brace.
+/// The name after an opening brace.
 fn field(
     at: usize,
     rest: &mut impl Iterator<Item = (usize, char)>,
@@ -201,25 +164,27 @@ fn field(
     let mut field = String::new();
     loop {
         match rest.next() {
-            None | Some((_, '{')) => return Err(TemplateError::Unclosed { at }),
+            None | Some((_, '{')) => {
+                let why = "is never closed; write `{name}`, or `{{` for a brace";
+                return Err(TemplateError::at(at, "{", why));
+            }
             Some((_, '}')) => break,
             Some((_, character)) => field.push(character),
         }
     }
-    let Some(first) = field.chars().next() else {
-        return Err(TemplateError::NoName { at });
-    };
-    if field.contains(['!', ':', '.', '[', ']']) {
-        return Err(TemplateError::Decorated { at, field });
-    }
-    if field.chars().all(|character| character.is_ascii_digit()) {
-        return Err(TemplateError::Position { at, field });
-    }
     let named = |character: char| character.is_alphanumeric() || matches!(character, '_' | '-');
-    if first == '-' || !field.chars().all(named) {
-        return Err(TemplateError::NotAName { at, field });
-    }
-    Ok(field)
+    let why = if field.is_empty() {
+        "has no name; write one, such as `{launcher_id}`"
+    } else if field.contains(['!', ':', '.', '[', ']']) {
+        "has a conversion, a format, an attribute or an index; write `{name}` alone"
+    } else if field.chars().all(|character| character.is_ascii_digit()) {
+        "counts positions; write a name, such as `{launcher_id}`"
+    } else if field.starts_with('-') || !field.chars().all(named) {
+        "is not a name; names have letters, digits, `_` and `-`"
+    } else {
+        return Ok(field);
+    };
+    Err(TemplateError::at(at, &format!("{{{field}}}"), why))
 }
 
 /// The value of a variable. A null variable counts as missing: the text `None` would be one box for all users without a
@@ -240,7 +205,7 @@ fn value<'a>(name: &str, query: &'a AgentQuery, trust: Trust) -> Cow<'a, str> {
         .unwrap_or(Cow::Borrowed(UNKNOWN))
 }
 
-/// What the query says of itself.
+/// A field of the query.
 fn own<'a>(name: &str, query: &'a AgentQuery) -> Option<Cow<'a, str>> {
     let given = match name {
         "query_id" => query.query_id.as_ref().and_then(text),
@@ -252,7 +217,7 @@ fn own<'a>(name: &str, query: &'a AgentQuery) -> Option<Cow<'a, str>> {
     given.filter(|text| !text.is_empty())
 }
 
-/// What stands in for a name that neither the query nor its variables know.
+/// The default of a name that is neither a field nor a variable.
 fn fallback<'a>(name: &str, query: &'a AgentQuery, trust: Trust) -> Option<Cow<'a, str>> {
     match name {
         "launcher_type" => Some(Cow::Borrowed("query")),
@@ -262,7 +227,7 @@ fn fallback<'a>(name: &str, query: &'a AgentQuery, trust: Trust) -> Option<Cow<'
     }
 }
 
-/// As Python's `str` writes it, where JSON and Python differ in one word.
+/// As Python's `str` writes it.
 fn text(value: &Value) -> Option<Cow<'_, str>> {
     Some(match value {
         Value::Null => return None,
@@ -273,8 +238,7 @@ fn text(value: &Value) -> Option<Cow<'_, str>> {
     })
 }
 
-/// Makes an id of any text. A text that had to be changed gets a mark of its whole self: without it
-/// two conversations whose names differ in what was lost would meet in one box.
+/// Makes an id of any text. A text that must be changed gets a digest, so that two conversations cannot share a box.
 fn legal(text: &str) -> Result<SessionId, IdError> {
     if let Ok(id) = SessionId::new(text)
         && id.as_str() == text
@@ -300,7 +264,7 @@ fn legal(text: &str) -> Result<SessionId, IdError> {
     SessionId::new(&format!("{kept}-{mark}"))
 }
 
-pub(crate) fn mark(text: &str) -> String {
+fn mark(text: &str) -> String {
     let mut digits = String::with_capacity(MARK_DIGITS);
     for byte in &Sha256::digest(text.as_bytes())[..MARK_DIGITS / 2] {
         // Writing to a text cannot fail.

@@ -3,19 +3,18 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Component, Path, PathBuf};
 
+use boxwood_api::SkillWarning;
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 
-use crate::beneath::{self, Links};
-use crate::discovery::{self, ENTRY_FILES};
+use crate::beneath::staging::{Staging, is_staging_name};
+use crate::beneath::{self, Links, atomic};
 use crate::front_matter::{self, Document, Fields};
+use crate::loading::discovery::{self, ENTRY_FILES};
 use crate::loading::{self, Loaded};
-use crate::python_text::strip;
-use crate::staging::{Staging, is_staging_name};
+use crate::python::strip;
 use crate::store::{Root, SkillStore, open_package, real_path};
-use crate::{
-    Limits, NewSkill, Oversize, Skill, SkillError, SkillPatch, Warning, atomic, copying, naming,
-};
+use crate::{Limits, NewSkill, Oversize, Skill, SkillError, SkillPatch, copying, naming};
 
 impl SkillStore {
     pub fn create(&self, new: &NewSkill) -> Result<Skill, SkillError> {
@@ -105,7 +104,7 @@ impl SkillStore {
         name: &str,
         new: &NewSkill,
         source: &Path,
-    ) -> Result<(PathBuf, Vec<Warning>), SkillError> {
+    ) -> Result<(PathBuf, Vec<SkillWarning>), SkillError> {
         let from = self.open_outside(source)?;
         let target = Path::new(name);
         let root = self.make_root()?;
@@ -149,12 +148,7 @@ impl SkillStore {
 
     pub fn update(&self, name: &str, patch: &SkillPatch) -> Result<Skill, SkillError> {
         let _change = self.change();
-        let missing = || SkillError::NotFound {
-            name: name.to_owned(),
-        };
-        let root = self.open_root()?.ok_or_else(missing)?;
-        let contents = self.contents_of(&root)?;
-        let located = contents.find(name).ok_or_else(missing)?.clone();
+        let (root, _, located) = self.locate(name)?;
         let skill = &located.skill;
         let asked_name = patch.name.as_deref().filter(|asked| !asked.is_empty());
         if asked_name.is_some_and(|asked| strip(asked) != skill.name) {
@@ -205,12 +199,7 @@ impl SkillStore {
     /// only the directory of the skill is removed.
     pub fn delete(&self, name: &str) -> Result<(), SkillError> {
         let _change = self.change();
-        let missing = || SkillError::NotFound {
-            name: name.to_owned(),
-        };
-        let root = self.open_root()?.ok_or_else(missing)?;
-        let contents = self.contents_of(&root)?;
-        let located = contents.find(name).ok_or_else(missing)?;
+        let (root, contents, located) = self.locate(name)?;
         let Some(Component::Normal(top)) = located.path.components().next() else {
             return Err(SkillError::NotManaged);
         };
@@ -288,11 +277,6 @@ fn new_text(name: &str, new: &NewSkill, imported: Option<&Loaded>) -> Result<Str
 
 /// An unreadable `SKILL.md` would remove the skill from the listing.
 pub(crate) fn check_text(text: &str, limits: &Limits) -> Result<(), SkillError> {
-    if text.len() as u64 > limits.max_skill_md_bytes {
-        return Err(SkillError::too_large(
-            Oversize::SkillMdBytes,
-            limits.max_skill_md_bytes,
-        ));
-    }
+    Oversize::SkillMdBytes.check(text.len(), limits.max_skill_md_bytes)?;
     Document::parse(text).map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! Copies an imported directory into the store.
+//! Copies an imported directory into the store, and checks what could be copied.
 //!
 //! The source may change during the copy. Files, directories and links that stay inside are copied, with the two
 //! modes that packages use. Links that lead outside, FIFOs, devices and sockets are skipped with a warning.
@@ -7,16 +7,18 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use boxwood_api::SkillWarning;
 use rustix::fs::FileType;
 
-use crate::beneath::{self, Found, Links};
-use crate::{Limits, Oversize, SkillError, Warning, atomic};
+use crate::beneath::{self, Found, Links, atomic};
+use crate::loading::{discovery, rules};
+use crate::{Limits, Oversize, SkillError, loading};
 
 pub(crate) fn copy_tree(
     source: BorrowedFd<'_>,
     target: BorrowedFd<'_>,
     limits: &Limits,
-) -> Result<Vec<Warning>, SkillError> {
+) -> Result<Vec<SkillWarning>, SkillError> {
     let mut bytes = 0;
     let mut warnings = Vec::new();
     beneath::walk(source, "copy", limits, |found| {
@@ -44,7 +46,7 @@ pub(crate) fn copy_tree(
             _ => false,
         };
         if !taken {
-            warnings.push(Warning::NotTaken { path });
+            warnings.push(rules::not_taken(&path));
         }
         Ok(true)
     })?;
@@ -81,9 +83,40 @@ fn copy_file(
     Ok(true)
 }
 
+/// Checks a package before it is published: its entry file, and links and special files that boxes cannot use.
+pub(crate) fn validate(
+    dir: BorrowedFd<'_>,
+    path: &Path,
+    limits: &Limits,
+) -> Result<Vec<SkillWarning>, SkillError> {
+    let (entry, unusable) =
+        discovery::find_entry(dir).map_err(|error| SkillError::io("read", path, error))?;
+    let Some(entry) = entry else {
+        return Err(SkillError::NoEntryFile {
+            path: path.to_owned(),
+        });
+    };
+    let mut warnings = loading::load(dir, entry, path, limits)?.skill.warnings;
+    warnings.extend(unusable.map(rules::not_taken));
+    beneath::walk(dir, "read", limits, |found| {
+        let depth = found.path.components().count() - 1;
+        let taken = match FileType::from_raw_mode(found.stat.st_mode) {
+            FileType::RegularFile | FileType::Directory => true,
+            FileType::Symlink => rustix::fs::readlinkat(found.dir, found.name, Vec::new())
+                .is_ok_and(|target| stays_inside(target.to_bytes(), depth)),
+            _ => false,
+        };
+        if !taken {
+            warnings.push(rules::not_taken(&found.path.to_string_lossy()));
+        }
+        Ok(true)
+    })?;
+    Ok(warnings)
+}
+
 /// Returns true if a link in a directory at `depth` stays inside the package. `..` is allowed only at the beginning of
 /// the target, where it is relative to a real directory and not to another link.
-pub(crate) fn stays_inside(target: &[u8], depth: usize) -> bool {
+fn stays_inside(target: &[u8], depth: usize) -> bool {
     if target.is_empty() || target.starts_with(b"/") {
         return false;
     }

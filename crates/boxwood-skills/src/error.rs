@@ -124,6 +124,21 @@ pub enum Oversize {
     SkillMdBytes,
 }
 
+impl Oversize {
+    /// Fails if the value exceeds the limit.
+    pub(crate) fn check(
+        self,
+        value: impl TryInto<u64>,
+        limit: impl TryInto<u64>,
+    ) -> Result<(), SkillError> {
+        let limit = limit.try_into().unwrap_or(u64::MAX);
+        if value.try_into().unwrap_or(u64::MAX) > limit {
+            return Err(SkillError::TooLarge { what: self, limit });
+        }
+        Ok(())
+    }
+}
+
 impl std::fmt::Display for Oversize {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -148,40 +163,7 @@ impl SkillError {
             Self::ImportNotAllowed { .. } | Self::NotManaged => ErrorCode::Forbidden,
             Self::TooLarge { .. } => ErrorCode::PayloadTooLarge,
             Self::Io { .. } => ErrorCode::InternalError,
-            Self::NameRequired
-            | Self::NameCharacters
-            | Self::NameTooLong
-            | Self::NameTaken { .. }
-            | Self::DirectoryExists { .. }
-            | Self::DirectoryMissing { .. }
-            | Self::NoEntryFile { .. }
-            | Self::CreateFailed { .. }
-            | Self::LostByUpdate { .. }
-            | Self::NoSkillBelow { .. }
-            | Self::SeveralSkillsBelow { .. }
-            | Self::RenameNotSupported
-            | Self::MoveNotSupported
-            | Self::PathNotRelative
-            | Self::PathEscapes
-            | Self::FileNotText { .. }
-            | Self::FileNotRegular { .. }
-            | Self::FileExists { .. }
-            | Self::EntryFileNeeded { .. }
-            | Self::PathNotUsable { .. }
-            | Self::FrontMatter { .. }
-            | Self::UploadEmpty
-            | Self::UploadNotZip
-            | Self::UnsafeMember { .. }
-            | Self::DuplicateMember { .. }
-            | Self::EncryptedMember { .. }
-            | Self::UnsupportedMember { .. }
-            | Self::OverlappingMembers
-            | Self::SubdirEscapes
-            | Self::SubdirMissing { .. }
-            | Self::TargetSuffix
-            | Self::ChooseSourcePaths { .. }
-            | Self::InvalidSourcePath { .. }
-            | Self::DuplicateTarget { .. } => ErrorCode::ValidationError,
+            _ => ErrorCode::ValidationError,
         }
     }
 

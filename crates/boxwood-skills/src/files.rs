@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use crate::beneath::{self, Links};
-use crate::discovery::ENTRY_FILES;
+use crate::beneath::staging::{Staging, is_staging_name};
+use crate::beneath::{self, Links, atomic};
+use crate::loading::discovery::ENTRY_FILES;
 use crate::package_path::PackagePath;
-use crate::python_text::universal_newlines;
-use crate::staging::{Staging, is_staging_name};
+use crate::python::universal_newlines;
 use crate::store::{Package, SkillStore};
 use crate::{
-    BinaryFile, FileItem, FileListing, Oversize, SkillError, TextFile, WrittenFile, atomic,
-    changes, loading,
+    BinaryFile, FileItem, FileListing, Oversize, SkillError, TextFile, WrittenFile, changes,
+    loading,
 };
 
 impl SkillStore {
@@ -92,9 +92,7 @@ impl SkillStore {
         let package = self.package(name)?;
         let path = PackagePath::parse(path, self.limits())?;
         let limit = self.limits().max_file_bytes;
-        if content.len() as u64 > limit {
-            return Err(SkillError::too_large(Oversize::FileBytes, limit));
-        }
+        Oversize::FileBytes.check(content.len(), limit)?;
         if path.as_str() == package.skill.entry_file || path.as_str() == ENTRY_FILES[0] {
             // An unreadable entry file would remove the skill from the listing.
             changes::check_text(loading::text(path.as_str(), content)?, self.limits())?;

@@ -1,8 +1,7 @@
 //! Caches the skills of the store and detects changes.
 //!
-//! Each call compares the timestamps of every known directory and entry file (one `stat` each) and reads again only
-//! what changed. Timestamps do not show a change within their resolution, so entries younger than [`SETTLED`] are
-//! always read again.
+//! Each call lists the directories and compares the timestamps of every known entry file. Only changed files are read
+//! again. Timestamps do not show a change within their resolution, so files younger than [`SETTLED`] are always read.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,9 +13,10 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::Stat;
 
 use crate::beneath::{self, Links};
-use crate::discovery::{self, STORE_DEPTH, Seen};
+use crate::loading::discovery::{self, STORE_DEPTH, Seen};
+use crate::loading::rules;
 use crate::store::below;
-use crate::{Limits, Problem, Skill, Warning, loading};
+use crate::{Limits, Problem, Skill, SkillError, loading};
 
 /// Longer than the coarsest timestamp resolution of any file system (2 seconds on FAT).
 const SETTLED: Duration = Duration::from_secs(3);
@@ -53,6 +53,11 @@ impl Contents {
         Some(own.unwrap_or(first))
     }
 
+    fn problem(&mut self, path: PathBuf, reason: impl Into<String>) {
+        let reason = reason.into();
+        self.problems.push(Problem { path, reason });
+    }
+
     pub(crate) fn at(&self, path: &Path) -> Option<&Located> {
         self.skills.iter().find(|item| item.path == path)
     }
@@ -60,24 +65,11 @@ impl Contents {
 
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    directories: HashMap<PathBuf, Directory>,
+    /// By path, with the metadata of the entry file when it was read.
+    loaded: HashMap<PathBuf, (Stamp, Arc<Skill>)>,
 }
 
-#[derive(Debug)]
-struct Directory {
-    stamp: Stamp,
-    seen: Seen,
-    unusable_entry: Option<&'static str>,
-    entry: Option<Entry>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    stamp: Stamp,
-    result: Result<Arc<Skill>, String>,
-}
-
-/// Metadata that changes with a file or a directory. The ctime cannot be set by programs.
+/// Metadata that changes with a file. The ctime cannot be set by programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -116,7 +108,7 @@ impl Stamp {
 
 impl Index {
     pub(crate) fn clear(&mut self) {
-        self.directories.clear();
+        self.loaded.clear();
     }
 
     /// Updates the index and returns the contents of the store.
@@ -126,7 +118,7 @@ impl Index {
         root_path: &Path,
         limits: &Limits,
     ) -> io::Result<Contents> {
-        let mut known = std::mem::take(&mut self.directories);
+        let mut known = std::mem::take(&mut self.loaded);
         let mut contents = Contents::default();
         // Depth, and the cost below each top-level directory: one package with many
         // directories must not hide the others.
@@ -143,51 +135,47 @@ impl Index {
             }
             if depth > 0 && account_spent.text > most_text {
                 if !std::mem::replace(&mut account_spent.is_reported, true) {
-                    contents.problems.push(Problem {
-                        path: below(root_path, &path),
-                        reason: "is left out, as what follows it is: there are too many skills beside it"
-                            .to_owned(),
-                    });
+                    let reason =
+                        "is omitted, like all that follow: its directory has too many skills";
+                    contents.problem(below(root_path, &path), reason);
                 }
                 continue;
             }
-            let old = known.remove(&path);
             let full = below(root_path, &path);
-            let directory = match refresh(root, &path, &full, old, limits) {
-                Ok(directory) => directory,
+            // Every top-level directory is searched: each may be a skill.
+            let max_children = match depth {
+                0 => usize::MAX,
+                _ => limits.max_searched_directories,
+            };
+            let examined = beneath::open_dir(root, &path, Links::Never)
+                .and_then(|dir| Ok((discovery::examine(dir.as_fd(), max_children)?, dir)));
+            let (examined, dir) = match examined {
+                Ok(examined) => examined,
                 Err(error) if depth == 0 => return Err(error),
+                Err(error) if beneath::is_missing(&error) => continue,
                 Err(error) => {
-                    if !beneath::is_missing(&error) {
-                        contents.problems.push(Problem {
-                            path: full,
-                            reason: format!("cannot be opened: {error}"),
-                        });
-                    }
+                    contents.problem(full, format!("cannot be opened: {error}"));
                     continue;
                 }
             };
-            if let Some(name) = directory.unusable_entry {
-                contents.problems.push(Problem {
-                    path: full.join(name),
-                    reason: "is neither a file nor a link inside the package".to_owned(),
-                });
+            if let Some(name) = examined.unusable_entry {
+                let reason = "is neither a file nor a link inside the package";
+                contents.problem(full.join(name), reason);
             }
-            match (&directory.seen, &directory.entry) {
-                (Seen::Skill { .. }, Some(entry)) => match &entry.result {
-                    Ok(skill) => {
-                        let text = &mut spent[account].text;
-                        *text = text.saturating_add(weight(skill));
-                        contents.skills.push(Located {
-                            skill: Arc::clone(skill),
-                            path: path.clone(),
-                        });
+            match examined.seen {
+                Seen::Skill { entry } => {
+                    match load(known.remove(&path), dir.as_fd(), entry, &full, limits) {
+                        Ok((stamp, skill)) => {
+                            let text = &mut spent[account].text;
+                            *text = text.saturating_add(weight(&skill));
+                            self.loaded
+                                .insert(path.clone(), (stamp, Arc::clone(&skill)));
+                            contents.skills.push(Located { skill, path });
+                        }
+                        Err(error) => contents.problem(full, error.to_string()),
                     }
-                    Err(reason) => contents.problems.push(Problem {
-                        path: full,
-                        reason: reason.clone(),
-                    }),
-                },
-                (Seen::Branch { children, complete }, _) if depth < STORE_DEPTH => {
+                }
+                Seen::Branch { children, complete } if depth < STORE_DEPTH => {
                     for child in children {
                         let account = if depth == 0 {
                             spent.push(Spent::default());
@@ -198,15 +186,11 @@ impl Index {
                         queue.push_back((path.join(child), depth + 1, account));
                     }
                     if !complete {
-                        contents.problems.push(Problem {
-                            path: full,
-                            reason: "has too many directories to look into".to_owned(),
-                        });
+                        contents.problem(full, "has too many directories to look into");
                     }
                 }
-                _ => {}
+                Seen::Branch { .. } => {}
             }
-            self.directories.insert(path, directory);
         }
         // Stable sort: equal times keep the order of discovery.
         contents
@@ -237,63 +221,27 @@ fn weight(skill: &Skill) -> u64 {
     (length as u64).max(LEAST_TEXT)
 }
 
-fn refresh(
-    root: BorrowedFd<'_>,
-    path: &Path,
+/// Reads a skill, unless the one that was read before is still current.
+fn load(
+    known: Option<(Stamp, Arc<Skill>)>,
+    dir: BorrowedFd<'_>,
+    entry: &'static str,
     full: &Path,
-    old: Option<Directory>,
     limits: &Limits,
-) -> io::Result<Directory> {
-    // Taken before reading, so that a change during the read makes the entry young.
+) -> Result<(Stamp, Arc<Skill>), SkillError> {
+    // Taken before reading, so that a file that changes meanwhile counts as young.
     let now = SystemTime::now();
-    let dir = beneath::open_dir(root, path, Links::Never)?;
-    let stat = rustix::fs::fstat(&dir)?;
-    let mut directory = match old {
-        Some(old) if old.stamp.holds(&stat, now) => old,
-        old => {
-            // Every top-level directory is searched: each may be a skill.
-            let max_children = if path.as_os_str().is_empty() {
-                usize::MAX
-            } else {
-                limits.max_searched_directories
-            };
-            let examined = discovery::examine(dir.as_fd(), max_children)?;
-            Directory {
-                stamp: Stamp::new(&stat, now),
-                seen: examined.seen,
-                unusable_entry: examined.unusable_entry,
-                entry: old.and_then(|old| old.entry),
-            }
-        }
-    };
-    if let Seen::Skill { entry: name } = directory.seen {
-        // The timestamps of a link do not change with its target, so the target is always read.
-        let stat = beneath::stat_entry(dir.as_fd(), Path::new(name))?;
-        let holds = directory.entry.as_ref().is_some_and(|entry| {
-            beneath::is_regular(&stat)
-                && entry.stamp.holds(&stat, now)
-                && entry
-                    .result
-                    .as_ref()
-                    .is_ok_and(|skill| skill.entry_file == name)
-        });
-        if !holds {
-            let loaded = loading::load(dir.as_fd(), name, full, limits);
-            directory.entry = Some(match loaded {
-                Ok(loaded) => Entry {
-                    stamp: Stamp::new(&loaded.stat, now),
-                    result: Ok(Arc::new(loaded.skill)),
-                },
-                Err(error) => Entry {
-                    stamp: Stamp::new(&stat, now),
-                    result: Err(error.to_string()),
-                },
-            });
-        }
-    } else {
-        directory.entry = None;
+    // The timestamps of a link do not change with its target, so its target is always read.
+    if let Some((stamp, skill)) = known
+        && skill.entry_file == entry
+        && let Ok(stat) = beneath::stat_entry(dir, Path::new(entry))
+        && beneath::is_regular(&stat)
+        && stamp.holds(&stat, now)
+    {
+        return Ok((stamp, skill));
     }
-    Ok(directory)
+    let loaded = loading::load(dir, entry, full, limits)?;
+    Ok((Stamp::new(&loaded.stat, now), Arc::new(loaded.skill)))
 }
 
 fn mark_shared_names(skills: &mut [Located]) {
@@ -311,10 +259,10 @@ fn mark_shared_names(skills: &mut [Located]) {
             } else {
                 positions[0]
             };
-            let other = skills[other].skill.package_root.clone();
-            Arc::make_mut(&mut skills[position].skill)
-                .warnings
-                .push(Warning::NameShared { other });
+            let other = skills[other].path.display();
+            let message = format!("another skill has the same name: {other}");
+            let skill = Arc::make_mut(&mut skills[position].skill);
+            skill.warnings.push(rules::warning("name_shared", message));
         }
     }
 }

@@ -5,36 +5,26 @@
 #![forbid(unsafe_code)]
 
 mod archive;
-mod atomic;
 mod beneath;
 mod changes;
 mod copying;
-mod discovery;
 mod error;
-mod export;
 mod files;
 mod front_matter;
 mod index;
-mod install;
 mod limits;
 mod loading;
 mod naming;
 mod package_path;
-mod python_text;
-mod rules;
+mod python;
 mod skill;
-mod staging;
 mod store;
-mod times;
-mod validation;
-mod warning;
 
 pub use error::{Oversize, SkillError};
 pub use limits::Limits;
+pub use python::python_isoformat;
 pub use skill::{
     BinaryFile, FileItem, FileListing, NewSkill, PlannedSkill, Problem, Skill, SkillPatch,
     TextFile, WrittenFile, ZipRequest, ZipSelection,
 };
 pub use store::{SkillStore, real_path};
-pub use times::python_isoformat;
-pub use warning::Warning;

@@ -1,8 +1,8 @@
 //! Names of skills and of the directories they are installed in.
 
-use crate::SkillError;
 use crate::package_path::MAX_COMPONENT_BYTES;
-use crate::python_text::strip;
+use crate::python::strip;
+use crate::{Oversize, SkillError};
 
 pub(crate) fn checked_name(name: &str) -> Result<&str, SkillError> {
     let name = strip(name);
@@ -70,12 +70,7 @@ pub(crate) fn target_name(
     if !suffix.is_empty() {
         name = format!("{name}-{suffix}");
     }
-    if name.len() > MAX_COMPONENT_BYTES {
-        return Err(SkillError::too_large(
-            crate::Oversize::PathBytes,
-            MAX_COMPONENT_BYTES,
-        ));
-    }
+    Oversize::PathBytes.check(name.len(), MAX_COMPONENT_BYTES)?;
     Ok(name)
 }
 

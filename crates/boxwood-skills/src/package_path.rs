@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::python_text::strip;
+use crate::python::strip;
 use crate::{Limits, Oversize, SkillError};
 
 /// Maximum length of a file name on Linux.
@@ -73,25 +73,11 @@ impl PackagePath {
 }
 
 pub(crate) fn check_size(text: &str, limits: &Limits) -> Result<(), SkillError> {
-    if text.len() > limits.max_path_bytes {
-        return Err(SkillError::too_large(
-            Oversize::PathBytes,
-            limits.max_path_bytes,
-        ));
+    Oversize::PathBytes.check(text.len(), limits.max_path_bytes)?;
+    for part in text.split('/') {
+        Oversize::PathBytes.check(part.len(), MAX_COMPONENT_BYTES)?;
     }
-    if text.split('/').any(|part| part.len() > MAX_COMPONENT_BYTES) {
-        return Err(SkillError::too_large(
-            Oversize::PathBytes,
-            MAX_COMPONENT_BYTES,
-        ));
-    }
-    if text.split('/').count() > limits.max_path_depth.saturating_add(1) {
-        return Err(SkillError::too_large(
-            Oversize::PathDepth,
-            limits.max_path_depth,
-        ));
-    }
-    Ok(())
+    Oversize::PathDepth.check(text.split('/').count() - 1, limits.max_path_depth)
 }
 
 /// Equivalent of `os.path.normpath` in Python for a relative path.

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
+use boxwood_api::SkillWarning;
 use jiff::Timestamp;
-
-use crate::Warning;
 
 /// A package with its parsed `SKILL.md`.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +21,8 @@ pub struct Skill {
     pub created_at: Timestamp,
     /// The mtime of the entry file.
     pub updated_at: Timestamp,
-    pub warnings: Vec<Warning>,
+    /// Deviations from the Agent Skills specification.
+    pub warnings: Vec<SkillWarning>,
 }
 
 /// A directory of the store with an entry file that cannot be read.

@@ -4,10 +4,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use boxwood_api::SkillWarning;
+
 use crate::beneath::{self, Links};
-use crate::discovery::{self, SCAN_DEPTH};
 use crate::index::{Contents, Index, Located};
-use crate::{Limits, Problem, Skill, SkillError, Warning, loading, validation};
+use crate::loading::discovery::{self, SCAN_DEPTH};
+use crate::{Limits, Problem, Skill, SkillError, copying, loading};
 
 /// A directory of skill packages. Cloning shares it.
 #[derive(Clone, Debug)]
@@ -136,9 +138,9 @@ impl SkillStore {
     }
 
     /// Reads a package anywhere on disk and checks it against the Agent Skills rules.
-    pub fn validate(&self, dir: &Path) -> Result<Vec<Warning>, SkillError> {
+    pub fn validate(&self, dir: &Path) -> Result<Vec<SkillWarning>, SkillError> {
         let top = open_existing(dir)?;
-        validation::validate(top.dir.as_fd(), &top.path, self.limits())
+        copying::validate(top.dir.as_fd(), &top.path, self.limits())
     }
 
     pub(crate) fn contents(&self) -> Result<Contents, SkillError> {
@@ -156,13 +158,19 @@ impl SkillStore {
 
     /// Opens the directory of a skill. Fails if there is no such skill.
     pub(crate) fn package(&self, name: &str) -> Result<Package, SkillError> {
+        let (root, _, located) = self.locate(name)?;
+        open_package(&root, &located)
+    }
+
+    /// The open store, its contents and the skill with this name. Fails if there is no such skill.
+    pub(crate) fn locate(&self, name: &str) -> Result<(Root, Contents, Located), SkillError> {
         let missing = || SkillError::NotFound {
             name: name.to_owned(),
         };
         let root = self.open_root()?.ok_or_else(missing)?;
         let contents = self.contents_of(&root)?;
-        let located = contents.find(name).ok_or_else(missing)?;
-        open_package(&root, located)
+        let located = contents.find(name).cloned().ok_or_else(missing)?;
+        Ok((root, contents, located))
     }
 
     /// `None` if the root does not exist.

@@ -1,25 +1,24 @@
-//! A command in a box elsewhere, followed to its end over as many connections as it takes.
+//! A command in a box of a remote daemon. It is resumed after a lost connection.
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use boxwood_api::SessionId;
 use boxwood_client::{ClientError, LiveEvent, LiveExec, LiveReceiver, LiveSender, Since};
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::connector::{Connector, RunningCall};
 use super::failure;
 use crate::boxes::{Answer, BoxesError, Command, Running};
-use crate::connector::Connector;
-use crate::connector::UnderWay;
 
-/// For a connection that may be dead to let go of the command.
-const DETACH: Duration = Duration::from_secs(2);
+/// Timeout for detaching on a connection that may be dead.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Timeout for telling the runtime to end the command.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Between two tries to go on with the command over a connection that is there.
+/// Between two attempts to resume the command.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 /// How long to wait for a lost runtime to return, to end the command there.
@@ -29,7 +28,7 @@ pub(super) struct RemoteExec {
     connector: Connector,
     session_id: SessionId,
     exec_id: u64,
-    /// `None` when it was dropped.
+    /// `None` after the drop.
     sender: Option<LiveSender>,
     receiver: LiveReceiver,
     /// Bytes of each stream that were forwarded.
@@ -41,7 +40,7 @@ pub(super) struct RemoteExec {
     deadline: Instant,
     within: Duration,
     ended: bool,
-    call: Option<UnderWay>,
+    call: Option<RunningCall>,
 }
 
 impl RemoteExec {
@@ -79,10 +78,10 @@ impl RemoteExec {
                 biased;
                 event = timeout_at(self.deadline, self.receiver.next()) => event,
                 () = renewed => {
-                    // Its socket may be dead without knowing. What it has read already is taken first.
+                    // The socket of the old connection may be dead without notice. Output that was already received is read first.
                     self.left = true;
                     if let Some(sender) = &mut self.sender {
-                        let _ = timeout(DETACH, sender.detach()).await;
+                        let _ = timeout(DETACH_TIMEOUT, sender.detach()).await;
                     }
                     continue;
                 }
@@ -109,7 +108,7 @@ impl RemoteExec {
         }
     }
 
-    /// Goes on where it was, over the next connection.
+    /// Resumes the command over the next connection.
     async fn resume(&mut self, mut lost: ClientError) -> Result<(), BoxesError> {
         loop {
             let connection = self.connector.next_connection(self.deadline).await?;
@@ -142,13 +141,14 @@ fn counted(read: &mut u64, bytes: Bytes) -> Bytes {
     bytes
 }
 
+#[async_trait]
 impl Command for RemoteExec {
-    fn next(&mut self) -> BoxFuture<'_, Answer<Running>> {
-        Box::pin(self.follow())
+    async fn next(&mut self) -> Answer<Running> {
+        self.follow().await
     }
 }
 
-/// Ends the command. The call counts as running until the runtime was told. The connection may be lost without notice, so
+/// Ends the command. The call counts as running until the runtime has received this. The connection may be lost without notice, so
 /// the command is also ended by a request that gets a response.
 impl Drop for RemoteExec {
     fn drop(&mut self) {

@@ -1,12 +1,12 @@
-//! Failures of the connection, in the words that tools hand on.
+//! Errors of the connection, as tools report them.
 
 use std::time::Duration;
 
 use boxwood_api::ErrorCode;
 use boxwood_client::ClientError;
 
+use super::connector::Outage;
 use crate::boxes::BoxesError;
-use crate::connector::{Outage, with_causes};
 
 fn unreached(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) -> BoxesError {
     BoxesError {
@@ -17,7 +17,7 @@ fn unreached(code: ErrorCode, message: impl Into<String>, hint: impl Into<String
     }
 }
 
-pub(super) fn down(outage: &Outage) -> BoxesError {
+pub(super) fn down(outage: Outage) -> BoxesError {
     let Outage { reason, fix } = outage;
     unreached(ErrorCode::BackendUnavailable, reason, fix)
 }
@@ -33,8 +33,8 @@ pub(super) fn connecting() -> BoxesError {
 pub(super) fn disposed() -> BoxesError {
     unreached(
         ErrorCode::BackendUnavailable,
-        "the connection to the box runtime was given up",
-        "this program is ending; start it again",
+        "the connection to the box runtime was closed",
+        "this program is exiting; start it again",
     )
 }
 
@@ -45,17 +45,31 @@ pub(super) fn late(within: Duration) -> BoxesError {
             "the box runtime did not answer within {} s",
             within.as_secs()
         ),
-        "see whether it has too much to do, or stands still",
+        "check whether it is overloaded or stopped",
     )
 }
 
-/// The connection broke during something that may or may not have been done.
+/// The connection was lost during a change that may or may not have been made.
 pub(super) fn in_doubt(what: &str) -> BoxesError {
     unreached(
         ErrorCode::BackendUnavailable,
         format!("the connection to the box runtime was lost; whether {what} is not known"),
-        "look before trying again",
+        "check the result before trying again",
     )
+}
+
+/// An error and its causes, on one line.
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.ends_with(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 pub(super) fn of(error: ClientError) -> BoxesError {
@@ -88,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_runtime_said_is_handed_on_word_for_word() {
+    fn the_message_of_the_runtime_is_kept() {
         let error = of(ClientError::Refused {
             status: 409,
             code: ErrorCode::SessionConflict,
@@ -102,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_that_is_not_there_was_not_reached() {
+    fn an_unreachable_runtime_was_not_reached() {
         let error = of(ClientError::Unreachable {
             endpoint: "http://x:1".to_owned(),
             source: "Connection refused".into(),

@@ -5,26 +5,29 @@
 
 mod boxes;
 mod command;
-mod connection;
+mod connector;
+mod endpoint;
 mod failure;
+mod monitor;
 mod request;
 
 use std::time::Duration;
 
-use crate::connector::Connector;
+pub use connector::{Availability, Connector, Outage};
+pub use endpoint::runtime_endpoint;
 
-/// How long calls may take, whatever happens to the connection.
+/// Timeouts of calls, including waiting for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
-    /// Questions about the runtime.
+    /// Requests about the runtime.
     pub question: Duration,
-    /// Work on files and skills.
+    /// Requests about files and skills.
     pub files: Duration,
-    /// For a box to be made; its image may have to be fetched.
+    /// Creating a box; its image may have to be pulled.
     pub start: Duration,
-    /// For a command without a timeout of its own.
+    /// Commands without a timeout.
     pub command: Duration,
-    /// For the news of a command's end to arrive after its own timeout.
+    /// How long after its own timeout the end of a command must be reported.
     pub slack: Duration,
 }
 
@@ -40,7 +43,7 @@ impl Default for Deadlines {
     }
 }
 
-/// The boxes of a daemon elsewhere. Cheap to clone.
+/// The boxes of another daemon. Cheap to clone.
 #[derive(Clone)]
 pub struct Remote {
     connector: Connector,
@@ -48,7 +51,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    pub(crate) fn new(connector: Connector) -> Self {
+    fn new(connector: Connector) -> Self {
         Self {
             connector,
             deadlines: Deadlines::default(),

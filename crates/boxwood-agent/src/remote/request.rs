@@ -91,9 +91,7 @@ impl Remote {
             sleep(RETRY_DELAY * tries).await;
         }
     }
-}
 
-impl Remote {
     /// Waits until the connection is known to be lost, and probes it if that takes long.
     async fn broken(&self, generation: u64) {
         let asking = async {
@@ -111,6 +109,6 @@ impl Remote {
 fn lost() -> ClientError {
     ClientError::Lost {
         operation: "a request".to_owned(),
-        source: "the box runtime does not answer any more".into(),
+        source: "the box runtime stopped responding".into(),
     }
 }

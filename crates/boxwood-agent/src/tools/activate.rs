@@ -3,9 +3,9 @@
 use boxwood_api::SkillDetail;
 use serde_json::{Map, Value};
 
+use super::arguments::ActivateArgs;
 use super::context::CallContext;
 use super::object;
-use crate::arguments::ActivateArgs;
 use crate::error::ToolError;
 use crate::paths::SKILLS;
 
@@ -17,8 +17,7 @@ pub(super) async fn run(
     if name.is_empty() {
         return Err(ToolError::rule("skill_name is required"));
     }
-    // A skill that the pipeline does not show is not there: whether it exists is not for the model
-    // to find out.
+    // The model must not learn whether a hidden skill exists.
     if !context.skills.visible.contains(name) {
         return Err(unknown(context, name));
     }
@@ -54,7 +53,7 @@ fn unknown(context: &CallContext<'_>, name: &str) -> ToolError {
     ))
 }
 
-/// What the model reads: how to reach the package, then the skill's own words.
+/// The text for the model: how to use the package, then the instructions of the skill.
 fn content(skill: &SkillDetail, mount: &str) -> String {
     let info = &skill.skill;
     format!(

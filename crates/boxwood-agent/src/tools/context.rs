@@ -1,4 +1,4 @@
-//! What every tool needs to know about one call.
+//! The context of a tool call.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::error::ToolError;
 use crate::paths::{self, PathError, Place, SkillAccess};
 use crate::progress::Progress;
 use crate::skills::Skills;
-use crate::spec;
-use crate::template::{self, Scope};
+use crate::state;
+use crate::template::Scope;
 
 pub(super) struct CallContext<'a> {
     pub(super) agent: &'a Agent,
@@ -23,9 +23,9 @@ pub(super) struct CallContext<'a> {
     pub(super) session: SessionId,
     pub(super) skills: Skills,
     pub(super) progress: &'a dyn Progress,
-    /// Until then the box has to be there.
+    /// The box must exist by then.
     start_by: Instant,
-    /// What the model should know about its box.
+    /// About the box, for the model.
     notices: Vec<String>,
     mounted: Vec<String>,
 }
@@ -45,10 +45,8 @@ impl<'a> CallContext<'a> {
             let problem = ToolError::rule(format!(
                 "the pipeline's session-id template was not used: {problem}"
             ));
-            // Recorded once: one entry per call would displace all other errors.
-            if agent.inner.templates.is_news(template::chosen(query)) {
-                tracing::warn!(%session, %problem, "a pipeline's template cannot be read");
-                agent.record(query, &problem);
+            if agent.record_once(query, &problem) {
+                tracing::warn!(%session, %problem, "a pipeline's template cannot be used");
             }
             notices.push(problem.message);
         }
@@ -56,7 +54,7 @@ impl<'a> CallContext<'a> {
         let all = match listed.map_err(|_| ToolError::late(longest_start(agent)))? {
             Ok(all) => all,
             Err(error) if stops_everything(&error) => return Err(agent.refusal(error).await),
-            // Most calls have nothing to do with skills; those that have will say which is missing.
+            // Most calls need no skills.
             Err(error) => {
                 tracing::warn!(%error, "the skills cannot be listed");
                 notices.push(format!("skills are not available: {error}"));
@@ -80,7 +78,7 @@ impl<'a> CallContext<'a> {
         })
     }
 
-    /// What comes before a command runs takes only the time that a box may take to start.
+    /// Limits the preparation of a command to the timeout for starting a box.
     pub(super) async fn before_start<T>(
         &self,
         begins: impl Future<Output = Result<T, ToolError>>,
@@ -90,16 +88,28 @@ impl<'a> CallContext<'a> {
             .unwrap_or_else(|_| Err(ToolError::late(longest_start(self.agent))))
     }
 
-    /// The conversation's box, as asked of the runtime.
+    /// The spec of the conversation's box, without a command. An agent cannot choose images, mounts, limits, the network or
+    /// another session. The runtime validates it.
     pub(super) fn spec(&self) -> SpecRequest {
-        spec::of_box(self.agent.settings(), &self.session, self.mounted.clone())
+        let settings = self.agent.settings();
+        let workspace = settings.default_workspace.as_ref();
+        SpecRequest {
+            session_id: Some(self.session.clone()),
+            profile: Some(settings.profile.clone()),
+            image: settings.image.clone(),
+            host_path: workspace.map(|path| path.to_string_lossy().into_owned()),
+            workspace_quota_mb: settings.workspace_quota_mb,
+            backend: state::wanted_backend(settings).map(str::to_owned),
+            skills: self.mounted.clone(),
+            ..SpecRequest::default()
+        }
     }
 
     pub(super) fn notices(&self) -> Vec<String> {
         self.notices.clone()
     }
 
-    /// Makes the box, where there is none yet, and mounts the conversation's skills in it.
+    /// Creates the box if there is none, and mounts the skills of the conversation.
     pub(super) async fn open(&self) -> Result<(), ToolError> {
         match self.boxes.get_or_create(self.spec()).await {
             Ok(_) => Ok(()),
@@ -109,7 +119,7 @@ impl<'a> CallContext<'a> {
 
     pub(super) fn place(&self, path: &str, access: SkillAccess) -> Result<Place, ToolError> {
         let place = match access {
-            SkillAccess::Look => paths::resolve_readable(path)?,
+            SkillAccess::Read => paths::resolve_readable(path)?,
             SkillAccess::Use => paths::resolve(path)?,
         };
         if let Place::Skill { name, .. } = &place {
@@ -123,7 +133,7 @@ impl<'a> CallContext<'a> {
         Ok(())
     }
 
-    /// What came of something that was tried in the box.
+    /// Converts the outcome of an operation in the box. The inner error is the result of a failed operation.
     pub(super) async fn done<T>(
         &self,
         tried: Answer<T>,
@@ -149,7 +159,7 @@ fn longest_start(agent: &Agent) -> Duration {
     Duration::from_secs(agent.settings().start_timeout_sec).min(LONGEST_CALL)
 }
 
-/// Whether nothing else has to be tried.
+/// Returns true if every other request would fail too.
 fn stops_everything(error: &BoxesError) -> bool {
     !error.reached
         || matches!(

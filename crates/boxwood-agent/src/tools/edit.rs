@@ -3,9 +3,9 @@
 use boxwood_api::EditTextRequest;
 use serde_json::{Map, Value};
 
+use super::arguments::EditArgs;
 use super::context::CallContext;
 use super::{object, skill_edit};
-use crate::arguments::EditArgs;
 use crate::error::ToolError;
 use crate::paths::{Place, SkillAccess};
 
@@ -25,13 +25,13 @@ pub(super) async fn run(
         Place::Workspace { path } | Place::KeptOutput { path } => path,
     };
     context.open().await?;
-    let wish = EditTextRequest {
+    let request = EditTextRequest {
         path,
         old_string: args.old_string,
         new_string: args.new_string,
         replace_all: args.replace_all,
     };
-    let edited = context.boxes.edit_text(&context.session, wish).await;
+    let edited = context.boxes.edit_text(&context.session, request).await;
     Ok(match context.done(edited).await? {
         Ok(edited) => object([
             ("ok", true.into()),

@@ -3,9 +3,9 @@
 use boxwood_api::GlobRequest;
 use serde_json::{Map, Value};
 
+use super::arguments::GlobArgs;
 use super::context::CallContext;
 use super::object;
-use crate::arguments::GlobArgs;
 use crate::error::ToolError;
 use crate::paths::SkillAccess;
 
@@ -15,15 +15,15 @@ pub(super) async fn run(
     context: &CallContext<'_>,
     args: GlobArgs,
 ) -> Result<Map<String, Value>, ToolError> {
-    let place = context.place(&args.path, SkillAccess::Look)?;
+    let place = context.place(&args.path, SkillAccess::Read)?;
     context.open().await?;
-    let wish = GlobRequest {
+    let request = GlobRequest {
         pattern: args.pattern,
         path: place.path().to_owned(),
         limit: Some(MOST_MATCHES),
         ignored: false,
     };
-    let found = context.boxes.glob(&context.session, wish).await;
+    let found = context.boxes.glob(&context.session, request).await;
     Ok(match context.done(found).await? {
         Ok(found) => object([
             ("ok", true.into()),

@@ -3,9 +3,9 @@
 use boxwood_api::{GrepMatch, GrepRequest};
 use serde_json::{Map, Value};
 
+use super::arguments::GrepArgs;
 use super::context::CallContext;
 use super::object;
-use crate::arguments::GrepArgs;
 use crate::error::ToolError;
 use crate::paths::SkillAccess;
 
@@ -15,9 +15,9 @@ pub(super) async fn run(
     context: &CallContext<'_>,
     args: GrepArgs,
 ) -> Result<Map<String, Value>, ToolError> {
-    let place = context.place(&args.path, SkillAccess::Look)?;
+    let place = context.place(&args.path, SkillAccess::Read)?;
     context.open().await?;
-    let wish = GrepRequest {
+    let request = GrepRequest {
         pattern: args.pattern,
         path: place.path().to_owned(),
         include: args.include,
@@ -26,7 +26,7 @@ pub(super) async fn run(
         limit: Some(MOST_MATCHES),
         ignored: false,
     };
-    let found = context.boxes.grep(&context.session, wish).await;
+    let found = context.boxes.grep(&context.session, request).await;
     Ok(match context.done(found).await? {
         Ok(found) => object([
             ("ok", true.into()),

@@ -1,17 +1,16 @@
 //! The eight tools. All of them run in a box.
 
 mod activate;
+pub(crate) mod arguments;
 mod context;
 mod edit;
 mod exec;
-mod exec_rules;
 mod glob;
 mod grep;
-mod outcome;
 mod read;
 mod register_skill;
+pub mod schemas;
 mod skill_edit;
-mod skill_environment;
 mod write;
 
 use std::time::Duration;
@@ -20,17 +19,17 @@ use boxwood_api::{ErrorCode, ToolAnswer, ToolCall};
 use serde_json::{Map, Value};
 
 use crate::agent::Agent;
-use crate::arguments::{self, Args, ArgumentError};
 use crate::boxes::BoxesError;
 use crate::error::ToolError;
 use crate::progress::Progress;
 use crate::state;
+use arguments::{Args, ArgumentError};
 use context::CallContext;
 
-/// No call is waited for longer than this, whatever the model asks for.
+/// Upper limit of the duration of a call.
 const LONGEST_CALL: Duration = Duration::from_hours(24);
 
-/// What a call came to, and what of it is worth remembering as a failure.
+/// The result of a call, and an error to record.
 pub(crate) struct Done {
     pub(crate) answer: ToolAnswer,
     pub(crate) failure: Option<ToolError>,
@@ -51,9 +50,9 @@ pub(crate) async fn call(
     let scope = agent.scope(&call.query)?;
     let longest = longest(agent, &args);
     let run = Box::pin(async {
-        // These may have nothing to ask of a box, and refuse all the same where there is none.
+        // These may not need a box, but are refused without one like the others.
         if matches!(args, Args::Activate(_) | Args::Write(_) | Args::Edit(_))
-            && let Some(trouble) = agent.look_now().await.trouble
+            && let Some(trouble) = agent.current_state().await.trouble
         {
             return Err(trouble.into());
         }
@@ -83,11 +82,11 @@ async fn run(context: &CallContext<'_>, args: Args) -> Result<Done, ToolError> {
     })
 }
 
-/// The tool's own time, and the start of a box before it.
+/// The timeout of the tool and of the start of a box before it.
 fn longest(agent: &Agent, args: &Args) -> Duration {
     let settings = agent.settings();
     if let Args::Exec(_) = args {
-        // How long a command may run is known when it has begun. All that it does has its own end.
+        // The timeout of a command is known when it has started.
         return LONGEST_CALL;
     }
     Duration::from_secs(settings.tool_timeout_sec)
@@ -95,7 +94,7 @@ fn longest(agent: &Agent, args: &Args) -> Duration {
         .min(LONGEST_CALL)
 }
 
-/// What did not work in the box is a result; what kept it from being tried is an error.
+/// A failure in the box is a result; a failure before it is an error.
 enum Failed {
     Result(Map<String, Value>),
     Error(BoxesError),

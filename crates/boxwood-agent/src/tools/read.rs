@@ -3,28 +3,28 @@
 use boxwood_api::{ReadTextRequest, TextSlice};
 use serde_json::{Map, Value};
 
+use super::arguments::ReadArgs;
 use super::context::CallContext;
 use super::object;
-use crate::arguments::ReadArgs;
 use crate::error::ToolError;
 use crate::paths::SkillAccess;
 
-/// More than this at once only fills the model's window.
+/// Limit of one result.
 const MOST_BYTES: u64 = 256 * 1024;
 
 pub(super) async fn run(
     context: &CallContext<'_>,
     args: ReadArgs,
 ) -> Result<Map<String, Value>, ToolError> {
-    let place = context.place(&args.path, SkillAccess::Look)?;
+    let place = context.place(&args.path, SkillAccess::Read)?;
     context.open().await?;
-    let wish = ReadTextRequest {
+    let request = ReadTextRequest {
         path: place.path().to_owned(),
         offset: args.offset,
         limit: args.limit,
         max_bytes: Some(MOST_BYTES),
     };
-    let read = context.boxes.read_text(&context.session, wish).await;
+    let read = context.boxes.read_text(&context.session, request).await;
     match context.done(read).await? {
         Ok(slice) => Ok(shown(slice)),
         Err(result) => Ok(result),
@@ -53,7 +53,7 @@ fn shown(slice: TextSlice) -> Map<String, Value> {
     result
 }
 
-/// What the model can do about what it does not see.
+/// How the model can read the rest.
 fn notice(slice: &TextSlice) -> Option<String> {
     if slice.is_binary {
         return Some(format!(

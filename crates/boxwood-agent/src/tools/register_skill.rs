@@ -3,9 +3,9 @@
 use boxwood_api::CreateSkillRequest;
 use serde_json::{Map, Value, json};
 
+use super::arguments::RegisterSkillArgs;
 use super::context::CallContext;
 use super::object;
-use crate::arguments::RegisterSkillArgs;
 use crate::error::ToolError;
 use crate::paths::{self, PathError, Place};
 
@@ -14,8 +14,8 @@ pub(super) async fn run(
     args: RegisterSkillArgs,
 ) -> Result<Map<String, Value>, ToolError> {
     let path = directory(&args.path)?;
-    let wish = CreateSkillRequest {
-        // Without one it is the package's own: what its entry file says, or the directory's name.
+    let request = CreateSkillRequest {
+        // Default: the name in the entry file, or that of the directory.
         name: given(args.name).unwrap_or_default(),
         display_name: given(args.display_name),
         description: given(args.description),
@@ -24,7 +24,7 @@ pub(super) async fn run(
     context.open().await?;
     let skill = match context
         .boxes
-        .register_skill(&context.session, &path, wish)
+        .register_skill(&context.session, &path, request)
         .await
     {
         Ok(skill) => skill,
@@ -39,11 +39,11 @@ pub(super) async fn run(
     ]))
 }
 
-/// In this tool's own words, which differ from those of the file tools.
+/// The error texts differ from those of the file tools.
 fn directory(path: &str) -> Result<String, ToolError> {
     match paths::resolve(path) {
         Ok(Place::Workspace { path }) => Ok(path),
-        // What is there is a skill already.
+        // It is a skill already.
         Ok(Place::Skill { .. } | Place::KeptOutput { .. }) | Err(PathError::NoSkillName) => {
             Err(ToolError::rule("path must not be under /workspace/.skills"))
         }

@@ -4,9 +4,9 @@ use boxwood_api::WriteTextRequest;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use super::arguments::WriteArgs;
 use super::context::CallContext;
 use super::object;
-use crate::arguments::WriteArgs;
 use crate::error::ToolError;
 use crate::paths::{Place, SkillAccess};
 
@@ -38,11 +38,11 @@ pub(super) async fn run(
         }
         Place::Workspace { path } | Place::KeptOutput { path } => {
             context.open().await?;
-            let wish = WriteTextRequest {
+            let request = WriteTextRequest {
                 path,
                 content: args.content,
             };
-            let written = context.boxes.write_text(&context.session, wish).await;
+            let written = context.boxes.write_text(&context.session, request).await;
             Ok(match context.done(written).await? {
                 Ok(written) => object([
                     ("ok", true.into()),

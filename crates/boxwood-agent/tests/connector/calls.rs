@@ -6,7 +6,7 @@ use boxwood_agent::{Boxes as _, Connector, Deadlines};
 use boxwood_api::{EditTextRequest, ErrorCode, SessionId};
 use tokio::time::Instant;
 
-use crate::fake::{Clock, Fake, Mood, is_available, settle, until};
+use crate::fake::{Clock, Fake, Mode, is_available, settle, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -48,13 +48,13 @@ async fn a_question_whose_answer_was_lost_is_asked_again() {
     let mut fake = Fake::start().await;
     let connector = Connector::remote(fake.endpoint(), None);
     connector.settled().await;
-    fake.feel(Mood::StandsStill);
+    fake.set(Mode::Stopped);
     let boxes = connector.boxes();
     let call = tokio::spawn(async move { boxes.sessions().await });
     until("the request", || asked(&fake, "/v1/sessions") == 1).await;
     fake.vanish().await;
     until("the loss", || !is_available(&connector)).await;
-    fake.feel(Mood::Answers);
+    fake.set(Mode::Answers);
     fake.open().await;
     clock.advance(5 * SECOND).await;
     until("the answer", || call.is_finished()).await;
@@ -68,7 +68,7 @@ async fn a_call_waits_for_the_next_connection_no_longer_than_its_deadline() {
     let mut fake = Fake::start().await;
     let connector = Connector::remote(fake.endpoint(), None);
     connector.settled().await;
-    fake.feel(Mood::StandsStill);
+    fake.set(Mode::Stopped);
     let boxes = connector.boxes();
     let begin = Instant::now();
     let call = tokio::spawn(async move { boxes.sessions().await });
@@ -85,12 +85,12 @@ async fn a_call_waits_for_the_next_connection_no_longer_than_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_stands_still_does_not_hold_a_call_beyond_its_deadline() {
+async fn a_stopped_runtime_does_not_delay_a_call_beyond_its_deadline() {
     let clock = Clock::hold();
     let fake = Fake::start().await;
     let connector = Connector::remote(fake.endpoint(), None);
     connector.settled().await;
-    fake.feel(Mood::StandsStill);
+    fake.set(Mode::Stopped);
     let boxes = connector.boxes().with_deadlines(Deadlines {
         files: 3 * SECOND,
         ..Deadlines::default()
@@ -106,7 +106,7 @@ async fn a_runtime_that_stands_still_does_not_hold_a_call_beyond_its_deadline() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_call_after_a_loss_that_nobody_noticed_is_refused_at_once() {
+async fn the_first_call_after_an_unnoticed_loss_is_refused_at_once() {
     let _clock = Clock::hold();
     let mut fake = Fake::start().await;
     let connector = Connector::remote(fake.endpoint(), None);
@@ -122,12 +122,12 @@ async fn the_first_call_after_a_loss_that_nobody_noticed_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_without_an_answer_makes_the_connector_look() {
+async fn a_call_without_an_answer_causes_a_probe() {
     let clock = Clock::hold();
     let fake = Fake::start().await;
     let connector = Connector::remote(fake.endpoint(), None);
     connector.settled().await;
-    fake.feel(Mood::StandsStill);
+    fake.set(Mode::Stopped);
     let boxes = connector.boxes().with_deadlines(Deadlines {
         question: 60 * SECOND,
         ..Deadlines::default()
@@ -136,7 +136,7 @@ async fn a_call_without_an_answer_makes_the_connector_look() {
     until("the request", || asked(&fake, "/v1/sessions") == 1).await;
     let lost = || !is_available(&connector);
     clock.advance_until("the loss", 11 * SECOND, lost).await;
-    fake.feel(Mood::Answers);
+    fake.set(Mode::Answers);
     clock.advance(4 * SECOND).await;
     until("the answer", || call.is_finished()).await;
     assert_eq!(call.await.expect("no panic"), Ok(Vec::new()));
@@ -148,12 +148,12 @@ async fn a_change_whose_answer_was_lost_is_not_made_twice() {
     let fake = Fake::start().await;
     let connector = Connector::remote(fake.endpoint(), None);
     connector.settled().await;
-    fake.feel(Mood::HangsUp);
+    fake.set(Mode::Closes);
     let boxes = connector.boxes();
     let id = SessionId::new("s").expect("legal");
     let call = tokio::spawn(async move { boxes.edit_text(&id, edit()).await });
     until("the loss", || !is_available(&connector)).await;
-    fake.feel(Mood::Answers);
+    fake.set(Mode::Answers);
     clock.advance(5 * SECOND).await;
     until("the answer", || call.is_finished()).await;
     let error = call.await.expect("no panic").expect_err("in doubt");
@@ -165,12 +165,12 @@ async fn a_change_whose_answer_was_lost_is_not_made_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_begins_once_the_connection_is_being_given_up() {
+async fn calls_are_refused_during_dispose() {
     let clock = Clock::hold();
     let fake = Fake::start().await;
     let connector = Connector::remote(fake.endpoint(), None);
     connector.settled().await;
-    fake.feel(Mood::StandsStill);
+    fake.set(Mode::Stopped);
     let boxes = connector.boxes();
     let running = tokio::spawn(async move { boxes.sessions().await });
     until("the request", || asked(&fake, "/v1/sessions") == 1).await;
@@ -181,11 +181,11 @@ async fn nothing_begins_once_the_connection_is_being_given_up() {
     settle().await;
     let error = connector.boxes().status().await.expect_err("refused");
     assert!(
-        !error.reached && error.message.contains("given up"),
+        !error.reached && error.message.contains("was closed"),
         "{error:?}"
     );
     assert!(!disposal.is_finished(), "a call is under way");
-    fake.feel(Mood::Answers);
+    fake.set(Mode::Answers);
     until("the end", || disposal.is_finished()).await;
     assert_eq!(running.await.expect("no panic"), Ok(Vec::new()));
     drop(clock);

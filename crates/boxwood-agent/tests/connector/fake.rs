@@ -1,4 +1,4 @@
-//! A runtime in this process that speaks HTTP over TCP and does as a test tells it.
+//! A fake daemon in this process, over HTTP.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as RealInstant};
@@ -11,17 +11,17 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// What the runtime does with requests.
+/// How it handles requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mood {
+pub(crate) enum Mode {
     Answers,
-    /// Takes connections and requests, and says nothing.
-    StandsStill,
-    /// Hangs up in the middle of every request.
-    HangsUp,
-    /// Answers that it has too much to do.
+    /// Accepts connections and requests, and does not respond.
+    Stopped,
+    /// Closes the connection in every request.
+    Closes,
+    /// Responds that it is at its capacity.
     Busy,
-    /// Wants a token.
+    /// Requires a token.
     Strict,
 }
 
@@ -29,7 +29,7 @@ const STATUS: &str = r#"{"backend":{"name":"fake","available":true},"active_sess
 
 pub(crate) struct Fake {
     port: u16,
-    mood: watch::Sender<Mood>,
+    mode: watch::Sender<Mode>,
     seen: Arc<Mutex<Vec<(Instant, String)>>>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -38,7 +38,7 @@ impl Fake {
     pub(crate) async fn start() -> Self {
         let mut fake = Self {
             port: 0,
-            mood: watch::Sender::new(Mood::Answers),
+            mode: watch::Sender::new(Mode::Answers),
             seen: Arc::default(),
             accepting: None,
         };
@@ -58,8 +58,8 @@ impl Fake {
         url.parse().expect("a URL")
     }
 
-    pub(crate) fn feel(&self, mood: Mood) {
-        self.mood.send_replace(mood);
+    pub(crate) fn set(&self, mode: Mode) {
+        self.mode.send_replace(mode);
     }
 
     /// Listens, at the same port as before if there was one.
@@ -67,16 +67,16 @@ impl Fake {
         let listener = TcpListener::bind(("127.0.0.1", self.port)).await;
         let listener = listener.expect("a port");
         self.port = listener.local_addr().expect("an address").port();
-        let (mood, seen) = (self.mood.subscribe(), Arc::clone(&self.seen));
+        let (mode, seen) = (self.mode.subscribe(), Arc::clone(&self.seen));
         self.accepting = Some(tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(serve(stream, mood.clone(), Arc::clone(&seen)));
+                connections.spawn(serve(stream, mode.clone(), Arc::clone(&seen)));
             }
         }));
     }
 
-    /// Is gone from one moment to the next, with all its connections.
+    /// Closes the listener and all connections.
     pub(crate) async fn vanish(&mut self) {
         if let Some(accepting) = self.accepting.take() {
             accepting.abort();
@@ -84,44 +84,44 @@ impl Fake {
         }
     }
 
-    /// When it was asked something, by the test's clock, and what.
+    /// The targets of all requests, with times of the test's clock.
     pub(crate) fn seen(&self) -> Vec<(Instant, String)> {
         self.seen.lock().expect("not poisoned").clone()
     }
 
-    pub(crate) fn looks(&self) -> usize {
+    pub(crate) fn probes(&self) -> usize {
         let seen = self.seen();
-        let looks = seen.iter().filter(|(_, target)| target == "/v1/status");
-        looks.count()
+        let probes = seen.iter().filter(|(_, target)| target == "/v1/status");
+        probes.count()
     }
 }
 
 async fn serve(
     mut stream: TcpStream,
-    mood: watch::Receiver<Mood>,
+    mode: watch::Receiver<Mode>,
     seen: Arc<Mutex<Vec<(Instant, String)>>>,
 ) {
     while let Some(target) = request(&mut stream).await {
         let asked = (Instant::now(), target.clone());
         seen.lock().expect("not poisoned").push(asked);
-        let mut mood = mood.clone();
-        // One that stands still goes on where it was.
-        let awake = mood.wait_for(|mood| *mood != Mood::StandsStill).await;
-        let Ok(now) = awake.map(|mood| *mood) else {
+        let mut mode = mode.clone();
+        // Continues when the mode changes.
+        let awake = mode.wait_for(|mode| *mode != Mode::Stopped).await;
+        let Ok(now) = awake.map(|mode| *mode) else {
             return;
         };
         let error = |code: &str| format!(r#"{{"error":{{"code":"{code}","message":"no"}}}}"#);
         let (status, body) = match now {
-            Mood::HangsUp => return,
-            Mood::Busy => ("503 Service Unavailable", error("capacity")),
-            Mood::Strict => ("401 Unauthorized", error("unauthorized")),
-            Mood::Answers | Mood::StandsStill if target == "/v1/status" => {
+            Mode::Closes => return,
+            Mode::Busy => ("503 Service Unavailable", error("capacity")),
+            Mode::Strict => ("401 Unauthorized", error("unauthorized")),
+            Mode::Answers | Mode::Stopped if target == "/v1/status" => {
                 ("200 OK", STATUS.to_owned())
             }
-            Mood::Answers | Mood::StandsStill if target == "/v1/sessions" => {
+            Mode::Answers | Mode::Stopped if target == "/v1/sessions" => {
                 ("200 OK", "[]".to_owned())
             }
-            Mood::Answers | Mood::StandsStill => ("404 Not Found", error("not_found")),
+            Mode::Answers | Mode::Stopped => ("404 Not Found", error("not_found")),
         };
         let answer = format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -219,7 +219,7 @@ pub(crate) fn until<'a>(
 }
 
 pub(crate) fn is_available(connector: &Connector) -> bool {
-    matches!(connector.availability(), Availability::Available(_))
+    connector.availability() == Availability::Available
 }
 
 pub(crate) fn reason(connector: &Connector) -> String {

@@ -1,11 +1,11 @@
-//! When a lost runtime is looked for.
+//! When the connector reconnects.
 
 use std::time::Duration;
 
 use boxwood_agent::{Availability, Connector};
 use tokio::time::Instant;
 
-use crate::fake::{Clock, Fake, Mood, is_available, reason, until};
+use crate::fake::{Clock, Fake, Mode, is_available, reason, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -22,7 +22,7 @@ fn waits(fake: &Fake) -> Vec<f64> {
 async fn tries_are_made_after_3_6_12_24_48_and_then_every_60_seconds() {
     let clock = Clock::hold();
     let fake = Fake::start().await;
-    fake.feel(Mood::HangsUp);
+    fake.set(Mode::Closes);
     let connector = Connector::remote(fake.endpoint(), None);
     connector.settled().await;
     clock.advance(280 * SECOND).await;
@@ -44,7 +44,7 @@ async fn tries_are_made_after_3_6_12_24_48_and_then_every_60_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_is_not_there_at_first_is_found_when_it_comes() {
+async fn a_runtime_that_starts_later_is_found() {
     let clock = Clock::hold();
     let mut fake = Fake::absent().await;
     let connector = Connector::remote(fake.endpoint(), None);
@@ -65,40 +65,35 @@ async fn a_runtime_that_is_not_there_at_first_is_found_when_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_runtime_is_found_again_and_what_it_says_is_read_anew() {
+async fn a_lost_runtime_is_connected_again() {
     let clock = Clock::hold();
     let mut fake = Fake::start().await;
     let connector = Connector::remote(fake.endpoint(), None);
     connector.settled().await;
     for round in 1..=2 {
         assert_eq!(connector.generation(), round);
-        let renewed = tokio::spawn({
-            let connector = connector.clone();
-            async move { connector.renewed(round).await }
-        });
         fake.vanish().await;
         let lost = || !is_available(&connector);
         clock.advance_until("the loss", 21 * SECOND, lost).await;
         assert_eq!(reason(&connector), "Disconnected from Box runtime");
-        let looks = fake.looks();
+        let probes = fake.probes();
         fake.open().await;
         clock.advance(7 * SECOND).await;
         until("the next connection", || is_available(&connector)).await;
-        assert_eq!(fake.looks(), looks + 1);
-        assert_eq!(renewed.await.expect("told"), round + 1);
+        assert_eq!(fake.probes(), probes + 1);
         // Long enough for the next loss to be a new one.
         clock.advance(21 * SECOND).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_takes_connections_and_never_answers_is_given_thirty_seconds() {
+async fn a_runtime_that_never_answers_times_out_after_30_seconds() {
     let clock = Clock::hold();
     let fake = Fake::start().await;
-    fake.feel(Mood::StandsStill);
+    fake.set(Mode::Stopped);
     let connector = Connector::remote(fake.endpoint(), None);
     let begin = Instant::now();
-    until("the first request", || fake.looks() == 1).await;
+    until("the first request", || fake.probes() == 1).await;
     clock.advance(29 * SECOND).await;
     assert_eq!(connector.availability(), Availability::Connecting);
     clock.advance(2 * SECOND).await;
@@ -109,22 +104,22 @@ async fn a_runtime_that_takes_connections_and_never_answers_is_given_thirty_seco
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connector_that_was_given_up_tries_no_more() {
+async fn a_disposed_connector_does_not_reconnect() {
     let clock = Clock::hold();
     let fake = Fake::start().await;
-    fake.feel(Mood::HangsUp);
+    fake.set(Mode::Closes);
     let connector = Connector::remote(fake.endpoint(), None);
     connector.settled().await;
     connector.dispose().await;
     assert_eq!(connector.availability(), Availability::Disposed);
-    let looks = fake.looks();
+    let probes = fake.probes();
     clock.advance(200 * SECOND).await;
-    assert_eq!(fake.looks(), looks);
+    assert_eq!(fake.probes(), probes);
 
     let dropped = Connector::remote(fake.endpoint(), None);
     dropped.settled().await;
     drop(dropped);
-    let looks = fake.looks();
+    let probes = fake.probes();
     clock.advance(200 * SECOND).await;
-    assert_eq!(fake.looks(), looks, "the last handle is gone");
+    assert_eq!(fake.probes(), probes, "the last handle is gone");
 }

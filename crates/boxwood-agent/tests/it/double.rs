@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use boxwood_agent::{
     Agent, AgentSettings, Answer, Begun, Boxes, BoxesError, Command, Content, NoProgress, Running,
     ToolError,
@@ -15,8 +16,6 @@ use boxwood_api::{
     Status, TextSlice, ToolCall, WriteTextRequest, WrittenText,
 };
 use bytes::Bytes;
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncReadExt as _;
@@ -203,25 +202,23 @@ struct Script {
     world: Arc<Mutex<World>>,
 }
 
+#[async_trait]
 impl Command for Script {
-    fn next(&mut self) -> BoxFuture<'_, Answer<Running>> {
-        async {
-            match self.steps.pop_front().unwrap_or(Step::Exit(0)) {
-                Step::Out(bytes) => Ok(Running::Stdout(bytes)),
-                Step::Err(bytes) => Ok(Running::Stderr(bytes)),
-                Step::Exit(code) => {
-                    self.ended = true;
-                    Ok(Running::Exited(exit(code)))
-                }
-                Step::Ends(exit) => {
-                    self.ended = true;
-                    Ok(Running::Exited(exit))
-                }
-                Step::Breaks(error) => Err(error),
-                Step::Hangs => std::future::pending().await,
+    async fn next(&mut self) -> Answer<Running> {
+        match self.steps.pop_front().unwrap_or(Step::Exit(0)) {
+            Step::Out(bytes) => Ok(Running::Stdout(bytes)),
+            Step::Err(bytes) => Ok(Running::Stderr(bytes)),
+            Step::Exit(code) => {
+                self.ended = true;
+                Ok(Running::Exited(exit(code)))
             }
+            Step::Ends(exit) => {
+                self.ended = true;
+                Ok(Running::Exited(exit))
+            }
+            Step::Breaks(error) => Err(error),
+            Step::Hangs => std::future::pending().await,
         }
-        .boxed()
     }
 }
 
@@ -246,342 +243,256 @@ fn session(spec: &SpecRequest) -> SessionInfo {
     serde_json::from_value(value).expect("a session")
 }
 
+#[async_trait]
 impl Boxes for Double {
     fn shares_filesystem(&self) -> bool {
         true
     }
 
-    fn status(&self) -> BoxFuture<'_, Answer<Status>> {
-        async {
-            self.answer("status", Asked::Status).await?;
-            let world = self.world();
-            Ok(Status {
-                backend: BackendInfo {
-                    name: world.backend.clone(),
-                    available: !world.unusable,
-                },
-                active_sessions: 2,
-                managed_processes: 0,
-                session_ttl_sec: 300,
-                warm_boxes: 0,
-                frozen_sessions: 0,
-            })
+    async fn status(&self) -> Answer<Status> {
+        self.answer("status", Asked::Status).await?;
+        let world = self.world();
+        Ok(Status {
+            backend: BackendInfo {
+                name: world.backend.clone(),
+                available: !world.unusable,
+            },
+            active_sessions: 2,
+            managed_processes: 0,
+            session_ttl_sec: 300,
+            warm_boxes: 0,
+            frozen_sessions: 0,
+        })
+    }
+
+    async fn backends(&self) -> Answer<Vec<BackendReport>> {
+        let world = self.world();
+        match world.failing.get("backends") {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(world.backends.clone()),
         }
-        .boxed()
     }
 
-    fn backends(&self) -> BoxFuture<'_, Answer<Vec<BackendReport>>> {
-        async {
-            let world = self.world();
-            match world.failing.get("backends") {
-                Some(failure) => Err(failure.clone()),
-                None => Ok(world.backends.clone()),
-            }
-        }
-        .boxed()
+    async fn sessions(&self) -> Answer<Vec<SessionInfo>> {
+        self.answer("sessions", Asked::Sessions).await?;
+        let spec = SpecRequest {
+            session_id: SessionId::new("person_a").ok(),
+            profile: Some("default".to_owned()),
+            ..SpecRequest::default()
+        };
+        Ok(vec![session(&spec)])
     }
 
-    fn sessions(&self) -> BoxFuture<'_, Answer<Vec<SessionInfo>>> {
-        async {
-            self.answer("sessions", Asked::Sessions).await?;
-            let spec = SpecRequest {
-                session_id: SessionId::new("person_a").ok(),
-                profile: Some("default".to_owned()),
-                ..SpecRequest::default()
-            };
-            Ok(vec![session(&spec)])
-        }
-        .boxed()
+    async fn get_or_create(&self, spec: SpecRequest) -> Answer<SessionInfo> {
+        let info = session(&spec);
+        self.answer("get_or_create", Asked::Open(Box::new(spec)))
+            .await?;
+        Ok(info)
     }
 
-    fn get_or_create(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<SessionInfo>> {
-        async move {
-            let info = session(&spec);
-            self.answer("get_or_create", Asked::Open(Box::new(spec)))
-                .await?;
-            Ok(info)
-        }
-        .boxed()
+    async fn delete(&self, _id: &SessionId) -> Answer<()> {
+        Ok(())
     }
 
-    fn delete<'a>(&'a self, _id: &'a SessionId) -> BoxFuture<'a, Answer<()>> {
-        async { Ok(()) }.boxed()
+    async fn exec(&self, spec: SpecRequest) -> Answer<Begun> {
+        let session_id = spec.session_id.clone().expect("a session id");
+        let asked = spec.timeout_sec;
+        self.answer("exec", Asked::Exec(Box::new(spec))).await?;
+        let mut world = self.world();
+        Ok(Begun {
+            session_id,
+            backend: "memory".to_owned(),
+            notices: world.notices.clone(),
+            timeout: Duration::from_secs(world.granted_sec.or(asked).unwrap_or(30)),
+            command: Box::new(Script {
+                steps: world.commands.pop_front().unwrap_or_default().into(),
+                ended: false,
+                world: Arc::clone(&self.world),
+            }),
+        })
     }
 
-    fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>> {
-        async move {
-            let session_id = spec.session_id.clone().expect("a session id");
-            let asked = spec.timeout_sec;
-            self.answer("exec", Asked::Exec(Box::new(spec))).await?;
-            let mut world = self.world();
-            Ok(Begun {
-                session_id,
-                backend: "memory".to_owned(),
-                notices: world.notices.clone(),
-                timeout: Duration::from_secs(world.granted_sec.or(asked).unwrap_or(30)),
-                command: Box::new(Script {
-                    steps: world.commands.pop_front().unwrap_or_default().into(),
-                    ended: false,
-                    world: Arc::clone(&self.world),
-                }),
-            })
-        }
-        .boxed()
+    async fn read_text(&self, _id: &SessionId, wish: ReadTextRequest) -> Answer<TextSlice> {
+        self.answer("read_text", Asked::Read(wish.clone())).await?;
+        let world = self.world();
+        let Some(content) = world.files.get(&wish.path) else {
+            let message = format!("File not found: {}", wish.path);
+            return Err(failure(ErrorCode::NotFound, &message));
+        };
+        let content = String::from_utf8_lossy(content).into_owned();
+        let lines = content.lines().count() as u64;
+        Ok(TextSlice {
+            size: content.len() as u64,
+            is_directory: false,
+            is_binary: content.contains('\0'),
+            first_line: wish.offset.unwrap_or(1),
+            lines,
+            total_lines: Some(lines),
+            truncated: wish.limit.is_some_and(|limit| limit < lines),
+            path: wish.path,
+            content,
+        })
     }
 
-    fn read_text<'a>(
-        &'a self,
-        _id: &'a SessionId,
-        wish: ReadTextRequest,
-    ) -> BoxFuture<'a, Answer<TextSlice>> {
-        async move {
-            self.answer("read_text", Asked::Read(wish.clone())).await?;
-            let world = self.world();
-            let Some(content) = world.files.get(&wish.path) else {
-                let message = format!("File not found: {}", wish.path);
-                return Err(failure(ErrorCode::NotFound, &message));
-            };
-            let content = String::from_utf8_lossy(content).into_owned();
-            let lines = content.lines().count() as u64;
-            Ok(TextSlice {
-                size: content.len() as u64,
-                is_directory: false,
-                is_binary: content.contains('\0'),
-                first_line: wish.offset.unwrap_or(1),
-                lines,
-                total_lines: Some(lines),
-                truncated: wish.limit.is_some_and(|limit| limit < lines),
-                path: wish.path,
-                content,
-            })
-        }
-        .boxed()
-    }
-
-    fn read_bytes<'a>(
-        &'a self,
-        _id: &'a SessionId,
-        path: &'a str,
+    async fn read_bytes(
+        &self,
+        _id: &SessionId,
+        path: &str,
         _from: u64,
         _most: u64,
-    ) -> BoxFuture<'a, Answer<Bytes>> {
-        async move {
-            Ok(self
-                .world()
-                .files
-                .get(path)
-                .cloned()
-                .unwrap_or_default()
-                .into())
-        }
-        .boxed()
+    ) -> Answer<Bytes> {
+        Ok(self
+            .world()
+            .files
+            .get(path)
+            .cloned()
+            .unwrap_or_default()
+            .into())
     }
 
-    fn write_text<'a>(
-        &'a self,
-        _id: &'a SessionId,
-        wish: WriteTextRequest,
-    ) -> BoxFuture<'a, Answer<WrittenText>> {
-        async move {
-            self.answer("write_text", Asked::Write(wish.clone()))
-                .await?;
-            let size = wish.content.len() as u64;
-            let before = self
-                .world()
-                .files
-                .insert(wish.path.clone(), wish.content.into_bytes());
-            Ok(WrittenText {
-                path: wish.path,
-                size,
-                created: before.is_none(),
-            })
-        }
-        .boxed()
+    async fn write_text(&self, _id: &SessionId, wish: WriteTextRequest) -> Answer<WrittenText> {
+        self.answer("write_text", Asked::Write(wish.clone()))
+            .await?;
+        let size = wish.content.len() as u64;
+        let before = self
+            .world()
+            .files
+            .insert(wish.path.clone(), wish.content.into_bytes());
+        Ok(WrittenText {
+            path: wish.path,
+            size,
+            created: before.is_none(),
+        })
     }
 
-    fn write_stream<'a>(
-        &'a self,
-        _id: &'a SessionId,
-        path: &'a str,
-        mut content: Content,
-    ) -> BoxFuture<'a, Answer<()>> {
-        async move {
-            self.answer("write_stream", Asked::WriteStream(path.to_owned()))
-                .await?;
-            let mut whole = Vec::new();
-            content.read_to_end(&mut whole).await.expect("readable");
-            let mut world = self.world();
-            let taken: usize = world.files.values().map(Vec::len).sum();
-            if world.room.is_some_and(|room| taken + whole.len() > room) {
-                let message = "there is no room left for the file";
-                return Err(failure(ErrorCode::Capacity, message));
-            }
-            world.files.insert(path.to_owned(), whole);
-            Ok(())
+    async fn write_stream(&self, _id: &SessionId, path: &str, mut content: Content) -> Answer<()> {
+        self.answer("write_stream", Asked::WriteStream(path.to_owned()))
+            .await?;
+        let mut whole = Vec::new();
+        content.read_to_end(&mut whole).await.expect("readable");
+        let mut world = self.world();
+        let taken: usize = world.files.values().map(Vec::len).sum();
+        if world.room.is_some_and(|room| taken + whole.len() > room) {
+            let message = "there is no room left for the file";
+            return Err(failure(ErrorCode::Capacity, message));
         }
-        .boxed()
+        world.files.insert(path.to_owned(), whole);
+        Ok(())
     }
 
-    fn remove<'a>(&'a self, _id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<()>> {
-        async move {
-            self.answer("remove", Asked::Remove(path.to_owned()))
-                .await?;
-            self.world().files.remove(path);
-            Ok(())
-        }
-        .boxed()
+    async fn remove(&self, _id: &SessionId, path: &str) -> Answer<()> {
+        self.answer("remove", Asked::Remove(path.to_owned()))
+            .await?;
+        self.world().files.remove(path);
+        Ok(())
     }
 
-    fn edit_text<'a>(
-        &'a self,
-        _id: &'a SessionId,
-        wish: EditTextRequest,
-    ) -> BoxFuture<'a, Answer<EditedText>> {
-        async move {
-            self.answer("edit_text", Asked::Edit(wish.clone())).await?;
-            Ok(EditedText {
-                path: wish.path,
-                replaced: 1,
-                diff: "a diff".to_owned(),
-                size: 9,
-            })
-        }
-        .boxed()
+    async fn edit_text(&self, _id: &SessionId, wish: EditTextRequest) -> Answer<EditedText> {
+        self.answer("edit_text", Asked::Edit(wish.clone())).await?;
+        Ok(EditedText {
+            path: wish.path,
+            replaced: 1,
+            diff: "a diff".to_owned(),
+            size: 9,
+        })
     }
 
-    fn glob<'a>(
-        &'a self,
-        _id: &'a SessionId,
-        wish: GlobRequest,
-    ) -> BoxFuture<'a, Answer<GlobMatches>> {
-        async move {
-            self.answer("glob", Asked::Glob(wish)).await?;
-            Ok(GlobMatches {
-                matches: vec!["/workspace/a.py".to_owned()],
-                total: 1,
-                truncated: false,
-            })
-        }
-        .boxed()
+    async fn glob(&self, _id: &SessionId, wish: GlobRequest) -> Answer<GlobMatches> {
+        self.answer("glob", Asked::Glob(wish)).await?;
+        Ok(GlobMatches {
+            matches: vec!["/workspace/a.py".to_owned()],
+            total: 1,
+            truncated: false,
+        })
     }
 
-    fn grep<'a>(
-        &'a self,
-        _id: &'a SessionId,
-        wish: GrepRequest,
-    ) -> BoxFuture<'a, Answer<GrepMatches>> {
-        async move {
-            self.answer("grep", Asked::Grep(wish)).await?;
-            Ok(GrepMatches {
-                matches: vec![boxwood_api::GrepMatch {
-                    file: "/workspace/a.py".to_owned(),
-                    line: 3,
-                    content: "x = 1".to_owned(),
-                }],
-                total: 1,
-                truncated: false,
-                files_searched: 4,
-            })
-        }
-        .boxed()
+    async fn grep(&self, _id: &SessionId, wish: GrepRequest) -> Answer<GrepMatches> {
+        self.answer("grep", Asked::Grep(wish)).await?;
+        Ok(GrepMatches {
+            matches: vec![boxwood_api::GrepMatch {
+                file: "/workspace/a.py".to_owned(),
+                line: 3,
+                content: "x = 1".to_owned(),
+            }],
+            total: 1,
+            truncated: false,
+            files_searched: 4,
+        })
     }
 
-    fn list<'a>(&'a self, _id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<FileList>> {
-        async move {
-            self.answer("list", Asked::List(path.to_owned())).await?;
-            let world = self.world();
-            let below = format!("{path}/");
-            let entries: Vec<FileEntry> = world
-                .files
-                .iter()
-                .filter_map(|(file, content)| {
-                    let name = file.strip_prefix(&below)?;
-                    Some(FileEntry {
-                        name: name.to_owned(),
-                        path: file.clone(),
-                        kind: FileKind::File,
-                        size: content.len() as u64,
-                        mode: 0o644,
-                        modified_at: Timestamp::UNIX_EPOCH,
-                        symlink_target: None,
-                    })
+    async fn list(&self, _id: &SessionId, path: &str) -> Answer<FileList> {
+        self.answer("list", Asked::List(path.to_owned())).await?;
+        let world = self.world();
+        let below = format!("{path}/");
+        let entries: Vec<FileEntry> = world
+            .files
+            .iter()
+            .filter_map(|(file, content)| {
+                let name = file.strip_prefix(&below)?;
+                Some(FileEntry {
+                    name: name.to_owned(),
+                    path: file.clone(),
+                    kind: FileKind::File,
+                    size: content.len() as u64,
+                    mode: 0o644,
+                    modified_at: Timestamp::UNIX_EPOCH,
+                    symlink_target: None,
                 })
-                .collect();
-            if entries.is_empty() {
-                return Err(failure(ErrorCode::NotFound, "no such directory"));
-            }
-            Ok(FileList {
-                path: path.to_owned(),
-                entries,
-                truncated: false,
             })
+            .collect();
+        if entries.is_empty() {
+            return Err(failure(ErrorCode::NotFound, "no such directory"));
         }
-        .boxed()
+        Ok(FileList {
+            path: path.to_owned(),
+            entries,
+            truncated: false,
+        })
     }
 
-    fn skills(&self) -> BoxFuture<'_, Answer<Vec<SkillInfo>>> {
-        async {
-            self.answer("skills", Asked::Skills).await?;
-            let world = self.world();
-            Ok(world
-                .skills
-                .values()
-                .map(|detail| detail.skill.clone())
-                .collect())
-        }
-        .boxed()
+    async fn skills(&self) -> Answer<Vec<SkillInfo>> {
+        self.answer("skills", Asked::Skills).await?;
+        let world = self.world();
+        Ok(world
+            .skills
+            .values()
+            .map(|detail| detail.skill.clone())
+            .collect())
     }
 
-    fn skill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Answer<Option<SkillDetail>>> {
-        async move {
-            self.answer("skill", Asked::Skill(name.to_owned())).await?;
-            Ok(self.world().skills.get(name).cloned())
-        }
-        .boxed()
+    async fn skill(&self, name: &str) -> Answer<Option<SkillDetail>> {
+        self.answer("skill", Asked::Skill(name.to_owned())).await?;
+        Ok(self.world().skills.get(name).cloned())
     }
 
-    fn write_skill_file<'a>(
-        &'a self,
-        name: &'a str,
-        path: &'a str,
-        content: Bytes,
-    ) -> BoxFuture<'a, Answer<()>> {
-        async move {
-            let key = (name.to_owned(), path.to_owned());
-            let asked = Asked::WriteSkillFile(key.0.clone(), key.1.clone());
-            self.answer("write_skill_file", asked).await?;
-            self.world().skill_files.insert(key, content);
-            Ok(())
-        }
-        .boxed()
+    async fn write_skill_file(&self, name: &str, path: &str, content: Bytes) -> Answer<()> {
+        let key = (name.to_owned(), path.to_owned());
+        let asked = Asked::WriteSkillFile(key.0.clone(), key.1.clone());
+        self.answer("write_skill_file", asked).await?;
+        self.world().skill_files.insert(key, content);
+        Ok(())
     }
 
-    fn read_skill_file<'a>(&'a self, name: &'a str, path: &'a str) -> BoxFuture<'a, Answer<Bytes>> {
-        async move {
-            let key = (name.to_owned(), path.to_owned());
-            let asked = Asked::ReadSkillFile(key.0.clone(), key.1.clone());
-            self.answer("read_skill_file", asked).await?;
-            self.world()
-                .skill_files
-                .get(&key)
-                .cloned()
-                .ok_or_else(|| failure(ErrorCode::NotFound, "no such file in the package"))
-        }
-        .boxed()
+    async fn read_skill_file(&self, name: &str, path: &str) -> Answer<Bytes> {
+        let key = (name.to_owned(), path.to_owned());
+        let asked = Asked::ReadSkillFile(key.0.clone(), key.1.clone());
+        self.answer("read_skill_file", asked).await?;
+        self.world()
+            .skill_files
+            .get(&key)
+            .cloned()
+            .ok_or_else(|| failure(ErrorCode::NotFound, "no such file in the package"))
     }
 
-    fn register_skill<'a>(
-        &'a self,
-        _id: &'a SessionId,
-        path: &'a str,
+    async fn register_skill(
+        &self,
+        _id: &SessionId,
+        path: &str,
         wish: CreateSkillRequest,
-    ) -> BoxFuture<'a, Answer<SkillDetail>> {
-        async move {
-            let asked = Asked::RegisterSkill(path.to_owned(), wish);
-            self.answer("register_skill", asked).await?;
-            self.add_skill("made");
-            Ok(self.world().skills["made"].clone())
-        }
-        .boxed()
+    ) -> Answer<SkillDetail> {
+        let asked = Asked::RegisterSkill(path.to_owned(), wish);
+        self.answer("register_skill", asked).await?;
+        self.add_skill("made");
+        Ok(self.world().skills["made"].clone())
     }
 }

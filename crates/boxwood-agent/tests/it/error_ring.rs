@@ -33,7 +33,16 @@ fn a_message_of_any_length_takes_little_room() {
     let ring = ErrorRing::default();
     ring.push(record(&"x".repeat(1_000_000)));
     assert_eq!(ring.list()[0].message.len(), 4_000);
-    let none = ErrorRing::new(0);
-    none.push(record("a"));
-    assert!(none.is_empty());
+}
+
+#[test]
+fn a_new_error_is_added_once() {
+    let ring = ErrorRing::default();
+    for message in ["a", "b", "a", "b"] {
+        ring.push_new(record(message));
+    }
+    assert_eq!(ring.len(), 2);
+    let long = "x".repeat(1_000_000);
+    assert!(ring.push_new(record(&long)));
+    assert!(!ring.push_new(record(&long)));
 }

@@ -99,7 +99,7 @@ async fn a_runtime_that_is_away_is_told_apart_from_one_that_is_off() {
 }
 
 #[tokio::test]
-async fn where_the_backend_works_nobody_waits_for_news_of_the_others() {
+async fn the_survey_of_backends_is_not_awaited_if_the_backend_works() {
     let boxes = Double::default();
     {
         let mut world = boxes.world();

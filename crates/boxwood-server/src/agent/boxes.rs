@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use boxwood_agent::{Answer, Begun, Boxes, Content};
 use boxwood_api::{
     BackendReport, CreateSkillRequest, EditTextRequest, EditedText, ErrorCode, FileList,
@@ -15,8 +16,7 @@ use boxwood_policy::{Admission, Denial, Origin, PolicyRules};
 use boxwood_session::{Choice, FileCall, Sessions};
 use boxwood_skills::SkillStore;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt as _, TryFutureExt as _};
+use futures_util::TryFutureExt as _;
 
 use super::command;
 use super::package::register;
@@ -116,152 +116,103 @@ fn refused(denial: Denial) -> ApiError {
     error
 }
 
-/// Converts an [`ApiResult`] future for the agent.
-fn answered<'a, T: 'a>(
-    work: impl Future<Output = ApiResult<T>> + Send + 'a,
-) -> BoxFuture<'a, Answer<T>> {
-    work.map(|outcome| outcome.map_err(Into::into)).boxed()
-}
-
-/// The same for a call to the backend, which may hang.
-fn bounded<'a, T: 'a, E: Into<ApiError> + 'a>(
-    work: impl Future<Output = Result<T, E>> + Send + 'a,
-) -> BoxFuture<'a, Answer<T>> {
-    answered(with_timeout(BACKEND_TIMEOUT, work))
-}
-
+#[async_trait]
 impl Boxes for DaemonBoxes {
     fn shares_filesystem(&self) -> bool {
         true
     }
 
-    fn status(&self) -> BoxFuture<'_, Answer<Status>> {
+    async fn status(&self) -> Answer<Status> {
         let mut status = self.sessions.status();
         if let Some(backend) = &self.backend {
             status.backend = self.sessions.backends().info_for(&Choice::new(backend));
         }
-        std::future::ready(Ok(status)).boxed()
+        Ok(status)
     }
 
-    fn backends(&self) -> BoxFuture<'_, Answer<Vec<BackendReport>>> {
+    async fn backends(&self) -> Answer<Vec<BackendReport>> {
         let backends = self.sessions.backends();
-        let own = self.backend.as_deref();
-        bounded(async move { Ok::<_, ApiError>(backends.survey_for(own).await) })
+        let looking =
+            async { Ok::<_, ApiError>(backends.survey_for(self.backend.as_deref()).await) };
+        Ok(with_timeout(BACKEND_TIMEOUT, looking).await?)
     }
 
-    fn sessions(&self) -> BoxFuture<'_, Answer<Vec<SessionInfo>>> {
-        async { Ok(self.sessions.list()) }.boxed()
+    async fn sessions(&self) -> Answer<Vec<SessionInfo>> {
+        Ok(self.sessions.list())
     }
 
-    fn get_or_create(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<SessionInfo>> {
-        answered(self.create(spec))
+    async fn get_or_create(&self, spec: SpecRequest) -> Answer<SessionInfo> {
+        Ok(self.create(spec).await?)
     }
 
-    fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Answer<()>> {
-        bounded(self.sessions.delete(id, "requested"))
+    async fn delete(&self, id: &SessionId) -> Answer<()> {
+        Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.delete(id, "requested")).await?)
     }
 
-    fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>> {
-        answered(command::begin(self, spec))
+    async fn exec(&self, spec: SpecRequest) -> Answer<Begun> {
+        Ok(command::begin(self, spec).await?)
     }
 
-    fn read_text<'a>(
-        &'a self,
-        id: &'a SessionId,
-        request: ReadTextRequest,
-    ) -> BoxFuture<'a, Answer<TextSlice>> {
-        bounded(self.sessions.read_text(id, request))
+    async fn read_text(&self, id: &SessionId, request: ReadTextRequest) -> Answer<TextSlice> {
+        Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.read_text(id, request)).await?)
     }
 
-    fn read_bytes<'a>(
-        &'a self,
-        id: &'a SessionId,
-        path: &'a str,
-        from: u64,
-        most: u64,
-    ) -> BoxFuture<'a, Answer<Bytes>> {
-        answered(self.read(id, path, from, most))
+    async fn read_bytes(&self, id: &SessionId, path: &str, from: u64, most: u64) -> Answer<Bytes> {
+        Ok(self.read(id, path, from, most).await?)
     }
 
-    fn write_text<'a>(
-        &'a self,
-        id: &'a SessionId,
-        request: WriteTextRequest,
-    ) -> BoxFuture<'a, Answer<WrittenText>> {
-        bounded(self.sessions.write_text(id, request))
+    async fn write_text(&self, id: &SessionId, request: WriteTextRequest) -> Answer<WrittenText> {
+        Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.write_text(id, request)).await?)
     }
 
-    fn write_stream<'a>(
-        &'a self,
-        id: &'a SessionId,
-        path: &'a str,
-        content: Content,
-    ) -> BoxFuture<'a, Answer<()>> {
-        bounded(async move { put_file(&self.session(id), path, content).await })
+    async fn write_stream(&self, id: &SessionId, path: &str, content: Content) -> Answer<()> {
+        Ok(with_timeout(BACKEND_TIMEOUT, put_file(&self.session(id), path, content)).await?)
     }
 
-    fn remove<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<()>> {
-        answered(self.remove_file(id, path))
+    async fn remove(&self, id: &SessionId, path: &str) -> Answer<()> {
+        Ok(self.remove_file(id, path).await?)
     }
 
-    fn edit_text<'a>(
-        &'a self,
-        id: &'a SessionId,
-        request: EditTextRequest,
-    ) -> BoxFuture<'a, Answer<EditedText>> {
-        bounded(self.sessions.edit_text(id, request))
+    async fn edit_text(&self, id: &SessionId, request: EditTextRequest) -> Answer<EditedText> {
+        Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.edit_text(id, request)).await?)
     }
 
-    fn glob<'a>(
-        &'a self,
-        id: &'a SessionId,
-        request: GlobRequest,
-    ) -> BoxFuture<'a, Answer<GlobMatches>> {
-        bounded(self.sessions.glob(id, request))
+    async fn glob(&self, id: &SessionId, request: GlobRequest) -> Answer<GlobMatches> {
+        Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.glob(id, request)).await?)
     }
 
-    fn grep<'a>(
-        &'a self,
-        id: &'a SessionId,
-        request: GrepRequest,
-    ) -> BoxFuture<'a, Answer<GrepMatches>> {
-        bounded(self.sessions.grep(id, request))
+    async fn grep(&self, id: &SessionId, request: GrepRequest) -> Answer<GrepMatches> {
+        Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.grep(id, request)).await?)
     }
 
-    fn list<'a>(&'a self, id: &'a SessionId, path: &'a str) -> BoxFuture<'a, Answer<FileList>> {
-        answered(async move { self.session(id).list(path, MOST_LISTED).await })
+    async fn list(&self, id: &SessionId, path: &str) -> Answer<FileList> {
+        Ok(self.session(id).list(path, MOST_LISTED).await?)
     }
 
-    fn skills(&self) -> BoxFuture<'_, Answer<Vec<SkillInfo>>> {
-        answered(self.all_skills())
+    async fn skills(&self) -> Answer<Vec<SkillInfo>> {
+        Ok(self.all_skills().await?)
     }
 
-    fn skill<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Answer<Option<SkillDetail>>> {
-        answered(self.one_skill(name))
+    async fn skill(&self, name: &str) -> Answer<Option<SkillDetail>> {
+        Ok(self.one_skill(name).await?)
     }
 
-    fn write_skill_file<'a>(
-        &'a self,
-        name: &'a str,
-        path: &'a str,
-        content: Bytes,
-    ) -> BoxFuture<'a, Answer<()>> {
-        answered(self.put_skill_file(name, path, content))
+    async fn write_skill_file(&self, name: &str, path: &str, content: Bytes) -> Answer<()> {
+        Ok(self.put_skill_file(name, path, content).await?)
     }
 
-    fn read_skill_file<'a>(&'a self, name: &'a str, path: &'a str) -> BoxFuture<'a, Answer<Bytes>> {
-        answered(self.get_skill_file(name, path))
+    async fn read_skill_file(&self, name: &str, path: &str) -> Answer<Bytes> {
+        Ok(self.get_skill_file(name, path).await?)
     }
 
-    fn register_skill<'a>(
-        &'a self,
-        id: &'a SessionId,
-        path: &'a str,
+    async fn register_skill(
+        &self,
+        id: &SessionId,
+        path: &str,
         request: CreateSkillRequest,
-    ) -> BoxFuture<'a, Answer<SkillDetail>> {
-        bounded(async move {
-            let session = self.session(id);
-            register(&session, path, &self.skills, &self.skill_uploads, request).await
-        })
+    ) -> Answer<SkillDetail> {
+        let session = self.session(id);
+        let registering = register(&session, path, &self.skills, &self.skill_uploads, request);
+        Ok(with_timeout(BACKEND_TIMEOUT, registering).await?)
     }
 }

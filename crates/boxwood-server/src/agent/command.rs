@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use boxwood_agent::{Answer, Begun, BoxesError, Command, Running};
 use boxwood_api::{ErrorCode, SessionId, SpecRequest};
 use boxwood_policy::{Admission, Denial};
 use boxwood_session::{ExecEvent, Resume, Sessions, Stdio, StreamedExec};
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 
 use super::DaemonBoxes;
@@ -62,18 +61,16 @@ struct Followed {
     session_id: SessionId,
 }
 
+#[async_trait]
 impl Command for Followed {
-    fn next(&mut self) -> BoxFuture<'_, Answer<Running>> {
-        async {
-            match timeout_at(self.until, self.exec.next()).await {
-                Ok(Some(ExecEvent::Stdout(bytes))) => Ok(Running::Stdout(bytes)),
-                Ok(Some(ExecEvent::Stderr(bytes))) => Ok(Running::Stderr(bytes)),
-                Ok(Some(ExecEvent::Exited(exit))) => Ok(Running::Exited(exit)),
-                Ok(None) => Err(self.lost()),
-                Err(_) => Err(self.stuck()),
-            }
+    async fn next(&mut self) -> Answer<Running> {
+        match timeout_at(self.until, self.exec.next()).await {
+            Ok(Some(ExecEvent::Stdout(bytes))) => Ok(Running::Stdout(bytes)),
+            Ok(Some(ExecEvent::Stderr(bytes))) => Ok(Running::Stderr(bytes)),
+            Ok(Some(ExecEvent::Exited(exit))) => Ok(Running::Exited(exit)),
+            Ok(None) => Err(self.lost()),
+            Err(_) => Err(self.stuck()),
         }
-        .boxed()
     }
 }
 

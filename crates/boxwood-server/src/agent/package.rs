@@ -40,7 +40,7 @@ pub(crate) async fn register(
         let _write_lock = uploads.lock();
         let name = Some(request.name.trim().to_owned()).filter(|name| !name.is_empty());
         let skill = install_package(store, &archive, name, &place)?;
-        describe(store, skill, request).map(|skill| skill_detail(store, skill))
+        describe(store, skill, request).map(skill_detail)
     })
     .await
 }

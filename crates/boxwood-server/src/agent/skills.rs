@@ -11,10 +11,7 @@ impl DaemonBoxes {
     pub(super) async fn all_skills(&self) -> ApiResult<Vec<SkillInfo>> {
         with_store(&self.skills, |store| {
             let skills = store.list().map_err(|error| skill_refusal(&error))?;
-            Ok(skills
-                .iter()
-                .map(|skill| skill_info(store, skill))
-                .collect())
+            Ok(skills.iter().map(skill_info).collect())
         })
         .await
     }
@@ -23,7 +20,7 @@ impl DaemonBoxes {
         let name = name.to_owned();
         with_store(&self.skills, move |store| {
             let found = store.get(&name).map_err(|error| skill_refusal(&error))?;
-            Ok(found.map(|skill| skill_detail(store, skill)))
+            Ok(found.map(skill_detail))
         })
         .await
     }

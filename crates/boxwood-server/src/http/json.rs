@@ -6,7 +6,6 @@ use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use futures_util::StreamExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

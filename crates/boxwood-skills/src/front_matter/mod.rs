@@ -8,7 +8,7 @@ mod yaml;
 pub(crate) use rewrite::{Fields, rewrite};
 
 use crate::SkillError;
-use crate::python_text::{lines_with_ends, strip, universal_newlines};
+use crate::python::{lines_with_ends, strip, universal_newlines};
 use yaml::Mapping;
 pub(crate) use yaml::Value;
 

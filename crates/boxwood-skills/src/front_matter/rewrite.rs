@@ -6,7 +6,7 @@
 use super::yaml::{Entry, Mapping, is_string};
 use super::{Document, is_yaml_printable, read_yaml, refused};
 use crate::SkillError;
-use crate::python_text::strip;
+use crate::python::strip;
 
 const KNOWN: [&str; 3] = ["name", "display_name", "description"];
 

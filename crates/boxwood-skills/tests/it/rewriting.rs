@@ -1,6 +1,6 @@
 //! What an update changes, and what it leaves alone.
 
-use boxwood_skills::{NewSkill, SkillPatch, Warning};
+use boxwood_skills::{NewSkill, SkillPatch};
 
 use crate::fixture::Fixture;
 
@@ -168,6 +168,6 @@ fn an_entry_file_in_small_letters_is_followed_by_one_in_capitals() {
     let skill = fixture.store.update("one", &patch).expect("updated");
     assert_eq!(skill.entry_file, "SKILL.md");
     assert!(fixture.text("one/SKILL.md").contains("license: MIT"));
-    let codes: Vec<&str> = skill.warnings.iter().map(Warning::code).collect();
+    let codes: Vec<&str> = skill.warnings.iter().map(|it| it.code.as_str()).collect();
     assert!(codes.contains(&"two_entry_files"), "{codes:?}");
 }

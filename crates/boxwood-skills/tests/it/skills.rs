@@ -5,10 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use boxwood_api::ErrorCode;
-use boxwood_skills::{
-    Limits, NewSkill, Oversize, SkillError, SkillStore, Warning, python_isoformat,
-};
+use boxwood_api::{ErrorCode, SkillWarning};
+use boxwood_skills::{Limits, NewSkill, Oversize, SkillError, SkillStore, python_isoformat};
 
 use crate::fixture::{Fixture, skill_md};
 
@@ -207,7 +205,7 @@ fn one_writable_skill_cannot_stand_in_for_another() {
         skill
             .warnings
             .iter()
-            .any(|warning| warning.code() == "name_shared")
+            .any(|warning| warning.code == "name_shared")
     );
 }
 
@@ -432,7 +430,7 @@ fn the_rules_are_told_as_warnings() {
         let warnings = fixture.store.validate(dir).expect("validated");
         warnings
             .iter()
-            .map(|warning| warning.code().to_owned())
+            .map(|warning| warning.code.clone())
             .collect()
     };
     let fine = "---\nname: fine-1\ndescription: d\nlicense: MIT\nmetadata: {a: b}\n\
@@ -478,8 +476,9 @@ fn the_rules_are_told_as_warnings() {
         .expect("validated");
     assert_eq!(
         warnings,
-        [Warning::NotTaken {
-            path: "out".to_owned()
+        [SkillWarning {
+            code: "not_taken".to_owned(),
+            message: "`out` is not a file, a directory or a link inside the package".to_owned(),
         }]
     );
     let error = fixture

@@ -15,9 +15,8 @@ use crate::test::needs::{Package, install_packages};
 const BUSYBOX: &str = "/bin/busybox";
 const CRUN: &str = "/usr/bin/crun";
 const RUNC: &str = "/usr/sbin/runc";
-// Boxes see the host's `/usr`, and so these two.
+// Boxes see the `/usr` of the host.
 pub(super) const PYTHON: &str = "/usr/bin/python3";
-pub(super) const RIPGREP: &str = "/usr/bin/rg";
 
 /// What the comparisons use, beside the engines, which bring their own.
 pub(super) const PACKAGES: &[Package] = &[
@@ -36,10 +35,6 @@ pub(super) const PACKAGES: &[Package] = &[
     Package {
         name: "runc",
         proof: RUNC,
-    },
-    Package {
-        name: "ripgrep",
-        proof: RIPGREP,
     },
     Package {
         name: "python3",

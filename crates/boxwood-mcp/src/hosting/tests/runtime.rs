@@ -406,34 +406,32 @@ impl Runtime for TestRuntime {
 /// A command that is killed on drop.
 struct Child(tokio::process::Child);
 
+#[async_trait::async_trait]
 impl Command for Child {
-    fn next(&mut self) -> BoxFuture<'_, Answer<Running>> {
-        async move {
-            let mut buffer = vec![0; 4096];
-            if let Some(stdout) = &mut self.0.stdout {
-                if let Ok(count @ 1..) = stdout.read(&mut buffer).await {
-                    buffer.truncate(count);
-                    return Ok(Running::Stdout(buffer.into()));
-                }
-                self.0.stdout = None;
+    async fn next(&mut self) -> Answer<Running> {
+        let mut buffer = vec![0; 4096];
+        if let Some(stdout) = &mut self.0.stdout {
+            if let Ok(count @ 1..) = stdout.read(&mut buffer).await {
+                buffer.truncate(count);
+                return Ok(Running::Stdout(buffer.into()));
             }
-            if let Some(stderr) = &mut self.0.stderr {
-                if let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-                    buffer.truncate(count);
-                    return Ok(Running::Stderr(buffer.into()));
-                }
-                self.0.stderr = None;
-            }
-            let status = self.0.wait().await.expect("a status");
-            Ok(Running::Exited(ExecExit {
-                exit_code: status.code(),
-                status: ExecStatus::Completed,
-                reason: None,
-                duration_ms: 0,
-                notices: Vec::new(),
-            }))
+            self.0.stdout = None;
         }
-        .boxed()
+        if let Some(stderr) = &mut self.0.stderr {
+            if let Ok(count @ 1..) = stderr.read(&mut buffer).await {
+                buffer.truncate(count);
+                return Ok(Running::Stderr(buffer.into()));
+            }
+            self.0.stderr = None;
+        }
+        let status = self.0.wait().await.expect("a status");
+        Ok(Running::Exited(ExecExit {
+            exit_code: status.code(),
+            status: ExecStatus::Completed,
+            reason: None,
+            duration_ms: 0,
+            notices: Vec::new(),
+        }))
     }
 }
 

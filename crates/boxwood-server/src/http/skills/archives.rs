@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 use super::body::receive;
 use super::error::refusal;
 use super::files::attachment;
-use super::{InSkill, in_store, info, warnings, with_store};
+use super::{InSkill, in_store, info, with_store};
 use crate::http::App;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::json;
@@ -99,7 +99,7 @@ pub(crate) async fn install(
     if params.preview {
         let planned = in_store(&app, move |store| {
             let found = store.preview_zip(&bytes, &params.request())?;
-            Ok(found.iter().map(|skill| plan(store, skill)).collect())
+            Ok(found.iter().map(plan).collect())
         })
         .await?;
         return Ok(json::ok(&SkillIntake {
@@ -112,7 +112,7 @@ pub(crate) async fn install(
         // Holds the lock, so that checking names and installing is atomic.
         let _write_lock = uploads.lock();
         let skills = take(store, &bytes, &params).map_err(|error| refusal(&error))?;
-        Ok(skills.iter().map(|skill| info(store, skill)).collect())
+        Ok(skills.iter().map(info).collect())
     })
     .await?;
     Ok(json::created(&SkillIntake {
@@ -274,13 +274,13 @@ fn usable(name: &str) -> Result<(), SkillError> {
     }
 }
 
-fn plan(store: &SkillStore, found: &PlannedSkill) -> Planned {
+fn plan(found: &PlannedSkill) -> Planned {
     Planned {
         name: found.skill.name.clone(),
         display_name: found.skill.display_name.clone(),
         description: found.skill.description.clone(),
         source_path: found.source_path.clone(),
-        warnings: warnings(store, &found.skill.warnings),
+        warnings: found.skill.warnings.clone(),
     }
 }
 

@@ -13,9 +13,9 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use boxwood_api::{
     CreateSkillRequest, DeletedSkill, ErrorBody, SkillDetail, SkillInfo, SkillList, SkillProblem,
-    SkillWarning, UpdateSkillRequest,
+    UpdateSkillRequest,
 };
-use boxwood_skills::{NewSkill, Problem, Skill, SkillError, SkillPatch, SkillStore, Warning};
+use boxwood_skills::{NewSkill, Problem, Skill, SkillError, SkillPatch, SkillStore};
 
 use super::error::{ApiError, ApiResult};
 use super::json::{self, JsonBody};
@@ -30,7 +30,7 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
         let skills = store.list()?;
         let problems = store.problems()?;
         Ok(SkillList {
-            skills: skills.iter().map(|skill| info(store, skill)).collect(),
+            skills: skills.iter().map(info).collect(),
             problems: problems.iter().map(|found| problem(store, found)).collect(),
         })
     })
@@ -55,7 +55,7 @@ pub(super) async fn create(
             instructions: request.instructions,
             package_root: None,
         };
-        store.create(&new).map(|skill| detail_of(store, skill))
+        store.create(&new).map(detail_of)
     })
     .await?;
     Ok(json::created(&detail))
@@ -69,7 +69,7 @@ pub(super) async fn detail(
 ) -> ApiResult<Response> {
     let detail = in_store(&app, move |store| {
         let found = store.get(&name)?.ok_or(SkillError::NotFound { name })?;
-        Ok(detail_of(store, found))
+        Ok(detail_of(found))
     })
     .await?;
     Ok(json::ok(&detail))
@@ -90,9 +90,7 @@ pub(super) async fn update(
             instructions: request.instructions,
             ..SkillPatch::default()
         };
-        store
-            .update(&name, &patch)
-            .map(|skill| detail_of(store, skill))
+        store.update(&name, &patch).map(detail_of)
     })
     .await?;
     Ok(json::ok(&detail))
@@ -167,39 +165,23 @@ pub(crate) async fn with_store<T: Send + 'static>(
     with_timeout(BACKEND_TIMEOUT, flat).await
 }
 
-pub(crate) fn info(store: &SkillStore, skill: &Skill) -> SkillInfo {
+pub(crate) fn info(skill: &Skill) -> SkillInfo {
     SkillInfo {
         name: skill.name.clone(),
         display_name: skill.display_name.clone(),
         description: skill.description.clone(),
         created_at: skill.created_at,
         updated_at: skill.updated_at,
-        warnings: warnings(store, &skill.warnings),
+        warnings: skill.warnings.clone(),
     }
 }
 
-pub(crate) fn detail_of(store: &SkillStore, skill: Skill) -> SkillDetail {
+pub(crate) fn detail_of(skill: Skill) -> SkillDetail {
     SkillDetail {
-        skill: info(store, &skill),
+        skill: info(&skill),
         instructions: skill.instructions,
         entry_file: skill.entry_file,
     }
-}
-
-pub(super) fn warnings(store: &SkillStore, warnings: &[Warning]) -> Vec<SkillWarning> {
-    warnings
-        .iter()
-        .map(|warning| SkillWarning {
-            code: warning.code().to_owned(),
-            message: match warning {
-                Warning::NameShared { other } => {
-                    let other = below(store, other);
-                    format!("another skill has the same name: {other}")
-                }
-                other => other.to_string(),
-            },
-        })
-        .collect()
 }
 
 fn problem(store: &SkillStore, problem: &Problem) -> SkillProblem {

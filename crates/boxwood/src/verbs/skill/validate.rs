@@ -121,12 +121,11 @@ fn print(verdict: &Verdict) -> Outcome<()> {
 
 #[cfg(target_os = "linux")]
 mod local {
-    //! With the store's own eyes, so that both say the same.
+    //! Uses the checks of the skill store.
 
     use std::path::Path;
 
-    use boxwood_api::SkillWarning;
-    use boxwood_skills::{Limits, SkillStore, Warning, ZipRequest};
+    use boxwood_skills::{Limits, SkillStore, ZipRequest};
 
     use super::Verdict;
     use crate::failure::{Failure, Outcome};
@@ -153,7 +152,7 @@ mod local {
                 skill,
                 valid: true,
                 error: None,
-                warnings: all(&warnings),
+                warnings,
             },
             Err(error) => broken(skill, &error),
         }
@@ -177,7 +176,7 @@ mod local {
                     },
                     valid: true,
                     error: None,
-                    warnings: all(&planned.skill.warnings),
+                    warnings: planned.skill.warnings.clone(),
                 })
                 .collect(),
             Err(error) => vec![broken(whole, &error)],
@@ -197,15 +196,5 @@ mod local {
             error: Some(text),
             warnings: Vec::new(),
         }
-    }
-
-    fn all(warnings: &[Warning]) -> Vec<SkillWarning> {
-        warnings
-            .iter()
-            .map(|warning| SkillWarning {
-                code: warning.code().to_owned(),
-                message: warning.to_string(),
-            })
-            .collect()
     }
 }

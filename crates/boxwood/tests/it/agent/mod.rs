@@ -2,8 +2,8 @@
 
 mod docs_page;
 mod files;
-pub(crate) mod remote;
-mod remote_child;
+mod remote;
 mod skills;
 mod states;
 pub(crate) mod tools;
+mod until_stdin_closes;

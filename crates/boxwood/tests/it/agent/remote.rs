@@ -1,12 +1,12 @@
 //! Agents whose boxes are in a daemon elsewhere: what becomes of their calls when it goes and comes.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use boxwood_agent::{
-    Agent, AgentSettings, Availability, Boxes as _, ConnectOptions, ConnectedAgent, Connector,
-    Deadlines, NoProgress, Progress, Running, Stream, ToolError, connect,
+    Agent, AgentSettings, Availability, Boxes as _, Connector, Deadlines, NoProgress, Progress,
+    Running, Stream, ToolError, runtime_endpoint,
 };
 use boxwood_api::{AgentQuery, AgentState, SessionId, SpecRequest, ToolAnswer, ToolCall};
 use tokio::runtime::Runtime;
@@ -18,58 +18,51 @@ use crate::support::host::wait_until;
 /// Less than a call takes that waits for an answer in vain, and more than a busy machine needs.
 const AT_ONCE: Duration = Duration::from_secs(12);
 
-/// A program that holds an agent, and whose main thread does what a test wants done meanwhile.
-pub(crate) struct Platform {
+/// An agent with its boxes in a daemon, as a program would embed it.
+struct Platform {
     runtime: Runtime,
-    connected: Option<ConnectedAgent>,
+    agent: Agent,
+    connector: Connector,
 }
 
 impl Platform {
-    pub(crate) fn start(settings: &AgentSettings, options: ConnectOptions) -> Self {
+    fn of_socket(socket: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .expect("a runtime");
-        let connected = runtime
-            .block_on(connect(settings, options))
-            .expect("a usable configuration");
+        let endpoint = runtime_endpoint(&format!("unix://{}", socket.display()));
+        let connector = runtime.block_on(async {
+            let connector = Connector::remote(endpoint.expect("an address"), None);
+            connector.settled().await;
+            connector
+        });
         Self {
+            agent: Agent::new(Arc::new(connector.boxes()), AgentSettings::default()),
             runtime,
-            connected: Some(connected),
+            connector,
         }
     }
 
-    fn of_socket(socket: &Path) -> Self {
-        let settings = AgentSettings {
-            endpoint: Some(format!("unix://{}", socket.display())),
-            ..AgentSettings::default()
-        };
-        Self::start(&settings, ConnectOptions::default())
+    fn agent(&self) -> Agent {
+        self.agent.clone()
     }
 
-    fn connected(&self) -> &ConnectedAgent {
-        self.connected.as_ref().expect("not disposed yet")
+    fn connector(&self) -> &Connector {
+        &self.connector
     }
 
-    pub(crate) fn agent(&self) -> Agent {
-        self.connected().agent().clone()
+    fn is_available(&self) -> bool {
+        self.connector().availability() == Availability::Available
     }
 
-    pub(crate) fn connector(&self) -> &Connector {
-        self.connected().connector().expect("boxes are on")
-    }
-
-    pub(crate) fn is_available(&self) -> bool {
-        matches!(self.connector().availability(), Availability::Available(_))
-    }
-
-    pub(crate) fn wait<F: Future>(&self, future: F) -> F::Output {
+    fn wait<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
     }
 
     /// Calls `exec` and tells of every piece of its output.
-    pub(crate) fn begin(&self, command: &str) -> Exec {
+    fn begin(&self, command: &str) -> Exec {
         let (said, output) = mpsc::channel();
         let (agent, call) = (self.agent(), exec(command));
         let ended = self
@@ -78,26 +71,24 @@ impl Platform {
         Exec { output, ended }
     }
 
-    pub(crate) fn exec(&self, command: &str) -> Result<ToolAnswer, ToolError> {
+    fn exec(&self, command: &str) -> Result<ToolAnswer, ToolError> {
         let agent = self.agent();
         self.wait(agent.call("exec", exec(command), &NoProgress))
     }
 
-    pub(crate) fn dispose(mut self) {
-        if let Some(connected) = self.connected.take() {
-            self.runtime.block_on(connected.dispose());
-        }
+    fn dispose(self) {
+        self.runtime.block_on(self.connector.dispose());
     }
 }
 
-pub(crate) struct Exec {
+struct Exec {
     output: mpsc::Receiver<String>,
     ended: JoinHandle<Result<ToolAnswer, ToolError>>,
 }
 
 impl Exec {
     /// Waits until it has written this.
-    pub(crate) fn said(&self, text: &str) {
+    fn said(&self, text: &str) {
         let mut heard = String::new();
         while !heard.contains(text) {
             let piece = self.output.recv_timeout(Duration::from_secs(20));
@@ -105,7 +96,7 @@ impl Exec {
         }
     }
 
-    pub(crate) fn end(self, platform: &Platform) -> ToolAnswer {
+    fn end(self, platform: &Platform) -> ToolAnswer {
         let ended = platform.wait(self.ended).expect("no panic");
         ended.expect("a result")
     }

@@ -1,0 +1,214 @@
+//! Saves output that was too long for the result in the box, where the `read` tool finds it. Old outputs are removed.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use boxwood_api::{ErrorCode, FileKind, KEPT_OUTPUT, SessionId};
+
+use crate::boxes::{Answer, Boxes};
+use crate::output::capture::{Kept, MAX_SAVED_BYTES};
+use crate::progress::Stream;
+
+/// Number of commands whose outputs are kept in one box.
+const MAX_COMMANDS: usize = 16;
+
+/// They share the box's `/tmp` with its programs. It has 48 MiB in the smallest of the built-in profiles.
+const MAX_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Saving must not delay the result for longer.
+pub(crate) const SAVE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Limit of numbers that are read from names in the box, because its programs can create any name.
+const HIGHEST_NUMBER: u64 = 1 << 40;
+
+/// Numbers for outputs, each given once.
+#[derive(Default)]
+pub(crate) struct Numbers(AtomicU64);
+
+impl Numbers {
+    fn next_above(&self, seen: u64) -> u64 {
+        self.0.fetch_max(seen, Ordering::Relaxed);
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// The paths of the streams of one command.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct SavedPaths {
+    pub(crate) stdout: Option<String>,
+    pub(crate) stderr: Option<String>,
+    /// For the model.
+    pub(crate) notices: Vec<String>,
+}
+
+/// Saves cut streams in the box. A failure is reported as a notice.
+pub(crate) async fn save(
+    boxes: &dyn Boxes,
+    session: &SessionId,
+    numbers: &Numbers,
+    streams: [(Stream, Option<Kept>); 2],
+) -> SavedPaths {
+    let mut paths = SavedPaths::default();
+    let streams: Vec<(Stream, Kept)> = streams
+        .into_iter()
+        .filter_map(|(stream, kept)| Some((stream, kept?)))
+        .collect();
+    if streams.is_empty() {
+        return paths;
+    }
+    let coming = streams
+        .iter()
+        .map(|(_, kept)| match kept {
+            Kept::File { bytes, .. } => *bytes,
+            Kept::Lost { .. } => 0,
+        })
+        .sum();
+    let deadline = tokio::time::Instant::now() + SAVE_TIMEOUT;
+    let number = match tokio::time::timeout_at(deadline, make_room(boxes, session, coming)).await {
+        Ok(Ok(seen)) => numbers.next_above(seen),
+        Ok(Err(error)) => {
+            paths.notices.push(not_kept(&error.message));
+            return paths;
+        }
+        Err(_) => {
+            paths
+                .notices
+                .push(not_kept("the box did not answer in time"));
+            return paths;
+        }
+    };
+    for (stream, kept) in streams {
+        let (source, cut, bytes, _share) = match kept {
+            Kept::File {
+                source,
+                cut,
+                bytes,
+                share,
+            } => (source, cut, bytes, share),
+            Kept::Lost { why } => {
+                paths.notices.push(not_kept(&why));
+                continue;
+            }
+        };
+        let path = format!("{KEPT_OUTPUT}/{number}.{}", word(stream));
+        let writing = async {
+            let write = || boxes.write_stream(session, &path, source.content());
+            match write().await {
+                // The disk is full, or the runtime is at its capacity.
+                Err(full) if full.code == ErrorCode::Capacity => {
+                    match clear(boxes, session, number, bytes).await {
+                        Ok(freed) if freed > 0 => write().await,
+                        Ok(_) | Err(_) => Err(full),
+                    }
+                }
+                done => done,
+            }
+        };
+        match tokio::time::timeout_at(deadline, writing).await {
+            Ok(Ok(())) => {
+                paths.notices.push(found_at(&path, cut));
+                match stream {
+                    Stream::Stdout => paths.stdout = Some(path),
+                    Stream::Stderr => paths.stderr = Some(path),
+                }
+            }
+            Ok(Err(error)) => paths.notices.push(not_kept(&error.message)),
+            Err(_) => paths
+                .notices
+                .push(not_kept("the box did not answer in time")),
+        }
+    }
+    paths
+}
+
+/// Removes the oldest outputs until the new one fits. Returns the highest number of an output.
+async fn make_room(boxes: &dyn Boxes, session: &SessionId, coming: u64) -> Answer<u64> {
+    let mut outputs = outputs(boxes, session).await?;
+    let highest = outputs.keys().next_back().copied().unwrap_or(0);
+    let mut bytes: u64 = outputs.values().flatten().map(|(_, size)| size).sum();
+    while outputs.len() >= MAX_COMMANDS || bytes.saturating_add(coming) > MAX_BYTES {
+        let Some((_, files)) = outputs.pop_first() else {
+            break;
+        };
+        bytes = bytes.saturating_sub(remove(boxes, session, files).await?);
+    }
+    Ok(highest)
+}
+
+/// Removes the oldest outputs of other commands until `wanted` bytes are free. Returns the number of freed bytes.
+async fn clear(boxes: &dyn Boxes, session: &SessionId, this: u64, wanted: u64) -> Answer<u64> {
+    let mut outputs = outputs(boxes, session).await?;
+    outputs.remove(&this);
+    let mut freed = 0;
+    while freed < wanted
+        && let Some((_, files)) = outputs.pop_first()
+    {
+        freed += remove(boxes, session, files).await?;
+    }
+    Ok(freed)
+}
+
+/// The files of each command, with their sizes.
+type Outputs = BTreeMap<u64, Vec<(String, u64)>>;
+
+async fn outputs(boxes: &dyn Boxes, session: &SessionId) -> Answer<Outputs> {
+    let listed = match boxes.list(session, KEPT_OUTPUT).await {
+        Ok(listed) => listed.entries,
+        Err(error) if error.code == ErrorCode::NotFound => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let mut outputs = Outputs::new();
+    for entry in listed {
+        if entry.kind == FileKind::File
+            && let Some(number) = number_of(&entry.name)
+        {
+            outputs
+                .entry(number)
+                .or_default()
+                .push((entry.path, entry.size));
+        }
+    }
+    Ok(outputs)
+}
+
+/// Returns the number of freed bytes.
+async fn remove(boxes: &dyn Boxes, session: &SessionId, files: Vec<(String, u64)>) -> Answer<u64> {
+    let mut freed = 0;
+    for (path, size) in files {
+        boxes.remove(session, &path).await?;
+        freed += size;
+    }
+    Ok(freed)
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    let (number, stream) = name.split_once('.')?;
+    if !matches!(stream, "stdout" | "stderr") {
+        return None;
+    }
+    number
+        .parse()
+        .ok()
+        .filter(|number| *number <= HIGHEST_NUMBER)
+}
+
+fn word(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    }
+}
+
+fn found_at(path: &str, cut: bool) -> String {
+    let what = if cut {
+        format!("the first {} MiB of the output are", MAX_SAVED_BYTES >> 20)
+    } else {
+        "the whole output is".to_owned()
+    };
+    format!("{what} in {path}; read it with the read tool, offset and limit")
+}
+
+fn not_kept(why: &str) -> String {
+    format!("the whole output could not be kept: {why}")
+}

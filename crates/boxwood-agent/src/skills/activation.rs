@@ -1,0 +1,188 @@
+//! The skills that a conversation has activated, from the query and from earlier `activate` calls.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
+
+use boxwood_api::{AgentQuery, SessionId};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// Number of remembered conversations; the oldest are removed first.
+const MOST: usize = 1024;
+
+/// In bytes. A longer one is remembered by its digest.
+const LONGEST_QUERY_ID: usize = 256;
+
+/// The query within its session, or the session alone if queries have no ids.
+type Key = (SessionId, Option<String>);
+
+#[derive(Default)]
+pub(crate) struct Activations {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    names: HashMap<Key, BTreeSet<String>>,
+    /// In the order in which they came.
+    order: VecDeque<Key>,
+}
+
+impl Activations {
+    pub(crate) fn add(&self, session: &SessionId, query: &AgentQuery, skill: &str) {
+        let key = key(session, query);
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if !inner.names.contains_key(&key) {
+            while inner.order.len() >= MOST {
+                let Some(oldest) = inner.order.pop_front() else {
+                    break;
+                };
+                inner.names.remove(&oldest);
+            }
+            inner.order.push_back(key.clone());
+        }
+        inner.names.entry(key).or_default().insert(skill.to_owned());
+    }
+
+    /// The skills that were activated in this conversation.
+    pub(crate) fn of(&self, session: &SessionId, query: &AgentQuery) -> BTreeSet<String> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = inner.names.get(&key(session, query));
+        names.cloned().unwrap_or_default()
+    }
+}
+
+/// The skills that the platform reports as active.
+pub(crate) fn claimed(query: &AgentQuery) -> BTreeSet<String> {
+    named(query.variables.get("_activated_skills")).unwrap_or_default()
+}
+
+/// The skills that the conversation's pipeline allows; `None` allows all.
+pub(crate) fn bound(query: &AgentQuery) -> Option<BTreeSet<String>> {
+    match query.variables.get("_pipeline_bound_skills") {
+        list @ Some(Value::Array(_)) => named(list),
+        _ => None,
+    }
+}
+
+/// A list of names, or a map with the names as keys.
+fn named(value: Option<&Value>) -> Option<BTreeSet<String>> {
+    match value? {
+        Value::Array(items) => Some(
+            items
+                .iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect(),
+        ),
+        Value::Object(map) => Some(map.keys().cloned().collect()),
+        _ => None,
+    }
+}
+
+/// The id of a query as text.
+pub(crate) fn query_id(query: &AgentQuery) -> Option<String> {
+    let text = match query.query_id.as_ref()? {
+        Value::Null => return None,
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    Some(if text.len() <= LONGEST_QUERY_ID {
+        text
+    } else {
+        let digest = Sha256::digest(text.as_bytes());
+        let hex: String = digest.iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
+        format!("sha256:{hex}")
+    })
+}
+
+fn key(session: &SessionId, query: &AgentQuery) -> Key {
+    (session.clone(), query_id(query))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn session(name: &str) -> SessionId {
+        SessionId::new(name).expect("a legal id")
+    }
+
+    fn query(json: Value) -> AgentQuery {
+        serde_json::from_value(json).expect("a query")
+    }
+
+    #[test]
+    fn an_activation_is_the_querys_own() {
+        let activations = Activations::default();
+        let first = query(json!({"query_id": 7}));
+        activations.add(&session("person_a"), &first, "csv");
+        assert!(activations.of(&session("person_a"), &first).contains("csv"));
+        let later = query(json!({"query_id": 8}));
+        assert!(activations.of(&session("person_a"), &later).is_empty());
+        // Another platform may count from one as well.
+        assert!(activations.of(&session("person_b"), &first).is_empty());
+    }
+
+    #[test]
+    fn a_long_query_id_is_remembered_by_its_digest() {
+        let long = query(json!({"query_id": "x".repeat(1 << 20)}));
+        assert_eq!(query_id(&long).expect("one").len(), 71);
+        let other = query(json!({"query_id": format!("{}y", "x".repeat(1 << 20))}));
+        assert_ne!(query_id(&long), query_id(&other));
+    }
+
+    #[test]
+    fn without_a_query_number_the_session_counts() {
+        let activations = Activations::default();
+        let unnumbered = query(json!({}));
+        activations.add(&session("person_a"), &unnumbered, "csv");
+        assert!(
+            activations
+                .of(&session("person_a"), &unnumbered)
+                .contains("csv")
+        );
+    }
+
+    #[test]
+    fn the_platform_may_name_them_in_a_list_or_a_map() {
+        for value in [json!(["csv", 3]), json!({"csv": {"any": "thing"}})] {
+            let query = query(json!({"variables": {"_activated_skills": value}}));
+            assert_eq!(claimed(&query), BTreeSet::from(["csv".to_owned()]));
+        }
+    }
+
+    #[test]
+    fn only_a_list_binds_a_pipeline() {
+        let bound_by = |value| {
+            bound(&query(
+                json!({"variables": {"_pipeline_bound_skills": value}}),
+            ))
+        };
+        assert_eq!(bound_by(json!(null)), None);
+        assert_eq!(bound_by(json!([])), Some(BTreeSet::new()));
+        assert_eq!(
+            bound_by(json!(["a"])),
+            Some(BTreeSet::from(["a".to_owned()]))
+        );
+    }
+
+    #[test]
+    fn what_is_remembered_has_an_end() {
+        let activations = Activations::default();
+        let numbered = |number: usize| query(json!({"query_id": number}));
+        for number in 0..=MOST {
+            activations.add(&session("s"), &numbered(number), "csv");
+        }
+        assert!(activations.of(&session("s"), &numbered(0)).is_empty());
+        assert!(activations.of(&session("s"), &numbered(1)).contains("csv"));
+        let inner = activations.inner.lock().expect("not poisoned");
+        assert_eq!((inner.names.len(), inner.order.len()), (MOST, MOST));
+    }
+}

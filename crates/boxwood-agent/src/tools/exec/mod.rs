@@ -1,0 +1,222 @@
+//! `exec`: a command in the conversation's box.
+
+mod outcome;
+mod python_env;
+mod rules;
+
+use std::time::Duration;
+
+use boxwood_api::{ExecExit, SessionId, SpecRequest};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::arguments::ExecArgs;
+use super::context::CallContext;
+use super::{Done, object};
+use crate::boxes::{Begun, BoxesError, Command, Running};
+use crate::error::ToolError;
+use crate::output::capture::{CaptureBudget, OutputCapture};
+use crate::output::saved;
+use crate::progress::{Progress, Stream};
+use outcome::Outcome;
+
+/// The runtime ends a command at its timeout. After this additional time the call fails.
+const GRACE: Duration = Duration::from_secs(10);
+
+pub(super) async fn run(context: &CallContext<'_>, args: ExecArgs) -> Result<Done, ToolError> {
+    let settings = context.agent.settings();
+    let Begun {
+        session_id,
+        backend,
+        notices,
+        timeout,
+        mut command,
+    } = context.before_start(begin(context, args)).await?;
+    context.progress.step("the command runs");
+    let mut followed = Followed::new(
+        settings.output_limit_chars,
+        &context.agent.inner.capture_budget,
+    );
+    let began = Instant::now();
+    let longest = timeout.saturating_add(GRACE);
+    let following = follow(command.as_mut(), &mut followed, context.progress);
+    let end = match tokio::time::timeout(longest, following).await {
+        Ok(Ok(exit)) => End::Exited(exit),
+        Ok(Err(error)) => End::Lost(error),
+        Err(_) => End::Late,
+    };
+    // Kills the command if it is still running.
+    drop(command);
+    let taken = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let (outcome, failure) = match end {
+        End::Exited(exit) => {
+            let outcome = Outcome::exited(exit);
+            let failure = outcome.over_quota().map(ToolError::rule);
+            (outcome, failure)
+        }
+        End::Late => (Outcome::late(taken), None),
+        End::Lost(error) => {
+            let error = context.agent.refusal(error).await;
+            if followed.is_empty() {
+                return Err(error);
+            }
+            // The output so far is returned, although the exit status is unknown.
+            (Outcome::lost(taken, &error), Some(error))
+        }
+    };
+    let mut result = object([
+        ("session_id", session_id.to_string().into()),
+        ("backend", backend.into()),
+    ]);
+    let mut all_notices = context.notices();
+    all_notices.extend(notices);
+    all_notices.extend(outcome.notices());
+    describe(&mut result, outcome);
+    all_notices.extend(show(&mut result, context, &session_id, followed).await);
+    if !all_notices.is_empty() {
+        result.insert("notices".to_owned(), all_notices.into());
+    }
+    Ok(Done {
+        answer: context.answer(result),
+        failure,
+    })
+}
+
+/// Checks the rules and starts the command.
+async fn begin(context: &CallContext<'_>, args: ExecArgs) -> Result<Begun, ToolError> {
+    let workdir = rules::workdir(context, &args.workdir)?;
+    let skill = rules::target(context, workdir.skill, &args.command)?;
+    if args.command.trim().is_empty() {
+        return Err(ToolError::rule("command must not be empty"));
+    }
+    tracing::debug!(
+        session = %context.session,
+        command = cut(&args.command, 400),
+        workdir = workdir.path,
+        env_keys = ?args.env.keys().collect::<Vec<_>>(),
+        description = args.description,
+        "an agent runs a command"
+    );
+    let command = match skill {
+        Some(name) => python_env::prepared(context, &name, args.command).await?,
+        None => args.command,
+    };
+    let spec = SpecRequest {
+        cmd: command,
+        workdir: Some(workdir.path),
+        timeout_sec: args.timeout_sec,
+        env: args.env,
+        ..context.spec()
+    };
+    context.progress.step("starting the command");
+    match context.boxes.exec(spec).await {
+        Ok(begun) => Ok(begun),
+        Err(error) => Err(context.agent.refusal(error).await),
+    }
+}
+
+/// Adds the end of the command to the result.
+fn describe(result: &mut Map<String, Value>, outcome: Outcome) {
+    result.extend(object([
+        ("status", outcome.status.into()),
+        ("ok", outcome.ok().into()),
+        ("exit_code", outcome.exit_code.into()),
+        ("duration_ms", outcome.duration_ms.into()),
+    ]));
+    put(result, "reason", outcome.reason().map(Value::from));
+    put(result, "error", outcome.error.map(Value::from));
+}
+
+/// Adds the output to the result and saves cut streams. Returns notices for the model.
+async fn show(
+    result: &mut Map<String, Value>,
+    context: &CallContext<'_>,
+    session: &SessionId,
+    followed: Followed,
+) -> Vec<String> {
+    let (stdout, whole_stdout) = followed.stdout.finish();
+    let (stderr, whole_stderr) = followed.stderr.finish();
+    let streams = [
+        (Stream::Stdout, whole_stdout),
+        (Stream::Stderr, whole_stderr),
+    ];
+    let kept = saved::save(
+        context.boxes,
+        session,
+        &context.agent.inner.saved_numbers,
+        streams,
+    )
+    .await;
+    tracing::debug!(
+        %session,
+        stdout = cut(&stdout.text, 200),
+        stderr = cut(&stderr.text, 200),
+        "an agent's command ended"
+    );
+    result.extend(object([
+        ("stdout", stdout.text.into()),
+        ("stderr", stderr.text.into()),
+        ("stdout_truncated", stdout.truncated.into()),
+        ("stderr_truncated", stderr.truncated.into()),
+    ]));
+    put(result, "stdout_file", kept.stdout.map(Value::from));
+    put(result, "stderr_file", kept.stderr.map(Value::from));
+    kept.notices
+}
+
+/// The first characters, for a log.
+fn cut(text: &str, most: usize) -> &str {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    }
+}
+
+fn put(result: &mut Map<String, Value>, name: &str, value: Option<Value>) {
+    if let Some(value) = value {
+        result.insert(name.to_owned(), value);
+    }
+}
+
+struct Followed {
+    stdout: OutputCapture,
+    stderr: OutputCapture,
+}
+
+impl Followed {
+    fn new(limit: usize, budget: &CaptureBudget) -> Self {
+        Self {
+            stdout: OutputCapture::new(limit, budget),
+            stderr: OutputCapture::new(limit, budget),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.stdout.is_empty() && self.stderr.is_empty()
+    }
+}
+
+enum End {
+    Exited(ExecExit),
+    /// The connection or the command was lost.
+    Lost(BoxesError),
+    /// It did not end after its timeout.
+    Late,
+}
+
+async fn follow(
+    command: &mut dyn Command,
+    followed: &mut Followed,
+    progress: &dyn Progress,
+) -> Result<ExecExit, BoxesError> {
+    loop {
+        let (stream, text) = match command.next().await? {
+            Running::Stdout(bytes) => (Stream::Stdout, followed.stdout.take(&bytes)),
+            Running::Stderr(bytes) => (Stream::Stderr, followed.stderr.take(&bytes)),
+            Running::Exited(exit) => return Ok(exit),
+        };
+        if !text.is_empty() {
+            progress.output(stream, &text);
+        }
+    }
+}

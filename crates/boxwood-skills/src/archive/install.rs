@@ -1,0 +1,343 @@
+//! Installs skills from an archive.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use crate::archive::{Archive, Member};
+use crate::beneath::staging::Staging;
+use crate::beneath::{self, Links, atomic};
+use crate::front_matter::Document;
+use crate::loading::discovery::{ENTRY_FILES, SCAN_DEPTH};
+use crate::package_path::normalised;
+use crate::store::{Root, SkillStore};
+use crate::{
+    Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, changes, loading, naming,
+};
+
+impl SkillStore {
+    /// Lists the skills of an archive and their target directories. Writes nothing.
+    pub fn preview_zip(
+        &self,
+        bytes: &[u8],
+        request: &ZipRequest,
+    ) -> Result<Vec<PlannedSkill>, SkillError> {
+        let archive = Archive::open(bytes, self.limits())?;
+        let plans = self.plan(&archive, request)?;
+        Ok(plans.into_iter().map(|plan| plan.planned).collect())
+    }
+
+    /// Installs the selected skills, all or none.
+    pub fn install_zip(
+        &self,
+        bytes: &[u8],
+        request: &ZipRequest,
+        selection: &ZipSelection,
+    ) -> Result<Vec<Skill>, SkillError> {
+        let mut archive = Archive::open(bytes, self.limits())?;
+        let plans = self.plan(&archive, request)?;
+        let chosen = choose(plans, selection)?;
+        let root = self.make_root()?;
+        check_targets(&root, &chosen)?;
+        let failed = |error| SkillError::io("unpack into", &root.path, error);
+        let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
+        for plan in &chosen {
+            let name = Path::new(&plan.target);
+            atomic::make_dir(staging.dir(), name).map_err(failed)?;
+            let dir = beneath::open_dir(staging.dir(), name, Links::Never).map_err(failed)?;
+            unpack(&mut archive, &plan.inside, dir.as_fd())?;
+        }
+        // One flush for all files, so that they are not empty after a power failure.
+        rustix::fs::syncfs(staging.dir()).map_err(|error| failed(error.into()))?;
+
+        let _change = self.change();
+        check_targets(&root, &chosen)?;
+        let mut placed = Placed {
+            root: &root,
+            staging: &staging,
+            targets: Vec::new(),
+        };
+        for plan in &chosen {
+            let target = Path::new(&plan.target);
+            if !changes::place(staging.dir(), target, &root, target)? {
+                return Err(exists(&root, target));
+            }
+            placed.targets.push(target.to_owned());
+        }
+        let contents = self.contents_of(&root)?;
+        let mut skills = Vec::with_capacity(chosen.len());
+        for plan in &chosen {
+            let installed = contents.at(Path::new(&plan.target));
+            let installed = installed.ok_or_else(|| SkillError::NoEntryFile {
+                path: root.path.join(&plan.target),
+            })?;
+            skills.push(Skill::clone(&installed.skill));
+        }
+        placed.targets.clear();
+        Ok(skills)
+    }
+
+    fn plan(&self, archive: &Archive<'_>, request: &ZipRequest) -> Result<Vec<Plan>, SkillError> {
+        let stem = naming::target_stem(&request.filename);
+        let top = starting_directory(archive, &request.source_subdir)?;
+        let root = self.root();
+        let mut plans = Vec::new();
+        for (inside, entry) in search(archive, &top) {
+            let source_path = inside
+                .strip_prefix(&top)
+                .unwrap_or(&inside)
+                .trim_start_matches('/')
+                .to_owned();
+            let target = naming::target_name(&stem, &source_path, &request.target_suffix)?;
+            let text = archive.entry_text(&join(&inside, entry)).ok_or_else(|| {
+                SkillError::too_large(Oversize::SkillMdBytes, self.limits().max_skill_md_bytes)
+            })?;
+            let document = Document::parse(loading::text(entry, text)?)?;
+            // A skill is named after its directory; at the root of an archive, after its target directory.
+            let directory = match inside.rsplit('/').next() {
+                Some(last) if !last.is_empty() => last,
+                _ => &target,
+            };
+            let skill = loading::describe(&document, entry, directory, &root.join(&target))?;
+            plans.push(Plan {
+                inside,
+                target,
+                planned: PlannedSkill { skill, source_path },
+            });
+        }
+        if plans.is_empty() {
+            return Err(SkillError::NoSkillBelow {
+                place: "the uploaded archive".to_owned(),
+            });
+        }
+        plans.sort_by(|one, other| one.planned.source_path.cmp(&other.planned.source_path));
+        Ok(plans)
+    }
+}
+
+/// One skill to install.
+struct Plan {
+    /// Its directory in the archive; empty for the archive's root.
+    inside: String,
+    /// Its target directory in the store.
+    target: String,
+    planned: PlannedSkill,
+}
+
+/// Directories already moved into the store. Removed again if a later step fails.
+struct Placed<'a> {
+    root: &'a Root,
+    staging: &'a Staging,
+    targets: Vec<PathBuf>,
+}
+
+impl Drop for Placed<'_> {
+    fn drop(&mut self) {
+        for target in &self.targets {
+            let _ = self.staging.discard(self.root.dir.as_fd(), target);
+        }
+    }
+}
+
+fn exists(root: &Root, target: &Path) -> SkillError {
+    SkillError::DirectoryExists {
+        path: root.path.join(target),
+    }
+}
+
+fn check_targets(root: &Root, chosen: &[Plan]) -> Result<(), SkillError> {
+    for (position, plan) in chosen.iter().enumerate() {
+        let target = Path::new(&plan.target);
+        if chosen[..position]
+            .iter()
+            .any(|other| other.target == plan.target)
+        {
+            return Err(SkillError::DuplicateTarget {
+                path: root.path.join(target),
+            });
+        }
+        match beneath::stat_entry(root.dir.as_fd(), target) {
+            Ok(_) => return Err(exists(root, target)),
+            Err(error) if beneath::is_missing(&error) => {}
+            Err(error) => return Err(SkillError::io("look at", root.path.join(target), error)),
+        }
+    }
+    Ok(())
+}
+
+/// The root of the archive or its only directory, and from there the requested directory.
+fn starting_directory(archive: &Archive<'_>, asked: &str) -> Result<String, SkillError> {
+    let mut at_top = archive
+        .members()
+        .iter()
+        .filter(|(path, _)| !path.contains('/'));
+    let top = match (at_top.next(), at_top.next()) {
+        (Some((path, Member::Directory)), None) => path.clone(),
+        _ => String::new(),
+    };
+    let subdir = naming::source_path(asked);
+    if subdir.is_empty() {
+        return Ok(top);
+    }
+    let normal = normalised(&subdir);
+    if normal.starts_with("..") {
+        return Err(SkillError::SubdirEscapes);
+    }
+    if normal == "." {
+        return Ok(top);
+    }
+    let inside = join(&top, &normal);
+    match archive.members().get(&inside) {
+        Some(Member::Directory) => Ok(inside),
+        _ => Err(SkillError::SubdirMissing { subdir }),
+    }
+}
+
+fn join(parent: &str, name: &str) -> String {
+    if parent.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{parent}/{name}")
+    }
+}
+
+/// Directories with an entry file, breadth first. Skills are not searched for nested skills.
+fn search(archive: &Archive<'_>, top: &str) -> Vec<(String, &'static str)> {
+    let mut found = Vec::new();
+    let mut queue = VecDeque::from([(top.to_owned(), 0)]);
+    while let Some((path, depth)) = queue.pop_front() {
+        let entry = ENTRY_FILES.into_iter().find(|name| {
+            matches!(
+                archive.members().get(&join(&path, name)),
+                Some(Member::File { .. })
+            )
+        });
+        if let Some(entry) = entry {
+            found.push((path, entry));
+        } else if depth < SCAN_DEPTH {
+            for (child, member) in children(archive, &path) {
+                if *member == Member::Directory {
+                    queue.push_back((child.to_owned(), depth + 1));
+                }
+            }
+        }
+    }
+    found
+}
+
+fn children<'a>(
+    archive: &'a Archive<'_>,
+    parent: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a Member)> {
+    below(archive, parent).filter(move |(path, _)| {
+        let rest = &path[parent.len()..];
+        !rest.trim_start_matches('/').contains('/')
+    })
+}
+
+/// All members below a directory, parents first.
+fn below<'a>(
+    archive: &'a Archive<'_>,
+    parent: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a Member)> {
+    let prefix = if parent.is_empty() {
+        String::new()
+    } else {
+        format!("{parent}/")
+    };
+    archive
+        .members()
+        .range(prefix.clone()..)
+        .take_while(move |(path, _)| path.starts_with(&prefix))
+        .map(|(path, member)| (path.as_str(), member))
+}
+
+fn choose(plans: Vec<Plan>, selection: &ZipSelection) -> Result<Vec<Plan>, SkillError> {
+    let available = || {
+        let paths: Vec<&str> = plans
+            .iter()
+            .map(|plan| match plan.planned.source_path.as_str() {
+                "" => ".",
+                path => path,
+            })
+            .collect();
+        paths.join(", ")
+    };
+    let places: HashMap<&str, usize> = plans
+        .iter()
+        .enumerate()
+        .map(|(place, plan)| (plan.planned.source_path.as_str(), place))
+        .collect();
+    // A request may repeat a name many times.
+    let mut seen = vec![false; plans.len()];
+    let mut wanted: Vec<usize> = Vec::new();
+    let mut want = |path: String| match places.get(path.as_str()) {
+        Some(&place) => {
+            if !std::mem::replace(&mut seen[place], true) {
+                wanted.push(place);
+            }
+            Ok(())
+        }
+        None => Err(SkillError::InvalidSourcePath {
+            path,
+            available: available(),
+        }),
+    };
+    for asked in &selection.source_paths {
+        want(naming::source_path(asked))?;
+    }
+    let single = naming::source_path(&selection.source_path);
+    if !single.is_empty() {
+        want(single)?;
+    }
+    if wanted.is_empty() {
+        return if plans.len() == 1 {
+            Ok(plans)
+        } else {
+            Err(SkillError::ChooseSourcePaths {
+                candidates: available(),
+            })
+        };
+    }
+    let mut plans: Vec<Option<Plan>> = plans.into_iter().map(Some).collect();
+    let taken = wanted
+        .into_iter()
+        .filter_map(|place| plans.get_mut(place)?.take());
+    Ok(taken.collect())
+}
+
+/// Writes the members below a directory of the archive into a private directory.
+fn unpack(
+    archive: &mut Archive<'_>,
+    inside: &str,
+    target: BorrowedFd<'_>,
+) -> Result<(), SkillError> {
+    let members: Vec<(String, Member)> = below(archive, inside)
+        .map(|(path, member)| {
+            let relative = path[inside.len()..].trim_start_matches('/');
+            (relative.to_owned(), member.clone())
+        })
+        .collect();
+    for (path, member) in members {
+        let path = Path::new(&path);
+        let failed = |error| SkillError::io("unpack", path, error);
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            continue;
+        };
+        let dir = beneath::open_dir(target, parent, Links::Never).map_err(failed)?;
+        let name = Path::new(name);
+        match member {
+            Member::Directory => atomic::make_dir(dir.as_fd(), name).map_err(failed)?,
+            Member::File {
+                index,
+                size,
+                executable,
+            } => {
+                let mut file = beneath::create_file(dir.as_fd(), name).map_err(failed)?;
+                archive.copy(index, size, &mut file)?;
+                atomic::set_mode(file.as_fd(), executable).map_err(failed)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Checks a `SKILL.md` against the Agent Skills rules.
+//!
+//! Violations are only warnings, because LangBot Box accepts skills that break the rules.
+
+use boxwood_api::SkillWarning;
+use unicode_normalization::UnicodeNormalization as _;
+
+use crate::front_matter::{Document, Value};
+
+const KNOWN: [&str; 7] = [
+    "name",
+    "description",
+    "license",
+    "compatibility",
+    "metadata",
+    "allowed-tools",
+    // Extensions of LangBot.
+    "display_name",
+];
+const BODY_LINES: usize = 500;
+
+pub(crate) fn warning(code: &str, message: impl Into<String>) -> SkillWarning {
+    SkillWarning {
+        code: code.to_owned(),
+        message: message.into(),
+    }
+}
+
+/// For a link or a special file that is not copied, or that boxes cannot use.
+pub(crate) fn not_taken(path: &str) -> SkillWarning {
+    let message = format!("`{path}` is not a file, a directory or a link inside the package");
+    warning("not_taken", message)
+}
+
+pub(crate) fn check(document: &Document, directory: &str) -> Vec<SkillWarning> {
+    let mut warnings = Vec::new();
+    let mut warn = |code: &str, message: String| warnings.push(warning(code, message));
+    if document.byte_order_mark {
+        let message = "SKILL.md begins with a byte order mark, so its front matter is not read";
+        warn("byte_order_mark", message.to_owned());
+    } else if !document.has_front_matter() {
+        warn(
+            "front_matter_missing",
+            "SKILL.md has no front matter".to_owned(),
+        );
+    }
+    match document.text("name").ok().flatten() {
+        None => warn("name_missing", "front matter has no `name`".to_owned()),
+        Some(name) => check_name(&name, directory, &mut warn),
+    }
+    match document.text("description").ok().flatten() {
+        None => warn(
+            "description_missing",
+            "front matter has no `description`".to_owned(),
+        ),
+        Some(description) => {
+            let length = description.chars().count();
+            if length > 1024 {
+                let message =
+                    format!("`description` has {length} characters; at most 1024 are portable");
+                warn("description_length", message);
+            }
+        }
+    }
+    if let Some(text) = document.get("compatibility").and_then(Value::as_text) {
+        let length = text.chars().count();
+        if !(1..=500).contains(&length) {
+            let message = format!("`compatibility` has {length} characters; 1 to 500 are portable");
+            warn("compatibility_length", message);
+        }
+    }
+    if !document.is_string_map("metadata") {
+        warn(
+            "metadata_shape",
+            "`metadata` should map strings to strings".to_owned(),
+        );
+    }
+    if document
+        .get("allowed-tools")
+        .is_some_and(|tools| !tools.is_string())
+    {
+        let message = "`allowed-tools` should be one string, separated by spaces";
+        warn("allowed_tools_shape", message.to_owned());
+    }
+    for key in document.keys().filter(|key| !KNOWN.contains(key)) {
+        warn(
+            "unknown_field",
+            format!("front matter has an unknown field `{key}`"),
+        );
+    }
+    let lines = document.body.lines().count();
+    if lines > BODY_LINES {
+        warn(
+            "body_length",
+            format!("the body has {lines} lines; below 500 is recommended"),
+        );
+    }
+    warnings
+}
+
+fn check_name(name: &str, directory: &str, warn: &mut impl FnMut(&str, String)) {
+    let length = name.chars().count();
+    if length > 64 {
+        warn(
+            "name_length",
+            format!("`name` has {length} characters; 1 to 64 are portable"),
+        );
+    }
+    let normal: String = name.nfkc().collect();
+    if !is_portable(&normal) {
+        let rule = "lower-case letters, digits and single hyphens inside";
+        warn(
+            "name_characters",
+            format!("name `{name}` is not portable: {rule}"),
+        );
+    }
+    if normal != directory.nfkc().collect::<String>() {
+        let message = format!("name `{name}` differs from its directory `{directory}`");
+        warn("name_is_not_directory", message);
+    }
+}
+
+fn is_portable(name: &str) -> bool {
+    !name.starts_with('-')
+        && !name.ends_with('-')
+        && !name.contains("--")
+        && name.to_lowercase() == name
+        && name.chars().all(|c| c == '-' || c.is_alphanumeric())
+}
