@@ -124,7 +124,7 @@ impl Install<'_> {
         let made = clock
             .within(
                 McpPhase::SessionCreate,
-                self.context.create_box(session, spec.clone(), mounts),
+                self.context.runtime.create(spec.clone(), mounts),
             )
             .await?
             .map_err(of_session)?;

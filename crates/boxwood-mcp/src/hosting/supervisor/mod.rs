@@ -364,11 +364,6 @@ impl Supervisor {
             live.close();
         }
         let (context, state) = (&self.context, &self.state);
-        // Without a journal entry a session of this name is not ours.
-        if !context.journal.holds(&state.session) {
-            state.has_box(false);
-            return Ok(());
-        }
         let secrets = state.secrets();
         if let Some(text) = handshake::stderr(context, &state.session, &secrets).await {
             state.keep_stderr(text);
@@ -531,8 +526,6 @@ pub(crate) async fn of_abandoned(
     context: &Arc<HostContext>,
     state: &ServerState,
 ) -> Result<(), HostingError> {
-    if context.journal.holds(&state.session) {
-        context.delete_box(&state.session).await?;
-    }
+    context.delete_box(&state.session).await?;
     forget(context, state).await
 }

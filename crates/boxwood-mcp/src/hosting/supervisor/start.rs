@@ -101,7 +101,8 @@ impl Start<'_> {
     async fn prepare(&self, clock: &mut StartClock) -> Result<Prepared, Fault> {
         let phase = McpPhase::SessionCreate;
         let plan = clock.within(phase, self.plan()).await??;
-        clock.within(phase, self.clear_the_place()).await??;
+        // Of an earlier start.
+        self.remove_box(clock).await?;
         clock.within(phase, self.judge_all(&plan)).await??;
         let Some(install) = &plan.install else {
             self.must_reinstall.store(false, Ordering::Relaxed);
@@ -231,33 +232,6 @@ impl Start<'_> {
         Err(Fault::new(phase, words).not_retryable())
     }
 
-    /// Removes the box of an earlier start. Fails if the session belongs to another client.
-    async fn clear_the_place(&self) -> Result<(), Fault> {
-        let from_runtime = |error| Fault::from_runtime(McpPhase::SessionCreate, error);
-        let runtime = &self.context.runtime;
-        if runtime
-            .session(self.session)
-            .await
-            .map_err(from_runtime)?
-            .is_none()
-        {
-            return Ok(());
-        }
-        if !self.context.journal.holds(self.session) {
-            let session = self.session;
-            let message =
-                format!("session `{session}` already exists and does not belong to this server");
-            let hint = "delete that session, or give the server another name".to_owned();
-            return Err(Fault::new(McpPhase::SessionCreate, message)
-                .with_hint(hint)
-                .not_retryable());
-        }
-        self.context
-            .delete_box(self.session)
-            .await
-            .map_err(from_runtime)
-    }
-
     async fn installed(
         &self,
         clock: &mut StartClock,
@@ -312,7 +286,7 @@ impl Start<'_> {
         let mounts = install.map(|place| box_spec::mounts_of_install(place, has_node_modules));
         let mounts = mounts.unwrap_or_default();
         let made = clock
-            .within(phase, self.context.create_box(self.session, spec, mounts))
+            .within(phase, self.context.runtime.create(spec, mounts))
             .await?
             .map_err(|error| Fault::from_runtime(phase, error))?;
         self.progress_log.notice(made.notices);
