@@ -15,8 +15,8 @@ use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::boxes::cleanup;
 use super::boxes::keyed_locks::Locks;
+use super::boxes::{cleanup, ids};
 use super::cache::install::Reuse;
 use super::context::HostContext;
 use super::definitions::store::Stored;
@@ -282,7 +282,8 @@ impl Hosting {
 
     pub(super) fn attend(&self, stored: Stored, first: Step) -> ServerHandle {
         let inner = &self.inner;
-        let state = Arc::new(ServerState::new(stored, inner.changes.clone()));
+        let session = ids::session_of(&stored.spec.name);
+        let state = Arc::new(ServerState::new(stored, session, inner.changes.clone()));
         let (commands, taken) = mpsc::channel(COMMAND_QUEUE);
         let supervisor = Supervisor {
             context: Arc::clone(&inner.context),

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{FakeServer, Fixture, spec_of};
 use crate::hosting::boxes::ids;
-use crate::hosting::cache::partial_install::PartialInstall;
+use crate::hosting::boxes::temporary_box::TemporaryBox;
 use crate::hosting::context::HostContext;
 use crate::hosting::{Hosting, HostingSettings, Runtime as _};
 
@@ -110,8 +110,8 @@ async fn a_partial_install_stays_as_long_as_its_box() {
     let context: &Arc<HostContext> = &fixture.hosting.inner.context;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let installer = ids::install_session();
-    let partial = PartialInstall::begin(context, installer.clone()).await;
-    let partial = partial.expect("begun");
+    let directory = context.cache.fresh().expect("a directory");
+    let partial = TemporaryBox::named(context, installer.clone()).with_directory(directory);
     let spec = SpecRequest {
         session_id: Some(installer),
         ..SpecRequest::default()

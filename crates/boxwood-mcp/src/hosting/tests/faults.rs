@@ -10,7 +10,7 @@ use serde_json::{Map, json};
 use tokio::time::Instant;
 
 use super::{FakeServer, Fixture, name};
-use crate::hosting::{BoxAvailability, HostingError, ProcessExit, Runtime as _};
+use crate::hosting::{BoxAvailability, HostingError, ProcessExit};
 
 #[tokio::test(start_paused = true)]
 async fn a_crashing_server_has_four_attempts_after_2_4_and_8_seconds() {
