@@ -277,7 +277,8 @@ impl Runtime for TestRuntime {
     fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<()>> {
         let fewer = |left: usize| left.checked_sub(1);
         let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
-        if self.delete_fails.fetch_update(set, get, fewer).is_ok() {
+        let exists = self.state().sessions.contains_key(session);
+        if exists && self.delete_fails.fetch_update(set, get, fewer).is_ok() {
             return std::future::ready(Err(not_now())).boxed();
         }
         let found = self.state().sessions.get_mut(session).map(|found| {
