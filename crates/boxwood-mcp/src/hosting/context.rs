@@ -6,16 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use boxwood_agent::{Answer, BoxesError};
-use boxwood_api::{ErrorCode, McpServerName, SessionId, SpecRequest};
+use boxwood_api::{ErrorCode, McpServerName, SessionId};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::boxes::journal::Journal;
 use super::boxes::keyed_locks::Locks;
 use super::cache::Cache;
 use super::definitions::store::Store;
 use super::supervisor::run_record::RunRecord;
-use super::{CreatedBox, HostingError, HostingMount, HostingSettings, Runtime};
+use super::{HostingError, HostingSettings, Runtime};
 
 const MAX_PERMITS: usize = 1_000;
 /// Limits the threads that an unresponsive file system can block.
@@ -26,7 +25,6 @@ pub(crate) struct HostContext {
     pub(crate) settings: HostingSettings,
     pub(crate) store: Store,
     pub(crate) cache: Cache,
-    pub(crate) journal: Journal,
     /// Held while a server starts, so that many starts do not slow each other down until all of them time out.
     pub(crate) start_permits: Semaphore,
     pub(crate) test_permits: Semaphore,
@@ -55,7 +53,6 @@ impl HostContext {
                 &settings.directory.join("sizes"),
             )
             .map_err(storage)?,
-            journal: Journal::open(&settings.directory.join("boxes")).map_err(storage)?,
             start_permits: Semaphore::new(settings.starts_at_once.clamp(1, MAX_PERMITS)),
             test_permits: Semaphore::new(settings.max_tests.clamp(1, MAX_PERMITS)),
             temporary: Locks::default(),
@@ -68,29 +65,10 @@ impl HostContext {
         }))
     }
 
-    /// Records the box in the journal before creating it.
-    pub(crate) async fn create_box(
-        &self,
-        session: &SessionId,
-        spec: SpecRequest,
-        mounts: Vec<HostingMount>,
-    ) -> Answer<CreatedBox> {
-        let (journal, ours) = (self.journal.clone(), session.clone());
-        blocking(move || journal.note(&ours))
-            .await
-            .map_err(|error| internal_error(format!("writing the box journal failed: {error}")))?;
-        self.runtime.create(spec, mounts).await
-    }
-
-    /// On failure the box stays in the journal.
+    /// A missing box is not an error.
     pub(crate) async fn delete_box(&self, session: &SessionId) -> Answer<()> {
         self.with_timeout("removing a box", self.runtime.delete(session))
-            .await?;
-        let (journal, ours) = (self.journal.clone(), session.clone());
-        if let Err(error) = blocking(move || journal.forget(&ours)).await {
-            tracing::warn!(%session, %error, "failed to remove a box from the journal");
-        }
-        Ok(())
+            .await
     }
 
     /// Spawns a task that outlives its caller. [`super::Hosting::close`] waits for it.
@@ -139,15 +117,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .unwrap_or_else(|error| Err(io::Error::other(error)))
-}
-
-fn internal_error(message: String) -> BoxesError {
-    BoxesError {
-        code: ErrorCode::InternalError,
-        message,
-        hint: Some("check the disk of the daemon's state directory".to_owned()),
-        reached: true,
-    }
 }
 
 fn timeout_error(doing: &str, timeout: Duration) -> BoxesError {

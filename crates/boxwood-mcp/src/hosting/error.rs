@@ -24,12 +24,6 @@ pub enum HostingError {
     /// Stopped on request, so a call does not start it.
     #[error("MCP server `{name}` was stopped")]
     Stopped { name: McpServerName },
-    /// Another operation on the server is in progress.
-    #[error("MCP server `{name}` is busy: {doing}")]
-    Busy {
-        name: McpServerName,
-        doing: &'static str,
-    },
     #[error("limit reached: {message}")]
     Full { message: String },
     /// No box can be created.
@@ -87,7 +81,7 @@ impl HostingError {
         match self {
             Self::CallRefused { code, .. } if *code == INVALID_PARAMS => ErrorCode::ValidationError,
             Self::NotFound { .. } | Self::ToolNotFound { .. } => ErrorCode::NotFound,
-            Self::Exists { .. } | Self::Busy { .. } => ErrorCode::SessionConflict,
+            Self::Exists { .. } => ErrorCode::SessionConflict,
             Self::Invalid { .. } | Self::Disabled { .. } | Self::Stopped { .. } => {
                 ErrorCode::ValidationError
             }
@@ -118,7 +112,6 @@ impl HostingError {
             ),
             Self::Disabled { name } => Some(format!("`boxwood mcp enable {name}` starts it")),
             Self::Stopped { name } => Some(format!("`boxwood mcp start {name}` starts it")),
-            Self::Busy { .. } => Some("try again later".to_owned()),
             Self::Full { .. } => Some("remove what is no longer needed, then try again".to_owned()),
             Self::TimedOut { name, .. } => {
                 Some(format!("`boxwood mcp logs {name}` shows its output"))

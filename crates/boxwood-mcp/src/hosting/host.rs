@@ -15,8 +15,8 @@ use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::boxes::cleanup;
 use super::boxes::keyed_locks::Locks;
+use super::boxes::{cleanup, ids};
 use super::cache::install::Reuse;
 use super::context::HostContext;
 use super::definitions::store::Stored;
@@ -56,7 +56,8 @@ pub(super) struct Inner {
     notices: Vec<String>,
     /// Stored servers, until `begin` starts their supervisors.
     waiting: Mutex<Vec<Stored>>,
-    leftovers: cleanup::Leftovers,
+    /// Stored servers whose definition could not be read at startup. They may still be running.
+    pub(super) unread: Vec<McpServerName>,
 }
 
 impl Hosting {
@@ -67,7 +68,6 @@ impl Hosting {
         for notice in &listed.notices {
             tracing::warn!(notice, "skipped an unreadable MCP server definition");
         }
-        let leftovers = cleanup::Leftovers::find(&context, &listed);
         Ok(Self {
             inner: Arc::new(Inner {
                 context,
@@ -78,7 +78,7 @@ impl Hosting {
                 closing: CancellationToken::new(),
                 notices: listed.notices,
                 waiting: Mutex::new(listed.servers),
-                leftovers,
+                unread: listed.unread,
             }),
         })
     }
@@ -102,7 +102,7 @@ impl Hosting {
         }
         let inner = Arc::clone(&self.inner);
         self.inner.context.spawn(async move {
-            inner.leftovers.clear(&inner).await;
+            cleanup::clear_leftovers(&inner).await;
             let (context, closing) = (Arc::clone(&inner.context), inner.closing.clone());
             drop(inner);
             closing
@@ -282,7 +282,8 @@ impl Hosting {
 
     pub(super) fn attend(&self, stored: Stored, first: Step) -> ServerHandle {
         let inner = &self.inner;
-        let state = Arc::new(ServerState::new(stored, inner.changes.clone()));
+        let session = ids::session_of(&stored.spec.name);
+        let state = Arc::new(ServerState::new(stored, session, inner.changes.clone()));
         let (commands, taken) = mpsc::channel(COMMAND_QUEUE);
         let supervisor = Supervisor {
             context: Arc::clone(&inner.context),

@@ -111,13 +111,14 @@ pub trait Runtime: Send + Sync + 'static {
     /// Runs `spec.cmd` in an existing session. Dropping the result kills the command.
     fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>>;
 
-    /// A missing session is not an error.
+    /// A missing session, or one of another client, is not an error and is left alone.
     fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<()>>;
 
+    /// `None` also for a session that another client created.
     fn session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<Option<SessionInfo>>>;
 
-    /// All sessions whose id starts with `prefix`.
-    fn sessions<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Answer<Vec<SessionInfo>>>;
+    /// The sessions that hosting created, also in an earlier daemon.
+    fn sessions(&self) -> BoxFuture<'_, Answer<Vec<SessionId>>>;
 
     fn start<'a>(
         &'a self,

@@ -1,56 +1,39 @@
 //! Removes boxes and installs that are no longer used.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use boxwood_agent::Answer;
 use boxwood_api::SessionId;
 
 use super::ids;
-use crate::hosting::context::{HostContext, blocking};
-use crate::hosting::definitions::store::Listed;
+use crate::hosting::context::HostContext;
 use crate::hosting::host::Inner;
 
 /// Interval of the cleanup while the daemon runs.
 const EVERY: Duration = Duration::from_hours(1);
 
-/// Boxes of interrupted tests and installs, and of servers without a definition.
-#[derive(Debug, Default)]
-pub(crate) struct Leftovers(Mutex<BTreeSet<SessionId>>);
-
-impl Leftovers {
-    /// A server with a stored definition is never a leftover, even if the definition cannot be read.
-    pub(crate) fn find(context: &HostContext, listed: &Listed) -> Self {
-        let found = context.journal.all().unwrap_or_else(|error| {
-            tracing::warn!(%error, "failed to list leftover boxes");
-            Vec::new()
+/// Removes boxes of interrupted tests and installs, and of servers without a stored definition.
+pub(crate) async fn clear_leftovers(inner: &Inner) {
+    for session in boxes(&inner.context).await.unwrap_or_default() {
+        if ids::is_temporary(&session) {
+            continue;
+        }
+        let name = ids::server_of(&session);
+        // The server may have been added again meanwhile. Holding its lock prevents that during the removal.
+        let _held = match &name {
+            Some(name) => Some(inner.changing.hold(name.as_str()).await),
+            None => None,
+        };
+        let is_stored = name.is_some_and(|name| {
+            let handles = inner.handles.lock().unwrap_or_else(PoisonError::into_inner);
+            handles.contains_key(&name) || inner.unread.contains(&name)
         });
-        let mut found = BTreeSet::from_iter(found);
-        for name in listed.names() {
-            found.remove(&ids::session_of(name));
+        if !is_stored {
+            remove(&inner.context, &session).await;
         }
-        Self(Mutex::new(found))
     }
-
-    pub(crate) async fn clear(&self, inner: &Inner) {
-        let found = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        for session in found {
-            let name = ids::server_of(&session);
-            // The server may have been added again meanwhile. Holding its lock prevents that during the removal.
-            let _held = match &name {
-                Some(name) => Some(inner.changing.hold(name.as_str()).await),
-                None => None,
-            };
-            let is_back = name.is_some_and(|name| {
-                let handles = inner.handles.lock().unwrap_or_else(PoisonError::into_inner);
-                handles.contains_key(&name)
-            });
-            if !is_back {
-                remove(&inner.context, &session).await;
-            }
-        }
-        inner.context.tidy().await;
-    }
+    inner.context.tidy().await;
 }
 
 pub(crate) async fn every_hour(context: &Arc<HostContext>) {
@@ -61,14 +44,9 @@ pub(crate) async fn every_hour(context: &Arc<HostContext>) {
 }
 
 /// Removes leftover boxes of tests and installs. Returns true if all of them are gone.
-pub(crate) async fn clear_temporary(context: &Arc<HostContext>) -> bool {
-    let journal = context.journal.clone();
-    let found = match blocking(move || journal.all()).await {
-        Ok(found) => found,
-        Err(error) => {
-            tracing::warn!(%error, "failed to list leftover boxes");
-            return false;
-        }
+pub(crate) async fn clear_temporary(context: &HostContext) -> bool {
+    let Ok(found) = boxes(context).await else {
+        return false;
     };
     let mut are_gone = true;
     for session in found.into_iter().filter(ids::is_temporary) {
@@ -80,7 +58,14 @@ pub(crate) async fn clear_temporary(context: &Arc<HostContext>) -> bool {
     are_gone
 }
 
-/// Returns true if the box is gone. Otherwise it stays in the journal and is tried again later.
+async fn boxes(context: &HostContext) -> Answer<Vec<SessionId>> {
+    let listed = context.with_timeout("listing boxes", context.runtime.sessions());
+    listed.await.inspect_err(|error| {
+        tracing::warn!(%error, "failed to list the boxes of hosted servers");
+    })
+}
+
+/// Returns true if the box is gone. Otherwise the next cleanup tries again.
 async fn remove(context: &HostContext, session: &SessionId) -> bool {
     let removed = context.delete_box(session).await;
     if let Err(error) = &removed {

@@ -1,5 +1,7 @@
 //! Session ids and process ids that hosting uses.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+
 use boxwood_api::{McpServerName, ProcessId, SessionId};
 
 pub(crate) fn session_of(name: &McpServerName) -> SessionId {
@@ -24,22 +26,15 @@ pub(crate) fn is_reserved(name: &McpServerName) -> bool {
 fn is_of_no_server(name: &str) -> bool {
     let ours = ["test-", "install-"];
     let rest = ours.iter().find_map(|prefix| name.strip_prefix(prefix));
-    rest.is_some_and(is_shaped_like_a_uuid)
-}
-
-fn is_shaped_like_a_uuid(text: &str) -> bool {
-    let parts: Vec<_> = text.split('-').collect();
-    let lengths = parts.iter().map(|part| part.len());
-    let is_hex = |part: &&str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    lengths.eq([8, 4, 4, 4, 12]) && parts.iter().all(is_hex)
+    rest.is_some_and(|rest| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 pub(crate) fn test_session() -> SessionId {
-    session(&format!("mcp-test-{}", random_uuid()))
+    session(&format!("mcp-test-{}", random()))
 }
 
 pub(crate) fn install_session() -> SessionId {
-    session(&format!("mcp-install-{}", random_uuid()))
+    session(&format!("mcp-install-{}", random()))
 }
 
 pub(crate) fn main_process() -> ProcessId {
@@ -72,34 +67,10 @@ fn process(text: &str) -> ProcessId {
     ProcessId::new(text).unwrap_or_default()
 }
 
-/// UUID version 4.
-fn random_uuid() -> String {
-    let mut bytes = [0_u8; 16];
-    if getrandom::fill(&mut bytes).is_err() {
-        // Time and a counter keep the names unique if the kernel has no random numbers.
-        bytes = fallback_bytes();
-    }
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex = format!("{:032x}", u128::from_be_bytes(bytes));
-    let parts = [
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..],
-    ];
-    parts.join("-")
-}
-
-fn fallback_bytes() -> [u8; 16] {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let nanos = jiff::Timestamp::now().as_nanosecond().to_be_bytes();
-    let count = COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-    let mut bytes = nanos;
-    bytes[..8].copy_from_slice(&count);
-    bytes
+/// 128 random bits.
+fn random() -> String {
+    let half = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", half(), half())
 }
 
 #[cfg(test)]
@@ -107,13 +78,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_sessions_have_unique_uuids() {
+    fn test_sessions_have_unique_names() {
         let one = test_session();
         assert_ne!(one, test_session());
-        let uuid = one.as_str().strip_prefix("mcp-test-").expect("the prefix");
-        let lengths: Vec<_> = uuid.split('-').map(str::len).collect();
-        assert_eq!(lengths, [8, 4, 4, 4, 12]);
-        assert_eq!(&uuid[14..15], "4");
+        let random = one.as_str().strip_prefix("mcp-test-").expect("the prefix");
+        assert_eq!(random.len(), 32);
     }
 
     #[test]

@@ -1,17 +1,22 @@
-//! A box that is removed on drop.
+//! A box of a test or an install, removed on drop.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use boxwood_agent::Answer;
 use boxwood_api::SessionId;
 
 use super::keyed_locks::Held;
-use crate::hosting::context::HostContext;
+use crate::hosting::context::{HostContext, blocking};
 
+/// If the box cannot be removed, it and its directory are left to the cleanup.
 pub(crate) struct TemporaryBox {
     context: Arc<HostContext>,
-    session: Option<SessionId>,
+    session: SessionId,
+    /// The partial install that the box writes to, removed after the box.
+    directory: Option<PathBuf>,
     held: Option<Held>,
+    is_removed: bool,
 }
 
 impl TemporaryBox {
@@ -20,34 +25,56 @@ impl TemporaryBox {
         Self {
             context: Arc::clone(context),
             held: context.temporary.try_hold(session.as_str()),
-            session: Some(session),
+            session,
+            directory: None,
+            is_removed: false,
         }
     }
 
-    /// Waits until the box is removed.
-    pub(crate) async fn delete(mut self) -> Answer<()> {
-        let Some(session) = self.session.clone() else {
-            return Ok(());
-        };
-        // The session is kept until the deletion succeeds. If this future is dropped, `Drop` deletes it again.
-        let deleted = self.context.delete_box(&session).await;
-        if deleted.is_ok() {
-            self.session = None;
-        }
+    pub(crate) fn with_directory(mut self, directory: PathBuf) -> Self {
+        self.directory = Some(directory);
+        self
+    }
+
+    pub(crate) fn session(&self) -> &SessionId {
+        &self.session
+    }
+
+    /// Waits until the box is removed. If this future is dropped or fails, `Drop` removes the box again.
+    pub(crate) async fn delete(&mut self) -> Answer<()> {
+        let deleted = self.context.delete_box(&self.session).await;
+        self.is_removed |= deleted.is_ok();
         deleted
+    }
+
+    /// The directory is no longer removed.
+    pub(crate) fn keep_directory(&mut self) {
+        self.directory = None;
     }
 }
 
 impl Drop for TemporaryBox {
     fn drop(&mut self) {
-        let Some(session) = self.session.take() else {
+        if self.is_removed && self.directory.is_none() {
             return;
-        };
-        let (context, held) = (Arc::clone(&self.context), self.held.take());
+        }
+        let (context, session) = (Arc::clone(&self.context), self.session.clone());
+        let (directory, held) = (self.directory.take(), self.held.take());
         self.context.spawn(async move {
-            let _until_done = held;
             if let Err(error) = context.delete_box(&session).await {
                 tracing::warn!(%session, %error, "failed to remove a temporary box; it is retried later");
+                // Released before the directory, so that the cleanup sees the box as a leftover too.
+                drop(held);
+                if let Some(directory) = directory {
+                    context.cache.leave(&directory);
+                }
+                return;
+            }
+            let Some(directory) = directory else {
+                return;
+            };
+            if let Err(error) = blocking(move || context.cache.discard(&directory)).await {
+                tracing::warn!(%error, "failed to remove a partial install; it is retried later");
             }
         });
     }

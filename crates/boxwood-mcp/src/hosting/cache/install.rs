@@ -2,22 +2,23 @@
 //!
 //! The installer does not see the server's variables.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use boxwood_agent::{Command, Running};
+use boxwood_agent::Running;
 use boxwood_api::{ExecExit, ExecStatus, McpPhase, McpServerSpec, Reason, SpecRequest};
 use tokio::time::Instant;
 
 use super::CacheEntry;
 use super::install_error::dep_install_error;
-use super::partial_install::PartialInstall;
 use super::usage::CacheRef;
 use crate::hosting::HostingMount;
 use crate::hosting::boxes::box_spec;
 use crate::hosting::boxes::ids;
+use crate::hosting::boxes::temporary_box::TemporaryBox;
 use crate::hosting::context::{HostContext, blocking};
 use crate::hosting::launch::{CACHE, InstallPlan};
 use crate::hosting::logs::progress::ProgressLog;
@@ -76,24 +77,39 @@ impl Install<'_> {
             return Ok(self.installed(found, false));
         }
         self.context.make_room().await?;
-        let partial = PartialInstall::begin(self.context, ids::install_session()).await?;
-        let bytes = self.run_into(&partial, clock).await?;
-        let (kept, _held) = partial.keep(self.key, bytes, held).await?;
+        let context = Arc::clone(self.context);
+        let creating = storage("creating an install directory", move || {
+            context.cache.fresh()
+        });
+        let place = creating.await?;
+        let mut installer =
+            TemporaryBox::named(self.context, ids::install_session()).with_directory(place.clone());
+        let bytes = self.run_into(&mut installer, &place, clock).await?;
+        // The task owns the directory from here on, and the key stays held until the entry exists, even if the
+        // caller stops waiting.
+        installer.keep_directory();
+        let (context, key) = (Arc::clone(self.context), self.key.to_owned());
+        let storing = storage("storing an install", move || {
+            let kept = context.cache.keep(&place, &key, bytes);
+            if kept.is_err() {
+                context.cache.discard(&place)?;
+            }
+            kept.map(|kept| (kept, held))
+        });
+        let (kept, _held) = storing.await?;
         Ok(self.installed(kept, true))
     }
 
     async fn find(&self) -> Result<Option<CacheEntry>, Fault> {
         let (context, key) = (Arc::clone(self.context), self.key.to_owned());
-        let found = blocking(move || {
+        let finding = storage("finding an install", move || {
             let found = context.cache.find(&key)?;
             if let Some(kept) = &found {
                 context.cache.touch(&kept.name)?;
             }
             Ok(found)
         });
-        found.await.map_err(|error| {
-            Fault::from_storage(McpPhase::DepInstall, "finding an install", &error)
-        })
+        finding.await
     }
 
     /// Called with the key held, so that the entry is not removed before it is referenced.
@@ -106,28 +122,26 @@ impl Install<'_> {
     }
 
     /// Returns the size, after the installer's box is removed.
-    async fn run_into(&self, partial: &PartialInstall, clock: &StartClock) -> Result<u64, Fault> {
-        let session = partial.installer();
+    async fn run_into(
+        &self,
+        installer: &mut TemporaryBox,
+        place: &Path,
+        clock: &StartClock,
+    ) -> Result<u64, Fault> {
+        let session = installer.session();
         let mounts = vec![HostingMount {
-            host_path: partial.place().to_owned(),
+            host_path: place.to_owned(),
             mount_path: CACHE.to_owned(),
             is_writable: true,
         }];
-        let of_session = |error| Fault::from_runtime(McpPhase::SessionCreate, error);
+        let runtime = &self.context.runtime;
         let mut spec = box_spec::of_installer(self.spec, session, &self.plan.parts);
         let alone = box_spec::of_installer(self.spec, session, &[]);
-        let kind = clock
-            .within(McpPhase::SessionCreate, self.context.runtime.resolve(alone))
-            .await?
-            .map_err(of_session)?;
+        let resolving = runtime.resolve(alone);
+        let kind = clock.call(McpPhase::SessionCreate, resolving).await?;
         spec.memory_mb = box_spec::installer_memory(self.spec, kind.memory_mb);
-        let made = clock
-            .within(
-                McpPhase::SessionCreate,
-                self.context.create_box(session, spec.clone(), mounts),
-            )
-            .await?
-            .map_err(of_session)?;
+        let making = runtime.create(spec.clone(), mounts);
+        let made = clock.call(McpPhase::SessionCreate, making).await?;
         let of_install = |notice| format!("for the install: {notice}");
         self.progress_log
             .notice(made.notices.into_iter().map(of_install));
@@ -144,14 +158,14 @@ impl Install<'_> {
         let executed = clock.within(McpPhase::DepInstall, self.execute(script));
         tokio::select! {
             executed = executed => executed??,
-            fault = self.outgrown(partial.place()) => return Err(fault),
+            fault = self.outgrown(place) => return Err(fault),
         }
         // A process left in the box could still write to the finished install.
-        self.context
-            .delete_box(session)
+        installer
+            .delete()
             .await
             .map_err(|error| Fault::from_runtime(McpPhase::DepInstall, error))?;
-        self.size(partial.place()).await
+        self.size(place).await
     }
 
     /// Resolves once the install exceeds its disk limit.
@@ -170,10 +184,8 @@ impl Install<'_> {
     async fn size(&self, place: &Path) -> Result<u64, Fault> {
         let most = self.context.settings.install_bytes;
         let place = place.to_owned();
-        let bytes = blocking(move || boxwood_sys::tree::measure(&place, most)).await;
-        let bytes = bytes.map_err(|error| {
-            Fault::from_storage(McpPhase::DepInstall, "measuring an install", &error)
-        })?;
+        let measuring = move || boxwood_sys::tree::measure(&place, most);
+        let bytes = storage("measuring an install", measuring).await?;
         if bytes <= most {
             return Ok(bytes);
         }
@@ -189,57 +201,38 @@ impl Install<'_> {
 
     async fn execute(&self, script: SpecRequest) -> Result<(), Fault> {
         let from_runtime = |error| Fault::from_runtime(McpPhase::DepInstall, error);
-        let begun = self
-            .context
-            .runtime
-            .exec(script)
-            .await
-            .map_err(from_runtime)?;
+        let begun = self.context.runtime.exec(script).await;
+        let mut begun = begun.map_err(from_runtime)?;
         for notice in &begun.notices {
             self.progress_log.output(notice);
         }
         // The URL of a package index may contain a password.
         let secrets = Secrets::of(&self.spec.env);
-        let mut output = InstallOutput::new();
-        let exit = self
-            .read_output(begun.command, &secrets, &mut output)
-            .await?;
+        let (mut stdout, mut stderr) = (Output::default(), Output::default());
+        let exit = loop {
+            let (output, bytes) = match begun.command.next().await.map_err(from_runtime)? {
+                Running::Stdout(bytes) => (&mut stdout, bytes),
+                Running::Stderr(bytes) => (&mut stderr, bytes),
+                Running::Exited(exit) => break exit,
+            };
+            let show = |line: &str| self.show(&mut output.tail, &secrets.hide_line(line));
+            output.lines.feed_in_turns(&bytes, show).await;
+        };
+        for output in [&mut stdout, &mut stderr] {
+            let show = |line: &str| self.show(&mut output.tail, &secrets.hide_line(line));
+            output.lines.end(show);
+        }
         if exit.status == ExecStatus::Completed && exit.exit_code == Some(0) {
             return Ok(());
         }
-        Err(output.failure(&exit))
-    }
-
-    async fn read_output(
-        &self,
-        mut command: Box<dyn Command>,
-        secrets: &Secrets,
-        output: &mut InstallOutput,
-    ) -> Result<ExecExit, Fault> {
-        loop {
-            let next = command.next().await;
-            match next.map_err(|error| Fault::from_runtime(McpPhase::DepInstall, error))? {
-                Running::Stdout(bytes) => {
-                    let show =
-                        |line: &str| self.show(&mut output.stdout_tail, &secrets.hide_line(line));
-                    output.stdout.feed_in_turns(&bytes, show).await;
-                }
-                Running::Stderr(bytes) => {
-                    let show =
-                        |line: &str| self.show(&mut output.stderr_tail, &secrets.hide_line(line));
-                    output.stderr.feed_in_turns(&bytes, show).await;
-                }
-                Running::Exited(exit) => {
-                    output
-                        .stdout
-                        .end(|line| self.show(&mut output.stdout_tail, &secrets.hide_line(line)));
-                    output
-                        .stderr
-                        .end(|line| self.show(&mut output.stderr_tail, &secrets.hide_line(line)));
-                    return Ok(exit);
-                }
-            }
-        }
+        let stderr = stderr.tail.text();
+        let is_useful = !stderr.trim().is_empty();
+        let log = if is_useful {
+            stderr
+        } else {
+            stdout.tail.text()
+        };
+        Err(failure(&exit, &log))
     }
 
     /// Most scripts find nothing to install and write nothing, so the detail is set with the first line.
@@ -252,40 +245,40 @@ impl Install<'_> {
     }
 }
 
-struct InstallOutput {
-    stdout: Lines,
-    stderr: Lines,
-    stdout_tail: Tail,
-    stderr_tail: Tail,
+/// One output stream of the installer.
+struct Output {
+    lines: Lines,
+    /// For the error message.
+    tail: Tail,
 }
 
-impl InstallOutput {
-    fn new() -> Self {
+impl Default for Output {
+    fn default() -> Self {
         Self {
-            stdout: Lines::default(),
-            stderr: Lines::default(),
-            stdout_tail: Tail::new(KEPT_BYTES),
-            stderr_tail: Tail::new(KEPT_BYTES),
+            lines: Lines::default(),
+            tail: Tail::new(KEPT_BYTES),
         }
     }
+}
 
-    fn failure(&self, exit: &ExecExit) -> Fault {
-        let stderr_tail = self.stderr_tail.text();
-        let stdout_tail = self.stdout_tail.text();
-        let useful = if stderr_tail.trim().is_empty() {
-            &stdout_tail
-        } else {
-            &stderr_tail
-        };
-        let words = dep_install_error(exit.exit_code, useful);
-        let fault = Fault::new(McpPhase::DepInstall, words);
-        let retryable = if is_missing_package(useful) {
-            Retryable::Once
-        } else {
-            Retryable::Yes
-        };
-        Fault { retryable, ..fault }.with_hint(hint(exit, useful))
-    }
+fn failure(exit: &ExecExit, log: &str) -> Fault {
+    let retryable = if is_missing_package(log) {
+        Retryable::Once
+    } else {
+        Retryable::Yes
+    };
+    let words = dep_install_error(exit.exit_code, log);
+    let fault = Fault::new(McpPhase::DepInstall, words).with_hint(hint(exit, log));
+    Fault { retryable, ..fault }
+}
+
+/// File system work off the async threads.
+async fn storage<T: Send + 'static>(
+    doing: &str,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, Fault> {
+    let done = blocking(work).await;
+    done.map_err(|error| Fault::from_storage(McpPhase::DepInstall, doing, &error))
 }
 
 /// Keeps measuring a small part of the total work for large installs.
@@ -352,11 +345,8 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_shows_the_end_of_stderr() {
-        let mut output = InstallOutput::new();
-        output.stdout_tail.push("downloading");
-        output.stderr_tail.push("error: no room");
-        let fault = output.failure(&exit(2));
+    fn a_failure_shows_the_end_of_the_output() {
+        let fault = failure(&exit(2), "error: no room");
         let expected = "Dependency install failed (exit code 2): error: no room";
         assert_eq!(fault.message, expected);
         assert_eq!(fault.retryable, Retryable::Yes);
@@ -364,9 +354,7 @@ mod tests {
 
     #[test]
     fn a_missing_package_is_retried_once() {
-        let mut output = InstallOutput::new();
-        output.stdout_tail.push("npm error code E404");
-        let fault = output.failure(&exit(1));
+        let fault = failure(&exit(1), "npm error code E404");
         assert_eq!(fault.retryable, Retryable::Once);
         assert!(fault.message.contains("E404"), "{}", fault.message);
         assert!(
@@ -385,7 +373,7 @@ mod tests {
             duration_ms: 1,
             notices: Vec::new(),
         };
-        let fault = InstallOutput::new().failure(&killed);
+        let fault = failure(&killed, "");
         assert!(
             fault
                 .hint

@@ -6,7 +6,6 @@
 
 pub(crate) mod install;
 mod install_error;
-pub(crate) mod partial_install;
 pub(crate) mod usage;
 
 use std::collections::HashSet;

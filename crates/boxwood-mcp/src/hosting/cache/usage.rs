@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use boxwood_api::McpPhase;
 
 use super::{Cost, clear_unfinished};
-use crate::hosting::boxes::{cleanup, ids};
+use crate::hosting::boxes::cleanup;
 use crate::hosting::context::{HostContext, blocking};
 use crate::hosting::supervisor::fault::Fault;
 
@@ -170,8 +170,8 @@ impl HostContext {
         };
         listed.names().any(|server| match self.run_record(server) {
             Some(run) => run.cache_key.as_deref() == Some(name),
-            // The same for a server that cannot be read and still has its box.
-            None => listed.unread.contains(server) && self.journal.holds(&ids::session_of(server)),
+            // The same for a server whose definition cannot be read.
+            None => listed.unread.contains(server),
         })
     }
 }

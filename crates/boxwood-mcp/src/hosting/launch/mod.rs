@@ -14,10 +14,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use boxwood_api::{DEFAULT_MOUNT_PATH, McpServerSpec, MountMode};
+use serde::{Deserialize, Serialize};
 
 use super::BoxKind;
 
 pub(crate) use error::LaunchError;
+pub(crate) use recipe::key::hex;
 pub(crate) use workspace::paths::HostDirectory;
 
 use parse::command::{Launcher, ParsedCommand};
@@ -94,15 +96,13 @@ impl InstallPlan {
     }
 }
 
-/// The process to start.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The process to start, in the box.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Program {
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
     pub(crate) cwd: String,
     pub(crate) env: BTreeMap<String, String>,
-    /// A shell command that fails if the box no longer has what the install needs.
-    pub(crate) check: Option<String>,
 }
 
 /// A notice for the user who adds the server.
@@ -222,14 +222,10 @@ impl LaunchPlan {
             env.insert("PATH".to_owned(), path);
         }
         Ok(Program {
-            command: entry
-                .command
-                .clone()
-                .unwrap_or_else(|| self.command.clone()),
+            command: entry.command.unwrap_or_else(|| self.command.clone()),
             args: self.args.clone(),
             cwd: self.cwd.clone(),
             env,
-            check: entry.check(),
         })
     }
 }

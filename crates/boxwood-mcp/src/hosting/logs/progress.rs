@@ -192,66 +192,42 @@ fn end_open_step(steps: &mut [McpStep], now: Timestamp) {
     }
 }
 
-struct Following {
-    state: Arc<ServerState>,
-    /// Events from before the subscription.
-    ready: VecDeque<McpProgress>,
-    rest: broadcast::Receiver<McpProgress>,
-    is_over: bool,
-}
-
 /// The phases so far, then all further events. The last is always `Done`.
 pub(crate) fn follow(state: Arc<ServerState>) -> impl Stream<Item = McpProgress> + Send + use<> {
-    let (so_far, rest) = state.progress_log.follow();
-    let mut following = Following {
-        ready: so_far.into(),
-        rest,
-        is_over: false,
-        state,
-    };
+    let (so_far, events) = state.progress_log.follow();
+    let mut ready = VecDeque::from(so_far);
     // Settled before the subscription. Later changes arrive through the channel.
-    if following.state.run_state().is_settled() {
-        let last = following.last();
-        following.ready.push_back(last);
+    if state.run_state().is_settled() {
+        ready.push_back(last(&state));
     }
-    stream::unfold(following, |mut following| async move {
-        let next = following.next().await?;
-        Some((next, following))
+    stream::unfold(Some((state, ready, events)), |following| async move {
+        let (state, mut ready, mut events) = following?;
+        let next = match ready.pop_front() {
+            Some(next) => next,
+            None => next_event(&state, &mut events).await,
+        };
+        let is_last = matches!(next, McpProgress::Done { .. });
+        Some((next, (!is_last).then_some((state, ready, events))))
     })
 }
 
-impl Following {
-    async fn next(&mut self) -> Option<McpProgress> {
-        if self.is_over {
-            return None;
-        }
-        let next = match self.ready.pop_front() {
-            Some(next) => next,
-            None => self.next_event().await,
-        };
-        self.is_over = matches!(next, McpProgress::Done { .. });
-        Some(next)
-    }
-
-    async fn next_event(&mut self) -> McpProgress {
-        loop {
-            match self.rest.recv().await {
-                Ok(progress) => return progress,
-                // The last event may be among the lost ones.
-                Err(broadcast::error::RecvError::Lagged(_)) => {
-                    if self.state.run_state().is_settled() {
-                        return self.last();
-                    }
-                }
-                Err(broadcast::error::RecvError::Closed) => return self.last(),
-            }
+async fn next_event(
+    state: &ServerState,
+    events: &mut broadcast::Receiver<McpProgress>,
+) -> McpProgress {
+    loop {
+        match events.recv().await {
+            Ok(progress) => return progress,
+            // The last event may be among the lost ones.
+            Err(broadcast::error::RecvError::Lagged(_)) if !state.run_state().is_settled() => {}
+            Err(_) => return last(state),
         }
     }
+}
 
-    fn last(&self) -> McpProgress {
-        McpProgress::Done {
-            runtime: Box::new(self.state.runtime()),
-        }
+fn last(state: &ServerState) -> McpProgress {
+    McpProgress::Done {
+        runtime: Box::new(state.runtime()),
     }
 }
 

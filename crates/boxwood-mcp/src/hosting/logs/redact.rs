@@ -72,25 +72,38 @@ impl Secrets {
         let too_long = self
             .forms
             .partition_point(|form| form.text().len() > text.len());
-        let mut found: Vec<_> = self.forms[too_long..]
-            .iter()
-            .filter_map(|form| Found::first(form, &text))
-            .collect();
+        let mut found: Vec<(usize, usize, &str)> = Vec::new();
+        for form in &self.forms[too_long..] {
+            let first = found.len();
+            let mut from = 0;
+            while let Some(at) = form.finder.find(&text.as_bytes()[from..]) {
+                let at = from + at;
+                let end = at + form.text().len();
+                match found.get_mut(first..).and_then(<[_]>::last_mut) {
+                    // The value overlaps itself.
+                    Some((_, last_end, _)) if at < *last_end => *last_end = end,
+                    _ => found.push((at, end, &form.name)),
+                }
+                from = at + 1;
+            }
+        }
+        // Stable, so that the longest of several values at one place comes first.
+        found.sort_by_key(|(at, ..)| *at);
         let mut shown = String::new();
         let mut done = 0;
         let mut last = "";
-        // The leftmost match, and the longest of those, because `forms` is sorted.
-        while let Some(next) = found.iter().min_by_key(|found| found.at) {
-            let name = next.form.name.as_str();
-            if next.at >= done {
-                shown.push_str(&text[done..next.at]);
-                shown.push_str(&next.form.shown());
-            } else if name != last {
-                // Two values overlap. Hide both completely.
-                shown.push_str(&next.form.shown());
+        for (at, end, name) in found {
+            if end <= done {
+                continue;
             }
-            (done, last) = (next.end(), name);
-            found.retain_mut(|found| found.reach_past(done, &text));
+            if at >= done {
+                shown.push_str(&text[done..at]);
+            }
+            // Overlapping values are both hidden completely.
+            if at >= done || name != last {
+                shown.extend(["[", name, "]"]);
+            }
+            (done, last) = (end, name);
         }
         if done == 0 {
             return text;
@@ -142,34 +155,6 @@ impl Secrets {
         let cuts = self.forms.iter().map(|form| (form, cut(form)));
         cuts.filter(|(_, length)| *length >= MIN_SECRET_BYTES)
             .max_by_key(|(_, length)| *length)
-    }
-}
-
-/// The next occurrence of a value that is not hidden yet.
-struct Found<'a> {
-    form: &'a Form,
-    at: usize,
-}
-
-impl<'a> Found<'a> {
-    fn first(form: &'a Form, text: &str) -> Option<Self> {
-        let at = form.finder.find(text.as_bytes())?;
-        Some(Self { form, at })
-    }
-
-    fn end(&self) -> usize {
-        self.at + self.form.text().len()
-    }
-
-    /// Advances to the first occurrence that ends after `done`. Returns false if there is none.
-    fn reach_past(&mut self, done: usize, text: &str) -> bool {
-        if self.end() > done {
-            return true;
-        }
-        let from = done + 1 - self.form.text().len();
-        let found = self.form.finder.find(&text.as_bytes()[from..]);
-        self.at = from + found.unwrap_or_default();
-        found.is_some()
     }
 }
 

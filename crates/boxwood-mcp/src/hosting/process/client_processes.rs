@@ -19,13 +19,13 @@ use super::handshake;
 use crate::hosting::HostingError;
 use crate::hosting::boxes::ids;
 use crate::hosting::context::HostContext;
+use crate::hosting::launch::Program;
 use crate::hosting::logs::redact::Secrets;
 use crate::hosting::logs::tail::tail_of_lines;
 use crate::hosting::supervisor::deadline::StartClock;
 use crate::hosting::supervisor::fault::Fault;
 use crate::hosting::supervisor::health;
 use crate::hosting::supervisor::health::Watched;
-use crate::hosting::supervisor::run_record::Launched;
 use crate::hosting::supervisor::state::ServerState;
 use crate::hosting::supervisor::state::end_of_line;
 use crate::wire;
@@ -41,7 +41,7 @@ pub(crate) struct ChildProcesses {
     context: Arc<HostContext>,
     session: SessionId,
     spec: Arc<McpServerSpec>,
-    launched: Launched,
+    launched: Program,
     protocol: Arc<ProtocolLog>,
     secrets: Arc<Secrets>,
     next: AtomicU64,
@@ -119,7 +119,7 @@ impl ChildProcesses {
         context: &Arc<HostContext>,
         state: &ServerState,
         spec: &Arc<McpServerSpec>,
-        launched: Launched,
+        launched: Program,
     ) -> Arc<Self> {
         // Processes of an earlier daemon have smaller numbers.
         let first = Timestamp::now().as_millisecond().unsigned_abs();
@@ -279,16 +279,9 @@ impl ChildProcesses {
     }
 
     async fn launch(&self, slot: &Slot, clock: &StartClock) -> Result<Connection, Fault> {
-        let runtime = &self.context.runtime;
-        let of_start = |error| Fault::from_runtime(McpPhase::ProcessStart, error);
         let process = self.launched.process(slot.process.clone(), &self.spec);
-        clock
-            .within(
-                McpPhase::ProcessStart,
-                runtime.start(&self.session, process),
-            )
-            .await?
-            .map_err(of_start)?;
+        let starting = self.context.runtime.start(&self.session, process);
+        clock.call(McpPhase::ProcessStart, starting).await?;
         let wire = handshake::attach(&self.context, &self.session, &slot.process, clock).await?;
         let log = Arc::clone(&self.protocol);
         let connection = Connection::open(wire, WireLimits::default(), log);

@@ -115,19 +115,14 @@ impl Default for Room {
 impl Room {
     /// Returns false if the budget is exceeded.
     fn take(&mut self, tool: &str) -> bool {
-        let left = |of: usize, taken: usize| of.checked_sub(taken);
-        let all = left(self.tools, 1)
-            .zip(left(self.bytes, tool.len()))
-            .zip(left(self.values, values_in(tool)));
-        let Some(((tools, bytes), values)) = all else {
-            return false;
-        };
-        *self = Self {
-            tools,
-            bytes,
-            values,
-        };
-        true
+        let (bytes, values) = (tool.len(), values_in(tool));
+        let fits = self.tools > 0 && bytes <= self.bytes && values <= self.values;
+        if fits {
+            self.tools -= 1;
+            self.bytes -= bytes;
+            self.values -= values;
+        }
+        fits
     }
 }
 

@@ -32,9 +32,6 @@ pub(crate) async fn adopt(
     state: &Arc<ServerState>,
     spec: &McpServerSpec,
 ) -> Option<Adopted> {
-    if !context.journal.holds(&state.session) {
-        return None;
-    }
     let (held, name) = (Arc::clone(context), state.name.clone());
     let record = blocking(move || Ok(held.run_record(&name))).await.ok()??;
     if record.fingerprint != fingerprint(spec) {

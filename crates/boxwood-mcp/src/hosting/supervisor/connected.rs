@@ -15,7 +15,6 @@ use super::state::{RunState, ServerState, StopCause};
 use super::{Activity, Step, Supervisor};
 use super::{adopt, health};
 use crate::hosting::context::{HostContext, blocking};
-use crate::hosting::process::client_processes::ChildProcesses;
 use crate::hosting::process::handshake;
 use crate::hosting::process::server::RunningServer;
 use crate::hosting::process::tools;
@@ -45,23 +44,16 @@ pub(crate) async fn attend(
     let state = Arc::clone(&supervisor.state);
     let context = Arc::clone(&supervisor.context);
     remember(supervisor, &started).await;
-    let children = ChildProcesses::new(&context, &state, &supervisor.ran_as, started.launched);
-    let is_adopted = left.is_some();
     let incarnation = started.incarnation;
-    children.stop_leftover(left.unwrap_or_default());
-    let mut live = Arc::new(RunningServer {
-        connection: started.connection,
-        handshake: started.handshake,
-        children,
-        install: started.install,
-        is_adopted,
-    });
-    let mut inbound = started.inbound;
+    let is_adopted = left.is_some();
+    let (running, mut inbound) =
+        started.into_running(&context, &state, &supervisor.ran_as, is_adopted);
+    running.children.stop_leftover(left.unwrap_or_default());
+    let mut live = Arc::new(running);
     supervisor.unavailable_count = 0;
     supervisor.retry.connected(Instant::now());
     state.has_box(true);
     state.touch();
-    state.list_tools(started.tools);
     let name = &state.name;
     tracing::info!(%name, "hosted MCP server connected");
     let mut attached: VecDeque<Instant> = VecDeque::new();
@@ -117,9 +109,7 @@ async fn watch(supervisor: &mut Supervisor, live: &Arc<RunningServer>, inbound: 
                 let Some(command) = command else {
                     return News::Over(Step::Exit);
                 };
-                if let Some(command) = supervisor.handle_if_noop(command)
-                    && let Some(step) = supervisor.execute(command, Activity::Active).await
-                {
+                if let Some(step) = supervisor.execute(command, Activity::Active).await {
                     return News::Over(step);
                 }
             }

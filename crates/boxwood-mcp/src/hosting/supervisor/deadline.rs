@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use boxwood_agent::Answer;
 use boxwood_api::McpPhase;
 use tokio::time::Instant;
 
@@ -37,6 +38,16 @@ impl StartClock {
         tokio::time::timeout_at(self.ends_at, work)
             .await
             .map_err(|_| self.ran_out(phase))
+    }
+
+    /// Calls the runtime.
+    pub(crate) async fn call<T>(
+        &self,
+        phase: McpPhase,
+        call: impl Future<Output = Answer<T>>,
+    ) -> Result<T, Fault> {
+        let answer = self.within(phase, call).await?;
+        answer.map_err(|error| Fault::from_runtime(phase, error))
     }
 
     /// Runs `waiting` without counting its time.

@@ -47,14 +47,6 @@ pub(crate) fn done(reply: Reply, result: Result<(), HostingError>) {
 /// Allowance for the time between two attempts.
 const MARGIN: Duration = Duration::from_secs(5);
 
-enum WaitsFor {
-    /// Start permits of other servers.
-    Others,
-    /// Has its own timeout, which does not count waiting for other servers.
-    FirstAttempt,
-    NextAttempt,
-}
-
 #[derive(Clone)]
 pub(crate) struct ServerHandle {
     pub(crate) state: Arc<ServerState>,
@@ -80,6 +72,7 @@ impl ServerHandle {
 
     /// Waits until the server is connected. Time spent waiting for other servers does not count.
     pub(crate) async fn server(&self) -> Result<Server, HostingError> {
+        let name = || self.state.name.clone();
         let mut moves = self.state.watch();
         let seconds = self.state.spec().settings.startup_timeout_sec;
         let mut left = Duration::from_secs(seconds.min(24 * 3600)) + MARGIN;
@@ -87,54 +80,44 @@ impl ServerHandle {
         let mut failed = None;
         loop {
             moves.borrow_and_update();
-            let waits = match self.state.run_state() {
+            let run_state = self.state.run_state();
+            let is_limited = match &run_state {
+                RunState::Queued => false,
+                // The first attempt has its own timeout, which does not count waiting for other servers.
+                RunState::Connecting => failed.is_some(),
+                _ => true,
+            };
+            let is_queued = matches!(run_state, RunState::Queued);
+            match run_state {
                 RunState::Connected(live) => {
                     self.state.touch();
                     return Ok(Server::new(Arc::clone(&self.state), live));
                 }
-                RunState::Disabled => {
-                    let name = self.state.name.clone();
-                    return Err(HostingError::Disabled { name });
-                }
+                RunState::Disabled => return Err(HostingError::Disabled { name: name() }),
                 RunState::Stopped(StopCause::Requested) => {
-                    let name = self.state.name.clone();
-                    return Err(HostingError::Stopped { name });
+                    return Err(HostingError::Stopped { name: name() });
                 }
                 RunState::Failed(fault) => return Err(fault.into()),
                 RunState::Stopped(StopCause::Idle) => {
                     let sent = self.commands.send(Command::StartIdle).await;
                     sent.map_err(|_| HostingError::Closing)?;
-                    WaitsFor::NextAttempt
                 }
-                RunState::Queued => WaitsFor::Others,
-                RunState::Connecting if failed.is_none() => WaitsFor::FirstAttempt,
-                RunState::Connecting => WaitsFor::NextAttempt,
-                RunState::RetryWait { fault, .. } => {
-                    failed = Some(fault);
-                    WaitsFor::NextAttempt
-                }
-            };
+                RunState::RetryWait { fault, .. } => failed = Some(fault),
+                RunState::Queued | RunState::Connecting => {}
+            }
             let since = Instant::now();
-            let moved = match waits {
-                WaitsFor::Others => {
-                    moves.changed().await.map_err(|_| HostingError::Closing)?;
-                    continue;
-                }
-                WaitsFor::FirstAttempt => Ok(moves.changed().await),
-                WaitsFor::NextAttempt => tokio::time::timeout(left, moves.changed()).await,
+            let limit = if is_limited { left } else { Duration::MAX };
+            let Ok(moved) = tokio::time::timeout(limit, moves.changed()).await else {
+                let late = HostingError::TimedOut {
+                    name: name(),
+                    seconds,
+                    phase: self.state.progress_log.phase(),
+                };
+                return Err(failed.map_or(late, HostingError::from));
             };
-            match moved {
-                Ok(Ok(())) => left = left.saturating_sub(since.elapsed()),
-                Ok(Err(_)) => return Err(HostingError::Closing),
-                Err(_) => {
-                    let name = self.state.name.clone();
-                    let late = HostingError::TimedOut {
-                        name,
-                        seconds,
-                        phase: self.state.progress_log.phase(),
-                    };
-                    return Err(failed.map_or(late, HostingError::from));
-                }
+            moved.map_err(|_| HostingError::Closing)?;
+            if !is_queued {
+                left = left.saturating_sub(since.elapsed());
             }
         }
     }

@@ -160,12 +160,9 @@ impl Supervisor {
             state.has_box(true);
             let start = Start {
                 context: &context,
+                state: &state,
                 spec: &spec,
-                session: &state.session,
                 lifetime: BoxLifetime::Persistent,
-                progress_log: &state.progress_log,
-                protocol: &state.protocol,
-                must_reinstall: &state.must_reinstall,
             };
             start.run().await
         };
@@ -192,10 +189,11 @@ impl Supervisor {
             tokio::select! {
                 done = &mut work => return Ok(done),
                 command = self.next_command() => match command {
-                    Some(command) => if let Some(command) = self.handle_if_noop(command) {
-                        break command;
-                    },
                     None => return Err(Step::Exit),
+                    Some(command) if self.is_noop(&command) => {
+                        self.execute(command, Activity::Active).await;
+                    }
+                    Some(command) => break command,
                 },
             }
         };
@@ -214,28 +212,15 @@ impl Supervisor {
         }
     }
 
-    /// Answers commands that do not change a running server. Returns the others.
-    pub(crate) fn handle_if_noop(&self, command: Command) -> Option<Command> {
+    /// Returns true for commands that do not affect a starting or running server.
+    fn is_noop(&self, command: &Command) -> bool {
+        let now = self.state.spec();
         match command {
-            Command::StartIdle => None,
-            // The command that disables the server is already queued.
-            Command::Start(reply) | Command::Restart(reply, _) if !self.state.spec().enabled => {
-                self.refuse_disabled(reply);
-                None
-            }
-            Command::Start(reply) => {
-                done(reply, Ok(()));
-                None
-            }
-            Command::Changed(reply) => {
-                let now = self.state.spec();
-                if now.enabled && !needs_restart(&self.ran_as, &now) {
-                    done(reply, Ok(()));
-                    return None;
-                }
-                Some(Command::Changed(reply))
-            }
-            other => Some(other),
+            Command::StartIdle | Command::Start(_) => true,
+            // Refused. The command that disables the server is already queued.
+            Command::Restart(..) => !now.enabled,
+            Command::Changed(_) => now.enabled && !needs_restart(&self.ran_as, &now),
+            Command::Stop(_) | Command::Remove(_) => false,
         }
     }
 
@@ -364,11 +349,6 @@ impl Supervisor {
             live.close();
         }
         let (context, state) = (&self.context, &self.state);
-        // Without a journal entry a session of this name is not ours.
-        if !context.journal.holds(&state.session) {
-            state.has_box(false);
-            return Ok(());
-        }
         let secrets = state.secrets();
         if let Some(text) = handshake::stderr(context, &state.session, &secrets).await {
             state.keep_stderr(text);
@@ -531,8 +511,6 @@ pub(crate) async fn of_abandoned(
     context: &Arc<HostContext>,
     state: &ServerState,
 ) -> Result<(), HostingError> {
-    if context.journal.holds(&state.session) {
-        context.delete_box(&state.session).await?;
-    }
+    context.delete_box(&state.session).await?;
     forget(context, state).await
 }

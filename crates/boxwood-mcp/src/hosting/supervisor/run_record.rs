@@ -1,14 +1,11 @@
 //! What is stored about a running server, so that the next daemon can adopt it.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-
 use boxwood_api::{McpServerSpec, McpToolInfo, ProcessId, ProcessSpec};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::hosting::definitions::secret_args;
-use crate::hosting::launch::Program;
+use crate::hosting::launch::{Program, hex};
 use crate::wire::Handshake;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -20,7 +17,8 @@ pub(crate) struct RunRecord {
     pub(crate) incarnation: Option<u64>,
     #[serde(default)]
     pub(crate) cache_key: Option<String>,
-    pub(crate) launched: Launched,
+    /// Without the values of the server's variables.
+    pub(crate) launched: Program,
     #[serde(rename = "greeting")]
     pub(crate) handshake: Handshake,
     /// As of the start, until they are listed again.
@@ -31,34 +29,18 @@ pub(crate) struct RunRecord {
     pub(crate) notices: Vec<String>,
 }
 
-/// The command line in the box, without the values of the server's variables.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Launched {
-    pub(crate) command: String,
-    pub(crate) args: Vec<String>,
-    pub(crate) cwd: String,
-    /// Variables added to the server's own, such as a `PATH` with its install.
-    pub(crate) env: BTreeMap<String, String>,
-}
-
-impl Launched {
-    /// Omits variables that the definition already has.
-    pub(crate) fn new(program: Program, spec: &McpServerSpec) -> Self {
-        let mut env = program.env;
-        env.retain(|key, value| spec.env.get(key) != Some(value));
-        let emptied = |word| secret_args::emptied(word, &spec.env);
-        for value in env.values_mut() {
-            *value = emptied(std::mem::take(value));
+impl Program {
+    /// Omits the server's own variables, and replaces their values in arguments by placeholders.
+    pub(crate) fn without_secrets(mut self, spec: &McpServerSpec) -> Self {
+        self.env
+            .retain(|key, value| spec.env.get(key) != Some(value));
+        for word in self.args.iter_mut().chain(self.env.values_mut()) {
+            *word = secret_args::emptied(std::mem::take(word), &spec.env);
         }
-        Self {
-            command: program.command,
-            args: program.args.into_iter().map(emptied).collect(),
-            cwd: program.cwd,
-            env,
-        }
+        self
     }
 
-    /// Adds the values of the server's variables.
+    /// Adds the server's variables, and their values in arguments.
     pub(crate) fn process(&self, id: ProcessId, spec: &McpServerSpec) -> ProcessSpec {
         let fill = |word: &String| secret_args::fill(word, &spec.env);
         let mut env = spec.env.clone();
@@ -92,13 +74,7 @@ pub(crate) fn fingerprint(spec: &McpServerSpec) -> String {
     );
     // Maps are sorted, so equal parts serialize equally.
     let text = serde_json::to_vec(&parts).unwrap_or_default();
-    let digest = Sha256::digest(&text);
-    let mut hex = String::with_capacity(2 * digest.len());
-    for byte in digest {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
+    hex(&Sha256::digest(&text))
 }
 
 pub(crate) fn needs_restart(old: &McpServerSpec, new: &McpServerSpec) -> bool {
@@ -157,9 +133,8 @@ mod tests {
             env: [("TOKEN", "secret"), ("PATH", "/opt/mcp/bin:/theirs")]
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .into(),
-            check: None,
         };
-        let launched = Launched::new(program.clone(), &spec);
+        let launched = program.clone().without_secrets(&spec);
         let process = launched.process(ProcessId::default(), &spec);
         assert_eq!(process.env, program.env);
         let kept = serde_json::to_string(&launched).expect("JSON");
@@ -179,9 +154,8 @@ mod tests {
             env: [("input:key", "hunter2"), ("SAID", "hunter2!")]
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .into(),
-            check: None,
         };
-        let launched = Launched::new(program, &spec);
+        let launched = program.without_secrets(&spec);
         let process = launched.process(ProcessId::default(), &spec);
         assert_eq!(process.args, ["--key=hunter2"]);
         let said = [("SAID".to_owned(), "hunter2!".to_owned())];

@@ -6,14 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use boxwood_agent::Running;
-use boxwood_api::{
-    McpPhase, McpServerSpec, McpToolInfo, MountMode, Reason, SessionId, SpecRequest,
-};
+use boxwood_api::{McpPhase, McpServerSpec, McpToolInfo, MountMode};
 
 use super::deadline::StartClock;
 use super::fault::Fault;
-use super::run_record::Launched;
+use super::retry::Retryable;
+use super::state::ServerState;
 use crate::hosting::boxes::box_spec;
 use crate::hosting::boxes::box_spec::BoxLifetime;
 use crate::hosting::boxes::ids;
@@ -23,25 +21,18 @@ use crate::hosting::context::{HostContext, blocking};
 use crate::hosting::definitions::secret_args;
 use crate::hosting::launch;
 use crate::hosting::launch::{HostFacts, InstallPlan, LaunchError, LaunchPlan, Program};
-use crate::hosting::logs::progress::ProgressLog;
+use crate::hosting::process::client_processes::ChildProcesses;
+use crate::hosting::process::server::RunningServer;
 use crate::hosting::process::{handshake, tools};
 use crate::hosting::{BoxAvailability, Secrets};
-use crate::wire::{
-    ClientIdentity, Connection, Handshake, Inbound, InboundFilter, ProtocolLog, WireLimits,
-};
-
-/// Timeout of the command that checks whether an install still works in the box.
-const CHECK_SECONDS: u64 = 20;
+use crate::wire::{ClientIdentity, Connection, Handshake, Inbound, InboundFilter, WireLimits};
 
 pub(crate) struct Start<'a> {
     pub(crate) context: &'a Arc<HostContext>,
+    pub(crate) state: &'a ServerState,
+    /// The definition of this start, which may be older than that of `state`.
     pub(crate) spec: &'a McpServerSpec,
-    pub(crate) session: &'a SessionId,
     pub(crate) lifetime: BoxLifetime,
-    pub(crate) progress_log: &'a ProgressLog,
-    pub(crate) protocol: &'a Arc<ProtocolLog>,
-    /// Cleared once the install succeeded.
-    pub(crate) must_reinstall: &'a AtomicBool,
 }
 
 /// A server after its handshake.
@@ -53,86 +44,100 @@ pub(crate) struct Started {
     pub(crate) inbound: Inbound,
     /// Of the box.
     pub(crate) incarnation: u64,
-    pub(crate) launched: Launched,
+    pub(crate) launched: Program,
     pub(crate) install: Option<CacheRef>,
+}
+
+impl Started {
+    /// Stores the tools in `state`. The second value receives the server's messages.
+    pub(crate) fn into_running(
+        self,
+        context: &Arc<HostContext>,
+        state: &ServerState,
+        spec: &Arc<McpServerSpec>,
+        is_adopted: bool,
+    ) -> (RunningServer, Inbound) {
+        state.list_tools(self.tools);
+        let running = RunningServer {
+            connection: self.connection,
+            handshake: self.handshake,
+            children: ChildProcesses::new(context, state, spec, self.launched),
+            install: self.install,
+            is_adopted,
+        };
+        (running, self.inbound)
+    }
 }
 
 /// A box in which the server can be started.
 struct Prepared {
     incarnation: u64,
-    launched: Launched,
-    install: Option<CacheRef>,
-}
-
-/// A finished install and the program to start.
-struct Ready {
-    program: Program,
-    installed: Installed,
+    launched: Program,
+    install: Option<Installed>,
 }
 
 impl Start<'_> {
     /// The timeout covers everything except waiting for other servers.
     pub(crate) async fn run(&self) -> Result<Started, Fault> {
         let mut clock = StartClock::start(self.spec.settings.startup_timeout_sec);
-        if self.progress_log.phase() != Some(McpPhase::SessionCreate) {
-            self.progress_log.enter(McpPhase::SessionCreate, None);
+        self.enter_session_create();
+        let check = self.context.runtime.availability(&self.spec.settings);
+        let availability = clock.within(McpPhase::SessionCreate, check).await?;
+        if let Some(fault) = boxes_unavailable(availability) {
+            let progress_log = &self.state.progress_log;
+            progress_log.enter(McpPhase::BoxUnavailable, None);
+            return Err(fault);
         }
-        self.look_for_boxes(&clock).await?;
         let prepared = self.prepare(&mut clock).await?;
-        match self.speak(&clock, prepared).await {
+        let is_reused = prepared.install.as_ref().is_some_and(|it| !it.is_new);
+        match self.connect(&clock, prepared).await {
             Ok(started) => {
-                self.progress_log.enter(McpPhase::Runtime, None);
+                self.state.progress_log.enter(McpPhase::Runtime, None);
                 Ok(started)
             }
-            Err(fault) => Err(handshake::with_stderr(self.context, self.session, fault).await),
+            Err(mut fault) => {
+                // The image may have changed since the install. The retry installs again.
+                if is_reused && fault.phase == McpPhase::ProcessStart {
+                    self.state.must_reinstall.store(true, Ordering::Relaxed);
+                    fault.retryable = Retryable::Once;
+                }
+                let session = &self.state.session;
+                Err(handshake::with_stderr(self.context, session, fault).await)
+            }
         }
     }
 
-    async fn look_for_boxes(&self, clock: &StartClock) -> Result<(), Fault> {
-        let check = self.context.runtime.availability(&self.spec.settings);
-        let availability = clock.within(McpPhase::SessionCreate, check).await?;
-        let Some(fault) = boxes_unavailable(availability) else {
-            return Ok(());
-        };
-        self.progress_log.enter(McpPhase::BoxUnavailable, None);
-        Err(fault)
+    fn enter_session_create(&self) {
+        let progress_log = &self.state.progress_log;
+        if progress_log.phase() != Some(McpPhase::SessionCreate) {
+            progress_log.enter(McpPhase::SessionCreate, None);
+        }
     }
 
     async fn prepare(&self, clock: &mut StartClock) -> Result<Prepared, Fault> {
         let phase = McpPhase::SessionCreate;
         let plan = clock.within(phase, self.plan()).await??;
-        clock.within(phase, self.clear_the_place()).await??;
+        // Of an earlier start.
+        let removing = self.context.delete_box(&self.state.session);
+        clock.call(phase, removing).await?;
         clock.within(phase, self.judge_all(&plan)).await??;
-        let Some(install) = &plan.install else {
-            self.must_reinstall.store(false, Ordering::Relaxed);
-            let incarnation = self.make_box(clock, &plan, None).await?;
-            let program = plan
-                .program(None)
-                .map_err(|error| of_launch(phase, &error))?;
-            return Ok(self.prepared(incarnation, program, None));
+        let install = match &plan.install {
+            Some(install) => Some(self.install(clock, install).await?),
+            None => None,
         };
-        let key = self.key(clock, install).await?;
-        let wished = if self.must_reinstall.load(Ordering::Relaxed) {
-            Reuse::Never
-        } else {
-            Reuse::IfPresent
+        self.state.must_reinstall.store(false, Ordering::Relaxed);
+        let place = install.as_ref().map(|installed| installed.place.clone());
+        let incarnation = self.make_box(clock, &plan, place.as_deref()).await?;
+        let phase = McpPhase::DepInstall;
+        let program = match blocking(move || Ok(plan.program(place.as_deref()))).await {
+            Ok(program) => program.map_err(|error| of_launch(phase, &error))?,
+            Err(error) => return Err(Fault::from_storage(phase, "reading an install", &error)),
         };
-        let ready = self.installed(clock, &plan, &key, wished).await?;
-        self.must_reinstall.store(false, Ordering::Relaxed);
-        let incarnation = self
-            .make_box(clock, &plan, Some(&ready.installed.place))
-            .await?;
-        if ready.installed.is_new || self.still_fits(clock, &ready.program).await? {
-            return Ok(self.prepared(incarnation, ready.program, Some(ready.installed.used)));
-        }
-        // The image or the host changed and the install no longer works. Servers that run from it keep it.
-        self.remove_box(clock).await?;
-        drop(ready);
-        let ready = self.installed(clock, &plan, &key, Reuse::Never).await?;
-        let incarnation = self
-            .make_box(clock, &plan, Some(&ready.installed.place))
-            .await?;
-        Ok(self.prepared(incarnation, ready.program, Some(ready.installed.used)))
+        Ok(Prepared {
+            incarnation,
+            launched: program.without_secrets(self.spec),
+            install,
+        })
     }
 
     /// Computes the cache key of the install.
@@ -142,24 +147,20 @@ impl Start<'_> {
         install: &InstallPlan,
     ) -> Result<String, Fault> {
         let phase = McpPhase::SessionCreate;
-        let spec = box_spec::of_installer(self.spec, self.session, &[]);
+        let session = &self.state.session;
+        let spec = box_spec::of_installer(self.spec, session, &[]);
         let kind = clock
-            .within(phase, self.context.runtime.resolve(spec))
-            .await?
-            .map_err(|error| Fault::from_runtime(phase, error))?;
-        let install = install.clone();
-        let is_alone = self.is_alone(&install);
-        let check = move || install.key(&kind);
-        match clock.within(phase, self.context.on_host(check)).await? {
-            Ok(Ok(key)) if is_alone => Ok(format!("{key}-{}", self.session)),
-            Ok(Ok(key)) => Ok(key),
-            Ok(Err(error)) => Err(of_launch(phase, &error)),
-            Err(error) => Err(Fault::from_storage(
-                phase,
-                "computing the install key",
-                &error,
-            )),
-        }
+            .call(phase, self.context.runtime.resolve(spec))
+            .await?;
+        let plan = install.clone();
+        let computing = self.on_host("computing the install key", move || plan.key(&kind));
+        let key = clock.within(phase, computing).await??;
+        let key = key.map_err(|error| of_launch(phase, &error))?;
+        Ok(if self.is_alone(install) {
+            format!("{key}-{session}")
+        } else {
+            key
+        })
     }
 
     /// Code from a host directory runs during the install and may change the result in ways that no key covers. The
@@ -168,43 +169,37 @@ impl Start<'_> {
         self.lifetime == BoxLifetime::Test && !install.parts.is_empty()
     }
 
-    fn prepared(&self, incarnation: u64, program: Program, install: Option<CacheRef>) -> Prepared {
-        Prepared {
-            incarnation,
-            launched: Launched::new(program, self.spec),
-            install,
-        }
+    async fn on_host<T: Send + 'static>(
+        &self,
+        doing: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Fault> {
+        let done = self.context.on_host(work).await;
+        done.map_err(|error| Fault::from_storage(McpPhase::SessionCreate, doing, &error))
     }
 
     async fn plan(&self) -> Result<LaunchPlan, Fault> {
         let spec = secret_args::filled(self.spec);
-        let check = move || launch::plan(&spec, &HostFacts::of_this_host());
-        match self.context.on_host(check).await {
-            Ok(Ok(mut plan)) => {
+        let planning = move || launch::plan(&spec, &HostFacts::of_this_host());
+        let secrets = Secrets::of(&self.spec.env);
+        match self.on_host("planning the launch", planning).await? {
+            Ok(mut plan) => {
                 if let Some(install) = &mut plan.install {
-                    let what = std::mem::take(&mut install.what);
-                    install.what = Secrets::of(&self.spec.env).hide(what);
+                    install.what = secrets.hide(std::mem::take(&mut install.what));
                 }
                 Ok(plan)
             }
-            Ok(Err(error)) => {
-                let error = error.redacted(&Secrets::of(&self.spec.env));
-                Err(self.may_be_told(&error).await)
-            }
-            Err(error) => Err(Fault::from_storage(
-                McpPhase::SessionCreate,
-                "planning the launch",
-                &error,
-            )),
+            Err(error) => Err(self.reveal(&error.redacted(&secrets)).await),
         }
     }
 
     /// Reveals the state of host files only if policy would allow mounting them.
-    async fn may_be_told(&self, error: &LaunchError) -> Fault {
-        let Some(directory) = error.concerned_directory() else {
-            return of_launch(McpPhase::SessionCreate, error);
+    async fn reveal(&self, error: &LaunchError) -> Fault {
+        let judged = match error.concerned_directory() {
+            Some(directory) => self.judge(directory, MountMode::Ro).await,
+            None => Ok(()),
         };
-        match self.judge(directory, MountMode::Ro).await {
+        match judged {
             Ok(()) => of_launch(McpPhase::SessionCreate, error),
             Err(refused) => refused,
         }
@@ -222,7 +217,7 @@ impl Start<'_> {
     /// Checks with policy whether a directory may be mounted.
     async fn judge(&self, directory: &Path, mode: MountMode) -> Result<(), Fault> {
         let phase = McpPhase::SessionCreate;
-        let spec = box_spec::to_judge(self.spec, self.session, directory, mode);
+        let spec = box_spec::to_judge(self.spec, &self.state.session, directory, mode);
         let judged = self.context.runtime.judge(spec).await;
         if judged.map_err(|error| Fault::from_runtime(phase, error))? {
             return Ok(());
@@ -231,69 +226,29 @@ impl Start<'_> {
         Err(Fault::new(phase, words).not_retryable())
     }
 
-    /// Removes the box of an earlier start. Fails if the session belongs to another client.
-    async fn clear_the_place(&self) -> Result<(), Fault> {
-        let from_runtime = |error| Fault::from_runtime(McpPhase::SessionCreate, error);
-        let runtime = &self.context.runtime;
-        if runtime
-            .session(self.session)
-            .await
-            .map_err(from_runtime)?
-            .is_none()
-        {
-            return Ok(());
-        }
-        if !self.context.journal.holds(self.session) {
-            let session = self.session;
-            let message =
-                format!("session `{session}` already exists and does not belong to this server");
-            let hint = "delete that session, or give the server another name".to_owned();
-            return Err(Fault::new(McpPhase::SessionCreate, message)
-                .with_hint(hint)
-                .not_retryable());
-        }
-        self.context
-            .delete_box(self.session)
-            .await
-            .map_err(from_runtime)
-    }
-
-    async fn installed(
+    async fn install(
         &self,
         clock: &mut StartClock,
-        plan: &LaunchPlan,
-        key: &str,
-        reuse: Reuse,
-    ) -> Result<Ready, Fault> {
-        let Some(install) = &plan.install else {
-            return Err(Fault::new(
-                McpPhase::DepInstall,
-                "there is nothing to install",
-            ));
+        plan: &InstallPlan,
+    ) -> Result<Installed, Fault> {
+        let reuse = if self.state.must_reinstall.load(Ordering::Relaxed) {
+            Reuse::Never
+        } else {
+            Reuse::IfPresent
         };
-        let mut installed = Install {
+        let install = Install {
             context: self.context,
             spec: self.spec,
-            plan: install,
-            key,
-            progress_log: self.progress_log,
+            plan,
+            key: &self.key(clock, plan).await?,
+            progress_log: &self.state.progress_log,
             has_shown: AtomicBool::new(false),
-        }
-        .run(clock, reuse)
-        .await?;
-        if self.is_alone(install) {
+        };
+        let mut installed = install.run(clock, reuse).await?;
+        if self.is_alone(plan) {
             installed.used = installed.used.removed_on_drop();
         }
-        let (plan, at) = (plan.clone(), installed.place.clone());
-        match blocking(move || Ok(plan.program(Some(&at)))).await {
-            Ok(Ok(program)) => Ok(Ready { program, installed }),
-            Ok(Err(error)) => Err(of_launch(McpPhase::DepInstall, &error)),
-            Err(error) => Err(Fault::from_storage(
-                McpPhase::DepInstall,
-                "reading an install",
-                &error,
-            )),
-        }
+        Ok(installed)
     }
 
     /// Returns the incarnation of the box.
@@ -303,104 +258,53 @@ impl Start<'_> {
         plan: &LaunchPlan,
         install: Option<&Path>,
     ) -> Result<u64, Fault> {
-        let phase = McpPhase::SessionCreate;
-        if self.progress_log.phase() != Some(phase) {
-            self.progress_log.enter(phase, None);
-        }
-        let spec = box_spec::of_server(self.spec, self.session, &plan.directories, self.lifetime);
+        self.enter_session_create();
+        let session = &self.state.session;
+        let spec = box_spec::of_server(self.spec, session, &plan.directories, self.lifetime);
         let has_node_modules = plan.install.as_ref().is_some_and(|it| it.has_node_modules);
         let mounts = install.map(|place| box_spec::mounts_of_install(place, has_node_modules));
-        let mounts = mounts.unwrap_or_default();
-        let made = clock
-            .within(phase, self.context.create_box(self.session, spec, mounts))
-            .await?
-            .map_err(|error| Fault::from_runtime(phase, error))?;
-        self.progress_log.notice(made.notices);
+        let making = self
+            .context
+            .runtime
+            .create(spec, mounts.unwrap_or_default());
+        let made = clock.call(McpPhase::SessionCreate, making).await?;
+        self.state.progress_log.notice(made.notices);
         Ok(made.session.incarnation)
     }
 
-    async fn remove_box(&self, clock: &StartClock) -> Result<(), Fault> {
-        let phase = McpPhase::SessionCreate;
-        clock
-            .within(phase, self.context.delete_box(self.session))
-            .await?
-            .map_err(|error| Fault::from_runtime(phase, error))
-    }
-
-    async fn still_fits(&self, clock: &StartClock, program: &Program) -> Result<bool, Fault> {
-        let Some(check) = &program.check else {
-            return Ok(true);
-        };
-        let phase = McpPhase::SessionCreate;
-        let from_runtime = |error| Fault::from_runtime(phase, error);
-        let script = SpecRequest {
-            session_id: Some(self.session.clone()),
-            cmd: check.clone(),
-            timeout_sec: Some(CHECK_SECONDS),
-            ..SpecRequest::default()
-        };
-        let checked = async {
-            let mut begun = self.context.runtime.exec(script).await?;
-            loop {
-                if let Running::Exited(exit) = begun.command.next().await? {
-                    return Ok(exit);
-                }
-            }
-        };
-        let exit = clock.within(phase, checked).await?.map_err(from_runtime)?;
-        // This says nothing about the install, so it is kept.
-        if exit.reason == Some(Reason::BoxGone) {
-            return Err(Fault::new(
-                phase,
-                "the box disappeared while its install was checked",
-            ));
-        }
-        Ok(exit.exit_code == Some(0))
-    }
-
-    async fn speak(&self, clock: &StartClock, prepared: Prepared) -> Result<Started, Fault> {
-        let runtime = &self.context.runtime;
-        let Prepared {
-            incarnation,
-            launched,
-            install,
-        } = prepared;
+    /// Starts the process and performs the handshake.
+    async fn connect(&self, clock: &StartClock, prepared: Prepared) -> Result<Started, Fault> {
+        let progress_log = &self.state.progress_log;
+        let session = &self.state.session;
         let main = ids::main_process();
-        self.progress_log.enter(McpPhase::ProcessStart, None);
-        let process = launched
+        let phase = McpPhase::ProcessStart;
+        progress_log.enter(phase, None);
+        let process = prepared
+            .launched
             .process(main.clone(), self.spec)
             .validate()
-            .map_err(|error| {
-                Fault::new(McpPhase::ProcessStart, error.to_string()).not_retryable()
-            })?;
-        clock
-            .within(McpPhase::ProcessStart, runtime.start(self.session, process))
-            .await?
-            .map_err(|error| Fault::from_runtime(McpPhase::ProcessStart, error))?;
-        self.progress_log.enter(McpPhase::RelayConnect, None);
-        let wire = handshake::attach(self.context, self.session, &main, clock).await?;
-        let connection = Connection::open(wire, WireLimits::default(), Arc::clone(self.protocol));
-        self.progress_log.enter(McpPhase::McpInit, None);
-        let mut handshake =
+            .map_err(|error| Fault::new(phase, error.to_string()).not_retryable())?;
+        let starting = self.context.runtime.start(session, process);
+        clock.call(phase, starting).await?;
+        progress_log.enter(McpPhase::RelayConnect, None);
+        let wire = handshake::attach(self.context, session, &main, clock).await?;
+        let log = Arc::clone(&self.state.protocol);
+        let connection = Connection::open(wire, WireLimits::default(), log);
+        progress_log.enter(McpPhase::McpInit, None);
+        let handshake =
             handshake::handshake(&connection, &ClientIdentity::boxwood(), clock).await?;
         let inbound = connection.inbound(InboundFilter::Notifications);
-        let mut tools = tools::list(&connection, &handshake, clock.left())
+        let tools = tools::list(&connection, &handshake, clock.left())
             .await
             .map_err(|error| handshake::from_list_error(error, clock))?;
-        // A test result is shown to users and never passed to MCP clients.
-        if self.lifetime == BoxLifetime::Test {
-            let secrets = Secrets::of(&self.spec.env);
-            secrets.redact_handshake(&mut handshake);
-            secrets.hide_in_tools(&mut tools);
-        }
         Ok(Started {
             connection,
             handshake: Arc::new(handshake),
             tools,
             inbound,
-            incarnation,
-            launched,
-            install,
+            incarnation: prepared.incarnation,
+            launched: prepared.launched,
+            install: prepared.install.map(|installed| installed.used),
         })
     }
 }

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 
 use super::fault::Fault;
 use crate::hosting::ToolFilter;
-use crate::hosting::boxes::ids;
 use crate::hosting::definitions::store::Stored;
 use crate::hosting::logs::progress::ProgressLog;
 use crate::hosting::logs::redact::Secrets;
@@ -91,7 +90,7 @@ pub(crate) enum StopCause {
 }
 
 impl ServerState {
-    pub(crate) fn new(stored: Stored, changes: watch::Sender<u64>) -> Self {
+    pub(crate) fn new(stored: Stored, session: SessionId, changes: watch::Sender<u64>) -> Self {
         let name = stored.spec.name.clone();
         let secrets = Arc::new(Secrets::of(&stored.spec.env));
         let run_state = if stored.spec.enabled {
@@ -100,7 +99,7 @@ impl ServerState {
             RunState::Disabled
         };
         Self {
-            session: ids::session_of(&name),
+            session,
             name,
             progress_log: ProgressLog::new(),
             protocol: Arc::new(ProtocolLog::default()),

@@ -1,24 +1,21 @@
 //! Tests a definition in a temporary box, without storing it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use boxwood_api::{
-    McpPhase, McpProgress, McpRuntimeInfo, McpServerSpec, McpStatus, McpTestResult, SessionId,
-};
-use tokio::sync::{Semaphore, SemaphorePermit, broadcast, mpsc};
+use boxwood_api::{McpPhase, McpProgress, McpServerSpec, McpStatus, McpTestResult};
+use jiff::Timestamp;
+use tokio::sync::{Semaphore, SemaphorePermit, broadcast, mpsc, watch};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::fault::Fault;
-use super::start::{Start, Started};
-use crate::hosting::ToolFilter;
+use super::start::Start;
+use super::state::{RunState, ServerState};
 use crate::hosting::boxes::box_spec::BoxLifetime;
 use crate::hosting::boxes::ids;
 use crate::hosting::boxes::temporary_box::TemporaryBox;
 use crate::hosting::context::HostContext;
+use crate::hosting::definitions::store::Stored;
 use crate::hosting::logs::progress::ProgressLog;
-use crate::hosting::logs::redact::Secrets;
 use crate::hosting::process::handshake;
-use crate::wire::ProtocolLog;
 
 /// One attempt. Dropping the future removes the box.
 pub(crate) async fn test(
@@ -26,15 +23,19 @@ pub(crate) async fn test(
     spec: McpServerSpec,
     progress: mpsc::Sender<McpProgress>,
 ) -> McpTestResult {
-    let progress_log = Arc::new(ProgressLog::new());
-    let (_, mut events) = progress_log.follow();
-    let mut tested = Box::pin(in_a_box(context, &spec, &progress_log));
-    // Forwarding never blocks the test. It ends when the progress log is dropped.
-    let result = tokio::select! {
-        result = &mut tested => result,
-        () = forward(&mut events, &progress) => tested.as_mut().await,
+    let now = Timestamp::now();
+    let stored = Stored {
+        spec,
+        created_at: now,
+        updated_at: now,
     };
-    forward_remaining(&mut events, &progress);
+    let state = ServerState::new(stored, ids::test_session(), watch::Sender::new(0));
+    let (_, events) = state.progress_log.follow();
+    let forwarding = AbortOnDropHandle::new(tokio::spawn(forward(events, progress.clone())));
+    let result = in_a_box(context, &state).await;
+    // Forwarding ends after the last event.
+    drop(state);
+    drop(forwarding.await);
     let runtime = Box::new(result.runtime.clone());
     // Wait a moment for a slow receiver, because this event ends the stream.
     let last = progress.send(McpProgress::Done { runtime });
@@ -43,37 +44,19 @@ pub(crate) async fn test(
 }
 
 /// Drops events that do not fit. The log has all lines.
-async fn forward(events: &mut broadcast::Receiver<McpProgress>, to: &mpsc::Sender<McpProgress>) {
+async fn forward(mut events: broadcast::Receiver<McpProgress>, to: mpsc::Sender<McpProgress>) {
     loop {
         match events.recv().await {
+            // Sent after the box is removed.
+            Ok(McpProgress::Done { .. }) | Err(broadcast::error::RecvError::Lagged(_)) => {}
             Ok(progress) => drop(to.try_send(progress)),
-            Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => return,
         }
     }
 }
 
-/// Forwards events that arrived as the test ended.
-fn forward_remaining(
-    events: &mut broadcast::Receiver<McpProgress>,
-    to: &mpsc::Sender<McpProgress>,
-) {
-    loop {
-        match events.try_recv() {
-            Ok(progress) => drop(to.try_send(progress)),
-            Err(broadcast::error::TryRecvError::Lagged(_)) => {}
-            Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed) => {
-                return;
-            }
-        }
-    }
-}
-
-async fn in_a_box(
-    context: &Arc<HostContext>,
-    spec: &McpServerSpec,
-    progress_log: &Arc<ProgressLog>,
-) -> McpTestResult {
+async fn in_a_box(context: &Arc<HostContext>, state: &ServerState) -> McpTestResult {
+    let progress_log = &state.progress_log;
     let _test_permit = acquire(
         &context.test_permits,
         progress_log,
@@ -86,31 +69,35 @@ async fn in_a_box(
         "other servers are starting",
     )
     .await;
-    let secrets = Secrets::of(&spec.env);
-    let session = ids::test_session();
-    let trial = TemporaryBox::named(context, session.clone());
-    let protocol = Arc::new(ProtocolLog::default());
+    let (spec, secrets) = (state.spec(), state.secrets());
+    let mut trial = TemporaryBox::named(context, state.session.clone());
     let start = Start {
         context,
-        spec,
-        session: &session,
+        state,
+        spec: &spec,
         lifetime: BoxLifetime::Test,
-        progress_log,
-        protocol: &protocol,
-        must_reinstall: &AtomicBool::new(false),
     };
     let outcome = start.run().await;
-    let outcome = outcome.map_err(|fault| fault.redacted(&secrets));
     progress_log.rest();
     let mut log = progress_log.install_log();
-    if let Some(stderr) = handshake::stderr(context, &session, &secrets).await {
+    if let Some(stderr) = handshake::stderr(context, &state.session, &secrets).await {
         for line in stderr.lines() {
             progress_log.emit(line.to_owned());
         }
         log.push_str(&stderr);
     }
-    let mut runtime = runtime(spec, &session, progress_log, &outcome);
-    drop(outcome);
+    match outcome {
+        Ok(started) => {
+            state.has_box(true);
+            let (running, _) = started.into_running(context, state, &spec, false);
+            state.becomes(RunState::Connected(Arc::new(running)));
+        }
+        Err(fault) => {
+            state.has_box(fault.phase != McpPhase::BoxUnavailable);
+            state.becomes(RunState::Failed(fault.redacted(&secrets)));
+        }
+    }
+    let mut runtime = state.runtime();
     if let Err(error) = trial.delete().await {
         // Removal is retried at once, then hourly, and by the next daemon.
         let notice = format!("the box of the test could not be removed yet: {error}");
@@ -134,45 +121,4 @@ async fn acquire<'a>(
     }
     progress_log.emit(format!("waiting: {why}"));
     permits.acquire().await.ok()
-}
-
-fn runtime(
-    spec: &McpServerSpec,
-    session: &SessionId,
-    progress_log: &ProgressLog,
-    outcome: &Result<Started, Fault>,
-) -> McpRuntimeInfo {
-    let filter = ToolFilter::from(&spec.tools);
-    let had_box = !matches!(outcome, Err(fault) if fault.phase == McpPhase::BoxUnavailable);
-    let started = outcome.as_ref().ok();
-    let fault = outcome.as_ref().err();
-    let tools: Vec<_> = started
-        .map(|started| started.tools.iter())
-        .into_iter()
-        .flatten()
-        .filter(|tool| filter.admits(&tool.name))
-        .cloned()
-        .collect();
-    McpRuntimeInfo {
-        status: if started.is_some() {
-            McpStatus::Connected
-        } else {
-            McpStatus::Error
-        },
-        error_message: fault.map(|fault| fault.message.clone()),
-        error_phase: fault.map(|fault| fault.phase),
-        retry_count: 0,
-        tool_count: tools.len(),
-        tools,
-        box_session_id: had_box.then(|| session.clone()),
-        box_enabled: had_box.then_some(true),
-        steps: progress_log.steps(),
-        notices: progress_log.notices(),
-        retry_at: None,
-        hint: fault.and_then(|fault| fault.hint.clone()),
-        protocol_version: started.map(|started| started.handshake.protocol_version.clone()),
-        server_info: started
-            .and_then(|started| started.handshake.server_info.as_ref())
-            .and_then(|raw| serde_json::from_str(raw.get()).ok()),
-    }
 }

@@ -19,7 +19,7 @@ impl Fixture {
 
     fn is_gone(&self) {
         assert_eq!(self.runtime.names(), [""; 0]);
-        for place in ["servers", "secrets", "greetings", "boxes"] {
+        for place in ["servers", "secrets", "greetings"] {
             assert_eq!(self.entries(place), 0, "{place}");
         }
     }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{FakeServer, Fixture, spec_of};
 use crate::hosting::boxes::ids;
-use crate::hosting::cache::partial_install::PartialInstall;
+use crate::hosting::boxes::temporary_box::TemporaryBox;
 use crate::hosting::context::HostContext;
 use crate::hosting::{Hosting, HostingSettings, Runtime as _};
 
@@ -32,7 +32,7 @@ impl Fixture {
         let mut test = Box::pin(self.hosting.test(self.deaf(), tell));
         let early = tokio::time::timeout(Duration::from_secs(10), &mut test).await;
         assert!(early.is_err(), "it does not answer");
-        assert_eq!(self.entries("boxes"), 1);
+        assert_eq!(self.runtime.names().len(), 1);
         meanwhile();
     }
 
@@ -61,9 +61,9 @@ async fn the_box_of_a_cancelled_test_is_forgotten_after_its_removal() {
         .gives_a_test_up(|| fixture.removing_takes(Duration::from_secs(30)))
         .await;
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(fixture.entries("boxes"), 1, "it is not yet removed");
+    assert_eq!(fixture.runtime.names().len(), 1, "it is not yet removed");
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(fixture.entries("boxes"), 0);
+    assert_eq!(fixture.runtime.names().len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,10 +71,9 @@ async fn a_box_that_cannot_be_removed_is_removed_later() {
     let fixture = Fixture::new();
     fixture.gives_a_test_up(|| fixture.removing_fails(1)).await;
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!(fixture.entries("boxes"), 1);
     assert_eq!(fixture.runtime.names().len(), 1);
     tokio::time::sleep(Duration::from_hours(1)).await;
-    assert_eq!(fixture.entries("boxes"), 0);
+    assert_eq!(fixture.runtime.names().len(), 0);
     assert_eq!(fixture.runtime.names(), [""; 0]);
 }
 
@@ -89,9 +88,9 @@ async fn a_test_reports_if_its_box_could_not_be_removed() {
     let hint = tested.expect("tested").runtime.hint.expect("a hint");
     assert!(hint.contains("could not be removed"), "{hint}");
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!(fixture.entries("boxes"), 1);
+    assert_eq!(fixture.runtime.names().len(), 1);
     tokio::time::sleep(Duration::from_hours(1)).await;
-    assert_eq!(fixture.entries("boxes"), 0);
+    assert_eq!(fixture.runtime.names().len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +101,6 @@ async fn running_tests_are_not_cleaned_up() {
     let early = tokio::time::timeout(Duration::from_secs(10), &mut test).await;
     assert!(early.is_err(), "it does not answer");
     fixture.hosting.inner.context.tidy().await;
-    assert_eq!(fixture.entries("boxes"), 1);
     assert_eq!(fixture.runtime.names().len(), 1);
 }
 
@@ -112,26 +110,32 @@ async fn a_partial_install_stays_as_long_as_its_box() {
     let context: &Arc<HostContext> = &fixture.hosting.inner.context;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let installer = ids::install_session();
-    let partial = PartialInstall::begin(context, installer.clone()).await;
-    let partial = partial.expect("begun");
+    let directory = context.cache.fresh().expect("a directory");
+    let partial = TemporaryBox::named(context, installer.clone()).with_directory(directory);
     let spec = SpecRequest {
         session_id: Some(installer),
         ..SpecRequest::default()
     };
-    let session = partial.installer().clone();
-    context
-        .create_box(&session, spec, Vec::new())
-        .await
-        .expect("created");
+    let created = fixture.runtime.create(spec, Vec::new()).await;
+    created.expect("created");
     // Both the drop and the cleanup fail.
     fixture.removing_fails(2);
     drop(partial);
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!((fixture.entries("cache"), fixture.entries("boxes")), (1, 1));
+    assert_eq!(
+        (fixture.entries("cache"), fixture.runtime.names().len()),
+        (1, 1)
+    );
     context.tidy().await;
-    assert_eq!((fixture.entries("cache"), fixture.entries("boxes")), (1, 1));
+    assert_eq!(
+        (fixture.entries("cache"), fixture.runtime.names().len()),
+        (1, 1)
+    );
     context.tidy().await;
-    assert_eq!((fixture.entries("cache"), fixture.entries("boxes")), (0, 0));
+    assert_eq!(
+        (fixture.entries("cache"), fixture.runtime.names().len()),
+        (0, 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +167,7 @@ async fn an_unreadable_server_keeps_its_data() {
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(main.is_running());
     assert_eq!(fixture.runtime.names(), ["mcp-time"]);
-    assert_eq!(fixture.entries("boxes"), 1);
+    assert_eq!(fixture.runtime.names().len(), 1);
     assert!(mcp.join("cache/abc").exists());
     assert!(!mcp.join("cache/other").exists(), "it is unused");
 
@@ -186,8 +190,6 @@ async fn a_server_added_again_is_not_a_leftover() {
         };
         let created = fixture.runtime.create(spec, Vec::new()).await;
         created.expect("created");
-        let journal = &fixture.hosting.inner.context.journal;
-        journal.note(&session).expect("noted");
     }
     fixture.removing_takes(Duration::from_secs(30));
     let fixture = Fixture {
@@ -201,5 +203,5 @@ async fn a_server_added_again_is_not_a_leftover() {
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(main.is_running());
     assert_eq!(fixture.runtime.names(), ["mcp-c"]);
-    assert_eq!(fixture.entries("boxes"), 1);
+    assert_eq!(fixture.runtime.names().len(), 1);
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, json};
 use tokio::time::Instant;
 
 use super::{FakeServer, Fixture, name};
-use crate::hosting::{BoxAvailability, HostingError, ProcessExit, Runtime as _};
+use crate::hosting::{BoxAvailability, HostingError, ProcessExit};
 
 #[tokio::test(start_paused = true)]
 async fn a_crashing_server_has_four_attempts_after_2_4_and_8_seconds() {
@@ -339,16 +339,7 @@ async fn a_busy_server_may_ignore_pings() {
 #[tokio::test(start_paused = true)]
 async fn a_session_of_another_client_is_not_removed() {
     let fixture = Fixture::new();
-    let theirs = boxwood_api::SessionId::new("mcp-theirs").expect("an id");
-    let spec = boxwood_api::SpecRequest {
-        session_id: Some(theirs.clone()),
-        ..boxwood_api::SpecRequest::default()
-    };
-    fixture
-        .runtime
-        .create(spec, Vec::new())
-        .await
-        .expect("created");
+    fixture.runtime.occupy("mcp-theirs");
     let shared = fixture
         .add(json!({"name": "theirs", "command": "well"}))
         .await;
@@ -357,14 +348,13 @@ async fn a_session_of_another_client_is_not_removed() {
     assert!(
         refused
             .hint
-            .is_some_and(|hint| hint.contains("another name"))
+            .is_some_and(|hint| hint.contains("boxwood rm mcp-theirs"))
     );
     fixture
         .hosting
         .remove(&name("theirs"))
         .await
         .expect("removed");
-    assert_eq!(fixture.runtime.names(), ["mcp-theirs"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,20 +1,17 @@
 //! File system work on host directories, which may never respond.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use boxwood_api::McpPhase;
 use serde_json::json;
 
 use super::runtime::TestRuntime;
-use super::{settings_in, spec_of};
+use super::{settings_in, spec_of, state_of};
 use crate::hosting::boxes::box_spec::BoxLifetime;
 use crate::hosting::boxes::ids;
 use crate::hosting::context::{HOST_IO_AT_ONCE, HostContext};
-use crate::hosting::logs::progress::ProgressLog;
 use crate::hosting::supervisor::start::Start;
-use crate::wire::ProtocolLog;
 
 fn context() -> (tempfile::TempDir, Arc<HostContext>) {
     let dir = tempfile::tempdir().expect("a directory");
@@ -30,15 +27,11 @@ async fn a_start_waits_while_an_unresponsive_file_system_blocks_all_threads() {
     let taken = context.host_io_permits.acquire_many(room).await;
     let taken = taken.expect("room");
     let spec = spec_of(json!({"name": "time", "command": "no-such-program"}));
-    let (progress_log, protocol) = (ProgressLog::new(), Arc::new(ProtocolLog::default()));
     let start = Start {
         context: &context,
         spec: &spec,
-        session: &ids::session_of(&spec.name),
+        state: &state_of(&spec, ids::session_of(&spec.name)),
         lifetime: BoxLifetime::Persistent,
-        progress_log: &progress_log,
-        protocol: &protocol,
-        must_reinstall: &AtomicBool::new(false),
     };
     let fault = start.run().await.err().expect("it ran out of time");
     assert_eq!(fault.phase, McpPhase::SessionCreate);

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::real::SERVER;
 use super::runtime::{TestRuntime, is_install};
-use super::{Fixture, settings_in, spec_of};
+use super::{Fixture, settings_in, spec_of, state_of};
 use crate::hosting::boxes::box_spec::BoxLifetime;
 use crate::hosting::boxes::ids;
 use crate::hosting::cache::install::{Install, Installed, Reuse};
@@ -375,6 +375,31 @@ async fn a_server_is_reinstalled_on_request_or_for_another_box() {
 }
 
 #[tokio::test]
+async fn an_install_whose_program_does_not_start_is_replaced() {
+    let fixture = Fixture::with(|settings| settings.retry_delays = [Duration::from_millis(1); 3]);
+    let server = fixture
+        .add(json!({
+            "name": "real", "command": "python", "args": ["-c", "import os; exec(os.environ['CODE'])"],
+            "env": {"CODE": SERVER},
+        }))
+        .await;
+    fixture.until_status(&server, McpStatus::Connected).await;
+    let cache = fixture.dir.path().join("mcp/cache");
+    let install = std::fs::read_dir(cache).expect("listed").next();
+    let entry = install
+        .expect("an install")
+        .expect("read")
+        .path()
+        .join(".entry");
+    std::fs::write(entry, "command=/no/such/python3.11\n").expect("written");
+    let boxes = fixture.boxes_made();
+    fixture.hosting.restart(&server).await.expect("restarted");
+    fixture.started_again(&server, boxes).await;
+    assert_eq!(fixture.installs(), 2);
+    fixture.hosting.close().await;
+}
+
+#[tokio::test]
 async fn a_failed_reinstall_keeps_the_old_install() {
     let fixture = Fixture::with(|settings| settings.retry_delays = [Duration::from_millis(1); 3]);
     let server = fixture
@@ -482,12 +507,9 @@ async fn tests_share_only_installs_from_registries() {
     let key = async |spec: &McpServerSpec, session: SessionId, lifetime: BoxLifetime| {
         let start = Start {
             context: &bench.context,
+            state: &state_of(spec, session),
             spec,
-            session: &session,
             lifetime,
-            progress_log: &bench.progress_log,
-            protocol: &Arc::default(),
-            must_reinstall: &AtomicBool::new(false),
         };
         let plan = launch::plan(spec, &HostFacts::of_this_host()).expect("a plan");
         let install = plan.install.expect("there is one");

@@ -24,11 +24,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::{McpRuntimeInfo, McpServerName, McpServerSpec, McpStatus};
+use boxwood_api::{McpRuntimeInfo, McpServerName, McpServerSpec, McpStatus, SessionId};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
 use self::fake_server::FakeServer;
 use self::runtime::TestRuntime;
+use super::definitions::store::Stored;
+use super::supervisor::state::ServerState;
 use super::{Hosting, HostingSettings};
 
 struct Fixture {
@@ -120,6 +124,16 @@ impl Fixture {
 
 fn spec_of(spec: Value) -> McpServerSpec {
     serde_json::from_value(spec).expect("a spec")
+}
+
+fn state_of(spec: &McpServerSpec, session: SessionId) -> ServerState {
+    let now = Timestamp::now();
+    let stored = Stored {
+        spec: spec.clone(),
+        created_at: now,
+        updated_at: now,
+    };
+    ServerState::new(stored, session, watch::Sender::new(0))
 }
 
 fn nothing() -> Map<String, Value> {

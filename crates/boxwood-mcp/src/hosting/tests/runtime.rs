@@ -61,6 +61,8 @@ struct State {
     executed: Vec<SpecRequest>,
     requested: Vec<(SpecRequest, Vec<HostingMount>)>,
     refuses: Option<BoxesError>,
+    /// Sessions of another client.
+    foreign: Vec<SessionId>,
 }
 
 struct Session {
@@ -87,6 +89,12 @@ impl TestRuntime {
 
     pub(super) fn refuses(&self, error: Option<BoxesError>) {
         self.state().refuses = error;
+    }
+
+    /// Another client creates this session.
+    pub(super) fn occupy(&self, session: &str) {
+        let session = SessionId::new(session).expect("an id");
+        self.state().foreign.push(session);
     }
 
     pub(super) fn names(&self) -> Vec<String> {
@@ -209,6 +217,9 @@ impl Runtime for TestRuntime {
             if let Some(error) = state.refuses.clone() {
                 return Err(error);
             }
+            if state.foreign.contains(&id) {
+                return Err(conflict(&id));
+            }
             let incarnation = 1 + self.created.fetch_add(1, Ordering::Relaxed) as u64;
             state.requested.push((spec.clone(), mounts.clone()));
             let info = info(&id, incarnation, &spec);
@@ -266,17 +277,26 @@ impl Runtime for TestRuntime {
     fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<()>> {
         let fewer = |left: usize| left.checked_sub(1);
         let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
-        if self.delete_fails.fetch_update(set, get, fewer).is_ok() {
+        let exists = self.state().sessions.contains_key(session);
+        if exists && self.delete_fails.fetch_update(set, get, fewer).is_ok() {
             return std::future::ready(Err(not_now())).boxed();
         }
-        let gone = self.state().sessions.remove(session);
+        let found = self.state().sessions.get_mut(session).map(|found| {
+            let processes = std::mem::take(&mut found.processes);
+            (found.incarnation, processes)
+        });
         let takes = *self.delete_takes.lock().expect("no panic");
         async move {
+            let Some((incarnation, processes)) = found else {
+                return Ok(());
+            };
             tokio::time::sleep(takes).await;
-            for process in gone.iter().flat_map(|gone| gone.processes.values()) {
+            for process in processes.values() {
                 process.kill.cancel();
                 process.exited().await;
             }
+            let sessions = &mut self.state().sessions;
+            sessions.retain(|id, found| id != session || found.incarnation != incarnation);
             Ok(())
         }
         .boxed()
@@ -291,13 +311,8 @@ impl Runtime for TestRuntime {
         .boxed()
     }
 
-    fn sessions<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Answer<Vec<SessionInfo>>> {
-        let state = self.state();
-        let found = state.sessions.iter();
-        let found = found.filter(|(id, _)| id.as_str().starts_with(prefix));
-        let found = found
-            .map(|(id, held)| info(id, held.incarnation, &held.spec))
-            .collect();
+    fn sessions(&self) -> BoxFuture<'_, Answer<Vec<SessionId>>> {
+        let found = self.state().sessions.keys().cloned().collect();
         std::future::ready(Ok(found)).boxed()
     }
 
@@ -440,6 +455,15 @@ fn not_now() -> BoxesError {
         code: ErrorCode::Timeout,
         message: "not now".to_owned(),
         hint: None,
+        reached: true,
+    }
+}
+
+fn conflict(session: &SessionId) -> BoxesError {
+    BoxesError {
+        code: ErrorCode::SessionConflict,
+        message: format!("session `{session}` was not created for a hosted server"),
+        hint: Some(format!("remove it with `boxwood rm {session}`")),
         reached: true,
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::{McpPhase, McpProgress, McpStatus, SessionId, SpecRequest};
+use boxwood_api::{McpPhase, McpProgress, McpStatus, SpecRequest};
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{FakeServer, Fixture, settings_in, spec_of};
+use crate::hosting::boxes::ids;
 use crate::hosting::{Hosting, Runtime as _};
 
 #[tokio::test(start_paused = true)]
@@ -24,7 +25,7 @@ async fn a_test_lists_tools_and_removes_its_box() {
     let session = result.runtime.box_session_id.expect("a box");
     assert!(session.as_str().starts_with("mcp-test-"), "{session}");
     assert_eq!(fixture.runtime.names(), [""; 0]);
-    assert_eq!(fixture.entries("boxes"), 0);
+    assert_eq!(fixture.runtime.names().len(), 0);
     assert_eq!(fixture.hosting.list().len(), 0, "it is stored nowhere");
     let mut heard = Vec::new();
     while let Ok(progress) = told.try_recv() {
@@ -140,35 +141,25 @@ async fn a_cancelled_test_removes_its_box() {
     );
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(fixture.runtime.names(), [""; 0]);
-    assert_eq!(fixture.entries("boxes"), 0);
+    assert_eq!(fixture.runtime.names().len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn leftover_tests_are_removed_and_similar_sessions_stay() {
+async fn leftover_tests_are_removed() {
     let fixture = Fixture::new();
-    // A daemon that crashed recorded its box and could not remove it.
-    let ours = SessionId::new("mcp-test-0b1d").expect("an id");
-    let theirs = SessionId::new("mcp-test-1234").expect("an id");
-    for session in [&ours, &theirs] {
-        let spec = SpecRequest {
-            session_id: Some(session.clone()),
-            ..SpecRequest::default()
-        };
-        fixture
-            .runtime
-            .create(spec, Vec::new())
-            .await
-            .expect("created");
-    }
+    // Left by a daemon that crashed.
+    let spec = SpecRequest {
+        session_id: Some(ids::test_session()),
+        ..SpecRequest::default()
+    };
+    let created = fixture.runtime.create(spec, Vec::new()).await;
+    created.expect("created");
     let mcp = fixture.dir.path().join("mcp");
-    std::fs::write(mcp.join("boxes/mcp-test-0b1d"), "").expect("noted");
     std::fs::create_dir(mcp.join("cache/.new-abc")).expect("half an install");
     let runtime = Arc::clone(&fixture.runtime);
     let hosting = Hosting::new(runtime as _, settings_in(fixture.dir.path())).expect("hosting");
     hosting.begin();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(fixture.runtime.names(), ["mcp-test-1234"]);
-    for place in ["boxes", "cache"] {
-        assert_eq!(fixture.entries(place), 0, "{place}");
-    }
+    assert_eq!(fixture.runtime.names(), [""; 0]);
+    assert_eq!(fixture.entries("cache"), 0);
 }

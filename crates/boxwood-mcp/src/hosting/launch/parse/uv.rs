@@ -25,7 +25,7 @@ pub(crate) struct PythonInstall {
     /// Requirements. `-e` and `-r` precede those that are paths.
     pub(crate) with: Vec<String>,
     pub(crate) python: Option<String>,
-    /// Options for `uv pip` and `pip`. A pip that does not support one fails.
+    /// Options for `uv pip`. pip, which is used where uv cannot be had, fails if it does not support one.
     pub(crate) options: Vec<String>,
 }
 
@@ -43,11 +43,10 @@ pub(crate) struct ProjectRun {
     pub(crate) args: Vec<String>,
     pub(crate) how: PythonInstall,
     pub(crate) extras: Vec<String>,
-    /// Options that require a lock file.
+    /// Options that select parts of the lock file.
     pub(crate) by_lock: Vec<String>,
-    /// `--locked` or `--frozen`.
-    pub(crate) is_locked: bool,
-    pub(crate) is_editable: bool,
+    /// The option that requires a lock file.
+    pub(crate) needs_lock: Option<String>,
     /// Set for `python3`, which every box with Python has, so that it needs no lookup.
     pub(crate) interpreter: Option<&'static str>,
     /// Working directory.
@@ -64,8 +63,7 @@ impl ProjectRun {
             how: PythonInstall::default(),
             extras: Vec::new(),
             by_lock: Vec::new(),
-            is_locked: false,
-            is_editable: true,
+            needs_lock: None,
             interpreter: None,
             directory: None,
             project: None,
@@ -96,6 +94,12 @@ const VALUED: &[&str] = &[
     "--with",
     "--with-editable",
     "--with-requirements",
+    "--cache-dir",
+    "--directory",
+    "--project",
+];
+/// Passed on unchanged.
+const INSTALL: &[&str] = &[
     "--index",
     "--default-index",
     "-i",
@@ -107,9 +111,6 @@ const VALUED: &[&str] = &[
     "--resolution",
     "--exclude-newer",
     "--index-strategy",
-    "--cache-dir",
-    "--directory",
-    "--project",
 ];
 const RUN_FLAGS: &[&str] = &[
     "--no-project",
@@ -119,7 +120,6 @@ const RUN_FLAGS: &[&str] = &[
     "--no-dev",
     "--dev",
     "--all-extras",
-    "--no-editable",
     "-s",
     "--script",
     "-m",
@@ -130,17 +130,17 @@ const RUN_VALUED: &[&str] = &["--extra", "--group", "--package"];
 const UV: OptionSet = OptionSet {
     launcher: "uv",
     flags: &[FLAGS],
-    valued: &[VALUED],
+    valued: &[VALUED, INSTALL],
 };
 const UVX: OptionSet = OptionSet {
     launcher: "uvx",
     flags: &[FLAGS],
-    valued: &[VALUED, &["--from"]],
+    valued: &[VALUED, INSTALL, &["--from"]],
 };
 const UV_RUN: OptionSet = OptionSet {
     launcher: "uv run",
     flags: &[FLAGS, RUN_FLAGS],
-    valued: &[VALUED, RUN_VALUED],
+    valued: &[VALUED, INSTALL, RUN_VALUED],
 };
 /// Options that select parts of a project.
 const BY_LOCK: [&str; 4] = ["--all-extras", "--group", "--dev", "--package"];
@@ -212,7 +212,7 @@ fn uv_run(before: &Options, args: &[String]) -> Result<ProjectRun, LaunchError> 
     } else {
         (Target::Program(first.clone()), rest.to_vec())
     };
-    let by_lock = options
+    let by_lock: Vec<_> = options
         .iter()
         .filter(|(name, _)| BY_LOCK.contains(&name.as_str()))
         .map(|(name, value)| match value {
@@ -220,6 +220,8 @@ fn uv_run(before: &Options, args: &[String]) -> Result<ProjectRun, LaunchError> 
             None => name.clone(),
         })
         .collect();
+    let locked = has(&["--locked", "--frozen"]).then(|| "--locked".to_owned());
+    let needs_lock = by_lock.first().cloned().or(locked);
     let extras = options
         .iter()
         .filter(|(name, _)| name == "--extra")
@@ -230,8 +232,7 @@ fn uv_run(before: &Options, args: &[String]) -> Result<ProjectRun, LaunchError> 
         how: install(&options)?,
         extras,
         by_lock,
-        is_locked: has(&["--locked", "--frozen"]),
-        is_editable: !has(&["--no-editable"]),
+        needs_lock,
         directory: last(&options, "--directory").map(str::to_owned),
         project: last(&options, "--project").map(str::to_owned),
         has_project: !has(&["--no-project"]),
@@ -266,36 +267,13 @@ fn install(options: &Options) -> Result<PythonInstall, LaunchError> {
             "--with-editable" => how.with.extend(["-e".to_owned(), plain(value)?]),
             "--with-requirements" => how.with.extend(["-r".to_owned(), plain(value)?]),
             "-p" | "--python" => how.python = Some(plain(value)?),
-            "-i" | "--index-url" | "--default-index" => {
-                how.push_option("--index-url", &address(value));
-            }
-            "--extra-index-url" | "--index" => {
-                how.push_option("--extra-index-url", &address(value));
-            }
-            "-f" | "--find-links" => how.push_option("--find-links", value),
-            "--prerelease" if value == "allow" => how.options.push("--pre".to_owned()),
-            // Only supported by uv.
-            "--prerelease" | "--resolution" | "--index-strategy" | "--exclude-newer" => {
-                how.push_option(name, &plain(value)?);
+            option if INSTALL.contains(&option) => {
+                how.options.extend([name.clone(), plain(value)?]);
             }
             _ => {}
         }
     }
     Ok(how)
-}
-
-impl PythonInstall {
-    fn push_option(&mut self, option: &str, value: &str) {
-        self.options.extend([option.to_owned(), value.to_owned()]);
-    }
-}
-
-/// Strips the name that uv allows before an index URL.
-fn address(index: &str) -> String {
-    match index.split_once('=') {
-        Some((name, address)) if !name.contains(['/', ':']) => address.to_owned(),
-        _ => index.to_owned(),
-    }
 }
 
 #[cfg(test)]

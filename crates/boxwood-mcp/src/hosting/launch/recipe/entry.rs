@@ -4,7 +4,6 @@
 
 use std::path::Path;
 
-use super::shell_quote::quote;
 use crate::hosting::launch::LaunchError;
 use crate::hosting::launch::read_text::read_text;
 
@@ -18,7 +17,6 @@ pub(crate) struct Entry {
     /// Directories to prepend to `PATH`.
     pub(crate) path: Vec<String>,
     pub(crate) box_path: String,
-    needs: Vec<String>,
 }
 
 impl Entry {
@@ -39,7 +37,8 @@ impl Entry {
                 "command" => entry.command = Some(value.to_owned()),
                 "path" => entry.path.push(value.to_owned()),
                 "box_path" => value.clone_into(&mut entry.box_path),
-                "need" => entry.needs.push(value.to_owned()),
+                // Written by earlier versions.
+                "need" => {}
                 _ => return Err(wrong("the entry file has an unknown key")),
             }
         }
@@ -52,19 +51,6 @@ impl Entry {
         } else {
             Err(wrong("the program path is not absolute"))
         }
-    }
-
-    /// A shell command that fails if the box no longer has what the install needs.
-    pub(crate) fn check(&self) -> Option<String> {
-        if self.needs.is_empty() {
-            return None;
-        }
-        let tests: Vec<_> = self
-            .needs
-            .iter()
-            .map(|need| format!("[ -x {} ]", quote(need)))
-            .collect();
-        Some(tests.join(" && "))
     }
 }
 
@@ -81,18 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_a_program_a_path_and_requirements() {
+    fn an_entry_has_a_program_and_a_path() {
         let entry = read(
-            "command=/opt/mcp/venv/bin/tool=x\npath=/opt/mcp/venv/bin\nbox_path=/usr/bin:/bin\nneed=/usr/bin/python3.11\nneed=/it's/node\n",
+            "command=/opt/mcp/venv/bin/tool=x\npath=/opt/mcp/venv/bin\nbox_path=/usr/bin:/bin\nneed=/usr/bin/python3.11\n",
         )
         .expect("it is well formed");
         assert_eq!(entry.command.as_deref(), Some("/opt/mcp/venv/bin/tool=x"));
         assert_eq!(entry.path, ["/opt/mcp/venv/bin"]);
         assert_eq!(entry.box_path, "/usr/bin:/bin");
-        assert_eq!(
-            entry.check().as_deref(),
-            Some(r"[ -x '/usr/bin/python3.11' ] && [ -x '/it'\''s/node' ]")
-        );
     }
 
     #[test]

@@ -47,13 +47,16 @@ impl Key {
     }
 
     pub(crate) fn finish(self) -> String {
-        let mut name = String::with_capacity(64);
-        for byte in self.0.finalize() {
-            // Writing to a string cannot fail.
-            let _ = write!(name, "{byte:02x}");
-        }
-        name
+        hex(&self.0.finalize())
     }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
 }
 
 /// Changes when a tool on the host is replaced.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::script::{Recipe, call};
+use super::script::Recipe;
 use super::shell_quote::quote;
 use super::{LaunchContext, Resolved};
 use crate::hosting::launch::parse::command::ParsedCommand;
@@ -99,10 +99,6 @@ pub(crate) fn run(
     recipe.key.add_all("option", &run.how.options);
     recipe.key.add_all("extra", &run.extras);
     recipe.key.add_all("by-lock", &run.by_lock);
-    // Without uv in the box the lock cannot be used, so the result differs.
-    if run.is_locked {
-        recipe.key.add("locked", "");
-    }
 
     let declared = match &project {
         Some(directory) => PythonProject::read(directory)?,
@@ -278,74 +274,51 @@ fn install_project(
     recipe.line(format!("cd {}", quote(&place)));
     recipe.call("make_venv", [wanted]);
 
-    let is_built = project.kind == PythonKind::Package;
     // The sources of an editable install stay live. Compiled files would be left in the copy of the installer.
-    let is_frozen = is_built && (!run.is_editable || manifests::builds_native_code(directory)?);
+    let is_frozen =
+        project.kind == PythonKind::Package && manifests::builds_native_code(directory)?;
     if is_frozen {
         recipe.key.add("build", "frozen");
         recipe.counts(directory);
     }
-    let extras = if run.extras.is_empty() {
-        String::new()
-    } else {
-        format!("[{}]", run.extras.join(","))
-    };
-    let more = run.how.options.iter().chain(with);
-    let without_lock = match project.kind {
-        PythonKind::Requirements => {
-            let list = format!("{place}/requirements.txt");
-            call(
-                "install_python",
-                ["-r", &list].into_iter().chain(more.map(String::as_str)),
-            )
+    let extras = run.extras.iter().flat_map(|extra| ["--extra", extra]);
+    let options = run.how.options.iter().chain(with).map(String::as_str);
+    if project.has_lock {
+        let by_lock = run.by_lock.iter().map(String::as_str);
+        let frozen = is_frozen.then_some("--no-editable");
+        let words = [place.as_str()].into_iter().chain(extras);
+        recipe.call("sync_project", words.chain(by_lock).chain(frozen));
+        if !with.is_empty() {
+            recipe.call("install_python", options);
         }
-        PythonKind::Declared => {
-            let manifest = format!("{place}/pyproject.toml");
-            let extras = run.extras.iter().flat_map(|extra| ["--extra", extra]);
-            let words = [manifest.as_str()].into_iter().chain(extras);
-            call("install_declared", words.chain(more.map(String::as_str)))
-        }
-        PythonKind::Package => {
-            let source = format!("{place}{extras}");
-            let editable = (!is_frozen).then_some("-e");
-            let words = editable.into_iter().chain([source.as_str()]);
-            call("install_python", words.chain(more.map(String::as_str)))
-        }
-    };
-    // Options that need a lock fail without one.
-    let asked_of_lock = run
-        .by_lock
-        .first()
-        .map(String::as_str)
-        .or(run.is_locked.then_some("--locked"));
-    if let Some(option) = asked_of_lock
-        && !project.has_lock
-    {
+        return Ok(());
+    }
+    if let Some(option) = &run.needs_lock {
         return Err(LaunchError::NoLock {
-            option: option.to_owned(),
+            option: option.clone(),
             path: directory.to_owned(),
         });
     }
-    if project.has_lock {
-        recipe.line(r#"if [ -n "$uv" ]; then"#);
-        let options = run.extras.iter().flat_map(|extra| ["--extra", extra]);
-        let options = options.chain(run.by_lock.iter().map(String::as_str));
-        let options = options.chain(is_frozen.then_some("--no-editable"));
-        recipe.call("sync_project", [place.as_str()].into_iter().chain(options));
-        if !with.is_empty() {
-            recipe.call("install_python", run.how.options.iter().chain(with));
+    let (function, words) = match project.kind {
+        PythonKind::Requirements => {
+            let list = format!("{place}/requirements.txt");
+            ("install_python", vec!["-r".to_owned(), list])
         }
-        recipe.line("else");
-        recipe.line(match asked_of_lock {
-            Some(option) => call(
-                "fail",
-                [format!("`{option}` needs uv, and this box has none: choose an image that has it in box.image, or install uv on the host")],
-            ),
-            None => without_lock,
-        });
-        recipe.line("fi");
-    } else {
-        recipe.line(without_lock);
-    }
+        PythonKind::Declared => {
+            let mut words = vec![format!("{place}/pyproject.toml")];
+            words.extend(extras.map(str::to_owned));
+            ("install_declared", words)
+        }
+        PythonKind::Package => {
+            let source = match run.extras.as_slice() {
+                [] => place,
+                extras => format!("{place}[{}]", extras.join(",")),
+            };
+            let editable = (!is_frozen).then(|| "-e".to_owned());
+            let words = editable.into_iter().chain([source]).collect();
+            ("install_python", words)
+        }
+    };
+    recipe.call(function, words.iter().map(String::as_str).chain(options));
     Ok(())
 }

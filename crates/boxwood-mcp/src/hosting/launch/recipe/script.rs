@@ -122,10 +122,7 @@ impl Recipe {
     }
 }
 
-pub(crate) fn call<Word: AsRef<str>>(
-    function: &str,
-    words: impl IntoIterator<Item = Word>,
-) -> String {
+fn call<Word: AsRef<str>>(function: &str, words: impl IntoIterator<Item = Word>) -> String {
     let words = quote_all(words);
     if words.is_empty() {
         function.to_owned()

@@ -250,24 +250,6 @@ fn lock_options_require_a_lock() {
         steps.contains("sync_project '/workspace' '--group=dev'"),
         "{steps}"
     );
-    assert!(steps.contains("fail '`--group=dev` needs uv"), "{steps}");
-}
-
-#[test]
-fn locked_and_unlocked_installs_have_different_keys() {
-    let (_keep, root) = tree(&[
-        ("pyproject.toml", "[project]\nname='a'\n"),
-        ("uv.lock", ""),
-        ("server.py", ""),
-    ]);
-    let basis = |options: &[&str]| {
-        let words = [&["run"], options, &["server.py"]].concat();
-        let plan = planned(json!({"command": "uv", "args": words, "cwd": root}));
-        plan.install.expect("there is one").basis
-    };
-    for option in ["--locked", "--frozen"] {
-        assert_ne!(basis(&[option]), basis(&[]), "{option}");
-    }
 }
 
 #[test]

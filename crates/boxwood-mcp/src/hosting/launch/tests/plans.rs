@@ -74,7 +74,6 @@ fn a_plain_command_is_started_as_written() {
             args: vec!["--verbose".to_owned(), "relative/path".to_owned()],
             cwd: "/workspace".to_owned(),
             env: [("TOKEN".to_owned(), "t".to_owned())].into(),
-            check: None,
         }
     );
 }
@@ -272,7 +271,7 @@ pub(super) fn plan_error(value: serde_json::Value) -> LaunchError {
 }
 
 #[test]
-fn uv_run_uses_the_lock_if_uv_is_present() {
+fn uv_run_uses_the_lock() {
     const PYPROJECT: &str =
         "[build-system]\nrequires=['hatchling']\n[project]\nname='p'\nrequires-python='>=3.10'\n";
     let (_keep, root) = tree(&[
@@ -290,10 +289,7 @@ fn uv_run_uses_the_lock_if_uv_is_present() {
         steps.contains("sync_project '/workspace' '--extra' 'more'"),
         "{steps}"
     );
-    assert!(
-        steps.contains("install_python '-e' '/workspace[more]'"),
-        "{steps}"
-    );
+    assert!(!steps.contains("install_python"), "{steps}");
     assert!(steps.contains("any_program 'p'"), "{steps}");
     assert_eq!(plan.args, ["--x"]);
     assert_eq!(plan.cwd, "/workspace");
@@ -305,15 +301,30 @@ fn uv_run_uses_the_lock_if_uv_is_present() {
     );
     assert_eq!(plan.env["PYTHONDONTWRITEBYTECODE"], "1");
 
-    let plan = planned(json!({
-        "command": "uv", "args": ["--directory", root.join("p"), "run", "--no-editable", "p"],
-    }));
-    let steps = script(&plan);
-    assert!(steps.contains("install_python '/workspace'\n"), "{steps}");
+    let run = json!(["--directory", root.join("p"), "run", "--extra", "more", "p"]);
+    let run = json!({"command": "uv", "args": run});
+    fs::remove_file(root.join("p/uv.lock")).expect("it is ours");
+    let unlocked = planned(run.clone());
+    let steps = script(&unlocked);
     assert!(
-        steps.contains("sync_project '/workspace' '--no-editable'"),
+        steps.contains("install_python '-e' '/workspace[more]'\n"),
         "{steps}"
     );
+
+    // Compiled code would stay behind in the copy, so it is installed.
+    let native = PYPROJECT.replace("hatchling", "maturin");
+    fs::write(root.join("p/pyproject.toml"), native).expect("it is ours");
+    let plan = planned(run.clone());
+    let steps = script(&plan);
+    assert!(
+        steps.contains("install_python '/workspace[more]'\n"),
+        "{steps}"
+    );
+    fs::write(root.join("p/uv.lock"), "").expect("it is ours");
+    let plan = planned(run);
+    let steps = script(&plan);
+    let expected = "sync_project '/workspace' '--extra' 'more' '--no-editable'\n";
+    assert!(steps.contains(expected), "{steps}");
     let install = plan.install.expect("there is one");
     assert_eq!(install.contents, [root.join("p")]);
 }
@@ -471,16 +482,12 @@ fn with_requires_an_install() {
 fn the_install_comes_first_in_path() {
     let (_keep, root) = tree(&[(
         ".entry",
-        "command=/opt/mcp/venv/bin/a\npath=/opt/mcp/venv/bin\nbox_path=/usr/bin:/bin\nneed=/usr/bin/python3.11\n",
+        "command=/opt/mcp/venv/bin/a\npath=/opt/mcp/venv/bin\nbox_path=/usr/bin:/bin\n",
     )]);
     let plan = planned(json!({"command": "uvx", "args": ["a"], "env": {"PATH": "/mine:/bin"}}));
     let program = plan.program(Some(&root)).expect("it is installed");
     assert_eq!(program.command, "/opt/mcp/venv/bin/a");
     assert_eq!(program.env["PATH"], "/opt/mcp/venv/bin:/mine:/bin:/usr/bin");
-    assert_eq!(
-        program.check.as_deref(),
-        Some("[ -x '/usr/bin/python3.11' ]")
-    );
     plan.program(None).expect_err("it is not installed");
 
     let plain = planned(json!({"command": "server", "env": {"PATH": "/mine"}}));

@@ -56,16 +56,12 @@ fn uvx_installs_one_package_and_runs_one_program() {
 }
 
 #[test]
-fn index_options_are_translated_for_both_installers() {
-    let tool = uvx(&words(
-        "-p 3.12 --default-index https://a/simple --index corp=https://b/simple --prerelease allow t",
-    ))
-    .expect("it is well formed");
+fn index_options_are_passed_on() {
+    let options =
+        "--default-index https://a/simple --index corp=https://b/simple --prerelease allow";
+    let tool = uvx(&words(&format!("-p 3.12 {options} t"))).expect("it is well formed");
     assert_eq!(tool.how.python.as_deref(), Some("3.12"));
-    assert_eq!(
-        tool.how.options,
-        words("--index-url https://a/simple --extra-index-url https://b/simple --pre")
-    );
+    assert_eq!(tool.how.options, words(options));
 }
 
 #[test]
@@ -141,7 +137,8 @@ fn version_pins_are_passed_on() {
 
 #[test]
 fn lock_options_are_kept_separate() {
-    let run = run("run --locked --all-extras --group dev --no-editable server.py");
-    assert!(run.is_locked && !run.is_editable);
+    let run = run("run --locked --all-extras --group dev server.py");
+    assert_eq!(run.needs_lock.as_deref(), Some("--all-extras"));
     assert_eq!(run.by_lock, ["--all-extras", "--group=dev"]);
+    uv(&words("run --no-editable server.py")).expect_err("sources stay live");
 }

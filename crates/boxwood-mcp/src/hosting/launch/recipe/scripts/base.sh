@@ -11,10 +11,6 @@ fail() {
   printf '%s\n' "$*" >&2
   exit 1
 }
-# Records a file outside of the install that the server requires.
-need() {
-  printf 'need=%s\n' "$1" >>"$tmp/needs"
-}
 # Writes the entry: the program, and the directories that come first in its PATH.
 finish() {
   {
@@ -24,7 +20,6 @@ finish() {
       printf 'path=%s\n' "$directory"
     done
     printf 'box_path=%s\n' "$box_path"
-    [ ! -f "$tmp/needs" ] || cat "$tmp/needs"
   } >"$mcp/.entry"
   rm -rf "$tmp"
 }

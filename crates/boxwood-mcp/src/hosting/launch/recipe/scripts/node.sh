@@ -3,7 +3,6 @@ node_brought=
 # find_node npm|node: puts a supported node first in PATH, with npm if requested.
 find_node() {
   if found="$(command -v node)" && node_fits "$found" && { [ "$1" = node ] || command -v npm >/dev/null; }; then
-    need "$found"
     return
   fi
   if [ -z "$uv" ] && [ -z "$python" ]; then
@@ -106,6 +105,5 @@ node_program() {
     there="$(ls "$mcp/node_modules/.bin" 2>/dev/null | tr '\n' ' ')" || there=
     program="$(command -v "$1")" ||
       fail "what was installed has no program called \`$1\`. There are: ${there:-none}"
-    need "$program"
   fi
 }

@@ -61,11 +61,6 @@ make_venv() {
       "$interpreter" -m venv --without-pip "$mcp/venv" ||
       fail "$interpreter cannot make an environment: install python3-venv on the host, or choose an image that has uv in box.image"
   fi
-  interpreter="$(readlink -f "$mcp/venv/bin/python")"
-  case "$interpreter" in
-  "$mcp"/*) ;;
-  *) need "$interpreter" ;;
-  esac
 }
 
 # install_python REQUIREMENT...
@@ -92,7 +87,6 @@ install_tool() {
   newer="$(sed -n 's/.*does not satisfy Python\(>=3\.[0-9]*\).*/\1/p' "$tmp/install.log" | head -n 1)"
   [ -n "$newer" ] || exit 1
   say "a package needs Python $newer; looking for one"
-  rm -f "$tmp/needs"
   make_venv "$newer"
   install_python "$@"
 }
@@ -107,6 +101,7 @@ install_declared() {
 sync_project() {
   directory="$1"
   shift
+  [ -n "$uv" ] || fail "the lock file of $directory needs uv, and this box has none: choose an image that has uv in box.image, or install uv on the host"
   (cd "$directory" && "$uv" sync --frozen --no-dev --python "$mcp/venv/bin/python" "$@")
 }
 
@@ -119,7 +114,6 @@ only_python() {
     program="$python"
   fi
   if [ -n "$program" ]; then
-    need "$(readlink -f "$program")"
     return
   fi
   if [ -z "$uv" ] && [ -z "$python" ]; then
@@ -152,9 +146,7 @@ python_program() {
 any_program() {
   if [ -x "$mcp/venv/bin/$1" ]; then
     program="$mcp/venv/bin/$1"
-  elif program="$(command -v "$1")"; then
-    need "$program"
-  else
+  elif ! program="$(command -v "$1")"; then
     python_program "$1"
   fi
 }
