@@ -1,15 +1,17 @@
-//! The agent's tools, served over the Model Context Protocol.
+//! The Model Context Protocol: the agent's tools as an MCP server, hosted MCP servers in boxes, and the
+//! gateway in front of them.
 //!
-//! Comes in: an [`Agent`](boxwood_agent::Agent), and a client on standard input or over HTTP, of either
-//! era of the protocol. Goes out: tools, results, progress, workspace files as resources. Never here:
-//! what the tools do, tokens and browsers, which runtime has the boxes.
+//! What the tools do is in `boxwood_agent`. Tokens, `Host` and `Origin` are checked by the daemon.
 #![forbid(unsafe_code)]
 
 mod agent_server;
 mod gateway;
 mod hosting;
+mod protocol_versions;
 mod session_activity;
 mod wire;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use agent_server::{
     Answer, Home, HttpServer, SESSION_HEADER, SESSION_META, StdioError, serve_lines, serve_stdio,
@@ -21,3 +23,8 @@ pub use hosting::{
     ToolFilter, client_config, mentions, read_document,
 };
 pub use wire::{BodyPermit, MAX_MESSAGE_BYTES};
+
+/// Locks the mutex even if a thread panicked while it was locked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,11 +1,13 @@
 //! Tracks the use of MCP sessions, to find idle ones.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rmcp::transport::streamable_http_server::SessionId;
 use tokio::time::Instant;
+
+use crate::lock;
 
 /// Cheap to clone.
 #[derive(Clone, Default)]
@@ -41,32 +43,28 @@ impl Use {
 }
 
 impl SessionActivity {
-    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Use>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn opened(&self, id: SessionId) {
         let unused = Use {
             last: Instant::now(),
             calls: 0,
             streams: 0,
         };
-        self.sessions().insert(id, unused);
+        lock(&self.sessions).insert(id, unused);
     }
 
     pub(crate) fn closed(&self, id: &str) {
-        self.sessions().remove(id);
+        lock(&self.sessions).remove(id);
     }
 
     pub(crate) fn touch(&self, id: &str) {
-        if let Some(found) = self.sessions().get_mut(id) {
+        if let Some(found) = lock(&self.sessions).get_mut(id) {
             found.last = Instant::now();
         }
     }
 
     /// Marks the session as in use until the guard is dropped.
     pub(crate) fn hold(&self, id: &str, kind: Kind) -> Held {
-        if let Some(found) = self.sessions().get_mut(id) {
+        if let Some(found) = lock(&self.sessions).get_mut(id) {
             *found.count(kind) += 1;
         }
         Held {
@@ -78,7 +76,7 @@ impl SessionActivity {
 
     /// Sessions that were idle for longer than this.
     pub(crate) fn idle(&self, longer_than: Duration) -> Vec<SessionId> {
-        let sessions = self.sessions();
+        let sessions = lock(&self.sessions);
         let idle = sessions
             .iter()
             .filter(|(_, found)| found.is_idle(longer_than));
@@ -86,14 +84,14 @@ impl SessionActivity {
     }
 
     pub(crate) fn is_idle(&self, id: &str, longer_than: Duration) -> bool {
-        let sessions = self.sessions();
+        let sessions = lock(&self.sessions);
         sessions
             .get(id)
             .is_some_and(|found| found.is_idle(longer_than))
     }
 
     pub(crate) fn is_full(&self, most: usize) -> bool {
-        self.sessions().len() >= most
+        lock(&self.sessions).len() >= most
     }
 
     /// The session to evict first: no running call, preferably no open stream, and idle for the longest time.
@@ -103,7 +101,7 @@ impl SessionActivity {
 
     /// The same among sessions for which `may_go` returns true.
     pub(crate) fn least_active_of(&self, may_go: impl Fn(&str) -> bool) -> Option<SessionId> {
-        let sessions = self.sessions();
+        let sessions = lock(&self.sessions);
         let without_calls = sessions
             .iter()
             .filter(|(id, found)| found.calls == 0 && may_go(id));
@@ -122,7 +120,7 @@ pub(crate) struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(found) = self.activity.sessions().get_mut(&self.id) {
+        if let Some(found) = lock(&self.activity.sessions).get_mut(&self.id) {
             let count = found.count(self.kind);
             *count = count.saturating_sub(1);
             found.last = Instant::now();

@@ -6,9 +6,11 @@
 use boxwood_api::{AgentPipeline, AgentQuery, SessionId};
 use http::request::Parts;
 use rmcp::RoleServer;
-use rmcp::model::{ErrorData, ProtocolVersion};
+use rmcp::model::ErrorData;
 use rmcp::service::RequestContext;
 use serde_json::Value;
+
+use crate::protocol_versions::is_modern;
 
 /// Key in a request's `_meta` that names the box's session.
 pub const SESSION_META: &str = "io.boxwood/session";
@@ -63,7 +65,7 @@ impl Home {
 pub(crate) fn mcp_session(context: &RequestContext<RoleServer>) -> Option<&str> {
     let legacy = context
         .protocol_version()
-        .is_some_and(|version| version.as_str() < ProtocolVersion::V_2026_07_28.as_str());
+        .is_some_and(|version| !is_modern(version.as_str()));
     let parts = context.extensions.get::<Parts>().filter(|_| legacy)?;
     parts.headers.get(MCP_SESSION_HEADER)?.to_str().ok()
 }

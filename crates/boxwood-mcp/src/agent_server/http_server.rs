@@ -12,13 +12,13 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use rmcp::model::ProtocolVersion;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 
 use super::conversation::Home;
 use super::keep_alive;
 use super::sessions::Sessions;
 use super::tool_server::ToolServer;
+use crate::protocol_versions::MODERN;
 use crate::session_activity::SessionActivity;
 
 pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -67,7 +67,5 @@ impl HttpServer {
 
 fn is_stateless<B>(request: &Request<B>) -> bool {
     let version = request.headers().get("mcp-protocol-version");
-    version.is_some_and(|version| {
-        version.as_bytes() >= ProtocolVersion::V_2026_07_28.as_str().as_bytes()
-    })
+    version.is_some_and(|version| version.as_bytes() >= MODERN.as_bytes())
 }

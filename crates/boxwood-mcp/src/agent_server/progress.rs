@@ -1,12 +1,14 @@
 //! Sends progress notifications for a running call, if the client asked for them.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use boxwood_agent::{Progress, Stream};
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::{Peer, RoleServer};
 use tokio::time::Instant;
+
+use crate::lock;
 
 /// Minimum interval between notifications.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
@@ -28,7 +30,7 @@ struct Seen {
 
 impl Watched {
     fn take(&self) -> Option<String> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         std::mem::take(&mut seen.is_new).then(|| seen.line.clone())
     }
 }
@@ -40,7 +42,7 @@ impl Progress for Watched {
 
     fn step(&self, text: &str) {
         let Some(line) = last_line(text) else { return };
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         seen.line = line;
         seen.is_new = true;
     }

@@ -2,11 +2,9 @@
 //!
 //! A box outlives the MCP session it was created for.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt as _};
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::ServerSseMessage;
 use rmcp::transport::streamable_http_server::session::local::{
@@ -103,10 +101,7 @@ impl SessionManager for Sessions {
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Refused> {
         let stream = self.inner.create_stream(id, message).await?;
-        Ok(ActiveStream::new(
-            stream,
-            self.activity.hold(id, Kind::Stream),
-        ))
+        Ok(held(stream, self.activity.hold(id, Kind::Stream)))
     }
 
     async fn accept_message(
@@ -122,10 +117,7 @@ impl SessionManager for Sessions {
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Refused> {
         let stream = self.inner.create_standalone_stream(id).await?;
-        Ok(ActiveStream::new(
-            stream,
-            self.activity.hold(id, Kind::Stream),
-        ))
+        Ok(held(stream, self.activity.hold(id, Kind::Stream)))
     }
 
     async fn resume(
@@ -134,34 +126,16 @@ impl SessionManager for Sessions {
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Refused> {
         let stream = self.inner.resume(id, last_event_id).await?;
-        Ok(ActiveStream::new(
-            stream,
-            self.activity.hold(id, Kind::Stream),
-        ))
+        Ok(held(stream, self.activity.hold(id, Kind::Stream)))
     }
 }
 
 /// Marks the session as in use while the stream is read.
-struct ActiveStream<S> {
-    inner: Pin<Box<S>>,
-    _held: Held,
-}
-
-impl<S> ActiveStream<S> {
-    fn new(inner: S, held: Held) -> Self {
-        Self {
-            inner: Box::pin(inner),
-            _held: held,
-        }
-    }
-}
-
-impl<S: Stream> Stream for ActiveStream<S> {
-    type Item = S::Item;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
-        self.inner.as_mut().poll_next(context)
-    }
+fn held<S: Stream + Send + Sync + 'static>(
+    stream: S,
+    held: Held,
+) -> impl Stream<Item = S::Item> + Send + Sync + 'static {
+    stream.inspect(move |_| _ = &held)
 }
 
 #[cfg(test)]

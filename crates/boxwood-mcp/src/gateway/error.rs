@@ -2,15 +2,15 @@
 
 use boxwood_api::{McpPhase, McpServerName};
 use http::StatusCode;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
 
 use crate::gateway::json::raw;
 use crate::gateway::notifications::subscriptions::{
     BESIDE_URI, LONGEST_URI, MOST_SUBSCRIPTIONS, MOST_URI_BYTES,
 };
 use crate::hosting::HostingError;
-use crate::wire::{BadMessage, CallError, Message};
+use crate::wire::{BadMessage, CallError, Message, Object};
 
 pub(crate) const PARSE_ERROR: i64 = -32700;
 pub(crate) const INVALID_REQUEST: i64 = -32600;
@@ -21,9 +21,8 @@ pub(crate) const HEADER_MISMATCH: i64 = -32020;
 pub(crate) const MISSING_CLIENT_CAPABILITY: i64 = -32021;
 pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
 
-/// Legacy codes: resource not found, and URL elicitation required.
+/// Only in legacy versions.
 pub(crate) const LEGACY_RESOURCE_NOT_FOUND: i64 = -32002;
-pub(crate) const LEGACY_URL_ELICITATION: i64 = -32042;
 
 #[derive(Clone, Debug)]
 pub(crate) struct RpcError {
@@ -54,10 +53,7 @@ impl RpcError {
 
     /// A body that is not a message.
     pub(crate) fn unreadable(bad: &BadMessage) -> Self {
-        Self {
-            status: StatusCode::BAD_REQUEST,
-            ..Self::new(bad.code(), bad.to_string())
-        }
+        Self::new(bad.code(), bad.to_string())
     }
 
     pub(crate) fn header_mismatch(message: impl Into<String>) -> Self {
@@ -65,14 +61,13 @@ impl RpcError {
     }
 
     pub(crate) fn method_not_found(method: &str) -> Self {
-        let shown: String = method.chars().take(120).collect();
-        Self::new(METHOD_NOT_FOUND, format!("method not found: `{shown}`"))
+        let text = format!("method not found: `{}`", shortened(method));
+        Self::new(METHOD_NOT_FOUND, text)
     }
 
     /// The text that the SDKs use, so that a filtered tool looks like a missing one.
     pub(crate) fn unknown_tool(name: &str) -> Self {
-        let shown: String = name.chars().take(120).collect();
-        Self::new(INVALID_PARAMS, format!("Unknown tool: {shown}"))
+        Self::new(INVALID_PARAMS, format!("Unknown tool: {}", shortened(name)))
     }
 
     pub(crate) fn too_many_subscriptions() -> Self {
@@ -95,6 +90,11 @@ impl RpcError {
     }
 }
 
+/// Text of a client or a server, for a message.
+pub(crate) fn shortened(text: &str) -> String {
+    text.chars().take(120).collect()
+}
+
 /// HTTP status of an error in the modern protocol version.
 pub(crate) fn status_of(code: i64) -> StatusCode {
     match code {
@@ -114,16 +114,16 @@ impl From<&HostingError> for RpcError {
             HostingError::NotFound { .. } => StatusCode::NOT_FOUND,
             _ => StatusCode::OK,
         };
-        let mut data: Map<String, Value> = Map::new();
+        let mut data = Object::default();
         if let Some(phase) = error.phase() {
-            data.insert("phase".to_owned(), phase.as_str().into());
+            data.set("phase", raw(phase.as_str()));
         }
         if let Some(hint) = error.hint() {
-            data.insert("hint".to_owned(), hint.into());
+            data.set("hint", raw(&hint));
         }
         Self {
             status,
-            data: (!data.is_empty()).then(|| raw(&data)),
+            data: (!data.is_empty()).then(|| data.raw()),
             ..Self::new(INTERNAL_ERROR, error.to_string())
         }
     }

@@ -5,17 +5,16 @@
 //! server's response with the client's request id. Authentication, `Host` and `Origin` checks happen
 //! before; running the servers is the job of `hosting`.
 
-mod aggregate;
-mod client_session;
-mod error;
+pub(crate) mod aggregate;
+pub(crate) mod client_session;
+pub(crate) mod error;
 mod event_stream;
 mod http;
-mod json;
+pub(crate) mod json;
 mod modern;
 mod notifications;
-mod params;
-mod protocol_versions;
-mod server_registry;
+pub(crate) mod params;
+pub(crate) mod server_registry;
 #[cfg(test)]
 mod tests;
 mod tool_filter;
@@ -26,13 +25,15 @@ use std::time::Duration;
 use ::http::{Method, Request};
 use boxwood_api::McpServerName;
 use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
 
 use self::aggregate::Aggregate;
 use self::client_session::table::SessionTable;
 use self::event_stream::budget::MemoryBudget;
 use self::http::request::HttpRequest;
 use self::http::{get, legacy_sse, post, response};
-use self::modern::ModernGateway;
+use self::modern::interactive::InteractiveCalls;
+use self::modern::param_headers::ParamHeaderCache;
 use self::notifications::hub::Hubs;
 use self::server_registry::ServerRegistry;
 use crate::agent_server::Answer;
@@ -86,9 +87,11 @@ pub(crate) struct Inner {
     pub(crate) registry: Arc<dyn ServerRegistry>,
     pub(crate) all: Aggregate,
     pub(crate) hubs: Arc<Hubs>,
-    pub(crate) modern: ModernGateway,
     pub(crate) sessions: SessionTable,
     pub(crate) budget: MemoryBudget,
+    pub(crate) interactive: InteractiveCalls,
+    pub(crate) param_headers: ParamHeaderCache,
+    pub(crate) closed: CancellationToken,
 }
 
 impl Gateway {
@@ -102,8 +105,10 @@ impl Gateway {
         let budget = MemoryBudget::new(settings.max_unread);
         let (most, idle) = (settings.max_sessions, settings.session_idle);
         let inner = Inner {
-            modern: ModernGateway::new(&all, &hubs, &budget, &settings),
+            interactive: InteractiveCalls::new(&budget, settings.longest_call),
             sessions: SessionTable::new(most, idle, budget.clone()),
+            param_headers: ParamHeaderCache::default(),
+            closed: CancellationToken::new(),
             settings,
             registry,
             all,
@@ -157,6 +162,7 @@ impl Gateway {
     /// Ends all sessions, calls, streams and dedicated processes. New ones are refused.
     pub fn close(&self) {
         self.inner.sessions.close();
-        self.inner.modern.close();
+        self.inner.closed.cancel();
+        self.inner.interactive.close();
     }
 }

@@ -1,5 +1,6 @@
 //! Access to single values of `params`.
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::gateway::json::{object, raw};
@@ -26,11 +27,9 @@ pub(crate) fn meta_alone(params: &Object) -> Object {
     alone
 }
 
-/// `{"key": "value"}`.
-pub(crate) fn of_text(key: &str, value: &str) -> Box<RawValue> {
-    let mut object = Object::default();
-    object.set(key, raw(value));
-    object.raw()
+/// `{"key": value}`.
+pub(crate) fn of<T: Serialize + ?Sized>(key: &str, value: &T) -> Box<RawValue> {
+    Object::of([(key, raw(value))]).raw()
 }
 
 /// `{}`.

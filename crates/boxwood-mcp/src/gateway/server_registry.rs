@@ -11,8 +11,9 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
+use crate::gateway::error::RpcError;
 use crate::hosting::{Hosting, HostingError, RunState, Server, StopCause};
-use crate::wire::{Connection, Handshake, Inbound};
+use crate::wire::{CallOptions, Connection, Handshake, Inbound, Message};
 
 pub(crate) trait ServerRegistry: Send + Sync {
     /// Enabled servers, sorted.
@@ -52,10 +53,6 @@ pub(crate) enum ServerState {
     Unavailable,
 }
 
-/// Connection to the process for modern clients, if the server supports the modern protocol version.
-pub(crate) type ModernConnection<'a> =
-    BoxFuture<'a, Result<Option<(Connection, Arc<Handshake>)>, HostingError>>;
-
 /// A connected server.
 pub(crate) trait HostedServer: Send + Sync {
     fn name(&self) -> &McpServerName;
@@ -72,13 +69,24 @@ pub(crate) trait HostedServer: Send + Sync {
     fn main(&self) -> Connection;
 
     /// The process for modern clients. `None` if the server only supports legacy protocol versions.
-    fn modern(&self) -> ModernConnection<'_>;
+    fn modern(&self) -> BoxFuture<'_, Result<Option<Connection>, HostingError>>;
 
     /// Starts a process for a single client. Its handshake uses the client's `initialize` parameters.
     fn start_dedicated(
         &self,
         initialize: Box<RawValue>,
     ) -> BoxFuture<'_, Result<DedicatedProcess, HostingError>>;
+}
+
+/// Forwards a request to a process of this server.
+pub(crate) async fn relay(
+    hosted: &dyn HostedServer,
+    connection: &Connection,
+    request: Message,
+    how: CallOptions,
+) -> Result<Message, RpcError> {
+    let answer = connection.relay(request, how).await;
+    answer.map_err(|error| RpcError::call_failed(&error, hosted.name()))
 }
 
 /// A process for a single client. Dropping it stops the process.
@@ -157,8 +165,9 @@ impl HostedServer for Server {
         Server::main(self)
     }
 
-    fn modern(&self) -> ModernConnection<'_> {
-        Server::modern(self).boxed()
+    fn modern(&self) -> BoxFuture<'_, Result<Option<Connection>, HostingError>> {
+        let modern = Server::modern(self);
+        async move { Ok(modern.await?.map(|(connection, _)| connection)) }.boxed()
     }
 
     fn start_dedicated(

@@ -22,6 +22,7 @@ use super::protocol_log::ProtocolLog;
 use super::write_queue::{Outgoing, WriteQueue};
 use super::{reader, writer};
 use crate::hosting::ProcessIo;
+use crate::lock;
 
 /// Maximum size of a message in either direction. It bounds the memory of the daemon, since each process
 /// may have several messages in flight.
@@ -136,8 +137,8 @@ impl Connection {
         in_time(self.ask(request, how), method, timeout).await
     }
 
-    /// Sends a client's request with all its fields. The response has the client's id. Dropping the future
-    /// cancels the call.
+    /// Sends a client's request with all its fields. Returns the response with the client's id, after the
+    /// notifications before it were forwarded. Dropping the future cancels the call.
     pub(crate) async fn relay(
         &self,
         request: Message,
@@ -152,8 +153,9 @@ impl Connection {
             caller: how.caller.or_else(|| Some(id.clone())),
             ..how
         };
-        let answer = in_time(self.ask(request, how), &method, timeout).await?;
-        Ok(answer.with_id(id))
+        let answer = in_time(self.ask(request, how), &method, timeout).await;
+        self.held.shared.inbound.flush().await;
+        Ok(answer?.with_id(id))
     }
 
     async fn ask(&self, request: Message, how: CallOptions) -> Result<Message, CallError> {
@@ -178,9 +180,9 @@ impl Connection {
         };
         shared.pending.add(id, call)?;
         let _in_use = (!how.is_internal).then(|| shared.usage.call());
-        // Subscriptions do not end, and their events name the subscription.
+        // The events of a subscription name it.
         if !how.is_internal && *method != *LISTEN {
-            shared.callers().begin(id, how.principal);
+            lock(&shared.audience).add(&how.principal);
         }
         let _waiting = Waiting { shared, id };
         let outgoing = Outgoing {
@@ -225,7 +227,7 @@ impl Connection {
 
     /// Receives messages that belong to no call.
     pub(crate) fn inbound(&self, hears: InboundFilter) -> Inbound {
-        self.held.shared.inbound.listen(hears)
+        self.held.shared.inbound.add(hears)
     }
 
     /// Completes when the connection is closed. Does not keep it open.
@@ -311,11 +313,6 @@ impl Drop for Waiting<'_> {
         let Some(call) = self.shared.pending.take(self.id) else {
             return;
         };
-        if call.is_written {
-            self.shared.callers().left(self.id);
-        } else {
-            self.shared.callers().unasked(self.id);
-        }
         // The specification forbids cancelling `initialize`.
         if call.is_written && *call.method != *"initialize" {
             self.shared.cancel(self.id);

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::value::{RawValue, to_raw_value};
@@ -10,17 +10,19 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::audience::{Audience, Callers};
+use super::audience::Audience;
 use super::connection::WireLimits;
 use super::error::{CallError, CloseReason};
 use super::framing::OversizedLine;
-use super::inbound::InboundBuffer;
+use super::inbound::{Pushed, Receivers};
 use super::message::{Kind, Message, meta};
 use super::object::Object;
 use super::pending::{Events, Pending};
 use super::protocol_log::ProtocolLog;
 use super::usage::Usage;
 use super::write_queue::{Outgoing, WriteQueue};
+use crate::lock;
+use crate::protocol_versions::SUBSCRIPTION;
 
 /// Maximum number of open requests of the server.
 const MAX_SERVER_REQUESTS: usize = 256;
@@ -34,14 +36,13 @@ const LARGEST_EVENT: usize = 1 << 20;
 pub(crate) const PROGRESS: &str = "notifications/progress";
 pub(crate) const CANCELLED: &str = "notifications/cancelled";
 pub(crate) const LISTEN: &str = "subscriptions/listen";
-pub(crate) const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 pub(crate) struct ConnectionState {
     pub(crate) limits: WireLimits,
     pub(crate) log: Arc<ProtocolLog>,
     pub(crate) pending: Pending,
     pub(crate) queue: WriteQueue,
-    pub(crate) inbound: Arc<InboundBuffer>,
+    pub(crate) inbound: Receivers,
     pub(crate) ended: watch::Sender<Option<CloseReason>>,
     /// Stops the reader and the writer.
     pub(crate) stop: CancellationToken,
@@ -49,7 +50,8 @@ pub(crate) struct ConnectionState {
     server_requests: Mutex<HashSet<Box<str>>>,
     last_message_at: Mutex<Instant>,
     pub(crate) usage: Usage,
-    callers: Mutex<Callers>,
+    /// The principals that have made calls.
+    pub(crate) audience: Mutex<Audience>,
 }
 
 impl ConnectionState {
@@ -59,14 +61,14 @@ impl ConnectionState {
             log,
             pending: Pending::new(limits.pending),
             queue,
-            inbound: InboundBuffer::new(limits.line),
+            inbound: Receivers::new(limits.line),
             ended: watch::Sender::new(None),
             stop: CancellationToken::new(),
             next_id: AtomicU64::new(first_id()),
             server_requests: Mutex::default(),
             last_message_at: Mutex::new(Instant::now()),
             usage: Usage::new(),
-            callers: Mutex::default(),
+            audience: Mutex::default(),
         }
     }
 
@@ -97,22 +99,12 @@ impl ConnectionState {
         CallError::Closed(why.unwrap_or(CloseReason::Detached))
     }
 
-    pub(crate) fn callers(&self) -> MutexGuard<'_, Callers> {
-        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn since_last_message(&self) -> Duration {
-        let last_message_at = self.last_message_at.lock();
-        last_message_at
-            .unwrap_or_else(PoisonError::into_inner)
-            .elapsed()
+        lock(&self.last_message_at).elapsed()
     }
 
     pub(crate) fn on_message(&self, message: Message) {
-        *self
-            .last_message_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.last_message_at) = Instant::now();
         match message.kind() {
             Kind::Response => self.on_response(message),
             Kind::Request => self.on_request(message),
@@ -129,7 +121,6 @@ impl ConnectionState {
         let Some(call) = self.pending.take(id) else {
             return false;
         };
-        self.callers().answered(id);
         let why = format!("response to {} exceeds {limit} bytes", call.method);
         self.log.note(&why);
         let _ = call.answer.send(Err(CallError::AnswerTooLong { limit }));
@@ -138,12 +129,7 @@ impl ConnectionState {
 
     fn on_response(&self, message: Message) {
         let id = message.id().map_or("null", RawValue::get);
-        let own = own_id(id);
-        // Also for cancelled calls: the server has finished them.
-        if let Some(id) = own {
-            self.callers().answered(id);
-        }
-        let Some((id, call)) = own.and_then(|id| Some((id, self.pending.take(id)?))) else {
+        let Some((id, call)) = own_id(id).and_then(|id| Some((id, self.pending.take(id)?))) else {
             self.log.unmatched_response(id);
             return;
         };
@@ -174,11 +160,8 @@ impl ConnectionState {
             return;
         }
         let is_new = {
-            let mut server_requests = self
-                .server_requests
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            server_requests.len() < MAX_SERVER_REQUESTS && server_requests.insert(id.get().into())
+            let mut open = lock(&self.server_requests);
+            open.len() < MAX_SERVER_REQUESTS && open.insert(id.get().into())
         };
         if !is_new {
             self.refuse(
@@ -189,12 +172,13 @@ impl ConnectionState {
             return;
         }
         let unsupported = format!("client does not support `{}`", short(method));
-        let pushed = self.inbound.push(message, Audience::None);
-        if !pushed.is_heard {
-            self.take_server_request(id.get());
-            self.refuse(id, -32601, &unsupported);
-        }
-        self.refuse_lost(pushed.lost_requests);
+        let (code, text) = match self.inbound.push(message, Audience::None) {
+            Pushed::Queued => return,
+            Pushed::NoReceiver => (-32601, unsupported.as_str()),
+            Pushed::Dropped => (-32603, "client did not accept the request"),
+        };
+        self.take_server_request(id.get());
+        self.refuse(id, code, text);
     }
 
     fn on_notification(&self, message: Message) {
@@ -221,9 +205,8 @@ impl ConnectionState {
             self.on_subscription_event(message, events);
             return;
         }
-        let audience = self.callers().audience();
-        let pushed = self.inbound.push(message, audience);
-        self.refuse_lost(pushed.lost_requests);
+        let audience = lock(&self.audience).clone();
+        self.inbound.push(message, audience);
     }
 
     /// `None` if it belongs to no pending call.
@@ -259,19 +242,7 @@ impl ConnectionState {
 
     /// Returns false if the server does not wait for this response.
     pub(crate) fn take_server_request(&self, id: &str) -> bool {
-        let server_requests = self.server_requests.lock();
-        server_requests
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(id)
-    }
-
-    fn refuse_lost(&self, requests: Vec<Arc<Message>>) {
-        for request in requests {
-            if let Some(id) = request.id() {
-                self.take_server_request(id.get());
-                self.refuse(id.to_owned(), -32603, "client did not accept the request");
-            }
-        }
+        lock(&self.server_requests).remove(id)
     }
 
     fn refuse(&self, id: Box<RawValue>, code: i64, words: &str) {
@@ -279,11 +250,7 @@ impl ConnectionState {
     }
 
     pub(crate) fn cancel(&self, id: u64) {
-        let mut params = Object::default();
-        params.set("requestId", raw_number(id));
-        params.set("reason", super::object::raw_text("request cancelled"));
-        let message = Message::notification(CANCELLED, Some(params.raw()));
-        self.say(&message, CANCELLED);
+        self.say(&cancellation(raw_number(id)), CANCELLED);
     }
 
     /// Drops the message if the queue is full.
@@ -298,6 +265,12 @@ impl ConnectionState {
             self.log.note(&format!("write queue full, dropped: {what}"));
         }
     }
+}
+
+pub(crate) fn cancellation(id: Box<RawValue>) -> Message {
+    let reason = super::object::raw_text("request cancelled");
+    let params = Object::of([("requestId", id), ("reason", reason)]);
+    Message::notification(CANCELLED, Some(params.raw()))
 }
 
 /// A server may outlive a connection and respond to its calls, so ids must not repeat. A random start is

@@ -26,17 +26,20 @@ impl Lines {
         }
     }
 
-    /// Calls `take` for each frame that `chunk` completes.
-    pub(crate) fn feed(&mut self, mut chunk: Bytes, mut take: impl FnMut(Frame)) {
+    /// Returns the frames that `chunk` completes.
+    pub(crate) fn feed(&mut self, mut chunk: Bytes) -> Vec<Frame> {
+        let mut frames = Vec::new();
         while !chunk.is_empty() {
-            let Some(end) = memchr::memchr(b'\n', &chunk) else {
-                self.keep(&chunk, &mut take);
-                return;
-            };
-            let rest = chunk.split_to(end);
-            chunk.advance(1);
-            self.finish(rest, &mut take);
+            if let Some(end) = memchr::memchr(b'\n', &chunk) {
+                let rest = chunk.split_to(end);
+                chunk.advance(1);
+                frames.extend(self.finish(rest));
+            } else {
+                frames.extend(self.keep(&chunk));
+                break;
+            }
         }
+        frames
     }
 
     /// Bytes of the incomplete line, including discarded ones.
@@ -47,30 +50,31 @@ impl Lines {
     }
 
     /// Adds an incomplete part of a line.
-    fn keep(&mut self, part: &[u8], take: &mut impl FnMut(Frame)) {
+    fn keep(&mut self, part: &[u8]) -> Option<Frame> {
         if let Some(oversized) = &mut self.oversized {
             oversized.add(part);
         } else if self.held.len() + part.len() > self.limit {
             let oversized = self.give_up(part);
-            take(Frame::OversizedLine(oversized.clone()));
-            self.oversized = Some(oversized);
+            self.oversized = Some(oversized.clone());
+            return Some(Frame::OversizedLine(oversized));
         } else {
             self.held.extend_from_slice(part);
         }
+        None
     }
 
-    fn finish(&mut self, rest: Bytes, take: &mut impl FnMut(Frame)) {
-        if let Some(mut oversized) = self.oversized.take() {
-            oversized.add(&rest);
-            oversized.end();
-            take(Frame::OversizedLine(oversized));
-            return;
-        }
-        if self.held.len() + rest.len() > self.limit {
-            let mut oversized = self.give_up(&rest);
-            oversized.end();
-            take(Frame::OversizedLine(oversized));
-            return;
+    fn finish(&mut self, rest: Bytes) -> Option<Frame> {
+        let oversized = match self.oversized.take() {
+            Some(mut oversized) => {
+                oversized.add(&rest);
+                Some(oversized)
+            }
+            None if self.held.len() + rest.len() > self.limit => Some(self.give_up(&rest)),
+            None => None,
+        };
+        if let Some(mut oversized) = oversized {
+            oversized.has_ended = true;
+            return Some(Frame::OversizedLine(oversized));
         }
         // A line within one chunk is not copied.
         let line = if self.held.is_empty() {
@@ -80,9 +84,7 @@ impl Lines {
             std::mem::take(&mut self.held).freeze()
         };
         let kept = line.trim_ascii();
-        if !kept.is_empty() {
-            take(Frame::Line(line.slice_ref(kept)));
-        }
+        (!kept.is_empty()).then(|| Frame::Line(line.slice_ref(kept)))
     }
 
     fn give_up(&mut self, part: &[u8]) -> OversizedLine {
@@ -102,7 +104,7 @@ pub(crate) struct OversizedLine {
     head: Vec<u8>,
     tail: Vec<u8>,
     bytes: usize,
-    has_ended: bool,
+    pub(crate) has_ended: bool,
 }
 
 impl OversizedLine {
@@ -113,14 +115,6 @@ impl OversizedLine {
         let last = &part[part.len().saturating_sub(KEPT)..];
         self.tail.extend_from_slice(last);
         self.tail.drain(..self.tail.len().saturating_sub(KEPT));
-    }
-
-    pub(crate) fn end(&mut self) {
-        self.has_ended = true;
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.has_ended
     }
 
     pub(crate) fn bytes(&self) -> usize {

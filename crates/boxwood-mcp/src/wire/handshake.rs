@@ -10,16 +10,9 @@ use super::connection::{CallOptions, Connection};
 use super::error::CallError;
 use super::message::Message;
 use super::object::{Object, raw_text};
-
-/// The newest version with `initialize`.
-pub(crate) const NEWEST_LEGACY: &str = "2025-11-25";
-/// The first version without sessions.
-pub(crate) const FIRST_MODERN: &str = "2026-07-28";
-
-const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
-const CLIENT_META: &str = "io.modelcontextprotocol/clientInfo";
-const CAPABILITIES_META: &str = "io.modelcontextprotocol/clientCapabilities";
-const SERVER_META: &str = "io.modelcontextprotocol/serverInfo";
+use crate::protocol_versions::{
+    CLIENT_CAPABILITIES, CLIENT_INFO, MODERN, NEWEST_LEGACY, SERVER_INFO, VERSION, is_modern,
+};
 
 /// Maximum size of the result, which is kept.
 const LARGEST: usize = 1 << 20;
@@ -100,14 +93,14 @@ impl Handshake {
         let supported: Vec<String> =
             serde_json::from_str(fields.get("supportedVersions")?.get()).ok()?;
         let modern = supported.iter().filter(|version| is_modern(version));
-        let version = match supported.iter().find(|version| *version == FIRST_MODERN) {
+        let version = match supported.iter().find(|version| *version == MODERN) {
             Some(known) => known.clone(),
             None => modern.max()?.clone(),
         };
         let mut handshake = Self::of(Protocol::Modern, version, result, &fields);
         if handshake.server_info.is_none() {
             let meta = super::message::meta(result);
-            handshake.server_info = meta.and_then(|mut meta| meta.remove(SERVER_META));
+            handshake.server_info = meta.and_then(|mut meta| meta.remove(SERVER_INFO));
         }
         Some(handshake)
     }
@@ -134,11 +127,6 @@ impl Handshake {
     }
 }
 
-/// Versions are dates, so they are ordered as text.
-pub(crate) fn is_modern(version: &str) -> bool {
-    version >= FIRST_MODERN
-}
-
 /// The client parameters of a handshake.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientIdentity {
@@ -148,13 +136,15 @@ pub(crate) struct ClientIdentity {
 impl ClientIdentity {
     /// Without capabilities, so that the server sends no requests.
     pub(crate) fn boxwood() -> Self {
-        let mut client = Object::default();
-        client.set("name", raw_text("boxwood"));
-        client.set("version", raw_text(env!("CARGO_PKG_VERSION")));
-        let mut params = Object::default();
-        params.set("protocolVersion", raw_text(NEWEST_LEGACY));
-        params.set("capabilities", Object::default().raw());
-        params.set("clientInfo", client.raw());
+        let client = [
+            ("name", raw_text("boxwood")),
+            ("version", raw_text(env!("CARGO_PKG_VERSION"))),
+        ];
+        let params = Object::of([
+            ("protocolVersion", raw_text(NEWEST_LEGACY)),
+            ("capabilities", Object::default().raw()),
+            ("clientInfo", Object::of(client).raw()),
+        ]);
         Self {
             params: params.raw(),
         }
@@ -174,20 +164,14 @@ impl ClientIdentity {
     /// The parameters as `_meta` of a modern request.
     pub(crate) fn stateless(&self) -> Box<RawValue> {
         let params = Object::parse(self.params.get()).unwrap_or_default();
-        let empty = || Object::default().raw();
-        let mut meta = Object::default();
-        meta.set(VERSION_META, raw_text(FIRST_MODERN));
+        let mut meta = Object::of([(VERSION, raw_text(MODERN))]);
         if let Some(client) = params.get("clientInfo") {
-            meta.set(CLIENT_META, client.to_owned());
+            meta.set(CLIENT_INFO, client.to_owned());
         }
-        let capabilities = params.get("capabilities");
-        meta.set(
-            CAPABILITIES_META,
-            capabilities.map_or_else(empty, ToOwned::to_owned),
-        );
-        let mut params = Object::default();
-        params.set("_meta", meta.raw());
-        params.raw()
+        let capabilities = params.get("capabilities").map(ToOwned::to_owned);
+        let none = || Object::default().raw();
+        meta.set(CLIENT_CAPABILITIES, capabilities.unwrap_or_else(none));
+        Object::of([("_meta", meta.raw())]).raw()
     }
 }
 

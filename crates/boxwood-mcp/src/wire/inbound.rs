@@ -1,21 +1,28 @@
 //! Messages of the server that belong to no call, for several receivers.
 //!
-//! A slow receiver loses the oldest messages and gets their number. Without receivers nothing is kept.
+//! Each receiver has a bounded queue. If it is full, or the queued messages have too many bytes, new messages
+//! are dropped.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
 
 use super::audience::Audience;
 use super::message::{Kind, Message};
+use crate::lock;
 
-const MOST: usize = 256;
+const QUEUE: usize = 256;
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InboundFilter {
     Notifications,
-    /// Also requests of the server, which the receiver must answer.
+    /// Notifications for clients, who get them before the response of their call.
+    Forwarded,
+    /// The same, and requests of the server, which the receiver must answer.
     All,
 }
 
@@ -29,9 +36,23 @@ pub(crate) enum InboundEvent {
 
 /// A receiver. Dropping it unsubscribes.
 pub(crate) struct Inbound {
-    ring: Arc<InboundBuffer>,
-    key: u64,
+    queue: mpsc::Receiver<Item>,
+    missed: Arc<AtomicU64>,
     audience: Audience,
+}
+
+enum Item {
+    Message(Arc<Queued>),
+    /// Dropped when everything before it was handled.
+    Flush {
+        _done: mpsc::Sender<()>,
+    },
+}
+
+struct Queued {
+    message: Arc<Message>,
+    audience: Audience,
+    _room: OwnedSemaphorePermit,
 }
 
 impl Inbound {
@@ -43,173 +64,130 @@ impl Inbound {
     /// Cancel safe.
     pub(crate) async fn next(&mut self) -> InboundEvent {
         loop {
-            let news = self.ring.news.notified();
-            tokio::pin!(news);
-            news.as_mut().enable();
-            if let Some((heard, audience)) = self.ring.take(self.key) {
-                self.audience = audience;
-                return heard;
+            let missed = self.missed.swap(0, Ordering::Relaxed);
+            if missed > 0 {
+                return InboundEvent::Lagged(missed);
             }
-            news.await;
+            match self.queue.recv().await {
+                Some(Item::Message(queued)) => {
+                    self.audience = queued.audience.clone();
+                    return InboundEvent::Message(Arc::clone(&queued.message));
+                }
+                Some(Item::Flush { .. }) => {}
+                None => return InboundEvent::Closed,
+            }
         }
     }
 }
 
-impl Drop for Inbound {
-    fn drop(&mut self) {
-        let mut state = self.ring.lock();
-        state.listeners.remove(&self.key);
-        state.forget_heard();
-    }
-}
-
-pub(crate) struct InboundBuffer {
+pub(crate) struct Receivers {
+    /// `None` after the end of the connection.
+    list: Mutex<Option<Vec<Receiver>>>,
+    /// One permit per byte.
+    room: Arc<Semaphore>,
     most_bytes: usize,
-    state: Mutex<State>,
-    news: Notify,
 }
 
-/// Whether a message has receivers, and the requests that were dropped for it.
-pub(crate) struct Pushed {
-    pub(crate) is_heard: bool,
-    pub(crate) lost_requests: Vec<Arc<Message>>,
+struct Receiver {
+    filter: InboundFilter,
+    queue: mpsc::Sender<Item>,
+    missed: Arc<AtomicU64>,
 }
 
-#[derive(Default)]
-struct State {
-    kept: VecDeque<(Arc<Message>, Audience)>,
-    /// Number of the first buffered message.
-    first: u64,
-    bytes: usize,
-    listeners: HashMap<u64, Listener>,
-    next_key: u64,
-    has_ended: bool,
-}
-
-struct Listener {
-    hears: InboundFilter,
-    at: u64,
-    missed: u64,
-}
-
-impl Listener {
+impl Receiver {
     fn wants(&self, message: &Message) -> bool {
-        self.hears == InboundFilter::All || message.kind() == Kind::Notification
+        !self.queue.is_closed()
+            && (self.filter == InboundFilter::All || message.kind() == Kind::Notification)
+    }
+
+    fn send(&self, queued: Option<Arc<Queued>>) -> bool {
+        let sent = queued.is_some_and(|it| self.queue.try_send(Item::Message(it)).is_ok());
+        self.missed.fetch_add(u64::from(!sent), Ordering::Relaxed);
+        sent
     }
 }
 
-impl InboundBuffer {
-    pub(crate) fn new(most_bytes: usize) -> Arc<Self> {
-        Arc::new(Self {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    Queued,
+    NoReceiver,
+    Dropped,
+}
+
+impl Receivers {
+    pub(crate) fn new(most_bytes: usize) -> Self {
+        let most_bytes = most_bytes
+            .min(Semaphore::MAX_PERMITS)
+            .min(u32::MAX as usize);
+        Self {
+            list: Mutex::new(Some(Vec::new())),
+            room: Arc::new(Semaphore::new(most_bytes)),
             most_bytes,
-            state: Mutex::default(),
-            news: Notify::new(),
-        })
+        }
     }
 
     /// Receives messages from now on.
-    pub(crate) fn listen(self: &Arc<Self>, hears: InboundFilter) -> Inbound {
-        let mut state = self.lock();
-        let key = state.next_key;
-        state.next_key += 1;
-        let at = state.end();
-        let missed = 0;
-        state.listeners.insert(key, Listener { hears, at, missed });
+    pub(crate) fn add(&self, filter: InboundFilter) -> Inbound {
+        let (sender, queue) = mpsc::channel(QUEUE);
+        let missed = Arc::<AtomicU64>::default();
+        if let Some(receivers) = &mut *lock(&self.list) {
+            receivers.retain(|receiver| !receiver.queue.is_closed());
+            receivers.push(Receiver {
+                filter,
+                queue: sender,
+                missed: Arc::clone(&missed),
+            });
+        }
         Inbound {
-            ring: Arc::clone(self),
-            key,
+            queue,
+            missed,
             audience: Audience::default(),
         }
     }
 
     pub(crate) fn push(&self, message: Message, audience: Audience) -> Pushed {
-        let mut state = self.lock();
-        let is_heard = state.listeners.values().any(|one| one.wants(&message));
-        let mut lost_requests = Vec::new();
-        if is_heard {
-            state.bytes += message.size();
-            state.kept.push_back((Arc::new(message), audience));
-            while state.kept.len() > MOST || (state.bytes > self.most_bytes && state.kept.len() > 1)
-            {
-                lost_requests.extend(state.lose_oldest());
+        let list = lock(&self.list);
+        let receivers = list.iter().flatten();
+        let receivers: Vec<_> = receivers.filter(|it| it.wants(&message)).collect();
+        if receivers.is_empty() {
+            return Pushed::NoReceiver;
+        }
+        let bytes = u32::try_from(message.size().min(self.most_bytes)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes);
+        let queued = room.ok().map(|room| {
+            Arc::new(Queued {
+                message: Arc::new(message),
+                audience,
+                _room: room,
+            })
+        });
+        let sent = receivers
+            .into_iter()
+            .map(|receiver| receiver.send(queued.clone()));
+        if sent.fold(false, |any, sent| any | sent) {
+            Pushed::Queued
+        } else {
+            Pushed::Dropped
+        }
+    }
+
+    /// Waits until the messages so far were handled by the receivers that forward them.
+    pub(crate) async fn flush(&self) {
+        let (done, mut all_done) = mpsc::channel(1);
+        for receiver in lock(&self.list).iter().flatten() {
+            if receiver.filter != InboundFilter::Notifications {
+                // A full queue is not waited for.
+                let _ = receiver.queue.try_send(Item::Flush {
+                    _done: done.clone(),
+                });
             }
         }
-        drop(state);
-        self.news.notify_waiters();
-        Pushed {
-            is_heard,
-            lost_requests,
-        }
+        drop(done);
+        // On a timeout, the response comes before the notifications.
+        let _ = timeout(FLUSH_TIMEOUT, all_done.recv()).await;
     }
 
     pub(crate) fn end(&self) {
-        self.lock().has_ended = true;
-        self.news.notify_waiters();
-    }
-
-    fn take(&self, key: u64) -> Option<(InboundEvent, Audience)> {
-        let mut state = self.lock();
-        let state = &mut *state;
-        let listener = state.listeners.get_mut(&key)?;
-        if listener.missed > 0 {
-            let missed = InboundEvent::Lagged(std::mem::take(&mut listener.missed));
-            return Some((missed, Audience::None));
-        }
-        let skipped = usize::try_from(listener.at - state.first).unwrap_or(usize::MAX);
-        let mut found = None;
-        for (message, audience) in state.kept.iter().skip(skipped) {
-            listener.at += 1;
-            if listener.wants(message) {
-                found = Some((InboundEvent::Message(Arc::clone(message)), audience.clone()));
-                break;
-            }
-        }
-        state.forget_heard();
-        let ended = (InboundEvent::Closed, Audience::None);
-        found.or(state.has_ended.then_some(ended))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn end(&self) -> u64 {
-        self.first + self.kept.len() as u64
-    }
-
-    fn pop(&mut self) -> Option<Arc<Message>> {
-        let (oldest, _) = self.kept.pop_front()?;
-        self.first += 1;
-        self.bytes -= oldest.size();
-        Some(oldest)
-    }
-
-    /// Drops the oldest message. Returns it if it is a request that no receiver has taken.
-    fn lose_oldest(&mut self) -> Option<Arc<Message>> {
-        let at = self.first;
-        let oldest = self.pop()?;
-        let mut is_taken = false;
-        for listener in self.listeners.values_mut() {
-            let wants = listener.wants(&oldest);
-            if listener.at <= at {
-                listener.at = at + 1;
-                listener.missed += u64::from(wants);
-            } else {
-                is_taken |= wants;
-            }
-        }
-        (oldest.kind() == Kind::Request && !is_taken).then_some(oldest)
-    }
-
-    fn forget_heard(&mut self) {
-        let end = self.end();
-        let slowest = self.listeners.values().map(|one| one.at).min();
-        while self.first < slowest.unwrap_or(end) {
-            if self.pop().is_none() {
-                break;
-            }
-        }
+        lock(&self.list).take();
     }
 }

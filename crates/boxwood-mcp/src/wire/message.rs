@@ -5,8 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::ambiguous_keys::{self, AmbiguousKey};
@@ -14,9 +13,6 @@ use super::object::{BadObject, Object, raw_text, text};
 
 /// Maximum length of ids and methods.
 const LONGEST_NAME: usize = 1024;
-
-/// Maximum number of messages in a batch.
-const MOST_IN_A_BATCH: usize = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -31,10 +27,8 @@ pub(crate) enum BadMessage {
     NotUtf8,
     #[error("the message is {0}")]
     Json(BadObject),
-    #[error("the message is a batch; send one message at a time")]
+    #[error("batches are not supported; send one message at a time")]
     Batch,
-    #[error("the batch is empty or has more than {MOST_IN_A_BATCH} messages")]
-    BatchSize,
     #[error("`jsonrpc` must be \"2.0\"")]
     Version,
     #[error("`id` must be a string or a number of at most {LONGEST_NAME} bytes")]
@@ -59,87 +53,6 @@ impl BadMessage {
     }
 }
 
-/// One line or one body. Only version 2025-03-26 has batches.
-#[derive(Clone, Debug)]
-pub(crate) enum Payload {
-    One(Message),
-    Batch(Vec<Message>),
-}
-
-impl Payload {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, BadMessage> {
-        match Message::parse(bytes) {
-            Ok(message) => Ok(Self::One(message)),
-            Err(BadMessage::Batch) => Self::parse_batch(bytes),
-            Err(bad) => Err(bad),
-        }
-    }
-
-    /// A message of a client. Ambiguous keys are refused.
-    pub(crate) fn of_client(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let payload = Self::parse(bytes)?;
-        match &payload {
-            Self::One(message) => message.check_client()?,
-            Self::Batch(messages) => messages.iter().try_for_each(Message::check_client)?,
-        }
-        Ok(payload)
-    }
-
-    /// Attaches the permit to all messages.
-    pub(crate) fn counted(self, permit: Option<&BodyPermit>) -> Self {
-        match self {
-            Self::One(message) => Self::One(message.counted(permit)),
-            Self::Batch(messages) => {
-                let counted = messages.into_iter().map(|message| message.counted(permit));
-                Self::Batch(counted.collect())
-            }
-        }
-    }
-
-    fn parse_batch(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let Parts(parts) = serde_json::from_slice(bytes)
-            .map_err(|error| BadMessage::Json(BadObject::NotJson(error.to_string())))?;
-        if parts.is_empty() || parts.len() > MOST_IN_A_BATCH {
-            return Err(BadMessage::BatchSize);
-        }
-        let messages = parts
-            .into_iter()
-            .map(|part| Message::parse(part.get().as_bytes()));
-        messages.collect::<Result<_, _>>().map(Self::Batch)
-    }
-}
-
-/// The messages of a batch, at most one more than allowed.
-struct Parts<'a>(Vec<&'a RawValue>);
-
-impl<'de> Deserialize<'de> for Parts<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Each;
-
-        impl<'de> Visitor<'de> for Each {
-            type Value = Parts<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a batch of messages")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Parts<'de>, A::Error> {
-                let mut parts = Vec::new();
-                while parts.len() <= MOST_IN_A_BATCH {
-                    match seq.next_element()? {
-                        Some(part) => parts.push(part),
-                        None => return Ok(Parts(parts)),
-                    }
-                }
-                while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Parts(parts))
-            }
-        }
-
-        deserializer.deserialize_seq(Each)
-    }
-}
-
 /// Keeps all fields, in order and with their original text.
 #[derive(Clone)]
 pub(crate) struct Message {
@@ -157,6 +70,13 @@ impl Message {
             return Err(BadMessage::Batch);
         }
         Self::read(Object::parse(text).map_err(BadMessage::Json)?)
+    }
+
+    /// A message of a client. Ambiguous keys are refused.
+    pub(crate) fn of_client(bytes: &[u8]) -> Result<Self, BadMessage> {
+        let message = Self::parse(bytes)?;
+        message.check_client()?;
+        Ok(message)
     }
 
     /// Refuses keys that a server could read differently from the tool filter.
@@ -222,29 +142,23 @@ impl Message {
     }
 
     pub(crate) fn request(id: Box<RawValue>, method: &str, params: Option<Box<RawValue>>) -> Self {
-        let mut fields = begun();
-        fields.set("id", id);
-        fields.set("method", raw_text(method));
-        if let Some(params) = params {
-            fields.set("params", params);
-        }
-        Self::new(fields, Kind::Request, Some(method.to_owned()))
+        let fields = Object::of([
+            ("jsonrpc", raw_text("2.0")),
+            ("id", id),
+            ("method", raw_text(method)),
+        ]);
+        Self::new(fields, Kind::Request, Some(method.to_owned())).with_params(params)
     }
 
     pub(crate) fn notification(method: &str, params: Option<Box<RawValue>>) -> Self {
-        let mut fields = begun();
-        fields.set("method", raw_text(method));
-        if let Some(params) = params {
-            fields.set("params", params);
-        }
-        Self::new(fields, Kind::Notification, Some(method.to_owned()))
+        let fields = [("jsonrpc", raw_text("2.0")), ("method", raw_text(method))];
+        let method = Some(method.to_owned());
+        Self::new(Object::of(fields), Kind::Notification, method).with_params(params)
     }
 
     pub(crate) fn result(id: Box<RawValue>, result: Box<RawValue>) -> Self {
-        let mut fields = begun();
-        fields.set("id", id);
-        fields.set("result", result);
-        Self::new(fields, Kind::Response, None)
+        let fields = [("jsonrpc", raw_text("2.0")), ("id", id), ("result", result)];
+        Self::new(Object::of(fields), Kind::Response, None)
     }
 
     /// Without an id if the request's id could not be parsed.
@@ -254,15 +168,18 @@ impl Message {
         message: &str,
         data: Option<Box<RawValue>>,
     ) -> Self {
-        let mut error = Object::default();
-        error.set("code", to_raw_value(&code).unwrap_or_default());
-        error.set("message", raw_text(message));
+        let mut error = Object::of([
+            ("code", to_raw_value(&code).unwrap_or_default()),
+            ("message", raw_text(message)),
+        ]);
         if let Some(data) = data {
             error.set("data", data);
         }
-        let mut fields = begun();
-        fields.set("id", id.unwrap_or_default());
-        fields.set("error", error.raw());
+        let fields = Object::of([
+            ("jsonrpc", raw_text("2.0")),
+            ("id", id.unwrap_or_default()),
+            ("error", error.raw()),
+        ]);
         Self::new(fields, Kind::Response, None)
     }
 
@@ -386,12 +303,6 @@ pub(crate) fn meta(of: &RawValue) -> Option<Object> {
 
 fn cut(key: &str) -> String {
     key.chars().take(80).collect()
-}
-
-fn begun() -> Object {
-    let mut fields = Object::default();
-    fields.set("jsonrpc", raw_text("2.0"));
-    fields
 }
 
 fn has_error(fields: &Object) -> bool {

@@ -26,12 +26,13 @@ mod tests;
 pub(crate) use audience::{Audience, Principal};
 pub use connection::MAX_MESSAGE_BYTES;
 pub(crate) use connection::{CallOptions, Connection, WireLimits};
+pub(crate) use connection_state::cancellation;
 pub(crate) use error::{CallError, CloseReason};
 pub(crate) use handshake::{
     ClientIdentity, Handshake, HandshakeError, Protocol, discover, handshake, ping,
 };
 pub(crate) use inbound::{Inbound, InboundEvent, InboundFilter};
 pub use message::BodyPermit;
-pub(crate) use message::{BadMessage, Kind, Message, Payload, is_notification};
+pub(crate) use message::{BadMessage, Kind, Message, is_notification};
 pub(crate) use object::Object;
 pub(crate) use protocol_log::ProtocolLog;

@@ -31,18 +31,28 @@ pub(crate) struct Object {
 
 impl Object {
     pub(crate) fn parse(text: &str) -> Result<Self, BadObject> {
-        let is_object = text
-            .trim_start_matches([' ', '\t', '\n', '\r'])
-            .starts_with('{');
         match serde_json::from_str(text) {
-            Ok(object) => Ok(object),
-            Err(error) => Err(match DuplicateKey::of(&error) {
-                Some(key) => BadObject::DuplicateKey(key),
-                None if !is_object && serde_json::from_str::<&RawValue>(text).is_ok() => {
+            Ok(Parsed {
+                duplicate: Some(key),
+                ..
+            }) => Err(BadObject::DuplicateKey(key)),
+            Ok(Parsed { object, .. }) => Ok(object),
+            Err(error) => {
+                let is_object = text.trim_ascii_start().starts_with('{');
+                let is_json = !is_object && serde_json::from_str::<&RawValue>(text).is_ok();
+                Err(if is_json {
                     BadObject::NotAnObject
-                }
-                None => BadObject::NotJson(error.to_string()),
-            }),
+                } else {
+                    BadObject::NotJson(error.to_string())
+                })
+            }
+        }
+    }
+
+    pub(crate) fn of<const N: usize>(fields: [(&str, Box<RawValue>); N]) -> Self {
+        let fields = fields.map(|(key, value)| (key.into(), value));
+        Self {
+            fields: fields.into(),
         }
     }
 
@@ -99,47 +109,39 @@ pub(crate) fn raw_text(text: &str) -> Box<RawValue> {
     to_raw_value(text).unwrap_or_default()
 }
 
-/// Marks a duplicate key in the text of a parser error.
-struct DuplicateKey;
-
-impl DuplicateKey {
-    const MARK: &'static str = "\u{1}twice\u{1}";
-
-    fn of(error: &serde_json::Error) -> Option<String> {
-        let text = error.to_string();
-        let mut parts = text.split(Self::MARK);
-        parts.next()?;
-        parts.next().map(str::to_owned)
-    }
+/// An object, and the first key that occurs twice.
+#[derive(Default)]
+struct Parsed {
+    object: Object,
+    duplicate: Option<String>,
 }
 
-impl<'de> Deserialize<'de> for Object {
+impl<'de> Deserialize<'de> for Parsed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Fields;
 
         impl<'de> Visitor<'de> for Fields {
-            type Value = Object;
+            type Value = Parsed;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a JSON object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
-                let mut object = Object::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parsed, A::Error> {
+                let mut parsed = Parsed::default();
                 let mut seen = std::collections::HashSet::new();
                 while let Some(key) = map.next_key::<Box<str>>()? {
-                    if object.fields.len() == MOST_FIELDS {
+                    if parsed.object.fields.len() == MOST_FIELDS {
                         let most = format_args!("an object of more than {MOST_FIELDS} fields");
                         return Err(A::Error::custom(most));
                     }
                     if !seen.insert(key.clone()) {
-                        let key: String = key.chars().take(80).collect();
-                        let mark = DuplicateKey::MARK;
-                        return Err(A::Error::custom(format_args!("{mark}{key}{mark}")));
+                        let shown = || key.chars().take(80).collect();
+                        parsed.duplicate.get_or_insert_with(shown);
                     }
-                    object.fields.push((key, map.next_value()?));
+                    parsed.object.fields.push((key, map.next_value()?));
                 }
-                Ok(object)
+                Ok(parsed)
             }
         }
 

@@ -1,7 +1,7 @@
 //! Calls without a response.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::error::{CallError, CloseReason};
 use super::message::Message;
+use crate::lock;
 
 pub(crate) type Answered = oneshot::Sender<Result<Message, CallError>>;
 
@@ -49,7 +50,7 @@ impl Pending {
     }
 
     pub(crate) fn add(&self, id: u64, call: Call) -> Result<(), CallError> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if let Some(ended) = &state.ended {
             return Err(CallError::Closed(ended.clone()));
         }
@@ -61,24 +62,27 @@ impl Pending {
     }
 
     pub(crate) fn take(&self, id: u64) -> Option<Call> {
-        self.lock().calls.remove(&id)
+        lock(&self.state).calls.remove(&id)
     }
 
     /// Returns false if the call was cancelled.
     pub(crate) fn mark_written(&self, id: u64) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let call = state.calls.get_mut(&id);
         call.map(|call| call.is_written = true).is_some()
     }
 
     pub(crate) fn events(&self, id: u64) -> Option<Events> {
-        self.lock().calls.get(&id).map(|call| call.events.clone())
+        lock(&self.state)
+            .calls
+            .get(&id)
+            .map(|call| call.events.clone())
     }
 
     /// Fails all calls and refuses new ones.
     pub(crate) fn end(&self, ended: &CloseReason) {
         let calls = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.ended.get_or_insert_with(|| ended.clone());
             std::mem::take(&mut state.calls)
         };
@@ -86,9 +90,5 @@ impl Pending {
             // The caller may be gone.
             let _ = call.answer.send(Err(CallError::Closed(ended.clone())));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::hosting::Secrets;
+use crate::lock;
 
 /// Maximum length of a method, an id or an invalid line.
 const SHOWN: usize = 120;
@@ -37,11 +38,11 @@ impl ProtocolLog {
 
     /// Redacts these values in all further lines.
     pub(crate) fn hides(&self, secrets: Arc<Secrets>) {
-        *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) = secrets;
+        *lock(&self.secrets) = secrets;
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = lock(&self.lines);
         lines.iter().cloned().collect()
     }
 
@@ -83,7 +84,7 @@ impl ProtocolLog {
     }
 
     fn push(&self, line: String) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.lines);
         if lines.len() >= self.most {
             lines.pop_front();
         }
@@ -112,7 +113,7 @@ impl ProtocolLog {
     }
 
     fn secrets(&self) -> Arc<Secrets> {
-        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let secrets = lock(&self.secrets);
         Arc::clone(&secrets)
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::connection_state::ConnectionState;
 use super::error::CloseReason;
 use super::framing::{Frame, Lines};
-use super::message::{BadMessage, Payload};
+use super::message::{BadMessage, Message};
 use crate::hosting::ProcessIo;
 
 /// Output is read for this time after the process exited. A child of the server may keep it open longer.
@@ -74,20 +74,14 @@ impl<'a> Listener<'a> {
 
     /// Returns a reason to close the connection.
     fn hear(&mut self, chunk: bytes::Bytes) -> Option<CloseReason> {
-        let mut lines = std::mem::replace(&mut self.lines, Lines::new(1));
-        let mut why = None;
-        lines.feed(chunk, |frame| {
-            if why.is_none() {
-                why = self.take(frame);
+        for frame in self.lines.feed(chunk) {
+            if let Some(why) = self.take(frame) {
+                return Some(why);
             }
-        });
-        let limit = self.shared.limits.line;
-        let unfinished = lines.unfinished();
-        self.lines = lines;
-        if why.is_none() && unfinished / MOST_SKIPPED > limit {
-            return Some(CloseReason::TooLong { limit });
         }
-        why
+        let limit = self.shared.limits.line;
+        let is_endless = self.lines.unfinished() / MOST_SKIPPED > limit;
+        is_endless.then_some(CloseReason::TooLong { limit })
     }
 
     fn take(&mut self, frame: Frame) -> Option<CloseReason> {
@@ -96,7 +90,7 @@ impl<'a> Listener<'a> {
             Frame::Line(line) => self.take_line(&line),
             Frame::OversizedLine(oversized) => {
                 self.is_excused |= self.shared.on_oversized_line(&oversized);
-                let is_over = oversized.has_ended();
+                let is_over = oversized.has_ended;
                 let is_excused = self.is_excused;
                 if is_over {
                     self.is_excused = false;
@@ -116,12 +110,7 @@ impl<'a> Listener<'a> {
     fn take_line(&mut self, line: &[u8]) -> Option<CloseReason> {
         let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
         match parse(line, self.shared) {
-            Ok(Payload::One(message)) => self.shared.on_message(message),
-            Ok(Payload::Batch(messages)) => {
-                for message in messages {
-                    self.shared.on_message(message);
-                }
-            }
+            Ok(message) => self.shared.on_message(message),
             Err(bad) => {
                 self.garbage += 1;
                 self.shared.log.garbage(&bad.to_string(), line);
@@ -136,14 +125,14 @@ impl<'a> Listener<'a> {
 }
 
 /// Replaces invalid UTF-8, like the official clients.
-fn parse(line: &[u8], shared: &ConnectionState) -> Result<Payload, BadMessage> {
-    match Payload::parse(line) {
+fn parse(line: &[u8], shared: &ConnectionState) -> Result<Message, BadMessage> {
+    match Message::parse(line) {
         Err(BadMessage::NotUtf8) => match String::from_utf8_lossy(line) {
-            Cow::Borrowed(text) => Payload::parse(text.as_bytes()),
+            Cow::Borrowed(text) => Message::parse(text.as_bytes()),
             Cow::Owned(text) => {
-                let payload = Payload::parse(text.as_bytes())?;
+                let message = Message::parse(text.as_bytes())?;
                 shared.log.note("replaced invalid UTF-8 in a message");
-                Ok(payload)
+                Ok(message)
             }
         },
         parsed => parsed,

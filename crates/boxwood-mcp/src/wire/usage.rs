@@ -1,9 +1,11 @@
 //! Tracks the use of a connection by clients. Calls of the daemon itself do not count.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::lock;
 
 pub(crate) struct Usage {
     state: Mutex<State>,
@@ -33,21 +35,21 @@ impl Usage {
 
     /// Counts as a call until the guard is dropped.
     pub(crate) fn call(&self) -> InUse<'_> {
-        self.lock().calls += 1;
+        lock(&self.state).calls += 1;
         InUse { usage: self }
     }
 
     pub(crate) fn touch(&self) {
-        self.lock().last = Instant::now();
+        lock(&self.state).last = Instant::now();
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.lock().calls > 0
+        lock(&self.state).calls > 0
     }
 
     /// Zero during a call.
     pub(crate) fn idle_for(&self) -> Duration {
-        let state = self.lock();
+        let state = lock(&self.state);
         match state.calls {
             0 => state.last.elapsed(),
             _ => Duration::ZERO,
@@ -56,7 +58,7 @@ impl Usage {
 
     /// Open streams do not count as use.
     pub(crate) fn set_listening(&self, is_listening: bool) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.is_listening && !is_listening {
             state.kept = Instant::now();
         }
@@ -65,15 +67,11 @@ impl Usage {
 
     /// Zero during a call or while a stream is open.
     pub(crate) fn unused_for(&self) -> Duration {
-        let state = self.lock();
+        let state = lock(&self.state);
         if state.calls > 0 || state.is_listening {
             return Duration::ZERO;
         }
         state.last.max(state.kept).elapsed()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -83,7 +81,7 @@ pub(crate) struct InUse<'a> {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        let mut state = self.usage.lock();
+        let mut state = lock(&self.usage.state);
         state.calls = state.calls.saturating_sub(1);
         state.last = Instant::now();
     }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_words_pass_a_large_request_that_waits_for_room() {
+    async fn small_messages_overtake_a_large_request_that_waits_for_room() {
         let (queue, mut taken) = WriteQueue::new(16 * UNIT);
         assert!(queue.put(line(10 * UNIT), None).await.is_ok());
         let mut large = Box::pin(queue.put(line(16 * UNIT), None));

@@ -4,13 +4,14 @@
 //! cached.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use boxwood_api::McpServerName;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use crate::gateway::aggregate::lists::Kind;
+use crate::lock;
 
 const MOST_BYTES: usize = 64 << 20;
 const MOST_OF_ONE: usize = 4 << 20;
@@ -42,7 +43,7 @@ impl ListCache {
     ) {
         let bytes = list.iter().map(|item| item.get().len()).sum();
         let key = (server.clone(), kind);
-        let mut lists = self.lock();
+        let mut lists = lock(&self.lists);
         lists.retain(|other, _| names.contains(&other.0) && *other != key);
         let kept: usize = lists.values().map(|cached| cached.bytes).sum();
         if bytes <= MOST_OF_ONE && kept + bytes <= MOST_BYTES {
@@ -61,7 +62,7 @@ impl ListCache {
         defined_at: Timestamp,
         kind: Kind,
     ) -> Option<List> {
-        let lists = self.lock();
+        let lists = lock(&self.lists);
         let cached = lists.get(&(server.clone(), kind))?;
         (cached.defined_at == defined_at).then(|| Arc::clone(&cached.list))
     }
@@ -72,10 +73,6 @@ impl ListCache {
         kinds
             .into_iter()
             .all(|kind| self.find(server, defined_at, kind).is_some())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<(McpServerName, Kind), Cached>> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -89,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_good_for_the_description_it_was_made_with_and_lists_are_bounded() {
+    fn a_cached_list_is_valid_for_one_definition_and_the_cache_is_bounded() {
         let list_cache = ListCache::default();
         let (one, two) = (named("one"), named("two"));
         let names = [one.clone(), two.clone()];

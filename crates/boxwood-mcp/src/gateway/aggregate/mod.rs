@@ -23,7 +23,7 @@ use crate::gateway::aggregate::list_cache::{List, ListCache};
 use crate::gateway::aggregate::lists::Kind;
 use crate::gateway::aggregate::names::{AggregateName, shown, split_uri};
 use crate::gateway::aggregate::rewrite::{rewrite_item, rewrite_result};
-use crate::gateway::error::{INVALID_PARAMS, RpcError};
+use crate::gateway::error::{INVALID_PARAMS, RpcError, shortened};
 use crate::gateway::json::{object, raw};
 use crate::gateway::params;
 use crate::gateway::server_registry::{HostedServer, ServerRegistry, ServerState};
@@ -74,21 +74,6 @@ impl Aggregate {
         &self.list_cache
     }
 
-    /// The server that a request addresses, according to its name.
-    pub(crate) fn server_of(&self, request: &Message) -> Option<McpServerName> {
-        let params = request.params().and_then(object)?;
-        let params = match request.method()? {
-            "completion/complete" => params.get("ref").and_then(object)?,
-            _ => params,
-        };
-        let Some(name) = params.text("name") else {
-            let uri = params.text("uri")?;
-            return split_uri(&uri).map(|(server, _)| server);
-        };
-        let split = AggregateName::split(&name)?;
-        self.registry.names().into_iter().find(|it| split.is_of(it))
-    }
-
     pub(crate) async fn request(
         &self,
         asking: &dyn ServerCaller,
@@ -118,13 +103,13 @@ impl Aggregate {
     ) -> Result<(Arc<dyn HostedServer>, Object), RpcError> {
         let meta = params::meta_alone(&params);
         match method {
-            "tools/call" => {
-                let (hosted, name) = self.named(asking, Kind::Tools, &params, &meta).await?;
-                params.set("name", raw(&name));
-                Ok((hosted, params))
-            }
-            "prompts/get" => {
-                let (hosted, name) = self.named(asking, Kind::Prompts, &params, &meta).await?;
+            "tools/call" | "prompts/get" => {
+                let kind = if method == "tools/call" {
+                    Kind::Tools
+                } else {
+                    Kind::Prompts
+                };
+                let (hosted, name) = self.named(asking, kind, &params, &meta).await?;
                 params.set("name", raw(&name));
                 Ok((hosted, params))
             }
@@ -164,7 +149,10 @@ impl Aggregate {
         let name = params.text("name").unwrap_or_default();
         let unknown = || match kind {
             Kind::Tools => RpcError::unknown_tool(&name),
-            _ => RpcError::new(INVALID_PARAMS, format!("Unknown prompt: {}", cut(&name))),
+            _ => RpcError::new(
+                INVALID_PARAMS,
+                format!("Unknown prompt: {}", shortened(&name)),
+            ),
         };
         let split = AggregateName::split(&name).ok_or_else(unknown)?;
         let names = self.registry.names();
@@ -186,7 +174,12 @@ impl Aggregate {
 
     async fn placed(&self, params: &Object) -> Result<(Arc<dyn HostedServer>, String), RpcError> {
         let uri = params.text("uri").unwrap_or_default();
-        let unknown = || RpcError::new(INVALID_PARAMS, format!("Unknown resource: {}", cut(&uri)));
+        let unknown = || {
+            RpcError::new(
+                INVALID_PARAMS,
+                format!("Unknown resource: {}", shortened(&uri)),
+            )
+        };
         let (server, original) = split_uri(&uri).ok_or_else(unknown)?;
         if !self.registry.names().contains(&server) {
             return Err(unknown());
@@ -277,10 +270,6 @@ async fn whole(
     lists::drained(kind, hosted.name(), params, &page).await
 }
 
-fn cut(text: &str) -> String {
-    text.chars().take(120).collect()
-}
-
 type Listed<'a> = (&'a McpServerName, Result<List, String>);
 
 /// Ordered by server name, so that the result is stable.
@@ -293,7 +282,7 @@ fn merged<'a>(kind: Kind, lists: impl Iterator<Item = Listed<'a>>) -> Message {
         let list = match list {
             Ok(list) => list,
             Err(why) => {
-                unavailable.push(json!({ "server": server.as_str(), "message": cut(&why) }));
+                unavailable.push(json!({ "server": server.as_str(), "message": shortened(&why) }));
                 continue;
             }
         };
@@ -313,8 +302,7 @@ fn merged<'a>(kind: Kind, lists: impl Iterator<Item = Listed<'a>>) -> Message {
             }
         }
     }
-    let mut result = Object::default();
-    result.set(kind.key(), raw(&all));
+    let mut result = Object::of([(kind.key(), raw(&all))]);
     if !unavailable.is_empty() {
         result.set("_meta", raw(&json!({ UNAVAILABLE: unavailable })));
     }
@@ -331,8 +319,8 @@ pub(crate) fn capabilities() -> Value {
     })
 }
 
-pub(crate) fn server_info() -> Value {
-    json!({ "name": "boxwood", "version": env!("CARGO_PKG_VERSION") })
+pub(crate) fn server_info() -> Box<RawValue> {
+    raw(&json!({ "name": "boxwood", "version": env!("CARGO_PKG_VERSION") }))
 }
 
 #[cfg(test)]
@@ -348,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_come_together_and_a_missing_server_is_told_of() {
+    fn lists_are_merged_and_missing_servers_are_reported() {
         let (one, two, gone) = (named("one"), named("two"), named("zzz"));
         let tools = |names: &[&str]| -> List {
             names

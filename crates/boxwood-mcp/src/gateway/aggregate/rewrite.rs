@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_in_results_lead_back() {
+    fn uris_in_results_are_rewritten() {
         let server = named("files");
         let answer = |result: Value| Message::result(raw(&1), raw(&result));
         let call = answer(json!({"content": [
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn news_of_a_resource_name_it_as_the_client_knows_it() {
+    fn resource_notifications_are_rewritten() {
         let server = named("memo");
         let said = br#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"x":1.50,"uri":"memo://a"},"y":2}"#;
         let said = Message::parse(said).expect("a message");

@@ -5,13 +5,12 @@
 //! while the client has a stream open. A slow server does not delay the others.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use boxwood_api::McpServerName;
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -19,12 +18,11 @@ use crate::gateway::client_session::ClientSession;
 use crate::gateway::client_session::preferences::{Preference, Preferences, set_all};
 use crate::gateway::client_session::process_reader::{ProcessReader, cancel_requests};
 use crate::gateway::json::object;
-use crate::gateway::notifications::hub::flushed;
 use crate::gateway::server_registry::{DedicatedProcess, HostedServer};
 use crate::hosting::HostingError;
+use crate::lock;
 use crate::wire::{Connection, Handshake, Message, Object};
 
-const FLUSHES: usize = 64;
 /// The first call on a new process waits this long for the log level and the subscriptions.
 const SETTING: Duration = Duration::from_secs(10);
 
@@ -51,7 +49,6 @@ pub(crate) struct ClientProcess {
     session: Weak<ClientSession>,
     pub(crate) connection: Connection,
     pub(crate) handshake: Arc<Handshake>,
-    flushes: mpsc::Sender<oneshot::Sender<()>>,
     _reading: AbortOnDropHandle<()>,
     _keep: Box<dyn Send + Sync>,
 }
@@ -113,7 +110,6 @@ impl ClientProcesses {
             inbound,
             _keep: keep,
         } = hosted.start_dedicated(self.initialize.clone()).await?;
-        let (flushes, taken) = mpsc::channel(FLUSHES);
         let reader = ProcessReader {
             session: Weak::clone(&self.session),
             connection: connection.clone(),
@@ -124,8 +120,7 @@ impl ClientProcesses {
             session: Weak::clone(&self.session),
             connection,
             handshake,
-            flushes,
-            _reading: AbortOnDropHandle::new(tokio::spawn(reader.run(inbound, taken))),
+            _reading: AbortOnDropHandle::new(tokio::spawn(reader.run(inbound))),
             _keep: keep,
         })
     }
@@ -185,21 +180,10 @@ impl Slot {
     }
 }
 
-impl ClientProcess {
-    /// Waits until all messages of the process so far were passed on.
-    pub(crate) async fn flush(&self) {
-        flushed(&self.flushes, |done| done).await;
-    }
-}
-
 impl Drop for ClientProcess {
     fn drop(&mut self) {
         if let Some(session) = self.session.upgrade() {
             cancel_requests(&session, &self.connection);
         }
     }
-}
-
-pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

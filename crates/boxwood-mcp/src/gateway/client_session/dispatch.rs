@@ -1,65 +1,26 @@
-//! Dispatches the messages that a client sends within a session.
+//! Dispatches a message that a client sends within a session.
 
 use std::sync::Arc;
 
 use crate::gateway::Inner;
 use crate::gateway::client_session::ClientSession;
-use crate::gateway::client_session::requests::{self, CallStreams, CloseOnDrop};
+use crate::gateway::client_session::requests::{self, CloseOnDrop};
 use crate::gateway::event_stream::EventStream;
 use crate::gateway::params;
 use crate::wire::{Kind, Message, is_notification};
 
-/// Starts all requests of a body. The stream is closed after the last response.
-pub(crate) async fn dispatch_body(
-    inner: &Arc<Inner>,
-    session: &Arc<ClientSession>,
-    messages: Vec<Message>,
-    event_stream: &EventStream,
-    takes_events: bool,
-) {
-    let closing = Arc::new(CloseOnDrop(event_stream.clone()));
-    let notifications = if takes_events {
-        event_stream.clone()
-    } else {
-        session.standalone_stream().clone()
-    };
-    let streams = CallStreams {
-        answer: event_stream.clone(),
-        notifications,
-    };
-    for message in messages {
-        let closing = Some(Arc::clone(&closing));
-        dispatch(inner, session, message, &streams, takes_events, closing).await;
-    }
-}
-
-/// For the HTTP+SSE transport: one stream for all responses.
-pub(crate) async fn dispatch_to_standalone_stream(
+/// A response goes to `stream`. `closing` is dropped after it.
+pub(crate) async fn dispatch(
     inner: &Arc<Inner>,
     session: &Arc<ClientSession>,
     message: Message,
-) {
-    let streams = CallStreams {
-        answer: session.standalone_stream().clone(),
-        notifications: session.standalone_stream().clone(),
-    };
-    dispatch(inner, session, message, &streams, true, None).await;
-}
-
-async fn dispatch(
-    inner: &Arc<Inner>,
-    session: &Arc<ClientSession>,
-    message: Message,
-    streams: &CallStreams,
-    takes_events: bool,
-    closing: Option<Arc<CloseOnDrop>>,
+    stream: &EventStream,
+    closing: Option<CloseOnDrop>,
 ) {
     match (message.kind(), message.id()) {
-        (Kind::Request, Some(id)) => match session.begin(id, &streams.answer, takes_events) {
-            Ok(call) => requests::spawn(inner, session, call, message, streams.clone(), closing),
-            Err(error) => {
-                streams.answer.answer(&error.message(Some(id)));
-            }
+        (Kind::Request, Some(id)) => match session.begin(id, stream) {
+            Ok(call) => requests::spawn(inner, session, call, message, stream.clone(), closing),
+            Err(error) => stream.answer(&error.message(Some(id))),
         },
         (Kind::Response, _) => session.respond(message).await,
         (Kind::Request | Kind::Notification, _) => notify(session, message).await,

@@ -13,15 +13,12 @@ use crate::gateway::client_session::{ClientSession, Initialized};
 use crate::gateway::error::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
 use crate::gateway::json::raw;
 use crate::gateway::notifications::membership::HubMemberships;
-use crate::gateway::protocol_versions::{self, NEWEST, translate};
 use crate::hosting::HostingError;
+use crate::protocol_versions::{self, ACCEPTS_REQUESTS, NEWEST_LEGACY, translate};
 use crate::wire::{Message, Object, Protocol};
 
 /// Maximum size of the parameters. They are kept for the whole session.
 const LONGEST_INITIALIZE: usize = 64 * 1024;
-
-/// Capabilities with which a client accepts server requests.
-const ASKED: [&str; 3] = ["sampling", "elicitation", "roots"];
 
 /// Returns the server's response with all its fields.
 pub(crate) async fn initialize(
@@ -100,7 +97,7 @@ fn all_servers() -> Box<RawValue> {
     let mut capabilities = aggregate::capabilities();
     capabilities["logging"] = json!({});
     raw(&json!({
-        "protocolVersion": NEWEST,
+        "protocolVersion": NEWEST_LEGACY,
         "capabilities": capabilities,
         "serverInfo": aggregate::server_info(),
         "instructions": aggregate::INSTRUCTIONS,
@@ -128,7 +125,7 @@ fn accepts_server_requests(params: &Object) -> bool {
         let value = capabilities.as_ref().and_then(|all| all.get(key));
         value.is_some_and(|value| value.get() != "null")
     };
-    ASKED.iter().any(named)
+    ACCEPTS_REQUESTS.iter().any(named)
 }
 
 #[cfg(test)]
@@ -136,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_client_that_can_be_asked_needs_a_process_of_its_own() {
+    fn only_clients_that_accept_server_requests_need_a_dedicated_process() {
         let cases = [
             (r#"{"capabilities":{}}"#, false),
             (r#"{"capabilities":{"experimental":{}}}"#, false),

@@ -9,7 +9,7 @@ mod process_reader;
 pub(crate) mod requests;
 pub(crate) mod table;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -19,10 +19,12 @@ use tokio_util::sync::CancellationToken;
 use crate::gateway::Target;
 use crate::gateway::client_session::client_processes::ClientProcesses;
 use crate::gateway::client_session::pending_requests::{PendingRequests, Responder};
-use crate::gateway::error::{INTERNAL_ERROR, INVALID_REQUEST, RpcError};
+use crate::gateway::error::{INVALID_REQUEST, RpcError};
 use crate::gateway::event_stream::budget::MemoryBudget;
 use crate::gateway::event_stream::{EventKind, EventStream};
 use crate::gateway::notifications::membership::HubMemberships;
+use crate::gateway::notifications::subscriptions::{RESOURCE_UPDATED, is_list_change};
+use crate::lock;
 use crate::wire::{Message, Principal};
 
 /// Maximum number of concurrent requests of one session.
@@ -77,7 +79,6 @@ struct Calls {
 struct ActiveCall {
     id: Box<str>,
     event_stream: EventStream,
-    takes_events: bool,
     cancelled: CancellationToken,
 }
 
@@ -145,10 +146,6 @@ impl ClientSession {
         self.initialized.set(initialized).is_ok()
     }
 
-    fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Number of open `GET` streams.
     pub(crate) fn streams(&self) -> watch::Receiver<usize> {
         self.streams.subscribe()
@@ -162,7 +159,7 @@ impl ClientSession {
 
     /// Keeps a stream that the client can resume, and returns its number.
     pub(crate) fn add_stream(&self, event_stream: &EventStream) -> u64 {
-        let mut calls = self.calls();
+        let mut calls = lock(&self.calls);
         calls.last_stream += 1;
         let number = calls.last_stream;
         calls.streams.push((number, event_stream.clone()));
@@ -174,7 +171,7 @@ impl ClientSession {
             return Some(self.standalone_stream.clone());
         }
         self.remove_old_streams();
-        let calls = self.calls();
+        let calls = lock(&self.calls);
         let found = calls.streams.iter().find(|(one, _)| *one == number);
         found.map(|(_, event_stream)| event_stream.clone())
     }
@@ -182,7 +179,9 @@ impl ClientSession {
     /// Finished streams are kept for a short time only.
     pub(crate) fn remove_old_streams(&self) {
         let is_old = |stream: &EventStream| stream.closed_for().is_some_and(|it| it > KEPT_FOR);
-        self.calls().streams.retain(|(_, stream)| !is_old(stream));
+        lock(&self.calls)
+            .streams
+            .retain(|(_, stream)| !is_old(stream));
     }
 
     /// The request is registered until the returned guard is dropped.
@@ -190,9 +189,8 @@ impl ClientSession {
         self: &Arc<Self>,
         id: &RawValue,
         event_stream: &EventStream,
-        takes_events: bool,
     ) -> Result<Call, RpcError> {
-        let mut calls = self.calls();
+        let mut calls = lock(&self.calls);
         if calls.active.iter().any(|call| *call.id == *id.get()) {
             let text = "request id is already in use";
             return Err(RpcError::new(INVALID_REQUEST, text));
@@ -207,7 +205,6 @@ impl ClientSession {
         calls.active.push(ActiveCall {
             id: id.get().into(),
             event_stream: event_stream.clone(),
-            takes_events,
             cancelled: cancelled.clone(),
         });
         drop(calls);
@@ -220,7 +217,7 @@ impl ClientSession {
 
     /// Cancels a request. Its response is dropped.
     pub(crate) fn cancel(&self, id: &RawValue) {
-        let calls = self.calls();
+        let calls = lock(&self.calls);
         if let Some(call) = calls.active.iter().find(|call| *call.id == *id.get()) {
             call.cancelled.cancel();
         }
@@ -228,32 +225,21 @@ impl ClientSession {
 
     /// The stream of the newest request: messages of the server during a call most likely belong to it.
     fn current(&self) -> EventStream {
-        let calls = self.calls();
-        let open = |call: &&ActiveCall| call.takes_events && !call.event_stream.is_abandoned();
-        let last = calls.active.iter().rev().find(open);
-        last.map_or_else(
-            || self.standalone_stream.clone(),
-            |call| call.event_stream.clone(),
-        )
+        let calls = lock(&self.calls);
+        let mut streams = calls.active.iter().rev().map(|call| &call.event_stream);
+        let open = streams.find(|stream| stream.takes_events() && !stream.is_abandoned());
+        open.unwrap_or(&self.standalone_stream).clone()
     }
 
     /// Sends a notification of the server.
     pub(crate) fn tell(&self, message: &Message) {
-        let is_list_change = matches!(
-            message.method(),
-            Some(
-                "notifications/tools/list_changed"
-                    | "notifications/prompts/list_changed"
-                    | "notifications/resources/list_changed"
-                    | "notifications/resources/updated"
-            )
-        );
-        if is_list_change {
-            self.standalone_stream
-                .push(EventKind::Notification, message.json());
+        let method = message.method().unwrap_or_default();
+        let stream = if is_list_change(method) || method == RESOURCE_UPDATED {
+            self.standalone_stream.clone()
         } else {
-            self.current().push(EventKind::Notification, message.json());
-        }
+            self.current()
+        };
+        stream.push(EventKind::Notification, message.json());
     }
 
     /// Sends a request of a server under a new id, which is returned. Returns the responder if the client
@@ -286,8 +272,7 @@ impl ClientSession {
     /// Refuses all open requests of servers.
     pub(crate) async fn refuse_requests(&self, text: &str) {
         for responder in self.pending.take_all() {
-            let refusal = Message::failure(None, INTERNAL_ERROR, text, None);
-            responder.respond(refusal).await;
+            responder.refuse(text).await;
         }
     }
 
@@ -322,7 +307,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let mut calls = self.session.calls();
+        let mut calls = lock(&self.session.calls);
         calls.active.retain(|call| *call.id != *self.id);
     }
 }

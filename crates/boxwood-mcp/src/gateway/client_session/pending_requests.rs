@@ -3,34 +3,23 @@
 //! Servers number their requests alike, so the client gets them under new ids.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
+use crate::gateway::error::INTERNAL_ERROR;
 use crate::gateway::json::raw;
-use crate::wire::{Connection, Message, Object};
+use crate::lock;
+use crate::wire::{Connection, Message};
 
-/// A user may have to answer. Servers do not wait longer.
-pub(crate) const CLIENT_RESPONSE_TIMEOUT: Duration = Duration::from_mins(10);
 /// Maximum number of open requests of all servers.
 const MOST: usize = 64;
 /// Maximum number of open requests of one process.
 const MOST_OF_ONE: usize = 32;
 
 pub(crate) const CANCELLED: &str = "notifications/cancelled";
-pub(crate) const NO_CLIENT_RESPONSE: &str = "the client did not respond";
 pub(crate) const TOO_MANY_REQUESTS: &str = "client has too many pending requests";
-
-/// Tells the client that a request was cancelled.
-pub(crate) fn cancellation(id: &RawValue) -> Message {
-    let mut params = Object::default();
-    params.set("requestId", id.to_owned());
-    params.set("reason", raw("request cancelled"));
-    Message::notification(CANCELLED, Some(params.raw()))
-}
 
 /// Where the client's response goes.
 pub(crate) enum Responder {
@@ -55,6 +44,11 @@ impl Responder {
             Self::Call(waiting) => drop(waiting.send(answer)),
         }
     }
+
+    pub(crate) async fn refuse(self, text: &str) {
+        self.respond(Message::failure(None, INTERNAL_ERROR, text, None))
+            .await;
+    }
 }
 
 #[derive(Default)]
@@ -66,14 +60,14 @@ pub(crate) struct PendingRequests {
 struct State {
     last: u64,
     /// By the id that the client knows.
-    open: HashMap<Box<str>, (Responder, Instant)>,
+    open: HashMap<Box<str>, Responder>,
 }
 
 impl PendingRequests {
     /// Returns the id for the client, or the responder if there are too many open requests.
     pub(crate) fn add(&self, responder: Responder) -> Result<Box<RawValue>, Responder> {
-        let mut state = self.lock();
-        let of_same = |(other, _): &&(Responder, Instant)| match &responder {
+        let mut state = lock(&self.state);
+        let of_same = |other: &&Responder| match &responder {
             Responder::Process { connection, .. } => other.is_of(connection),
             Responder::Call(_) => false,
         };
@@ -83,51 +77,34 @@ impl PendingRequests {
         }
         state.last += 1;
         let id = raw(&format!("boxwood-{}", state.last));
-        let entry = (responder, Instant::now());
-        state.open.insert(id.get().into(), entry);
+        state.open.insert(id.get().into(), responder);
         Ok(id)
     }
 
     pub(crate) fn take(&self, id: &RawValue) -> Option<Responder> {
-        let taken = self.lock().open.remove(id.get());
-        taken.map(|(responder, _)| responder)
+        lock(&self.state).open.remove(id.get())
     }
 
     pub(crate) fn take_all(&self) -> Vec<Responder> {
-        let open = std::mem::take(&mut self.lock().open);
-        open.into_values().map(|(responder, _)| responder).collect()
+        let open = std::mem::take(&mut lock(&self.state).open);
+        open.into_values().collect()
     }
 
-    /// Removes the requests of one process for which `is_over` returns true, given the process's own id and
-    /// the time of the request.
+    /// Removes the requests of one process, or the one with this id of the process. Returns the client's ids.
     pub(crate) fn take_of(
         &self,
         process: &Connection,
-        is_over: impl Fn(&RawValue, Instant) -> bool,
-    ) -> Vec<(Box<RawValue>, Responder)> {
-        let mut state = self.lock();
-        let taken = state.open.extract_if(|_, (responder, asked_at)| {
-            let own = matches!(responder, Responder::Process { id, .. } if is_over(id, *asked_at));
-            own && responder.is_of(process)
+        only: Option<&RawValue>,
+    ) -> Vec<Box<RawValue>> {
+        let mut state = lock(&self.state);
+        let taken = state.open.extract_if(|_, responder| match responder {
+            Responder::Process { connection, id } => {
+                connection.id() == process.id() && only.is_none_or(|only| only.get() == id.get())
+            }
+            Responder::Call(_) => false,
         });
-        taken
-            .map(|(id, (responder, _))| {
-                let id = RawValue::from_string(id.into()).unwrap_or_default();
-                (id, responder)
-            })
-            .collect()
-    }
-
-    /// When the oldest request of the process times out.
-    pub(crate) fn deadline_of(&self, process: &Connection) -> Option<Instant> {
-        let state = self.lock();
-        let own = state.open.values().filter(|(one, _)| one.is_of(process));
-        let oldest = own.map(|(_, asked_at)| *asked_at).min();
-        oldest.map(|asked_at| asked_at + CLIENT_RESPONSE_TIMEOUT)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let ids = taken.map(|(id, _)| RawValue::from_string(id.into()).unwrap_or_default());
+        ids.collect()
     }
 }
 

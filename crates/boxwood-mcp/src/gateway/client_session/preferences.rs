@@ -9,12 +9,13 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 
 use crate::gateway::aggregate::names::split_uri;
-use crate::gateway::client_session::client_processes::{ClientProcess, lock};
+use crate::gateway::client_session::client_processes::ClientProcess;
 use crate::gateway::notifications::log_level::LogLevel;
 use crate::gateway::notifications::subscriptions::{
     LONGEST_URI, MOST_SUBSCRIPTIONS, MOST_URI_BYTES, weight_of,
 };
 use crate::gateway::params;
+use crate::lock;
 use crate::wire::{CallOptions, Message};
 
 /// Timeout of one subscribe request.
@@ -71,28 +72,33 @@ impl Preference {
     }
 
     pub(super) async fn set_on(&self, process: &ClientProcess, server: Option<&McpServerName>) {
-        let (method, uri) = match self {
-            Self::LogLevel(level) => {
-                if process.handshake.has("logging") {
-                    level.set_on(&process.connection).await;
-                }
-                return;
-            }
-            Self::Subscribe(uri) => ("resources/subscribe", uri),
-            Self::Unsubscribe(uri) => ("resources/unsubscribe", uri),
-        };
-        let uri = match server {
-            None => uri,
-            Some(server) => match split_uri(uri) {
-                Some((owner, uri)) if owner == *server => uri,
-                _ => return,
+        let (method, params) = match self {
+            Self::LogLevel(level) => ("logging/setLevel", params::of("level", level)),
+            Self::Subscribe(uri) => match own_uri(uri, server) {
+                Some(uri) => ("resources/subscribe", params::of("uri", uri)),
+                None => return,
+            },
+            Self::Unsubscribe(uri) => match own_uri(uri, server) {
+                Some(uri) => ("resources/unsubscribe", params::of("uri", uri)),
+                None => return,
             },
         };
-        let params = params::of_text("uri", uri);
+        if matches!(self, Self::LogLevel(_)) && !process.handshake.has("logging") {
+            return;
+        }
         let how = CallOptions::with_timeout(SUBSCRIBING);
         // The same request succeeded before, on this process or on the shared one.
         let _ = process.connection.request(method, Some(params), how).await;
     }
+}
+
+/// The server's own URI, if the resource is of this server.
+fn own_uri<'a>(uri: &'a str, server: Option<&McpServerName>) -> Option<&'a str> {
+    let Some(server) = server else {
+        return Some(uri);
+    };
+    let (owner, uri) = split_uri(uri)?;
+    (owner == *server).then_some(uri)
 }
 
 /// Sends the preferences to a new process. Repeats until nothing has changed in the meantime.

@@ -1,26 +1,18 @@
 //! Passes the messages of one client process to the client.
 
-use std::future::pending;
 use std::sync::{Arc, Mutex, Weak};
 
 use boxwood_api::McpServerName;
-use serde_json::value::RawValue;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep_until;
 
 use crate::gateway::aggregate::rewrite::rewrite_notification;
 use crate::gateway::client_session::ClientSession;
-use crate::gateway::client_session::client_processes::lock;
-use crate::gateway::client_session::pending_requests::{
-    CANCELLED, CLIENT_RESPONSE_TIMEOUT, NO_CLIENT_RESPONSE, Responder, TOO_MANY_REQUESTS,
-    cancellation,
-};
+use crate::gateway::client_session::pending_requests::{CANCELLED, Responder, TOO_MANY_REQUESTS};
 use crate::gateway::client_session::preferences::Preferences;
-use crate::gateway::error::INTERNAL_ERROR;
 use crate::gateway::json::object;
 use crate::gateway::notifications::log_level::LogLevel;
 use crate::gateway::params;
-use crate::wire::{Connection, Inbound, InboundEvent, Kind, Message};
+use crate::lock;
+use crate::wire::{Connection, Inbound, InboundEvent, Kind, Message, cancellation};
 
 pub(super) struct ProcessReader {
     pub(super) session: Weak<ClientSession>,
@@ -31,24 +23,12 @@ pub(super) struct ProcessReader {
 }
 
 impl ProcessReader {
-    pub(super) async fn run(
-        self,
-        mut inbound: Inbound,
-        mut flushes: mpsc::Receiver<oneshot::Sender<()>>,
-    ) {
+    pub(super) async fn run(self, mut inbound: Inbound) {
         let Some(mut streams) = self.session.upgrade().map(|session| session.streams()) else {
             return;
         };
         streams.mark_changed();
         loop {
-            let session = self.session.upgrade();
-            let deadline = session.and_then(|it| it.pending.deadline_of(&self.connection));
-            let timed_out = async {
-                match deadline {
-                    Some(deadline) => sleep_until(deadline).await,
-                    None => pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 Ok(()) = streams.changed() => {
@@ -65,11 +45,6 @@ impl ProcessReader {
                     }
                     (_, None) => return,
                 },
-                flush = flushes.recv() => match flush {
-                    Some(done) => drop(done.send(())),
-                    None => return,
-                },
-                () = timed_out => self.refuse_late().await,
             }
         }
     }
@@ -82,18 +57,14 @@ impl ProcessReader {
             let connection = self.connection.clone();
             let responder = Responder::Process { connection, id };
             if let Err(responder) = session.ask(message, responder) {
-                refuse(responder, TOO_MANY_REQUESTS).await;
+                responder.refuse(TOO_MANY_REQUESTS).await;
             }
         } else if message.method() == Some(CANCELLED) {
-            let cancelled = params::get(message.params(), "requestId");
-            let is_cancelled = |id: &RawValue| {
-                let cancelled = cancelled.as_ref();
-                cancelled.is_some_and(|cancelled| cancelled.get() == id.get())
+            let Some(cancelled) = params::get(message.params(), "requestId") else {
+                return;
             };
-            let taken = session
-                .pending
-                .take_of(&self.connection, |id, _| is_cancelled(id));
-            for (id, _) in taken {
+            let taken = session.pending.take_of(&self.connection, Some(&cancelled));
+            for id in taken {
                 let mut params = message.params().and_then(object).unwrap_or_default();
                 params.set("requestId", id);
                 session.tell(&message.clone().with_params(Some(params.raw())));
@@ -124,29 +95,11 @@ impl ProcessReader {
             session.tell(&message);
         }
     }
-
-    async fn refuse_late(&self) {
-        let Some(session) = self.session.upgrade() else {
-            return;
-        };
-        let late = session.pending.take_of(&self.connection, |_, asked_at| {
-            asked_at.elapsed() >= CLIENT_RESPONSE_TIMEOUT
-        });
-        for (id, responder) in late {
-            session.tell(&cancellation(&id));
-            refuse(responder, NO_CLIENT_RESPONSE).await;
-        }
-    }
 }
 
 /// Cancels the open requests of a process that ended.
 pub(super) fn cancel_requests(session: &ClientSession, ended: &Connection) {
-    for (id, _) in session.pending.take_of(ended, |_, _| true) {
-        session.tell(&cancellation(&id));
+    for id in session.pending.take_of(ended, None) {
+        session.tell(&cancellation(id));
     }
-}
-
-async fn refuse(responder: Responder, text: &str) {
-    let refusal = Message::failure(None, INTERNAL_ERROR, text, None);
-    responder.respond(refusal).await;
 }

@@ -21,13 +21,14 @@ use crate::gateway::client_session::preferences::Preference;
 use crate::gateway::client_session::{Call, ClientSession, Initialized, Transport};
 use crate::gateway::error::{INVALID_PARAMS, INVALID_REQUEST, RpcError};
 use crate::gateway::event_stream::{EventKind, EventStream};
+use crate::gateway::notifications::log_level::LogLevel;
 use crate::gateway::notifications::membership::HubMemberships;
 use crate::gateway::params;
-use crate::gateway::protocol_versions::input_bridge;
-use crate::gateway::protocol_versions::translate::may_need_input;
-use crate::gateway::server_registry::HostedServer;
+use crate::gateway::server_registry::{HostedServer, relay};
 use crate::gateway::tool_filter;
 use crate::hosting::HostingError;
+use crate::protocol_versions::input_bridge;
+use crate::protocol_versions::translate::may_need_input;
 use crate::session_activity::Kind as Use;
 use crate::wire::{CallError, CallOptions, Message, Protocol};
 
@@ -37,15 +38,7 @@ const PROGRESS: usize = 64;
 /// A process that was silent for this long has missed several pings.
 const HUNG_AFTER: Duration = Duration::from_mins(2);
 
-/// Streams of one call.
-#[derive(Clone)]
-pub(crate) struct CallStreams {
-    pub(crate) answer: EventStream,
-    /// The same stream, unless the client does not accept events there.
-    pub(crate) notifications: EventStream,
-}
-
-/// Closes the stream when the last clone is dropped.
+/// Closes the stream when it is dropped.
 pub(crate) struct CloseOnDrop(pub(crate) EventStream);
 
 impl Drop for CloseOnDrop {
@@ -60,8 +53,8 @@ pub(crate) fn spawn(
     session: &Arc<ClientSession>,
     call: Call,
     request: Message,
-    streams: CallStreams,
-    closing: Option<Arc<CloseOnDrop>>,
+    stream: EventStream,
+    closing: Option<CloseOnDrop>,
 ) {
     let held = inner.sessions.hold(session, Use::Call);
     let inner = Arc::clone(inner);
@@ -72,7 +65,7 @@ pub(crate) fn spawn(
         let answer = tokio::select! {
             biased;
             () = call.cancelled() => None,
-            answer = perform(&inner, &session, request, &streams) => Some(answer),
+            answer = perform(&inner, &session, request, &stream) => Some(answer),
         };
         if let Some(answer) = answer {
             let answer = match (answer, id) {
@@ -82,7 +75,7 @@ pub(crate) fn spawn(
             };
             // The client may reuse the id as soon as it has the response.
             drop(call);
-            streams.answer.answer(&answer);
+            stream.answer(&answer);
         }
         drop(closing);
         drop(held);
@@ -99,7 +92,7 @@ async fn perform(
     inner: &Arc<Inner>,
     session: &Arc<ClientSession>,
     request: Message,
-    streams: &CallStreams,
+    stream: &EventStream,
 ) -> Result<Message, RpcError> {
     if request.method() == Some("initialize") {
         return initialize::initialize(inner, session, request.params()).await;
@@ -122,7 +115,7 @@ async fn perform(
         (Some(_), Some(method)) if method.starts_with("tasks/") => {
             Err(RpcError::method_not_found(method))
         }
-        _ => relay(inner, session, initialized, request, streams).await,
+        _ => call_with_progress(inner, session, initialized, request, stream).await,
     }
 }
 
@@ -137,9 +130,22 @@ async fn set_preference(
         text.ok_or_else(|| RpcError::new(INVALID_PARAMS, format!("`{key}` must be a string")))
     };
     let answer = match request.method() {
-        Some("logging/setLevel") => hubs.set_level(&text("level")?).await?,
-        Some("resources/subscribe") => hubs.subscribe(&text("uri")?).await?,
-        _ => hubs.unsubscribe(&text("uri")?).await?,
+        Some("logging/setLevel") => {
+            let level = LogLevel::parse(&text("level")?).ok_or_else(|| {
+                let text = "`level` must be debug, info, notice, warning, error, critical, alert or emergency";
+                RpcError::new(INVALID_PARAMS, text)
+            })?;
+            hubs.set_level(level).await?
+        }
+        method => {
+            let uri = text("uri")?;
+            let (member, uri) = hubs.find(&uri)?;
+            if method == Some("resources/subscribe") {
+                member.subscribe(uri).await?
+            } else {
+                member.unsubscribe(uri).await?
+            }
+        }
     };
     // Only the dedicated process reports what a call on it causes.
     if let (Some(processes), Some(preference)) = (processes, Preference::of(request))
@@ -150,13 +156,18 @@ async fn set_preference(
     Ok(answer)
 }
 
-async fn relay(
+async fn call_with_progress(
     inner: &Inner,
     session: &Arc<ClientSession>,
     initialized: &Initialized,
     request: Message,
-    streams: &CallStreams,
+    stream: &EventStream,
 ) -> Result<Message, RpcError> {
+    let stream = if stream.takes_events() {
+        stream
+    } else {
+        session.standalone_stream()
+    };
     let (progress, mut heard) = mpsc::channel(PROGRESS);
     let how = CallOptions {
         timeout: Some(inner.settings.longest_call),
@@ -170,15 +181,13 @@ async fn relay(
         tokio::select! {
             biased;
             Some(progress) = heard.recv() => {
-                streams.notifications.push(EventKind::Notification, progress.json());
+                stream.push(EventKind::Notification, progress.json());
             }
             answer = &mut calling => break answer,
         }
     };
     while let Ok(progress) = heard.try_recv() {
-        streams
-            .notifications
-            .push(EventKind::Notification, progress.json());
+        stream.push(EventKind::Notification, progress.json());
     }
     answer
 }
@@ -194,30 +203,18 @@ async fn call(
         session,
         processes: initialized.processes.as_ref(),
     };
-    let hubs = initialized.hubs.as_ref();
     match session.target() {
         Target::One(name) => {
             let hosted = inner.registry.server(name).await;
             let hosted = hosted.map_err(|error| RpcError::from(&error))?;
-            let member = match hubs {
-                Some(HubMemberships::One(member)) => Some(member),
-                _ => None,
-            };
-            if let Some(member) = member {
-                member.hub().hears(&hosted.main()).await;
+            if let Some(HubMemberships::One(member)) = &initialized.hubs {
+                member.hub().attach(&hosted.main());
             }
-            let _busy = hubs.and_then(|hubs| hubs.busy(None));
             // The request is not kept: its bytes count until the server has read them, and a call may take
             // an hour.
-            let answer = caller.call(&hosted, request, how).await;
-            if let Some(member) = member {
-                member.hub().flush().await;
-            }
-            answer
+            caller.call(&hosted, request, how).await
         }
         Target::All => {
-            let server = inner.all.server_of(&request);
-            let _busy = hubs.and_then(|hubs| hubs.busy(server.as_ref()));
             let method = request.method().unwrap_or_default();
             let caller = AggregateCaller {
                 caller,
@@ -263,7 +260,9 @@ impl LegacyCaller<'_> {
             (Protocol::Legacy, Some(processes)) => {
                 dedicated(processes, hosted, request, how).await?
             }
-            (Protocol::Legacy, None) => shared(hosted, request, how).await?,
+            (Protocol::Legacy, None) => {
+                relay(hosted.as_ref(), &hosted.main(), request, how).await?
+            }
         };
         Ok(tool_filter::filter_list(hosted.as_ref(), &method, answer))
     }
@@ -287,7 +286,7 @@ async fn dedicated(
         Ok(process) => process,
         // The shared process serves the call; server requests are refused.
         Err(HostingError::Full { .. }) if preference.is_none() && !is_task => {
-            return shared(hosted, request, how).await;
+            return relay(hosted.as_ref(), &hosted.main(), request, how).await;
         }
         Err(error) => return Err(RpcError::from(&error)),
     };
@@ -298,21 +297,11 @@ async fn dedicated(
         // The next call starts a new process. Hosting supervises the shared one.
         process.connection.close();
     }
-    process.flush().await;
     let answer = answer.map_err(|error| RpcError::call_failed(&error, hosted.name()))?;
     if let Some(preference) = preference.filter(|_| answer.error().is_none()) {
         processes.remember(preference);
     }
     Ok(answer)
-}
-
-async fn shared(
-    hosted: &Arc<dyn HostedServer>,
-    request: Message,
-    how: CallOptions,
-) -> Result<Message, RpcError> {
-    let answer = hosted.main().relay(request, how).await;
-    answer.map_err(|error| RpcError::call_failed(&error, hosted.name()))
 }
 
 /// Calls the servers of the aggregate with the fields of one client request.

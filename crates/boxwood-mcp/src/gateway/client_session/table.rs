@@ -1,14 +1,15 @@
 //! All client sessions. Their number and idle time are bounded, and each belongs to one principal.
 //!
-//! At the limit, the principal with the most sessions loses one.
+//! At the limit, a principal loses a session to one that has fewer.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::gateway::Target;
 use crate::gateway::client_session::{ClientSession, Transport};
 use crate::gateway::event_stream::budget::MemoryBudget;
+use crate::lock;
 use crate::session_activity::{Held, Kind, SessionActivity};
 use crate::wire::Principal;
 
@@ -56,23 +57,12 @@ impl SessionTable {
         transport: Transport,
     ) -> Option<Arc<ClientSession>> {
         self.inner.end_idle();
-        let mut id = [0; 16];
-        // Without random bytes an id could be guessed.
-        getrandom::fill(&mut id).ok()?;
-        let id: Arc<str> = format!("{:032x}", u128::from_be_bytes(id)).into();
-        let mut sessions = self.inner.sessions();
+        let id: Arc<str> = random_id()?.into();
+        let mut sessions = lock(&self.inner.sessions);
         if sessions.is_closed {
             return None;
         }
-        if self.inner.activity.is_full(self.inner.most)
-            || sessions.has_its_share(&principal, self.inner.most)
-        {
-            let least = self.inner.session_to_evict(&sessions, &principal)?;
-            self.inner.activity.closed(&least);
-            if let Some(gone) = sessions.by_id.remove(&least) {
-                gone.end();
-            }
-        }
+        self.inner.make_room(&mut sessions, &principal)?;
         let budget = &self.inner.budget;
         let session = ClientSession::new(Arc::clone(&id), target, principal, transport, budget);
         let session = Arc::new(session);
@@ -95,7 +85,7 @@ impl SessionTable {
             self.end(id);
             return None;
         }
-        let found = self.inner.sessions().by_id.get(id).cloned();
+        let found = lock(&self.inner.sessions).by_id.get(id).cloned();
         let found = found.filter(|session| session.is_for(target, principal))?;
         self.inner.activity.touch(id);
         Some(found)
@@ -110,7 +100,7 @@ impl SessionTable {
     }
 
     pub(crate) fn close(&self) {
-        let mut sessions = self.inner.sessions();
+        let mut sessions = lock(&self.inner.sessions);
         sessions.is_closed = true;
         let all: Vec<_> = sessions.by_id.drain().collect();
         drop(sessions);
@@ -122,53 +112,39 @@ impl SessionTable {
 
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
-        self.inner.sessions().by_id.len()
-    }
-}
-
-impl Sessions {
-    fn of(&self, principal: &Principal) -> usize {
-        let sessions = self.by_id.values();
-        sessions.filter(|it| it.principal() == *principal).count()
-    }
-
-    /// A session with active calls is not evicted, so a named principal gets three quarters of the table at
-    /// most. Without tokens there is only one principal.
-    fn has_its_share(&self, principal: &Principal, most: usize) -> bool {
-        principal.is_some() && self.of(principal) >= (most - most / 4).max(1)
+        lock(&self.inner.sessions).by_id.len()
     }
 }
 
 impl Inner {
-    /// The session to evict for a new one of this principal.
-    fn session_to_evict(&self, sessions: &Sessions, principal: &Principal) -> Option<Arc<str>> {
+    /// Ends a session if there is no room for a new one: the least active one of this principal and of those
+    /// with more sessions. A session with active calls is not evicted, so a named principal gets three
+    /// quarters of the table at most. Without tokens there is only one principal.
+    fn make_room(&self, sessions: &mut Sessions, principal: &Principal) -> Option<()> {
         let mut counts: HashMap<Principal, usize> = HashMap::new();
         for session in sessions.by_id.values() {
             *counts.entry(session.principal()).or_default() += 1;
         }
-        let own = counts.get(principal).copied().unwrap_or_default();
-        if sessions.has_its_share(principal, self.most) {
-            counts.retain(|other, _| other == principal);
+        let count = |of: &Principal| counts.get(of).copied().unwrap_or_default();
+        let own = count(principal);
+        let has_its_share = principal.is_some() && own >= (self.most - self.most / 4).max(1);
+        if !has_its_share && sessions.by_id.len() < self.most {
+            return Some(());
         }
-        // Principals with fewer sessions keep theirs.
-        counts.retain(|other, count| other == principal || *count > own);
-        let mut most_first: Vec<_> = counts.into_iter().collect();
-        most_first.sort_by_key(|(other, count)| (std::cmp::Reverse(*count), other != principal));
-        most_first.iter().find_map(|(owner, _)| {
-            self.activity.least_active_of(|id| {
-                let session = sessions.by_id.get(id);
-                session.is_some_and(|session| session.principal() == *owner)
-            })
-        })
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        let least = self.activity.least_active_of(|id| {
+            let owner = sessions.by_id.get(id).map(|session| session.principal());
+            owner.is_some_and(|it| it == *principal || (!has_its_share && count(&it) > own))
+        })?;
+        self.activity.closed(&least);
+        if let Some(gone) = sessions.by_id.remove(&least) {
+            gone.end();
+        }
+        Some(())
     }
 
     fn end(&self, id: &str) {
         self.activity.closed(id);
-        let gone = self.sessions().by_id.remove(id);
+        let gone = lock(&self.sessions).by_id.remove(id);
         if let Some(session) = gone {
             session.end();
         }
@@ -181,6 +157,13 @@ impl Inner {
     }
 }
 
+/// `None` without random bytes, because an id must not be guessed.
+pub(crate) fn random_id() -> Option<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(format!("{:032x}", u128::from_be_bytes(bytes)))
+}
+
 async fn sweep(table: std::sync::Weak<Inner>) {
     loop {
         tokio::time::sleep(SWEEP).await;
@@ -188,7 +171,7 @@ async fn sweep(table: std::sync::Weak<Inner>) {
             return;
         };
         table.end_idle();
-        for session in table.sessions().by_id.values() {
+        for session in lock(&table.sessions).by_id.values() {
             session.remove_old_streams();
         }
     }

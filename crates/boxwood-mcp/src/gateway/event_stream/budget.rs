@@ -4,11 +4,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
 use crate::gateway::error::{INTERNAL_ERROR, RpcError};
+use crate::lock;
 use crate::wire::{Message, Principal};
 
 /// Responses up to this size are always accepted, because an error would be as long. They count, so that a
@@ -82,11 +83,7 @@ impl MemoryBudget {
 
     #[cfg(test)]
     pub(crate) fn unread(&self) -> usize {
-        self.held().values().sum()
-    }
-
-    fn held(&self) -> MutexGuard<'_, HashMap<Principal, usize>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held).values().sum()
     }
 }
 
@@ -118,14 +115,14 @@ impl ClientBudget {
 
     /// Returns true if only small responses are accepted.
     pub(crate) fn is_exhausted(&self) -> bool {
-        let (all, own) = self.budget.taken(&self.budget.held(), &self.principal);
+        let (all, own) = self.budget.taken(&lock(&self.budget.held), &self.principal);
         all >= self.budget.most || own >= self.budget.most / 2
     }
 
     /// One client may use half of `most`.
     fn reserve_within(&self, most: usize, json: Bytes) -> Option<BufferedMessage> {
         let bytes = json.len();
-        let mut held = self.budget.held();
+        let mut held = lock(&self.budget.held);
         let (all, own) = self.budget.taken(&held, &self.principal);
         if all + bytes > most || own + bytes > most / 2 {
             return None;
@@ -137,7 +134,7 @@ impl ClientBudget {
 
     /// Without a check of the limits.
     fn reserve_unchecked(&self, json: Bytes) -> BufferedMessage {
-        let mut held = self.budget.held();
+        let mut held = lock(&self.budget.held);
         *held.entry(self.principal.clone()).or_default() += json.len();
         drop(held);
         self.counted(json)
@@ -191,6 +188,11 @@ impl BufferedMessage {
             room: self.room.take(),
         }
     }
+
+    /// Count as unread until they are sent.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        reserved(self.json.clone(), self)
+    }
 }
 
 /// Bytes that hold `reservation` until they are sent.
@@ -216,7 +218,7 @@ impl Eq for BufferedMessage {}
 
 impl Drop for Room {
     fn drop(&mut self) {
-        let mut held = self.client_budget.budget.held();
+        let mut held = lock(&self.client_budget.budget.held);
         if let Some(own) = held.get_mut(&self.client_budget.principal) {
             *own = own.saturating_sub(self.bytes);
             if *own == 0 {
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_room_becomes_one_that_says_so() {
+    fn a_response_beyond_the_budget_becomes_an_error() {
         let client_budget = MemoryBudget::new(0).of(None);
         let answer = |bytes: usize| {
             let result = crate::gateway::json::raw(&"x".repeat(bytes));

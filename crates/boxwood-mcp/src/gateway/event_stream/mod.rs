@@ -6,7 +6,7 @@
 pub(crate) mod budget;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::gateway::event_stream::budget::{BufferedMessage, ClientBudget, ReplayPermit};
+use crate::lock;
 use crate::wire::Message;
 
 /// Limits of one stream, read and unread events together.
@@ -66,8 +67,17 @@ struct Inner {
     state: Mutex<State>,
     changed: Notify,
     client_budget: ClientBudget,
+    mode: Mode,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Mode {
+    #[default]
+    Resumable,
     /// Read events are removed.
-    is_passing: bool,
+    Passing,
+    /// For a client that does not accept events.
+    ResponseOnly,
 }
 
 #[derive(Default)]
@@ -90,29 +100,36 @@ struct State {
 /// What a stream contains before anything was sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FirstOutput {
-    /// The stream is closed and contains only responses.
-    Responses(Vec<BufferedMessage>),
-    /// Other events came first, or the stream is still open.
+    /// The stream is closed and contains only the response.
+    Response(BufferedMessage),
+    /// Other events came first, or there is no response.
     Stream,
 }
 
 impl EventStream {
     /// Buffered bytes count against the client's budget.
     pub(crate) fn of(client_budget: ClientBudget) -> Self {
-        let inner = Inner {
-            client_budget,
-            ..Inner::default()
-        };
-        Self {
-            inner: Arc::new(inner),
-        }
+        Self::new(client_budget, Mode::Resumable)
     }
 
     /// For a stream that cannot be resumed.
     pub(crate) fn passing(client_budget: ClientBudget) -> Self {
+        Self::new(client_budget, Mode::Passing)
+    }
+
+    /// For the response of a call alone.
+    pub(crate) fn response_only(client_budget: ClientBudget) -> Self {
+        Self::new(client_budget, Mode::ResponseOnly)
+    }
+
+    pub(crate) fn takes_events(&self) -> bool {
+        self.inner.mode != Mode::ResponseOnly
+    }
+
+    fn new(client_budget: ClientBudget, mode: Mode) -> Self {
         let inner = Inner {
             client_budget,
-            is_passing: true,
+            mode,
             ..Inner::default()
         };
         Self {
@@ -121,10 +138,7 @@ impl EventStream {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.inner
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.state)
     }
 
     /// Returns false if the stream is closed or the client's budget is exhausted.
@@ -203,21 +217,14 @@ impl EventStream {
     /// Waits until it is known how the response starts.
     pub(crate) async fn first_output(&self) -> FirstOutput {
         self.wait(|state| {
-            let mut events = state.events.iter();
-            if !events.all(|event| event.kind == EventKind::Response) {
-                return Some(FirstOutput::Stream);
+            let is_closed = state.closed_at.is_some();
+            match state.events.front_mut() {
+                None => is_closed.then_some(FirstOutput::Stream),
+                Some(event) if event.kind == EventKind::Response => {
+                    is_closed.then(|| FirstOutput::Response(event.kept.handed_out()))
+                }
+                Some(_) => Some(FirstOutput::Stream),
             }
-            let is_closed = state.closed_at.is_some();
-            is_closed.then(|| FirstOutput::Responses(state.hand_out_answers()))
-        })
-        .await
-    }
-
-    /// Waits until the stream is closed and returns its responses.
-    pub(crate) async fn answers(&self) -> Vec<BufferedMessage> {
-        self.wait(|state| {
-            let is_closed = state.closed_at.is_some();
-            is_closed.then(|| state.hand_out_answers())
         })
         .await
     }
@@ -264,14 +271,6 @@ impl State {
         if let Some(gone) = self.events.remove(index) {
             self.bytes -= gone.kept.json.len();
         }
-    }
-
-    fn hand_out_answers(&mut self) -> Vec<BufferedMessage> {
-        let answers = self
-            .events
-            .iter_mut()
-            .filter(|event| event.kind == EventKind::Response);
-        answers.map(|event| event.kept.handed_out()).collect()
     }
 
     /// Index of the first event after this number.
@@ -326,7 +325,7 @@ impl Reader {
                 return state.closed_at.is_some().then_some(None);
             };
             let event = next.handed_out();
-            if next.replay.is_none() && !inner.is_passing {
+            if next.replay.is_none() && inner.mode != Mode::Passing {
                 next.replay = inner.client_budget.reserve_replay(next.kept.json.len());
             }
             let is_kept = next.replay.is_some();

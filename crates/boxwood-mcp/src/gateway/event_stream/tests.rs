@@ -14,7 +14,7 @@ async fn numbers(mut reader: Reader) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn a_reader_goes_on_where_the_last_one_stopped_or_where_it_asks() {
+async fn a_reader_continues_after_the_last_read_or_the_requested_event() {
     let event_stream = EventStream::default();
     for text in ["1", "2", "3"] {
         event_stream.push(EventKind::Notification, json(text));
@@ -30,7 +30,7 @@ async fn a_reader_goes_on_where_the_last_one_stopped_or_where_it_asks() {
 }
 
 #[tokio::test]
-async fn news_is_lost_before_answers_and_the_bound_holds() {
+async fn notifications_are_dropped_before_responses() {
     let event_stream = EventStream::default();
     event_stream.push(EventKind::Response, json("first"));
     for number in 0..10 * MOST_EVENTS {
@@ -57,7 +57,7 @@ async fn events_of_a_stream_that_cannot_be_resumed_are_dropped_once_read() {
 }
 
 #[tokio::test]
-async fn what_was_read_takes_no_room_for_long() {
+async fn read_events_are_dropped_first() {
     let event_stream = EventStream::default();
     for _ in 0..3 {
         event_stream.push(
@@ -98,12 +98,12 @@ async fn many_unread_responses_are_a_backlog_and_notifications_are_not() {
 }
 
 #[tokio::test]
-async fn what_came_first_decides_how_the_answer_looks() {
+async fn the_first_event_decides_between_json_and_a_stream() {
     let plain = EventStream::default();
     plain.push(EventKind::Response, json("{}"));
     plain.close();
-    let answers = vec![ClientBudget::default().keep(json("{}")).expect("room")];
-    assert_eq!(plain.first_output().await, FirstOutput::Responses(answers));
+    let answer = ClientBudget::default().keep(json("{}")).expect("room");
+    assert_eq!(plain.first_output().await, FirstOutput::Response(answer));
 
     let told = EventStream::default();
     told.push(EventKind::Notification, json("{}"));
@@ -111,7 +111,7 @@ async fn what_came_first_decides_how_the_answer_looks() {
 }
 
 #[tokio::test]
-async fn clients_that_do_not_read_share_what_there_is() {
+async fn streams_of_one_client_share_its_budget() {
     let client_budget = MemoryBudget::new(4 * MOST_BYTES).of(None);
     let outboxes = [0, 1, 2].map(|_| EventStream::of(client_budget.clone()));
     let result = || crate::gateway::json::raw(&"x".repeat(MOST_BYTES - 100));
@@ -122,8 +122,10 @@ async fn clients_that_do_not_read_share_what_there_is() {
     assert!(kept.sum::<usize>() <= 2 * MOST_BYTES + 1000);
     let last = &outboxes[2];
     last.close();
-    let refused = last.answers().await;
-    let refused = String::from_utf8_lossy(&refused[0].json).into_owned();
+    let FirstOutput::Response(refused) = last.first_output().await else {
+        panic!("a response");
+    };
+    let refused = String::from_utf8_lossy(&refused.json).into_owned();
     assert!(refused.contains("\"error\""), "{refused}");
     assert!(
         !last.push(EventKind::Notification, json("{}")),
@@ -134,7 +136,7 @@ async fn clients_that_do_not_read_share_what_there_is() {
 }
 
 #[tokio::test]
-async fn news_leave_room_for_answers_and_what_was_read_takes_none() {
+async fn notifications_leave_room_for_responses() {
     let most = 16 * MAX_NOTIFICATION_BYTES;
     let client_budget = MemoryBudget::new(most).of(None);
     let outboxes: Vec<_> = (0..8)

@@ -11,14 +11,13 @@ use crate::gateway::client_session::STANDALONE_STREAM;
 use crate::gateway::http::post;
 use crate::gateway::http::request::{self, Accepts, HttpRequest};
 use crate::gateway::http::response;
-use crate::gateway::http::sse::{self, EventId, SseOptions};
+use crate::gateway::http::sse::{self, EventId};
 use crate::gateway::modern;
-use crate::gateway::protocol_versions;
 use crate::session_activity::Kind as Use;
 
 pub(crate) async fn answer(inner: &Arc<Inner>, asked: HttpRequest, body: Bytes) -> Answer {
     if modern::is_modern(&asked.head.headers, None) {
-        return modern_answer(inner, &asked, &body).await;
+        return modern::answer(inner, asked, &body).await;
     }
     if !Accepts::of(&asked.head.headers).events {
         let text = "accept `text/event-stream`";
@@ -43,20 +42,17 @@ pub(crate) async fn answer(inner: &Arc<Inner>, asked: HttpRequest, body: Bytes) 
             found
         }
     };
-    let version = session.version();
-    let options = SseOptions {
-        stream: Some(number),
-        is_primed: version.is_some_and(protocol_versions::is_primed),
-        opening: None,
-        keep_alive: inner.settings.keep_alive,
-    };
-    let held = inner.sessions.hold(&session, Use::Stream);
-    sse::answer(reader, options, (held, session.open_stream()))
+    let held = (
+        inner.sessions.hold(&session, Use::Stream),
+        session.open_stream(),
+    );
+    let keep_alive = inner.settings.keep_alive;
+    sse::resumable(&session, number, reader, keep_alive, held)
 }
 
 pub(crate) async fn delete(inner: &Arc<Inner>, asked: HttpRequest, body: Bytes) -> Answer {
     if modern::is_modern(&asked.head.headers, None) {
-        return modern_answer(inner, &asked, &body).await;
+        return modern::answer(inner, asked, &body).await;
     }
     match post::find(inner, &asked) {
         Ok(session) => {
@@ -66,12 +62,4 @@ pub(crate) async fn delete(inner: &Arc<Inner>, asked: HttpRequest, body: Bytes) 
         }
         Err(refused) => *refused,
     }
-}
-
-async fn modern_answer(inner: &Inner, asked: &HttpRequest, body: &Bytes) -> Answer {
-    let principal = asked.principal.as_deref();
-    let modern = &inner.modern;
-    modern
-        .answer(&asked.target, principal, &asked.head, body)
-        .await
 }

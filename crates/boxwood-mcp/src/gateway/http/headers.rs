@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::HeaderMap;
 
-use crate::gateway::error::RpcError;
+use crate::gateway::error::{RpcError, shortened};
 use crate::wire::Object;
 
 pub(crate) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
@@ -88,10 +88,6 @@ fn name_field(method: &str) -> Option<&'static str> {
     }
 }
 
-pub(crate) fn shortened(text: &str) -> String {
-    text.chars().take(120).collect()
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use http::HeaderValue;
@@ -139,7 +135,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn what_looks_encoded_survives_too(inner in "[A-Za-z0-9+/=]{0,20}") {
+        fn values_that_look_encoded_are_encoded_again(inner in "[A-Za-z0-9+/=]{0,20}") {
             let value = format!("{ENCODED_FROM}{inner}{ENCODED_TO}");
             prop_assert_eq!(decoded(&encoded(&value)), Some(value));
         }

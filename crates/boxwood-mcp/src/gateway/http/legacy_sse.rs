@@ -12,12 +12,13 @@ use crate::agent_server::Answer;
 use crate::gateway::Inner;
 use crate::gateway::client_session::dispatch;
 use crate::gateway::client_session::{StreamGuard, Transport};
+use crate::gateway::error::RpcError;
 use crate::gateway::http::post;
 use crate::gateway::http::request::{self, Accepts, HttpRequest};
 use crate::gateway::http::response;
-use crate::gateway::http::sse::{self, SseOptions};
+use crate::gateway::http::sse;
 use crate::session_activity::{Held, Kind as Use};
-use crate::wire::{BodyPermit, Kind, Payload};
+use crate::wire::{BodyPermit, Kind, Message};
 
 const OPENED_AT: &str = "sse";
 const MESSAGES_AT: &str = "messages";
@@ -36,11 +37,10 @@ pub(crate) async fn open(inner: &Arc<Inner>, asked: HttpRequest) -> Answer {
     }
     let path = asked.head.uri.path();
     let place = path.strip_suffix(OPENED_AT).unwrap_or(path).to_owned();
-    let session = inner.sessions.open(
-        asked.target,
-        asked.principal.map(Into::into),
-        Transport::LegacySse,
-    );
+    let transport = Transport::LegacySse;
+    let session = inner
+        .sessions
+        .open(asked.target, asked.principal, transport);
     let Some(session) = session else {
         return response::full();
     };
@@ -48,12 +48,6 @@ pub(crate) async fn open(inner: &Arc<Inner>, asked: HttpRequest) -> Answer {
         "event: endpoint\ndata: {place}{MESSAGES_AT}?{ID}={}\n\n",
         session.id()
     );
-    let options = SseOptions {
-        stream: None,
-        is_primed: false,
-        opening: Some(opening.into()),
-        keep_alive: inner.settings.keep_alive,
-    };
     let reader = session.standalone_stream().reader(None);
     let ends = Ends {
         _held: inner.sessions.hold(&session, Use::Stream),
@@ -61,7 +55,7 @@ pub(crate) async fn open(inner: &Arc<Inner>, asked: HttpRequest) -> Answer {
         inner: Arc::clone(inner),
         id: Arc::clone(session.id()),
     };
-    sse::answer(reader, options, ends)
+    sse::plain(reader, opening.into(), inner.settings.keep_alive, ends)
 }
 
 /// Ends the session with its stream. Holds only the id, because the body may outlive the session.
@@ -83,9 +77,7 @@ pub(crate) async fn message(inner: &Arc<Inner>, asked: HttpRequest, body: &Bytes
         return response::method_not_allowed("POST");
     }
     if body.len() > inner.settings.max_body {
-        let most = inner.settings.max_body;
-        let text = format!("request body exceeds {most} bytes");
-        return response::refuse(StatusCode::PAYLOAD_TOO_LARGE, &text);
+        return response::too_large(inner.settings.max_body);
     }
     let pairs = asked.head.uri.query().unwrap_or_default().split('&');
     let mut ids = pairs
@@ -107,17 +99,15 @@ pub(crate) async fn message(inner: &Arc<Inner>, asked: HttpRequest, body: &Bytes
         return response::refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
     let permit = asked.head.extensions.get::<BodyPermit>();
-    let payload = Payload::of_client(body).map(|payload| payload.counted(permit));
-    let messages = match post::messages(&session, payload) {
-        Ok(messages) => messages,
-        Err(error) => return response::refused(&error, None),
+    let message = match Message::of_client(body) {
+        Ok(message) => message.counted(permit),
+        Err(bad) => return response::refused(&RpcError::unreadable(&bad), None),
     };
-    for message in messages {
-        if message.kind() == Kind::Request && session.standalone_stream().is_backlogged() {
-            let text = "too many unread responses on the SSE stream; read the stream first";
-            return response::refuse(StatusCode::TOO_MANY_REQUESTS, text);
-        }
-        dispatch::dispatch_to_standalone_stream(inner, &session, message).await;
+    let stream = session.standalone_stream();
+    if message.kind() == Kind::Request && stream.is_backlogged() {
+        let text = "too many unread responses on the SSE stream; read the stream first";
+        return response::refuse(StatusCode::TOO_MANY_REQUESTS, text);
     }
+    dispatch::dispatch(inner, &session, message, stream, None).await;
     response::bodiless(StatusCode::ACCEPTED)
 }

@@ -8,6 +8,7 @@ use http::request::Parts;
 use crate::gateway::Target;
 use crate::gateway::http::response::JSON;
 use crate::gateway::http::sse::EVENT_STREAM;
+use crate::wire::Principal;
 
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -16,7 +17,7 @@ pub(crate) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event
 /// The head of a request.
 pub(crate) struct HttpRequest {
     pub(crate) target: Target,
-    pub(crate) principal: Option<String>,
+    pub(crate) principal: Principal,
     pub(crate) head: Parts,
 }
 
@@ -29,7 +30,7 @@ impl HttpRequest {
         let (head, body) = request.into_parts();
         let asked = Self {
             target,
-            principal,
+            principal: principal.map(Into::into),
             head,
         };
         (asked, body)
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn accept_is_read_as_http_means_it() {
+    fn the_accept_header_is_parsed() {
         assert_eq!(accepts("application/json, text/event-stream"), (true, true));
         assert_eq!(accepts("Text/Event-Stream"), (false, true));
         assert_eq!(accepts("*/*"), (true, true));

@@ -8,7 +8,6 @@ use serde_json::value::RawValue;
 
 use crate::agent_server::Answer;
 use crate::gateway::error::{INVALID_REQUEST, RpcError};
-use crate::gateway::event_stream::budget::{BufferedMessage, reserved};
 
 pub(crate) const JSON: &str = "application/json";
 
@@ -22,9 +21,8 @@ pub(crate) fn bodiless(status: StatusCode) -> Answer {
     response
 }
 
-/// `kept` counts as unread until the body is sent.
-pub(crate) fn json(status: StatusCode, kept: Vec<BufferedMessage>, bytes: Bytes) -> Answer {
-    let mut response = Response::new(Full::new(reserved(bytes, kept)).boxed_unsync());
+pub(crate) fn json(status: StatusCode, bytes: Bytes) -> Answer {
+    let mut response = Response::new(Full::new(bytes).boxed_unsync());
     *response.status_mut() = status;
     let kind = HeaderValue::from_static(JSON);
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -32,7 +30,12 @@ pub(crate) fn json(status: StatusCode, kept: Vec<BufferedMessage>, bytes: Bytes)
 }
 
 pub(crate) fn refused(error: &RpcError, id: Option<&RawValue>) -> Answer {
-    json(error.status, Vec::new(), error.message(id).json())
+    let mut answer = json(error.status, error.message(id).json());
+    if error.status == StatusCode::METHOD_NOT_ALLOWED {
+        let allowed = HeaderValue::from_static("POST");
+        answer.headers_mut().insert(header::ALLOW, allowed);
+    }
+    answer
 }
 
 pub(crate) fn refuse(status: StatusCode, text: &str) -> Answer {
@@ -41,6 +44,11 @@ pub(crate) fn refuse(status: StatusCode, text: &str) -> Answer {
         ..RpcError::new(INVALID_REQUEST, text)
     };
     refused(&error, None)
+}
+
+pub(crate) fn too_large(most: usize) -> Answer {
+    let text = format!("request body exceeds {most} bytes");
+    refuse(StatusCode::PAYLOAD_TOO_LARGE, &text)
 }
 
 pub(crate) fn method_not_allowed(methods: &'static str) -> Answer {

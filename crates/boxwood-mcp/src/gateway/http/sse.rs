@@ -5,15 +5,17 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::stream;
 use http::{HeaderValue, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use tokio::time::timeout;
 
 use crate::agent_server::Answer;
+use crate::gateway::client_session::ClientSession;
 use crate::gateway::event_stream::Reader;
 use crate::gateway::event_stream::budget::{BufferedMessage, reserved};
+use crate::protocol_versions;
 
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 
@@ -52,41 +54,51 @@ fn number(text: &str) -> Option<u64> {
     if all_digits { text.parse().ok() } else { None }
 }
 
-pub(crate) struct SseOptions {
-    /// Set if the stream can be resumed. Events then have ids.
-    pub(crate) stream: Option<u64>,
-    /// Start with an empty event that carries the position. Older clients do not support it.
-    pub(crate) is_primed: bool,
-    /// Sent first.
-    pub(crate) opening: Option<Bytes>,
-    pub(crate) keep_alive: Duration,
-}
-
-/// `held` is dropped with the body.
-pub(crate) fn answer<H: Send + 'static>(reader: Reader, options: SseOptions, held: H) -> Answer {
+/// A stream of a session that can be resumed: events have ids. `held` is dropped with the body.
+pub(crate) fn resumable<H: Send + 'static>(
+    session: &ClientSession,
+    stream: u64,
+    reader: Reader,
+    keep_alive: Duration,
+    held: H,
+) -> Answer {
     let mut first = BytesMut::new();
-    if let Some(opening) = &options.opening {
-        first.put_slice(opening);
-    }
-    if let (true, Some(stream)) = (options.is_primed, options.stream) {
+    if session.version().is_some_and(protocol_versions::is_primed) {
         let event = reader.at();
         EventId { stream, event }.write(&mut first);
         first.put_slice(format!("retry: {RETRY_MS}\ndata: \n\n").as_bytes());
     }
-    let start = Writing {
-        reader,
-        options,
-        parts: VecDeque::from([first.freeze()]),
-        _held: held,
-    };
-    respond(stream::unfold(start, |mut writing| async move {
-        let bytes = writing.next().await?;
-        Some((bytes, writing))
-    }))
+    respond(reader, Some(stream), first.freeze(), keep_alive, held)
 }
 
-fn respond(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
-    let frames = pieces.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes)));
+/// A stream that cannot be resumed.
+pub(crate) fn plain<H: Send + 'static>(
+    reader: Reader,
+    opening: Bytes,
+    keep_alive: Duration,
+    held: H,
+) -> Answer {
+    respond(reader, None, opening, keep_alive, held)
+}
+
+fn respond<H: Send + 'static>(
+    reader: Reader,
+    stream: Option<u64>,
+    first: Bytes,
+    keep_alive: Duration,
+    held: H,
+) -> Answer {
+    let start = Writing {
+        reader,
+        stream,
+        keep_alive,
+        parts: VecDeque::from([first]),
+        _held: held,
+    };
+    let frames = stream::unfold(start, |mut writing| async move {
+        let bytes = writing.next().await?;
+        Some((Ok::<_, Infallible>(Frame::data(bytes)), writing))
+    });
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
@@ -100,7 +112,8 @@ fn respond(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
 
 struct Writing<H> {
     reader: Reader,
-    options: SseOptions,
+    stream: Option<u64>,
+    keep_alive: Duration,
     /// Not sent yet.
     parts: VecDeque<Bytes>,
     _held: H,
@@ -109,20 +122,17 @@ struct Writing<H> {
 impl<H> Writing<H> {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(part) = self.parts.pop_front()
-                && !part.is_empty()
-            {
-                return Some(part);
+            while let Some(part) = self.parts.pop_front() {
+                if !part.is_empty() {
+                    return Some(part);
+                }
             }
-            if !self.parts.is_empty() {
-                continue;
-            }
-            match timeout(self.options.keep_alive, self.reader.next()).await {
+            match timeout(self.keep_alive, self.reader.next()).await {
                 Err(_) => return Some(Bytes::from_static(ALIVE)),
                 Ok(None) => return None,
                 Ok(Some(event)) => {
                     let mut head = BytesMut::from(&b"event: message\n"[..]);
-                    if let Some(stream) = self.options.stream {
+                    if let Some(stream) = self.stream {
                         let event = event.number;
                         EventId { stream, event }.write(&mut head);
                     }
@@ -157,17 +167,19 @@ mod tests {
         String::from_utf8(bytes.to_vec()).expect("UTF-8")
     }
 
-    fn options(is_primed: bool) -> SseOptions {
-        SseOptions {
-            stream: Some(3),
-            is_primed,
-            opening: None,
-            keep_alive: Duration::from_secs(15),
-        }
+    fn answer(event_stream: &EventStream) -> Answer {
+        let keep_alive = Duration::from_secs(15);
+        respond(
+            event_stream.reader(None),
+            Some(3),
+            Bytes::new(),
+            keep_alive,
+            (),
+        )
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_quiet_stream_shows_that_it_lives() {
+    async fn an_idle_stream_sends_keep_alive_comments() {
         let event_stream = EventStream::default();
         let writer = event_stream.clone();
         tokio::spawn(async move {
@@ -175,7 +187,7 @@ mod tests {
             writer.push(EventKind::Response, Bytes::from_static(b"{}"));
             writer.close();
         });
-        let said = text(answer(event_stream.reader(None), options(false), ())).await;
+        let said = text(answer(&event_stream)).await;
         let event = "event: message\nid: 3-1\ndata: {}\n\n";
         assert_eq!(said, format!(": alive\n\n: alive\n\n{event}"));
     }
@@ -198,16 +210,8 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_primed_stream_says_where_it_is_before_anything_happened() {
-        let event_stream = EventStream::default();
-        event_stream.close();
-        let said = text(answer(event_stream.reader(None), options(true), ())).await;
-        assert_eq!(said, "id: 3-0\nretry: 1000\ndata: \n\n");
-    }
-
     #[test]
-    fn places_are_read_strictly() {
+    fn event_ids_are_parsed_strictly() {
         let place = EventId {
             stream: 12,
             event: 7,

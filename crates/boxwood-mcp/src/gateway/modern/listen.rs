@@ -14,43 +14,33 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::gateway::aggregate::Aggregate;
+use crate::gateway::Inner;
 use crate::gateway::aggregate::list_changes::ListChanges;
 use crate::gateway::aggregate::names::split_uri;
 use crate::gateway::aggregate::rewrite::rewrite_notification;
 use crate::gateway::error::{INTERNAL_ERROR, INVALID_PARAMS, RpcError};
 use crate::gateway::json::{first_of, object, raw};
-use crate::gateway::modern::request::{ModernRequest, SUBSCRIPTION};
-use crate::gateway::notifications::hub::Hubs;
-use crate::gateway::notifications::subscriptions::MOST_URI_BYTES;
-use crate::gateway::server_registry::{HostedServer, ServerRegistry};
-use crate::wire::{CallOptions, Connection, Message, Object, Principal, Protocol};
+use crate::gateway::modern::request::ModernRequest;
+use crate::gateway::notifications::subscriptions::{
+    MOST_URI_BYTES, RESOURCE_UPDATED, list_changed,
+};
+use crate::gateway::server_registry::{HostedServer, relay};
+use crate::protocol_versions::SUBSCRIPTION;
+use crate::wire::{CallOptions, Message, Object, Principal, Protocol};
 
 pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
-const UPDATED: &str = "notifications/resources/updated";
 const MOST_URIS: usize = 1000;
 const QUEUE: usize = 64;
 /// Collects changes of several servers that start one after the other.
 const SETTLING: Duration = Duration::from_millis(300);
 
-/// Filter key, capability and notification of each list.
-const LISTS: [(&str, &str, &str); 3] = [
-    (
-        "toolsListChanged",
-        "tools",
-        "notifications/tools/list_changed",
-    ),
-    (
-        "promptsListChanged",
-        "prompts",
-        "notifications/prompts/list_changed",
-    ),
-    (
-        "resourcesListChanged",
-        "resources",
-        "notifications/resources/list_changed",
-    ),
-];
+/// Capability of each list.
+const LISTS: [&str; 3] = ["tools", "prompts", "resources"];
+
+/// Key of a list in a filter.
+fn filter_key(list: &str) -> String {
+    format!("{list}ListChanged")
+}
 
 /// The notifications that a client requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,7 +54,8 @@ impl ListenFilter {
         let wanted = params.get("notifications").and_then(object);
         let wanted =
             wanted.ok_or_else(|| RpcError::malformed("`notifications` must be an object"))?;
-        let lists = LISTS.map(|(key, _, _)| wanted.get(key).is_some_and(|yes| yes.get() == "true"));
+        let is_true = |key: &str| wanted.get(key).is_some_and(|yes| yes.get() == "true");
+        let lists = LISTS.map(|list| is_true(&filter_key(list)));
         let uris = match wanted.get("resourceSubscriptions") {
             None => Vec::new(),
             Some(uris) => first_of::<String>(uris, MOST_URIS + 1).ok_or_else(|| {
@@ -89,20 +80,27 @@ impl ListenFilter {
             return false;
         };
         // The hub only delivers subscribed resources.
-        (method == UPDATED && !self.uris.is_empty())
-            || LISTS
-                .iter()
-                .zip(self.lists)
-                .any(|((_, _, news), wanted)| wanted && *news == method)
+        (method == RESOURCE_UPDATED && !self.uris.is_empty())
+            || self.list_changes().any(|change| change == method)
+    }
+
+    fn wanted_lists(&self) -> impl Iterator<Item = &'static str> {
+        LISTS
+            .into_iter()
+            .zip(self.lists)
+            .filter_map(|(list, wanted)| wanted.then_some(list))
+    }
+
+    /// The methods of the wanted notifications about lists.
+    fn list_changes(&self) -> impl Iterator<Item = String> {
+        self.wanted_lists().map(list_changed)
     }
 
     /// As in the request.
     fn notifications(&self) -> Object {
         let mut notifications = Object::default();
-        for ((key, _, _), wanted) in LISTS.iter().zip(self.lists) {
-            if wanted {
-                notifications.set(key, raw(&true));
-            }
+        for list in self.wanted_lists() {
+            notifications.set(&filter_key(list), raw(&true));
         }
         if !self.uris.is_empty() {
             notifications.set("resourceSubscriptions", raw(&self.uris));
@@ -111,8 +109,7 @@ impl ListenFilter {
     }
 
     fn acknowledged(&self, id: &RawValue) -> Message {
-        let mut params = Object::default();
-        params.set("notifications", self.notifications().raw());
+        let params = Object::of([("notifications", self.notifications().raw())]);
         tagged(&Message::notification(ACKNOWLEDGED, Some(params.raw())), id)
     }
 
@@ -139,19 +136,15 @@ fn tagged(message: &Message, id: &RawValue) -> Message {
 }
 
 fn ended(id: &RawValue) -> Message {
-    let mut meta = Object::default();
-    meta.set(SUBSCRIPTION, id.to_owned());
-    let mut result = Object::default();
-    result.set("resultType", raw("complete"));
-    result.set("_meta", meta.raw());
+    let meta = Object::of([(SUBSCRIPTION, id.to_owned())]);
+    let result = Object::of([("resultType", raw("complete")), ("_meta", meta.raw())]);
     Message::result(id.to_owned(), result.raw())
 }
 
 /// Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Listening {
-    pub(crate) registry: Arc<dyn ServerRegistry>,
-    pub(crate) hubs: Arc<Hubs>,
+    pub(crate) inner: Arc<Inner>,
     pub(crate) asked: Arc<ModernRequest>,
     pub(crate) principal: Principal,
 }
@@ -170,7 +163,7 @@ impl Listening {
         let id = &self.asked.id;
         let name = hosted.name().clone();
         let mut honoured = offered(wanted, hosted);
-        let hub = self.hubs.of(&name);
+        let hub = self.inner.hubs.of(&name);
         let (member, mut heard) = hub.listen(self.principal.clone());
         let uris = std::mem::take(&mut honoured.uris);
         for uri in uris {
@@ -183,9 +176,9 @@ impl Listening {
                 Err(_) => break,
             }
         }
-        hub.hears(&hosted.main()).await;
+        hub.attach(&hosted.main());
         say(news, honoured.acknowledged(id)).await?;
-        let mut changes = self.registry.changes();
+        let mut changes = self.inner.registry.changes();
         loop {
             tokio::select! {
                 message = heard.recv() => match message {
@@ -196,7 +189,7 @@ impl Listening {
                     None => return Ok(ended(id)),
                 },
                 changed = changes.changed() => {
-                    if changed.is_err() || !self.registry.names().contains(&name) {
+                    if changed.is_err() || !self.inner.registry.names().contains(&name) {
                         return Ok(ended(id));
                     }
                 }
@@ -207,18 +200,17 @@ impl Listening {
     /// Runs until the client disconnects.
     pub(crate) async fn on_all(
         &self,
-        all: &Aggregate,
         wanted: ListenFilter,
         news: &mpsc::Sender<Message>,
     ) -> Result<Message, RpcError> {
-        let id = &self.asked.id;
-        let names = self.registry.names();
+        let (id, all) = (&self.asked.id, &self.inner.all);
+        let names = self.inner.registry.names();
         let mut honoured = wanted.clone();
         honoured
             .uris
             .retain(|uri| split_uri(uri).is_some_and(|(server, _)| names.contains(&server)));
         say(news, honoured.acknowledged(id)).await?;
-        let mut changes = self.registry.changes();
+        let mut changes = self.inner.registry.changes();
         let mut list_changes = ListChanges::default();
         list_changes.update(all);
         let (sender, mut heard) = mpsc::channel(QUEUE);
@@ -241,10 +233,8 @@ impl Listening {
                     if !list_changes.update(all) {
                         continue;
                     }
-                    for ((_, _, method), is_wanted) in LISTS.iter().zip(wanted.lists) {
-                        if is_wanted {
-                            say(news, tagged(&Message::notification(method, None), id)).await?;
-                        }
+                    for method in wanted.list_changes() {
+                        say(news, tagged(&Message::notification(&method, None), id)).await?;
                     }
                 }
             }
@@ -258,11 +248,11 @@ impl Listening {
         wanted: &ListenFilter,
         to: &mpsc::Sender<(McpServerName, Message)>,
     ) {
-        let names = self.registry.names();
+        let names = self.inner.registry.names();
         let mut before = std::mem::take(watchers);
         for hosted in names
             .iter()
-            .filter_map(|name| self.registry.connected(name))
+            .filter_map(|name| self.inner.registry.connected(name))
         {
             let name = hosted.name().clone();
             let key = (name, hosted.main().id());
@@ -286,7 +276,7 @@ impl Listening {
         let (sender, mut heard) = mpsc::channel(QUEUE);
         let name = hosted.name().clone();
         let listening = async move {
-            if let Ok(Some((connection, _))) = crate::gateway::modern::stateless(&hosted).await {
+            if let Ok(Some(connection)) = hosted.modern().await {
                 let mut params = self.asked.params.clone();
                 params.set("notifications", wanted.notifications().raw());
                 let how = CallOptions {
@@ -295,7 +285,8 @@ impl Listening {
                     is_internal: true,
                     ..CallOptions::default()
                 };
-                let ended = by_itself(&hosted, &connection, &self.asked, &params, how).await;
+                let request = self.asked.request.clone().with_params(Some(params.raw()));
+                let ended = relay(hosted.as_ref(), &connection, request, how).await;
                 if ended.is_ok() || hosted.handshake().protocol == Protocol::Modern {
                     return;
                 }
@@ -328,26 +319,13 @@ fn offered(mut wanted: ListenFilter, hosted: &Arc<dyn HostedServer>) -> ListenFi
         let named = capabilities.get(capability).and_then(object);
         named.is_some_and(|named| named.get(what).is_some_and(|yes| yes.get() == "true"))
     };
-    for (at, (_, capability, _)) in LISTS.iter().enumerate() {
+    for (at, capability) in LISTS.into_iter().enumerate() {
         wanted.lists[at] &= has(capability, "listChanged");
     }
     if !has("resources", "subscribe") {
         wanted.uris.clear();
     }
     wanted
-}
-
-/// For a modern server. Returns when the subscription ends.
-pub(crate) async fn by_itself(
-    hosted: &Arc<dyn HostedServer>,
-    connection: &Connection,
-    asked: &ModernRequest,
-    params: &Object,
-    how: CallOptions,
-) -> Result<Message, RpcError> {
-    let request = asked.request.clone().with_params(Some(params.raw()));
-    let answer = connection.relay(request, how).await;
-    answer.map_err(|error| RpcError::call_failed(&error, hosted.name()))
 }
 
 #[cfg(test)]

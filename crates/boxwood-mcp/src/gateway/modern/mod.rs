@@ -3,9 +3,9 @@
 //! Modern servers are called through a process shared by all modern clients. Requests for legacy servers
 //! are translated.
 
-mod interactive;
+pub(crate) mod interactive;
 pub(crate) mod listen;
-mod param_headers;
+pub(crate) mod param_headers;
 pub(crate) mod request;
 mod respond;
 
@@ -14,34 +14,30 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
-use self::interactive::{InteractiveCalls, InteractiveRequest};
+use self::interactive::InteractiveRequest;
 use self::listen::{ListenFilter, Listening};
-use self::param_headers::ParamHeaderCache;
-use self::request::{Incoming, ModernRequest, Rejected, SERVER_INFO};
+use self::request::ModernRequest;
 use crate::agent_server::Answer;
-use crate::gateway::GatewaySettings;
-use crate::gateway::Target;
 use crate::gateway::aggregate::lists::{Kind, drained};
-use crate::gateway::aggregate::{self, Aggregate, ServerCaller};
+use crate::gateway::aggregate::{self, ServerCaller};
 use crate::gateway::error::{INTERNAL_ERROR, RpcError};
-use crate::gateway::event_stream::budget::{MAX_NOTIFICATION_BYTES, MemoryBudget};
+use crate::gateway::event_stream::budget::MAX_NOTIFICATION_BYTES;
+use crate::gateway::http::request::HttpRequest;
 use crate::gateway::http::response;
 use crate::gateway::json::{object, raw};
-use crate::gateway::notifications::hub::Hubs;
 use crate::gateway::notifications::log_level::LogLevel;
 use crate::gateway::params;
-use crate::gateway::protocol_versions::translate;
-use crate::gateway::server_registry::HostedServer;
+use crate::gateway::server_registry::{HostedServer, relay};
 use crate::gateway::tool_filter;
+use crate::gateway::{Inner, Target};
+use crate::protocol_versions::translate;
 use crate::wire::{
     BodyPermit, CallError, CallOptions, Connection, Handshake, InboundEvent, InboundFilter,
-    Message, Object, Principal, Protocol,
+    Message, Object, Principal,
 };
 
 pub(crate) use self::request::is_modern;
@@ -51,102 +47,40 @@ const LISTEN: &str = "subscriptions/listen";
 /// Maximum size of `subscriptions/listen`, which is kept while the stream is open.
 const LARGEST_LISTEN: usize = 512 * 1024;
 
-/// Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct ModernGateway {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    all: Aggregate,
-    hubs: Arc<Hubs>,
-    budget: MemoryBudget,
-    keep_alive: Duration,
-    longest_call: Duration,
-    closed: CancellationToken,
-    interactive: InteractiveCalls,
-    param_headers: ParamHeaderCache,
-}
-
-impl ModernGateway {
-    pub(crate) fn new(
-        all: &Aggregate,
-        hubs: &Arc<Hubs>,
-        budget: &MemoryBudget,
-        settings: &GatewaySettings,
-    ) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                all: all.clone(),
-                hubs: Arc::clone(hubs),
-                budget: budget.clone(),
-                keep_alive: settings.keep_alive,
-                longest_call: settings.longest_call,
-                closed: CancellationToken::new(),
-                interactive: InteractiveCalls::new(budget, settings.longest_call),
-                param_headers: ParamHeaderCache::default(),
-            }),
+pub(crate) async fn answer(inner: &Arc<Inner>, asked: HttpRequest, body: &Bytes) -> Answer {
+    let HttpRequest {
+        target,
+        principal,
+        head,
+    } = asked;
+    let mut asked = match request::read(&head.method, &head.headers, body) {
+        Ok(Some(asked)) => asked,
+        // This protocol version defines no client notifications over HTTP.
+        Ok(None) => return response::bodiless(StatusCode::ACCEPTED),
+        Err(rejected) => return response::refused(&rejected.error, rejected.id.as_deref()),
+    };
+    let permit = head.extensions.get::<BodyPermit>();
+    asked.request = asked.request.counted(permit);
+    let id = asked.id.clone();
+    let (news, heard) = mpsc::channel(NEWS);
+    let one = Request {
+        inner: Arc::clone(inner),
+        is_for_one: target != Target::All,
+        principal: principal.clone(),
+        headers: head.headers,
+        asked,
+        news,
+    };
+    let closed = inner.closed.clone();
+    let running = Box::pin(async move {
+        tokio::select! {
+            biased;
+            () = closed.cancelled() => Err(RpcError::new(INTERNAL_ERROR, "daemon is shutting down")),
+            answer = one.run(&target) => answer,
         }
-    }
-
-    pub(crate) async fn answer(
-        &self,
-        target: &Target,
-        principal: Option<&str>,
-        head: &Parts,
-        body: &Bytes,
-    ) -> Answer {
-        let mut asked = match request::read(&head.method, &head.headers, body) {
-            Ok(Incoming::Request(asked)) => *asked,
-            // This protocol version defines no client notifications over HTTP.
-            Ok(Incoming::Notification) => return response::bodiless(StatusCode::ACCEPTED),
-            Err(Rejected { id, error }) => return respond::refused(id.as_deref(), &error),
-        };
-        let permit = head.extensions.get::<BodyPermit>();
-        asked.request = asked.request.counted(permit);
-        let id = asked.id.clone();
-        let (news, heard) = mpsc::channel(NEWS);
-        let principal: Principal = principal.map(Into::into);
-        let one = Request {
-            inner: Arc::clone(&self.inner),
-            is_for_one: matches!(target, Target::One(_)),
-            principal: principal.clone(),
-            headers: head.headers.clone(),
-            asked,
-            news,
-        };
-        let target = target.clone();
-        let closed = self.inner.closed.clone();
-        let running = Box::pin(async move {
-            tokio::select! {
-                biased;
-                () = closed.cancelled() => Err(RpcError::new(INTERNAL_ERROR, "daemon is shutting down")),
-                answer = one.run(&target) => answer,
-            }
-        });
-        let client_budget = self.inner.budget.of(principal);
-        respond::reply(id, running, heard, self.inner.keep_alive, client_budget).await
-    }
-
-    /// Ends all calls, including suspended ones, and the processes of their clients.
-    pub(crate) fn close(&self) {
-        self.inner.closed.cancel();
-        self.inner.interactive.close();
-    }
-}
-
-/// The connection for modern clients, if the server supports the modern protocol version.
-pub(crate) async fn stateless(
-    hosted: &Arc<dyn HostedServer>,
-) -> Result<Option<(Connection, Arc<Handshake>)>, RpcError> {
-    let handshake = hosted.handshake();
-    if handshake.protocol == Protocol::Modern {
-        return Ok(Some((hosted.main(), handshake)));
-    }
-    hosted
-        .modern()
-        .await
-        .map_err(|error| RpcError::from(&error))
+    });
+    let client_budget = inner.budget.of(principal);
+    respond::reply(id, running, heard, inner.settings.keep_alive, client_budget).await
 }
 
 struct Request {
@@ -172,7 +106,7 @@ impl Request {
         }
         match target {
             Target::One(name) => {
-                let hosted = self.inner.all.registry().server(name).await;
+                let hosted = self.inner.registry.server(name).await;
                 let hosted = hosted.map_err(|error| RpcError::from(&error))?;
                 self.one(&hosted, method, self.asked.params.clone()).await
             }
@@ -184,32 +118,29 @@ impl Request {
         match method {
             "server/discover" => {
                 let capabilities = raw(&aggregate::capabilities());
-                let result = translate::discovery(capabilities, Some(aggregate::INSTRUCTIONS));
-                Ok(Message::result(Box::default(), identified(result).raw()))
+                let (instructions, info) = (aggregate::INSTRUCTIONS, aggregate::server_info());
+                let result = translate::discovery(capabilities, Some(instructions), Some(&info));
+                Ok(Message::result(Box::default(), result))
             }
             LISTEN => {
                 let wanted = ListenFilter::of(&self.asked.params)?;
-                self.listening()
-                    .on_all(&self.inner.all, wanted, &self.news)
-                    .await
+                self.listening().on_all(wanted, &self.news).await
             }
             _ => {
                 let all = &self.inner.all;
                 let params = self.asked.params.raw();
                 let answer = all.request(self, method, Some(&params)).await?;
-                Ok(if Kind::of(method).is_some() {
-                    completed(answer)
-                } else {
-                    answer
-                })
+                if Kind::of(method).is_none() {
+                    return Ok(answer);
+                }
+                translate::modern_answer(method, answer, Some(&aggregate::server_info()))
             }
         }
     }
 
     fn listening(&self) -> Listening {
         Listening {
-            registry: Arc::clone(self.inner.all.registry()),
-            hubs: Arc::clone(&self.inner.hubs),
+            inner: Arc::clone(&self.inner),
             asked: Arc::new(self.asked.clone()),
             principal: self.principal.clone(),
         }
@@ -223,7 +154,7 @@ impl Request {
             // Listing all servers must not keep idle servers running.
             is_internal: !self.is_for_one && Kind::of(method).is_some(),
             // Subscriptions have no timeout.
-            timeout: (method != LISTEN).then_some(self.inner.longest_call),
+            timeout: (method != LISTEN).then_some(self.inner.settings.longest_call),
         }
     }
 
@@ -235,8 +166,9 @@ impl Request {
     ) -> Result<Message, RpcError> {
         // A temporary copy.
         tool_filter::check_call(hosted.as_ref(), method, Some(&params.raw()))?;
-        match stateless(hosted).await? {
-            Some((connection, _)) => self.passed(hosted, &connection, method, params).await,
+        let modern = hosted.modern().await;
+        match modern.map_err(|error| RpcError::from(&error))? {
+            Some(connection) => self.passed(hosted, &connection, method, params).await,
             None => self.translated(hosted, method, params).await,
         }
     }
@@ -250,8 +182,8 @@ impl Request {
         params: Object,
     ) -> Result<Message, RpcError> {
         if method == LISTEN {
-            let how = self.how(method);
-            return listen::by_itself(hosted, connection, &self.asked, &params, how).await;
+            let request = self.asked.request.clone().with_params(Some(params.raw()));
+            return relay(hosted.as_ref(), connection, request, self.how(method)).await;
         }
         let meta_alone = params::meta_alone(&params);
         self.check_mirrored(hosted, connection, method, &params, &meta_alone)
@@ -273,7 +205,7 @@ impl Request {
         let Some(level) = self.asked.level else {
             return connection.relay(request, how).await;
         };
-        let mut inbound = connection.inbound(InboundFilter::Notifications);
+        let mut inbound = connection.inbound(InboundFilter::Forwarded);
         let answering = connection.relay(request, how);
         tokio::pin!(answering);
         loop {
@@ -325,26 +257,22 @@ impl Request {
             .await?;
         let interactive = InteractiveRequest {
             hosted,
-            principal: self.principal.as_deref(),
+            principal: &self.principal,
             asked: &self.asked,
             method,
             params: &params,
         };
+        let calls = &self.inner.interactive;
         let own = if translate::may_need_input(method) {
             if self.needs_own(&handshake, &params) {
-                self.inner
-                    .interactive
-                    .call(&interactive, &self.news)
-                    .await?
+                calls.call(&interactive, &self.news).await?
             } else {
                 None
             }
         } else if self.is_for_one && self.asked.accepts_server_requests() {
             // Some servers list more for clients with more capabilities.
-            let how = self.how(method);
-            self.inner
-                .interactive
-                .list(&interactive, how, LIST_TIMEOUT)
+            calls
+                .list(&interactive, self.how(method), LIST_TIMEOUT)
                 .await?
         } else {
             None
@@ -356,10 +284,9 @@ impl Request {
             .asked
             .request
             .with_call(method, translate::legacy_params(&params));
-        let answer = connection.relay(request, self.how(method)).await;
-        let answer = answer.map_err(|error| RpcError::call_failed(&error, hosted.name()))?;
+        let answer = relay(hosted.as_ref(), &connection, request, self.how(method)).await?;
         let answer = tool_filter::filter_list(hosted.as_ref(), method, answer);
-        translate::modern_answer(method, answer, &handshake, &self.asked.capabilities)
+        translate::modern_answer(method, answer, handshake.server_info.as_deref())
     }
 
     /// The server may send requests to this client, or log messages for it.
@@ -411,22 +338,4 @@ impl ServerCaller for Request {
             self.one(&hosted, method, params).await
         })
     }
-}
-
-/// Adds the fields that this protocol version requires in a list.
-fn completed(answer: Message) -> Message {
-    let Some(mut result) = answer.outcome().and_then(object) else {
-        return answer;
-    };
-    result.set("resultType", raw("complete"));
-    translate::cacheable(&mut result);
-    let result = identified(result).raw();
-    answer.with_result(result)
-}
-
-fn identified(mut result: Object) -> Object {
-    let mut meta = result.get("_meta").and_then(object).unwrap_or_default();
-    meta.set(SERVER_INFO, raw(&aggregate::server_info()));
-    result.set("_meta", meta.raw());
-    result
 }

@@ -2,7 +2,7 @@
 //! schema.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use boxwood_api::McpServerName;
@@ -11,9 +11,10 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use crate::gateway::error::RpcError;
-use crate::gateway::http::headers::{decoded, shortened, single};
+use crate::gateway::error::{RpcError, shortened};
+use crate::gateway::http::headers::{decoded, single};
 use crate::gateway::json::{object, readable};
+use crate::lock;
 use crate::wire::Object;
 
 const MARK: &str = "x-mcp-header";
@@ -77,7 +78,7 @@ impl ParamHeaderCache {
             since: Instant::now(),
             tools,
         };
-        let mut servers = self.lock();
+        let mut servers = lock(&self.servers);
         servers.retain(|_, other| other.since.elapsed() < FRESH);
         servers.insert(server.clone(), listed);
         found
@@ -90,14 +91,10 @@ impl ParamHeaderCache {
         connection: u64,
         tool: &str,
     ) -> Option<Vec<ParamHeader>> {
-        let servers = self.lock();
+        let servers = lock(&self.servers);
         let listed = servers.get(server)?;
         let is_valid = listed.connection == connection && listed.since.elapsed() < FRESH;
         listed.tools.get(tool).filter(|_| is_valid).cloned()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<McpServerName, Listed>> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -276,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_found_where_they_may_stand() {
+    fn valid_header_marks_are_found() {
         let found = mirrored(&schema());
         let mut headers: Vec<&str> = found.iter().map(|one| one.header.as_str()).collect();
         headers.sort_unstable();
@@ -299,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_what_the_argument_says() {
+    fn a_header_must_equal_the_argument() {
         let all = [
             ("mcp-param-region", "eu"),
             ("mcp-param-count", "42.0"),
@@ -322,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_null_or_missing_has_no_header() {
+    fn null_and_missing_arguments_have_no_header() {
         assert_eq!(checked(&[], &json!({"region": null, "other": 1})), None);
         assert_eq!(checked(&[], &json!({})), None);
         assert_eq!(
@@ -366,7 +363,7 @@ mod tests {
         let server = McpServerName::new("some").expect("a legal name");
         let list = async { Ok((0..100).map(tool).collect()) };
         assert_eq!(cache.of(&server, 1, "t0", list).await.len(), MOST);
-        let servers = cache.lock();
+        let servers = lock(&cache.servers);
         let tools = &servers[&server].tools;
         assert_eq!(tools.len(), 100, "all are known");
         assert_eq!(tools.values().map(Vec::len).sum::<usize>(), MOST_OF_SERVER);

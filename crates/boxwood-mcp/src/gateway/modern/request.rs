@@ -6,21 +6,15 @@ use http::{HeaderMap, Method, StatusCode};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::gateway::error::{INVALID_REQUEST, RpcError, UNSUPPORTED_VERSION};
-use crate::gateway::http::headers::{self, shortened, single};
+use crate::gateway::error::{INVALID_REQUEST, RpcError, UNSUPPORTED_VERSION, shortened};
+use crate::gateway::http::headers::{self, single};
 use crate::gateway::http::request::{Accepts, is_json};
 use crate::gateway::json::{is_object, raw};
 use crate::gateway::notifications::log_level::LogLevel;
+use crate::protocol_versions::{
+    ACCEPTS_REQUESTS, CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, MODERN, VERSION,
+};
 use crate::wire::{Kind, Message, Object};
-
-pub(crate) const REVISION: &str = "2026-07-28";
-
-pub(crate) const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-pub(crate) const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
-pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-pub(crate) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-pub(crate) const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 const LONGEST_CLIENT: usize = 16 * 1024;
 
@@ -45,16 +39,11 @@ impl ModernRequest {
     /// Returns true if servers may send requests to this client.
     pub(crate) fn accepts_server_requests(&self) -> bool {
         let offers = |key: &str| self.capabilities.get(key).is_some();
-        ["sampling", "elicitation", "roots"].into_iter().any(offers)
+        ACCEPTS_REQUESTS.into_iter().any(offers)
     }
 }
 
-pub(crate) enum Incoming {
-    Request(Box<ModernRequest>),
-    Notification,
-}
-
-/// The error and the id of the request.
+/// An invalid request.
 pub(crate) struct Rejected {
     pub(crate) id: Option<Box<RawValue>>,
     pub(crate) error: RpcError,
@@ -72,20 +61,21 @@ pub(crate) fn is_modern(headers: &HeaderMap, body: Option<&Message>) -> bool {
     let version = headers.get(headers::PROTOCOL_VERSION);
     method != Some("initialize")
         && !is_session
-        && version.is_some_and(|version| version.as_bytes() >= REVISION.as_bytes())
+        && version.is_some_and(|version| version.as_bytes() >= MODERN.as_bytes())
 }
 
+/// `None` for a notification.
 pub(crate) fn read(
     method: &Method,
     headers: &HeaderMap,
     body: &[u8],
-) -> Result<Incoming, Rejected> {
-    let early = |error| Rejected { id: None, error };
+) -> Result<Option<ModernRequest>, Box<Rejected>> {
+    let early = |error| Box::new(Rejected { id: None, error });
     check_http(method, headers).map_err(early)?;
     let message = Message::parse(body).map_err(|bad| early(RpcError::unreadable(&bad)))?;
     match message.kind() {
         Kind::Request => {}
-        Kind::Notification => return Ok(Incoming::Notification),
+        Kind::Notification => return Ok(None),
         Kind::Response => {
             let text =
                 "this protocol version has no server requests, so responses are not accepted";
@@ -98,8 +88,8 @@ pub(crate) fn read(
         .map_err(|bad| RpcError::unreadable(&bad));
     let asked = checked.and_then(|()| asked(headers, &message));
     asked
-        .map(|asked| Incoming::Request(Box::new(asked)))
-        .map_err(|error| Rejected { id, error })
+        .map(Some)
+        .map_err(|error| Box::new(Rejected { id, error }))
 }
 
 fn check_http(method: &Method, headers: &HeaderMap) -> Result<(), RpcError> {
@@ -173,21 +163,21 @@ fn check_version(headers: &HeaderMap, meta: &Object) -> Result<(), RpcError> {
         (None, _) => Err(RpcError::header_mismatch(
             "header `MCP-Protocol-Version` is missing",
         )),
-        (Some(header), None) if header != REVISION => Err(unsupported(header)),
+        (Some(header), None) if header != MODERN => Err(unsupported(header)),
         (Some(_), None) => Err(missing(VERSION)),
         (Some(header), Some(body)) if header != body => Err(RpcError::header_mismatch(format!(
             "header `MCP-Protocol-Version: {}` does not match `{}` in `_meta`",
             shortened(header),
             shortened(body)
         ))),
-        (Some(header), Some(_)) if header != REVISION => Err(unsupported(header)),
+        (Some(header), Some(_)) if header != MODERN => Err(unsupported(header)),
         (Some(_), Some(_)) => Ok(()),
     }
 }
 
 fn unsupported(requested: &str) -> RpcError {
     RpcError::new(UNSUPPORTED_VERSION, "Unsupported protocol version").with_data(raw(
-        &json!({ "supported": [REVISION], "requested": shortened(requested) }),
+        &json!({ "supported": [MODERN], "requested": shortened(requested) }),
     ))
 }
 
@@ -240,30 +230,30 @@ mod tests {
     fn outcome(headers: &HeaderMap, body: &[u8]) -> Result<(), (u16, i64, Option<String>)> {
         match read(&Method::POST, headers, body) {
             Ok(_) => Ok(()),
-            Err(Rejected { id, error }) => Err((
-                error.status.as_u16(),
-                error.code,
-                id.map(|id| id.get().to_owned()),
+            Err(rejected) => Err((
+                rejected.error.status.as_u16(),
+                rejected.error.code,
+                rejected.id.map(|id| id.get().to_owned()),
             )),
         }
     }
 
     #[test]
-    fn what_a_request_must_say_of_itself() {
-        let good = json!({VERSION: REVISION, CLIENT_CAPABILITIES: {}});
-        let headers = posted(Some(REVISION), "tools/list");
+    fn requests_without_the_required_fields_are_refused() {
+        let good = json!({VERSION: MODERN, CLIENT_CAPABILITIES: {}});
+        let headers = posted(Some(MODERN), "tools/list");
         let seven = Some("7".to_owned());
         assert_eq!(outcome(&headers, &request(&good)), Ok(()));
         for (meta, code) in [
             (json!({}), INVALID_PARAMS),
             (json!({CLIENT_CAPABILITIES: {}}), INVALID_PARAMS),
-            (json!({VERSION: REVISION}), INVALID_PARAMS),
+            (json!({VERSION: MODERN}), INVALID_PARAMS),
             (
-                json!({VERSION: REVISION, CLIENT_CAPABILITIES: []}),
+                json!({VERSION: MODERN, CLIENT_CAPABILITIES: []}),
                 INVALID_PARAMS,
             ),
             (
-                json!({VERSION: REVISION, CLIENT_CAPABILITIES: {}, LOG_LEVEL: "loud"}),
+                json!({VERSION: MODERN, CLIENT_CAPABILITIES: {}, LOG_LEVEL: "loud"}),
                 INVALID_PARAMS,
             ),
             (
@@ -288,7 +278,7 @@ mod tests {
             outcome(&without, &request(&good)),
             Err((400, HEADER_MISMATCH, seven.clone()))
         );
-        let other = posted(Some(REVISION), "tools/call");
+        let other = posted(Some(MODERN), "tools/call");
         assert_eq!(
             outcome(&other, &request(&good)),
             Err((400, HEADER_MISMATCH, seven))
@@ -296,9 +286,9 @@ mod tests {
     }
 
     #[test]
-    fn what_some_server_could_read_as_another_request_is_refused() {
-        let headers = posted(Some(REVISION), "tools/list");
-        let good = request(&json!({VERSION: REVISION, CLIENT_CAPABILITIES: {}}));
+    fn ambiguous_requests_are_refused() {
+        let headers = posted(Some(MODERN), "tools/list");
+        let good = request(&json!({VERSION: MODERN, CLIENT_CAPABILITIES: {}}));
         let good = String::from_utf8(good).expect("UTF-8");
         let odd = good.replacen('{', r#"{"Method":"tools/call","#, 1);
         let refused = Err((400, INVALID_REQUEST, Some("7".to_owned())));
@@ -306,8 +296,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_told_apart() {
-        let headers = posted(Some(REVISION), "tools/list");
+    fn notifications_and_responses_are_not_requests() {
+        let headers = posted(Some(MODERN), "tools/list");
         assert_eq!(outcome(&headers, b"{"), Err((400, PARSE_ERROR, None)));
         assert_eq!(outcome(&headers, b"[]"), Err((400, INVALID_REQUEST, None)));
         let response = br#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
@@ -329,11 +319,11 @@ mod tests {
     #[test]
     fn the_protocol_version_is_in_header_or_body() {
         let parse = |body: &[u8]| Message::parse(body).expect("a message");
-        let modern = posted(Some(REVISION), "x");
+        let modern = posted(Some(MODERN), "x");
         let legacy = posted(Some("2025-11-25"), "x");
         let initialize = parse(br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#);
         let list = parse(br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
-        let body = parse(&request(&json!({VERSION: REVISION})));
+        let body = parse(&request(&json!({VERSION: MODERN})));
         assert!(is_modern(&modern, Some(&list)) && is_modern(&legacy, Some(&body)));
         assert!(is_modern(&posted(Some("v999"), "x"), Some(&list)));
         assert!(!is_modern(&modern, Some(&initialize)) && !is_modern(&legacy, Some(&list)));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use http::{HeaderValue, StatusCode, header};
+use http::StatusCode;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -21,7 +21,7 @@ use crate::gateway::error::{INTERNAL_ERROR, RpcError, status_of};
 use crate::gateway::event_stream::budget::ClientBudget;
 use crate::gateway::event_stream::{EventKind, EventStream, FirstOutput};
 use crate::gateway::http::response;
-use crate::gateway::http::sse::{self, SseOptions};
+use crate::gateway::http::sse;
 use crate::gateway::modern::listen::ACKNOWLEDGED;
 use crate::wire::Message;
 
@@ -29,15 +29,6 @@ use crate::wire::Message;
 const SILENT_FOR: Duration = Duration::from_secs(10);
 
 type Running = BoxFuture<'static, Result<Message, RpcError>>;
-
-pub(crate) fn refused(id: Option<&RawValue>, error: &RpcError) -> Answer {
-    let mut answer = response::refused(error, id);
-    if error.status == StatusCode::METHOD_NOT_ALLOWED {
-        let allowed = HeaderValue::from_static("POST");
-        answer.headers_mut().insert(header::ALLOW, allowed);
-    }
-    answer
-}
 
 /// `news` are sent before the response.
 pub(crate) async fn reply(
@@ -55,19 +46,14 @@ pub(crate) async fn reply(
     let settled = timeout(SILENT_FOR, event_stream.first_output()).await;
     let is_silent = settled.is_err();
     match settled {
-        Ok(FirstOutput::Responses(answers)) => {
-            let json = answers.first().map(|answer| answer.json.clone());
+        Ok(FirstOutput::Response(answer)) => {
             let status = status.get().copied().unwrap_or_default();
-            response::json(status, answers, json.unwrap_or_default())
+            response::json(status, answer.into_bytes())
         }
         Ok(FirstOutput::Stream) | Err(_) => {
-            let options = SseOptions {
-                stream: None,
-                is_primed: false,
-                opening: is_silent.then(|| Bytes::from_static(sse::ALIVE)),
-                keep_alive,
-            };
-            sse::answer(event_stream.reader(Some(0)), options, pumping)
+            let opening = if is_silent { sse::ALIVE } else { b"" };
+            let reader = event_stream.reader(Some(0));
+            sse::plain(reader, Bytes::from_static(opening), keep_alive, pumping)
         }
     }
 }

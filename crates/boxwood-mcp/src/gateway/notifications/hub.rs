@@ -4,13 +4,13 @@
 //! notifications in order to the clients that subscribed to them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use boxwood_api::McpServerName;
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::gateway::error::RpcError;
 use crate::gateway::event_stream::budget::MAX_NOTIFICATION_BYTES;
@@ -20,17 +20,14 @@ use crate::gateway::notifications::subscriptions::{
 };
 use crate::gateway::params;
 use crate::gateway::server_registry::ServerRegistry;
+use crate::lock;
 use crate::wire::{
-    Audience, CallOptions, Connection, InboundEvent, InboundFilter, Message, Principal, Protocol,
+    Audience, CallOptions, Connection, Inbound, InboundEvent, InboundFilter, Message, Principal,
+    Protocol,
 };
 
 /// Timeout for log level and subscription requests.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout for delivery of notifications that came before a response.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// Hosting may notice a closed connection slightly later.
-const RECHECK_AFTER: Duration = Duration::from_secs(1);
-const ORDERS: usize = 256;
 /// A slower sink loses notifications.
 const QUEUE: usize = 64;
 
@@ -50,7 +47,7 @@ impl Hubs {
 
     pub(crate) fn of(&self, name: &McpServerName) -> Arc<NotificationHub> {
         let names = self.registry.names();
-        let mut hubs = self.hubs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hubs = lock(&self.hubs);
         hubs.retain(|name, hub| Arc::strong_count(hub) > 1 || names.contains(name));
         if let Some(hub) = hubs.get(name) {
             return Arc::clone(hub);
@@ -67,9 +64,8 @@ pub(crate) struct NotificationHub {
     subscriptions: Mutex<Subscriptions>,
     /// Held during requests to the server, so that changes are sent in order.
     sent: tokio::sync::Mutex<SentState>,
-    orders: mpsc::Sender<Order>,
-    /// Id of the connection whose notifications are read.
-    heard: watch::Receiver<Option<u64>>,
+    /// Delivers the notifications of the connection with this id.
+    reader: Mutex<Option<(u64, AbortOnDropHandle<()>)>>,
 }
 
 #[derive(Default)]
@@ -78,31 +74,17 @@ struct SentState {
     union: CombinedSubscriptions,
 }
 
-enum Order {
-    Flush(oneshot::Sender<()>),
-    Tell,
-}
-
 impl NotificationHub {
     fn begin(registry: Arc<dyn ServerRegistry>, name: McpServerName) -> Arc<Self> {
-        let (orders, taken) = mpsc::channel(ORDERS);
-        let (hearing, heard) = watch::channel(None);
         let hub = Arc::new(Self {
             name,
             registry,
             subscriptions: Mutex::default(),
             sent: tokio::sync::Mutex::default(),
-            orders,
-            heard,
+            reader: Mutex::default(),
         });
-        tokio::spawn(listen(Arc::downgrade(&hub), taken, hearing));
+        tokio::spawn(follow(Arc::downgrade(&hub)));
         hub
-    }
-
-    fn subscriptions(&self) -> MutexGuard<'_, Subscriptions> {
-        self.subscriptions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn join(
@@ -111,9 +93,7 @@ impl NotificationHub {
         principal: Principal,
         uri_bytes: UriBytes,
     ) -> Member {
-        let id = self
-            .subscriptions()
-            .join(listener, principal.clone(), uri_bytes);
+        let id = lock(&self.subscriptions).join(listener, principal.clone(), uri_bytes);
         Member {
             id,
             hub: Arc::clone(self),
@@ -132,20 +112,28 @@ impl NotificationHub {
         (member, receiver)
     }
 
-    /// Waits until all notifications so far were delivered.
-    pub(crate) async fn flush(&self) {
-        flushed(&self.orders, Order::Flush).await;
-    }
-
-    /// Waits until the notifications of this connection are read.
-    pub(crate) async fn hears(&self, connection: &Connection) {
-        if *self.heard.borrow() == Some(connection.id()) {
+    /// Delivers the notifications of this connection from now on.
+    pub(crate) fn attach(self: &Arc<Self>, connection: &Connection) {
+        let mut reader = lock(&self.reader);
+        let is_current = reader
+            .as_ref()
+            .is_some_and(|(id, _)| *id == connection.id());
+        if is_current || connection.is_ended() {
             return;
         }
-        let mut heard = self.heard.clone();
-        let is_heard = heard.wait_for(|heard| *heard == Some(connection.id()));
-        // On a timeout, the notifications come late and the call continues.
-        let _ = timeout(FLUSH_TIMEOUT, is_heard).await;
+        let inbound = connection.inbound(InboundFilter::Forwarded);
+        let task = tokio::spawn(read(Arc::downgrade(self), inbound));
+        *reader = Some((connection.id(), AbortOnDropHandle::new(task)));
+        drop(reader);
+        self.update_later();
+    }
+
+    /// In a task of its own: the server may send notifications before it responds.
+    fn update_later(self: &Arc<Self>) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let hub = Arc::clone(self);
+            runtime.spawn(async move { hub.update().await });
+        }
     }
 
     fn deliver(&self, message: &Arc<Message>, audience: &Audience) {
@@ -154,7 +142,7 @@ impl NotificationHub {
             tracing::debug!(server = %self.name, "dropped an oversized notification");
             return;
         }
-        let listeners = self.subscriptions().listeners(message, audience);
+        let listeners = lock(&self.subscriptions).listeners(message, audience);
         for listener in listeners {
             listener.deliver(message);
         }
@@ -163,7 +151,7 @@ impl NotificationHub {
     /// Sends what has changed since the last update. Does not start the server.
     ///
     /// Stops at the first request without a response, because clients wait for the lock.
-    async fn tell(&self) {
+    async fn update(&self) {
         let Some(hosted) = self.registry.connected(&self.name) else {
             return;
         };
@@ -173,30 +161,30 @@ impl NotificationHub {
         let connection = hosted.main();
         let mut sent = self.sent.lock().await;
         sent.begin(&connection);
-        let wanted = self.subscriptions().combined();
+        let wanted = lock(&self.subscriptions).combined();
         if let Some(level) = wanted.level.filter(|_| wanted.level != sent.union.level) {
-            let params = params::of_text("level", level.as_str());
-            match tell(&connection, "logging/setLevel", params).await {
-                Outcome::Done => sent.union.level = wanted.level,
-                Outcome::Refused | Outcome::Unanswered => {}
+            let params = params::of("level", &level);
+            if tell(&connection, "logging/setLevel", params).await == Some(true) {
+                sent.union.level = wanted.level;
             }
         }
-        let missing: Vec<_> = wanted.uris.difference(&sent.union.uris).cloned().collect();
-        let surplus: Vec<_> = sent.union.uris.difference(&wanted.uris).cloned().collect();
-        for uri in missing {
-            let params = params::of_text("uri", &uri);
-            match tell(&connection, "resources/subscribe", params).await {
-                Outcome::Done => drop(sent.union.uris.insert(uri)),
-                Outcome::Refused => {}
-                Outcome::Unanswered => return,
-            }
-        }
-        for uri in surplus {
-            let params = params::of_text("uri", &uri);
-            match tell(&connection, "resources/unsubscribe", params).await {
-                Outcome::Done => drop(sent.union.uris.remove(&uri)),
-                Outcome::Refused => {}
-                Outcome::Unanswered => return,
+        let changed: Vec<_> = wanted
+            .uris
+            .symmetric_difference(&sent.union.uris)
+            .cloned()
+            .collect();
+        for uri in changed {
+            let is_wanted = wanted.uris.contains(&uri);
+            let method = if is_wanted {
+                "resources/subscribe"
+            } else {
+                "resources/unsubscribe"
+            };
+            match tell(&connection, method, params::of("uri", &uri)).await {
+                Some(true) if is_wanted => drop(sent.union.uris.insert(uri)),
+                Some(true) => drop(sent.union.uris.remove(&uri)),
+                Some(false) => {}
+                None => return,
             }
         }
     }
@@ -234,100 +222,47 @@ impl SentState {
     }
 }
 
-enum Outcome {
-    Done,
-    Refused,
-    Unanswered,
-}
-
-async fn tell(connection: &Connection, method: &str, params: Box<RawValue>) -> Outcome {
+/// Returns whether the server accepted the request. `None` without a response.
+async fn tell(connection: &Connection, method: &str, params: Box<RawValue>) -> Option<bool> {
     // Does not count as use of the server.
     let how = CallOptions::internal(REQUEST_TIMEOUT);
-    match connection.request(method, Some(params), how).await {
-        Ok(answer) if answer.error().is_none() => Outcome::Done,
-        Ok(_) => Outcome::Refused,
-        Err(_) => Outcome::Unanswered,
-    }
+    let answer = connection.request(method, Some(params), how).await.ok()?;
+    Some(answer.error().is_none())
 }
 
-async fn listen(
-    hub: Weak<NotificationHub>,
-    mut orders: mpsc::Receiver<Order>,
-    hearing: watch::Sender<Option<u64>>,
-) {
-    let Some((registry, name)) = hub
-        .upgrade()
-        .map(|hub| (Arc::clone(&hub.registry), hub.name.clone()))
-    else {
+/// Attaches the hub to each new process of the server.
+async fn follow(hub: Weak<NotificationHub>) {
+    let Some(mut changes) = hub.upgrade().map(|hub| hub.registry.changes()) else {
         return;
     };
-    let mut changes = registry.changes();
     loop {
         changes.borrow_and_update();
-        let main = registry.connected(&name).map(|hosted| hosted.main());
-        let is_lingering = main.as_ref().is_some_and(Connection::is_ended);
-        let Some(connection) = main.filter(|main| !main.is_ended()) else {
-            hearing.send_replace(None);
-            tokio::select! {
-                changed = changes.changed() => if changed.is_err() {
-                    return;
-                },
-                () = tokio::time::sleep(RECHECK_AFTER), if is_lingering => {}
-                // A new process gets the complete state.
-                order = orders.recv() => if order.is_none() {
-                    return;
-                },
-            }
-            continue;
+        let Some(hub) = hub.upgrade() else {
+            return;
         };
-        let mut inbound = connection.inbound(InboundFilter::Notifications);
-        hearing.send_replace(Some(connection.id()));
-        // Reading notifications does not keep the connection open.
-        drop(connection);
-        spawn_tell(&hub);
-        loop {
-            tokio::select! {
-                biased;
-                heard = inbound.next() => match heard {
-                    InboundEvent::Message(message) => match hub.upgrade() {
-                        Some(hub) => hub.deliver(&message, inbound.audience()),
-                        None => return,
-                    },
-                    InboundEvent::Lagged(count) => {
-                        tracing::debug!(server = %name, count, "dropped notifications: receiver too slow");
-                    }
-                    InboundEvent::Closed => break,
-                },
-                order = orders.recv() => match order {
-                    Some(Order::Flush(done)) => drop(done.send(())),
-                    Some(Order::Tell) => spawn_tell(&hub),
-                    None => return,
-                },
-            }
+        if let Some(hosted) = hub.registry.connected(&hub.name) {
+            hub.attach(&hosted.main());
+        }
+        drop(hub);
+        if changes.changed().await.is_err() {
+            return;
         }
     }
 }
 
-/// Waits until the reading task has delivered everything before.
-pub(crate) async fn flushed<T>(
-    orders: &mpsc::Sender<T>,
-    order: impl FnOnce(oneshot::Sender<()>) -> T,
-) {
-    let (done, flushed) = oneshot::channel();
-    let flushing = async {
-        if orders.send(order(done)).await.is_ok() {
-            // An error means that the connection was closed.
-            let _ = flushed.await;
+async fn read(hub: Weak<NotificationHub>, mut inbound: Inbound) {
+    loop {
+        let heard = inbound.next().await;
+        let Some(hub) = hub.upgrade() else {
+            return;
+        };
+        match heard {
+            InboundEvent::Message(message) => hub.deliver(&message, inbound.audience()),
+            InboundEvent::Lagged(count) => {
+                tracing::debug!(server = %hub.name, count, "dropped notifications: receiver too slow");
+            }
+            InboundEvent::Closed => return,
         }
-    };
-    // On a timeout, the response comes before the notifications.
-    let _ = timeout(FLUSH_TIMEOUT, flushing).await;
-}
-
-/// In a task of its own: the server may send notifications before it responds.
-fn spawn_tell(hub: &Weak<NotificationHub>) {
-    if let Some(hub) = hub.upgrade() {
-        tokio::spawn(async move { hub.tell().await });
     }
 }
 
@@ -352,26 +287,19 @@ impl Member {
         &self.hub
     }
 
-    /// Marks a call of this client until the guard is dropped.
-    pub(crate) fn busy(self: &Arc<Self>) -> Busy {
-        self.hub.subscriptions().busy(self.id);
-        Busy(Arc::clone(self))
-    }
-
     /// Returns the server's response, or an empty result if no request was needed.
-    pub(crate) async fn set_level(&self, level: &str) -> Result<Message, RpcError> {
-        let level = LogLevel::required(level)?;
+    pub(crate) async fn set_level(&self, level: LogLevel) -> Result<Message, RpcError> {
         let hub = &self.hub;
         let mut sent = hub.sent.lock().await;
-        let before = hub.subscriptions().set_level(self.id, Some(level));
-        let wanted = hub.subscriptions().level();
+        let before = lock(&hub.subscriptions).set_level(self.id, Some(level));
+        let wanted = lock(&hub.subscriptions).level();
         if wanted == sent.union.level || self.is_modern() {
             return Ok(empty());
         }
-        let params = params::of_text("level", wanted.unwrap_or(level).as_str());
+        let params = params::of("level", &wanted.unwrap_or(level));
         let answer = hub.ask(&mut sent, self, "logging/setLevel", params).await;
         if is_refused(&answer) {
-            hub.subscriptions().set_level(self.id, before);
+            lock(&hub.subscriptions).set_level(self.id, before);
         } else {
             sent.union.level = wanted;
         }
@@ -379,12 +307,9 @@ impl Member {
     }
 
     /// Sent to the server when it is connected.
-    pub(crate) fn set_level_when_connected(&self, level: &str) {
-        self.hub
-            .subscriptions()
-            .set_level(self.id, LogLevel::parse(level));
-        // If the queue is full, the next change updates the server.
-        let _ = self.hub.orders.try_send(Order::Tell);
+    pub(crate) fn set_level_when_connected(&self, level: LogLevel) {
+        lock(&self.hub.subscriptions).set_level(self.id, Some(level));
+        self.hub.update_later();
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -394,7 +319,8 @@ impl Member {
     pub(crate) async fn subscribe(&self, uri: &str) -> Result<Message, RpcError> {
         let hub = &self.hub;
         let mut sent = hub.sent.lock().await;
-        match hub.subscriptions().subscribe(self.id, uri) {
+        let change = lock(&hub.subscriptions).subscribe(self.id, uri);
+        match change {
             Change::Made => {}
             Change::Nothing => return Ok(empty()),
             Change::TooMany => return Err(RpcError::too_many_subscriptions()),
@@ -402,12 +328,12 @@ impl Member {
         if sent.union.uris.contains(uri) {
             return Ok(empty());
         }
-        let params = params::of_text("uri", uri);
+        let params = params::of("uri", uri);
         let answer = hub
             .ask(&mut sent, self, "resources/subscribe", params)
             .await;
         if is_refused(&answer) {
-            hub.subscriptions().unsubscribe(self.id, uri);
+            lock(&hub.subscriptions).unsubscribe(self.id, uri);
         } else {
             sent.union.uris.insert(uri.to_owned());
         }
@@ -417,12 +343,12 @@ impl Member {
     pub(crate) async fn unsubscribe(&self, uri: &str) -> Result<Message, RpcError> {
         let hub = &self.hub;
         let mut sent = hub.sent.lock().await;
-        let change = hub.subscriptions().unsubscribe(self.id, uri);
-        let is_wanted = hub.subscriptions().has_uri(uri);
+        let change = lock(&hub.subscriptions).unsubscribe(self.id, uri);
+        let is_wanted = lock(&hub.subscriptions).has_uri(uri);
         if change == Change::Nothing || is_wanted || !sent.union.uris.remove(uri) {
             return Ok(empty());
         }
-        let params = params::of_text("uri", uri);
+        let params = params::of("uri", uri);
         hub.ask(&mut sent, self, "resources/unsubscribe", params)
             .await
     }
@@ -447,18 +373,9 @@ fn empty() -> Message {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        if self.hub.subscriptions().leave(self.id) {
-            // If the queue is full, the next change updates the server.
-            let _ = self.hub.orders.try_send(Order::Tell);
+        let is_update_needed = lock(&self.hub.subscriptions).leave(self.id);
+        if is_update_needed {
+            self.hub.update_later();
         }
-    }
-}
-
-/// See [`Member::busy`].
-pub(crate) struct Busy(Arc<Member>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.hub.subscriptions().done(self.0.id);
     }
 }

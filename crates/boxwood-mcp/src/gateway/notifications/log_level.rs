@@ -1,15 +1,15 @@
 //! MCP log levels.
 
-use std::time::Duration;
+use serde::de::IntoDeserializer as _;
+use serde::de::value::StrDeserializer;
+use serde::{Deserialize, Serialize};
 
-use crate::gateway::error::{INVALID_PARAMS, RpcError};
 use crate::gateway::params;
-use crate::wire::{CallOptions, Connection, Message};
-
-const SETTING: Duration = Duration::from_secs(10);
+use crate::wire::Message;
 
 /// From most to least verbose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum LogLevel {
     Debug,
     Info,
@@ -22,34 +22,9 @@ pub(crate) enum LogLevel {
 }
 
 impl LogLevel {
-    const ALL: [(Self, &'static str); 8] = [
-        (Self::Debug, "debug"),
-        (Self::Info, "info"),
-        (Self::Notice, "notice"),
-        (Self::Warning, "warning"),
-        (Self::Error, "error"),
-        (Self::Critical, "critical"),
-        (Self::Alert, "alert"),
-        (Self::Emergency, "emergency"),
-    ];
-
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let found = Self::ALL.iter().find(|(_, name)| *name == text);
-        found.map(|(level, _)| *level)
-    }
-
-    /// Parses a client parameter.
-    pub(crate) fn required(text: &str) -> Result<Self, RpcError> {
-        Self::parse(text).ok_or_else(|| {
-            let text =
-                "`level` must be debug, info, notice, warning, error, critical, alert or emergency";
-            RpcError::new(INVALID_PARAMS, text)
-        })
-    }
-
-    pub(crate) fn as_str(self) -> &'static str {
-        let found = Self::ALL.iter().find(|(level, _)| *level == self);
-        found.map_or("info", |(_, name)| name)
+        let text: StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
+        Self::deserialize(text).ok()
     }
 
     /// Level of `notifications/message`. Unknown levels count as `info`.
@@ -58,13 +33,5 @@ impl LogLevel {
         level
             .and_then(|level| Self::parse(&level))
             .unwrap_or(Self::Info)
-    }
-
-    /// Returns true if the process accepted the level.
-    pub(crate) async fn set_on(self, connection: &Connection) -> bool {
-        let params = params::of_text("level", self.as_str());
-        let how = CallOptions::with_timeout(SETTING);
-        let told = connection.request("logging/setLevel", Some(params), how);
-        told.await.is_ok_and(|answer| answer.error().is_none())
     }
 }

@@ -18,6 +18,17 @@ pub(crate) const MOST_URI_BYTES: usize = 256 * 1024;
 /// Overhead per URI.
 pub(crate) const BESIDE_URI: usize = 64;
 
+pub(crate) const RESOURCE_UPDATED: &str = "notifications/resources/updated";
+
+/// The notification that a list has changed.
+pub(crate) fn list_changed(list: &str) -> String {
+    format!("notifications/{list}/list_changed")
+}
+
+pub(crate) fn is_list_change(method: &str) -> bool {
+    method.starts_with("notifications/") && method.ends_with("/list_changed")
+}
+
 /// Receives notifications of a server, in order. Must not block.
 pub(crate) trait NotificationSink: Send + Sync {
     fn deliver(&self, message: &Arc<Message>);
@@ -62,8 +73,6 @@ struct Subscriber {
     uris: BTreeSet<String>,
     uri_bytes: UriBytes,
     principal: Principal,
-    /// Number of active calls.
-    busy: usize,
     listener: Arc<dyn NotificationSink>,
 }
 
@@ -105,7 +114,6 @@ impl Subscriptions {
             uris: BTreeSet::new(),
             uri_bytes,
             principal,
-            busy: 0,
             listener,
         };
         self.members.insert(self.last, subscriber);
@@ -162,18 +170,6 @@ impl Subscriptions {
             .any(|subscriber| subscriber.uris.contains(uri))
     }
 
-    pub(crate) fn busy(&mut self, member: MemberId) {
-        if let Some(subscriber) = self.members.get_mut(&member) {
-            subscriber.busy += 1;
-        }
-    }
-
-    pub(crate) fn done(&mut self, member: MemberId) {
-        if let Some(subscriber) = self.members.get_mut(&member) {
-            subscriber.busy = subscriber.busy.saturating_sub(1);
-        }
-    }
-
     pub(crate) fn combined(&self) -> CombinedSubscriptions {
         let uris = self
             .members
@@ -187,27 +183,18 @@ impl Subscriptions {
 
     /// The combined level.
     pub(crate) fn level(&self) -> Option<LogLevel> {
-        let chosen = self
-            .members
-            .values()
-            .filter_map(|subscriber| subscriber.level)
-            .min();
-        let is_unchosen = self
-            .members
-            .values()
-            .any(|subscriber| subscriber.level.is_none());
+        let levels = || self.members.values().map(|subscriber| subscriber.level);
+        let chosen = levels().flatten().min()?;
         // Clients without a level expect about the default of a server, which is `info`.
-        chosen.map(|level| {
-            if is_unchosen {
-                level.min(LogLevel::Info)
-            } else {
-                level
-            }
+        let is_unchosen = levels().any(|level| level.is_none());
+        Some(if is_unchosen {
+            chosen.min(LogLevel::Info)
+        } else {
+            chosen
         })
     }
 
-    /// Recipients of a notification. Log messages do not name a request: they go to `audience` only, and to
-    /// the clients with active calls if there are any.
+    /// Recipients of a notification. Log messages do not name a request: they go to `audience` only.
     pub(crate) fn listeners(
         &self,
         message: &Message,
@@ -218,11 +205,6 @@ impl Subscriptions {
             .values()
             .any(|subscriber| subscriber.level.is_some());
         let may_hear = |subscriber: &Subscriber| audience.has(subscriber.principal.as_deref());
-        let calls = |subscriber: &Subscriber| subscriber.busy > 0 && may_hear(subscriber);
-        let has_active_calls = self.members.values().any(calls);
-        let concerns = |subscriber: &Subscriber| {
-            may_hear(subscriber) && (!has_active_calls || subscriber.busy > 0)
-        };
         let wanted: Box<dyn Fn(&Subscriber) -> bool> = match message.method() {
             Some("notifications/message") => {
                 let level = LogLevel::of(message);
@@ -232,23 +214,19 @@ impl Subscriptions {
                         None if chosen => LogLevel::Info,
                         None => LogLevel::Debug,
                     };
-                    level >= least && concerns(subscriber)
+                    level >= least && may_hear(subscriber)
                 })
             }
-            Some("notifications/resources/updated") => {
+            Some(RESOURCE_UPDATED) => {
                 let uri = params::text(message.params(), "uri").unwrap_or_default();
                 Box::new(move |subscriber| {
                     subscriber.uris.iter().any(|wanted| is_part(&uri, wanted))
                 })
             }
-            Some(
-                "notifications/tools/list_changed"
-                | "notifications/prompts/list_changed"
-                | "notifications/resources/list_changed",
-            ) => Box::new(|_| true),
+            Some(method) if is_list_change(method) => Box::new(|_| true),
             // They belong to finished calls and requests.
             Some("notifications/progress" | "notifications/cancelled") => return Vec::new(),
-            _ => Box::new(concerns),
+            _ => Box::new(may_hear),
         };
         let members = self
             .members
@@ -327,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn each_hears_what_it_chose() {
+    fn each_client_gets_its_level_and_subscriptions() {
         let (mut subscriptions, one, two) = two();
         assert_eq!(count(&subscriptions, &log("debug")), 2);
         subscriptions.set_level(one, Some(LogLevel::Debug));
@@ -348,22 +326,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_makes_a_server_say_is_for_the_caller() {
-        let (mut subscriptions, one, _two) = two();
-        subscriptions.busy(one);
-        assert_eq!(count(&subscriptions, &log("info")), 1);
-        let changed = message(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
-        assert_eq!(count(&subscriptions, &changed), 2);
-        subscriptions.done(one);
-        assert_eq!(count(&subscriptions, &log("info")), 2);
-    }
-
-    #[test]
     fn log_messages_that_may_belong_to_another_principal_are_not_delivered() {
-        let (mut subscriptions, one, _two) = two();
+        let (subscriptions, ..) = two();
         let odd = message(r#"{"jsonrpc":"2.0","method":"notifications/odd"}"#);
         let changed = message(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
-        subscriptions.busy(one);
         let bob = Audience::Only(Some("bob".into()));
         for (audience, expected) in [(Audience::Only(None), 1), (bob, 1), (Audience::None, 0)] {
             for said in [&log("error"), &odd] {

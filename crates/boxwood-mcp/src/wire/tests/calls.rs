@@ -139,7 +139,7 @@ async fn progress_reaches_its_caller_with_its_own_token() {
 }
 
 #[tokio::test]
-async fn a_subscription_speaks_of_the_callers_own_id() {
+async fn events_of_a_subscription_have_the_callers_id() {
     let Stage {
         connection,
         mut peer,
@@ -314,7 +314,7 @@ async fn params_that_read_two_ways_are_refused() {
 }
 
 #[tokio::test]
-async fn only_clients_count_as_users() {
+async fn internal_calls_do_not_count_as_use() {
     let Stage {
         connection,
         mut peer,
@@ -343,7 +343,7 @@ async fn only_clients_count_as_users() {
 }
 
 #[tokio::test]
-async fn letting_go_ends_every_call_and_leaves_the_server_alone() {
+async fn close_fails_all_calls_and_keeps_the_server_running() {
     let Stage {
         connection,
         mut peer,
@@ -364,7 +364,7 @@ async fn letting_go_ends_every_call_and_leaves_the_server_alone() {
 }
 
 #[tokio::test]
-async fn the_last_clone_lets_go() {
+async fn dropping_the_last_clone_closes_the_connection() {
     let Stage {
         connection,
         mut peer,

@@ -17,7 +17,7 @@ async fn fail(peer: &mut Peer, request: &Value, error: &Value) {
 }
 
 #[tokio::test]
-async fn a_legacy_server_is_greeted_and_told_so() {
+async fn the_legacy_handshake_ends_with_initialized() {
     let Stage {
         connection,
         mut peer,
@@ -50,7 +50,7 @@ async fn a_legacy_server_is_greeted_and_told_so() {
 }
 
 #[test]
-fn of_a_long_description_of_itself_a_servers_names_are_shown() {
+fn a_long_server_info_is_shortened_to_its_names() {
     let shown = |info: Value| {
         let handshake = serde_json::json!({"era": "legacy", "protocol_version": "2025-11-25",
             "result": {}, "capabilities": {}, "server_info": info, "instructions": null});
@@ -65,7 +65,7 @@ fn of_a_long_description_of_itself_a_servers_names_are_shown() {
 }
 
 #[tokio::test]
-async fn a_clients_own_words_reach_its_own_server() {
+async fn a_dedicated_process_gets_the_clients_initialize_parameters() {
     let Stage {
         connection,
         mut peer,
@@ -87,7 +87,7 @@ async fn a_clients_own_words_reach_its_own_server() {
 }
 
 #[tokio::test]
-async fn a_modern_server_is_asked_in_its_own_way() {
+async fn a_modern_server_gets_server_discover() {
     let refusals = [
         json!({"code": -32601, "message": "no such method"}),
         json!({"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}}),
@@ -159,7 +159,7 @@ async fn a_server_that_refuses_a_revision_is_asked_for_one_it_has() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_in_the_servers_words() {
+async fn a_refusal_has_the_servers_text() {
     let Stage {
         connection,
         mut peer,
@@ -202,7 +202,7 @@ async fn a_refusal_is_told_in_the_servers_words() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_or_is_silent_is_not_greeted() {
+async fn a_server_that_exits_or_does_not_respond_fails_the_handshake() {
     let Stage {
         connection, peer, ..
     } = stage(WireLimits::default());
@@ -224,7 +224,7 @@ async fn a_server_that_ends_or_is_silent_is_not_greeted() {
 }
 
 #[tokio::test]
-async fn any_answer_to_a_ping_is_a_sign_of_life() {
+async fn any_response_to_a_ping_counts() {
     let Stage {
         connection,
         mut peer,

@@ -40,7 +40,7 @@ async fn a_request_without_a_responder_is_refused() {
         mut peer,
         ..
     } = stage(WireLimits::default());
-    let _deaf = connection.inbound(InboundFilter::Notifications);
+    let _notifications_only = connection.inbound(InboundFilter::Notifications);
     peer.say(r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#)
         .await;
     let told = peer.told().await;
@@ -55,7 +55,7 @@ async fn a_request_without_a_responder_is_refused() {
 }
 
 #[tokio::test]
-async fn a_request_that_the_server_takes_back_needs_no_answer() {
+async fn a_cancelled_server_request_needs_no_response() {
     let Stage {
         connection,
         mut peer,
@@ -74,7 +74,7 @@ async fn a_request_that_the_server_takes_back_needs_no_answer() {
 }
 
 #[tokio::test]
-async fn a_slow_listener_loses_the_oldest_and_is_told() {
+async fn a_slow_receiver_loses_the_newest_messages_and_gets_their_number() {
     let Stage {
         connection,
         mut peer,
@@ -93,7 +93,7 @@ async fn a_slow_listener_loses_the_oldest_and_is_told() {
     peer.answer(&told, "{}").await;
     call.await.unwrap().unwrap();
     assert!(matches!(slow.next().await, InboundEvent::Lagged(44)));
-    for at in 44..300 {
+    for at in 0..256 {
         assert_eq!(method(&slow.next().await), format!("n/{at}"));
     }
     peer.output = None;
@@ -101,7 +101,7 @@ async fn a_slow_listener_loses_the_oldest_and_is_told() {
 }
 
 #[tokio::test]
-async fn what_a_slow_listener_has_not_heard_is_bounded_in_bytes() {
+async fn queued_messages_are_bounded_in_bytes() {
     let limits = WireLimits {
         line: 10_000,
         ..WireLimits::default()
@@ -112,8 +112,6 @@ async fn what_a_slow_listener_has_not_heard_is_bounded_in_bytes() {
         ..
     } = stage(limits);
     let mut slow = connection.inbound(InboundFilter::All);
-    peer.say(r#"{"jsonrpc":"2.0","id":9,"method":"roots/list"}"#)
-        .await;
     let long = "x".repeat(4000);
     for _ in 0..5 {
         peer.say(&format!(
@@ -121,6 +119,9 @@ async fn what_a_slow_listener_has_not_heard_is_bounded_in_bytes() {
         ))
         .await;
     }
+    let request =
+        format!(r#"{{"jsonrpc":"2.0","id":9,"method":"roots/list","params":["{long}"]}}"#);
+    peer.say(&request).await;
     // The dropped request gets an error response.
     let told = peer.told().await;
     assert_eq!(
@@ -162,4 +163,28 @@ async fn a_server_that_asks_without_end_is_refused() {
     }
     assert_eq!(peer.told().await["id"], 256);
     assert!(logged(&log, "> refusal 256"));
+}
+
+#[tokio::test]
+async fn a_relayed_response_comes_after_the_notifications_before_it_were_handled() {
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(WireLimits::default());
+    let mut forwarded = connection.inbound(InboundFilter::Forwarded);
+    let calling = connection.clone();
+    let request = Message::request(raw("1"), "m", None);
+    let call = tokio::spawn(async move { calling.relay(request, CallOptions::default()).await });
+    let told = peer.told().await;
+    peer.say(r#"{"jsonrpc":"2.0","method":"notifications/message"}"#)
+        .await;
+    peer.answer(&told, "{}").await;
+    assert_eq!(method(&forwarded.next().await), "notifications/message");
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    assert!(!call.is_finished(), "the message is still being handled");
+    tokio::select! {
+        _ = forwarded.next() => panic!("no more messages"),
+        answer = call => assert!(answer.unwrap().is_ok()),
+    }
 }

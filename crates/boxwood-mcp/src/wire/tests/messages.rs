@@ -3,7 +3,7 @@ use bytes::Bytes;
 use crate::wire::framing::OversizedLine;
 use crate::wire::framing::{Frame, Lines};
 use crate::wire::object::BadObject;
-use crate::wire::{BadMessage, Kind, Message, Object, Payload};
+use crate::wire::{BadMessage, Kind, Message, Object};
 
 use super::raw;
 
@@ -12,7 +12,7 @@ fn text(message: &Message) -> String {
 }
 
 #[test]
-fn nothing_a_message_holds_is_lost() {
+fn a_message_keeps_all_fields() {
     let written = r#"{"zeta":{"b":1,"a":[1.0,1e400,123456789012345678901234567890,-0.0]},"jsonrpc":"2.0","id":"a\u0031","method":"tools/call","params":{"name":"x","arguments":{"\ud800":"\/ \u0000","n":0.1000},"unknown":null,"content":[{"type":"hologram","x":1}]},"extra":true}"#;
     let message = Message::parse(written.as_bytes()).unwrap();
     assert_eq!(text(&message), written);
@@ -21,10 +21,10 @@ fn nothing_a_message_holds_is_lost() {
 }
 
 #[test]
-fn a_client_writes_the_keys_it_is_judged_by_as_they_are() {
+fn client_messages_with_ambiguous_keys_are_refused() {
     let read = |rest: &str| {
         let written = format!(r#"{{"jsonrpc":"2.0",{rest}}}"#);
-        Payload::of_client(written.as_bytes()).map(drop)
+        Message::of_client(written.as_bytes()).map(drop)
     };
     for odd in [
         r#""id":1,"method":"ping","Method":"tools/call","params":{"name":"secret"}"#,
@@ -40,10 +40,8 @@ fn a_client_writes_the_keys_it_is_judged_by_as_they_are() {
     ] {
         let refused = read(odd);
         assert!(matches!(refused, Err(BadMessage::AmbiguousKey(_))), "{odd}");
-        let batch = format!(r#"[{{"jsonrpc":"2.0",{odd}}}]"#);
-        assert!(Payload::of_client(batch.as_bytes()).is_err(), "{batch}");
         // Messages of servers are not checked.
-        assert!(Payload::parse(format!(r#"{{"jsonrpc":"2.0",{odd}}}"#).as_bytes()).is_ok());
+        assert!(Message::parse(format!(r#"{{"jsonrpc":"2.0",{odd}}}"#).as_bytes()).is_ok());
     }
     for fine in [
         r#""id":1,"method":"tools/call","params":{"name":"echo","arguments":{"Name":1,"ID":2}}"#,
@@ -113,7 +111,7 @@ fn twice(key: &str) -> BadMessage {
 }
 
 #[test]
-fn what_is_no_message_is_refused() {
+fn invalid_messages_are_refused() {
     let long = format!(
         r#"{{"jsonrpc":"2.0","id":"{}","method":"m"}}"#,
         "x".repeat(2000)
@@ -164,29 +162,7 @@ fn what_is_no_message_is_refused() {
 }
 
 #[test]
-fn a_batch_is_read_whole_or_refused() {
-    let one = r#"{"jsonrpc":"2.0","method":"m"}"#;
-    let batch = format!("[{one}, {one}]");
-    let Payload::Batch(messages) = Payload::parse(batch.as_bytes()).unwrap() else {
-        panic!("a batch");
-    };
-    assert_eq!(messages.len(), 2);
-    let most = vec![one; 1001].join(",");
-    for bad in ["[]".to_owned(), format!("[{most}]")] {
-        let refused = Payload::parse(bad.as_bytes()).unwrap_err();
-        assert_eq!(refused, BadMessage::BatchSize);
-    }
-    for bad in [
-        format!("[{one},1]"),
-        format!("[{one},[{one}]]"),
-        "[1".to_owned(),
-    ] {
-        assert!(Payload::parse(bad.as_bytes()).is_err(), "{bad}");
-    }
-}
-
-#[test]
-fn nesting_without_end_does_no_harm() {
+fn deep_nesting_is_refused() {
     let deep = format!(
         r#"{{"jsonrpc":"2.0","method":"m","params":{}{}}}"#,
         "[".repeat(200_000),
@@ -227,12 +203,12 @@ fn frames(limit: usize, chunks: &[&[u8]]) -> Vec<Result<Vec<u8>, usize>> {
     let mut lines = Lines::new(limit);
     let mut frames = Vec::new();
     for chunk in chunks {
-        lines.feed(Bytes::copy_from_slice(chunk), |frame| {
+        for frame in lines.feed(Bytes::copy_from_slice(chunk)) {
             frames.push(match frame {
                 Frame::Line(line) => Ok(line.to_vec()),
                 Frame::OversizedLine(oversized) => Err(oversized.bytes()),
             });
-        });
+        }
     }
     frames
 }
@@ -263,7 +239,7 @@ fn oversized(text: &str) -> Option<u64> {
     for part in text.as_bytes().chunks(100) {
         oversized.add(part);
     }
-    oversized.end();
+    oversized.has_ended = true;
     oversized.answers()
 }
 

@@ -19,6 +19,7 @@ use crate::gateway::event_stream::budget::BufferedMessage;
 use crate::gateway::json::{object, raw};
 use crate::gateway::modern::request::ModernRequest;
 use crate::gateway::notifications::log_level::LogLevel;
+use crate::protocol_versions::translate::input_required;
 use crate::wire::{CallOptions, Kind, Message, Object};
 
 /// Requests that a server sends within this time are passed to the client together.
@@ -164,8 +165,7 @@ impl InteractiveCall {
             self.client.as_ref()?.session.respond(refusal).await;
             return None;
         }
-        let mut request = Object::default();
-        request.set("method", raw(method));
+        let mut request = Object::of([("method", raw(method))]);
         if let Some(params) = message.params() {
             request.set("params", params.to_owned());
         }
@@ -210,9 +210,7 @@ impl InteractiveCall {
         for (name, question) in &self.questions {
             requests.set(name, question.request.clone());
         }
-        let mut result = Object::default();
-        result.set("resultType", raw("input_required"));
-        result.set("inputRequests", requests.raw());
+        let mut result = input_required(&requests);
         result.set("requestState", raw(state));
         Message::result(Box::default(), result.raw())
     }

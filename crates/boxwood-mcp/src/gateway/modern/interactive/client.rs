@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use boxwood_api::McpServerName;
 use futures_util::FutureExt as _;
-use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::InteractiveRequest;
@@ -19,17 +18,18 @@ use crate::gateway::event_stream::budget::MemoryBudget;
 use crate::gateway::json::{digest_of, raw};
 use crate::gateway::modern::request::ModernRequest;
 use crate::gateway::notifications::log_level::LogLevel;
-use crate::gateway::protocol_versions::NEWEST;
 use crate::gateway::server_registry::HostedServer;
 use crate::hosting::HostingError;
-use crate::wire::{CallOptions, Message, Object};
+use crate::protocol_versions::NEWEST_LEGACY;
+use crate::protocol_versions::translate::nameless;
+use crate::wire::{CallOptions, Message, Object, Principal};
 
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct ClientKey {
     pub(super) server: McpServerName,
-    principal: Option<String>,
+    principal: Principal,
     /// Digest of client info and capabilities.
-    client: [u8; 32],
+    client: u64,
 }
 
 /// The internal session of a client.
@@ -48,7 +48,7 @@ impl ClientKey {
         let capabilities = asked.capabilities.raw();
         Self {
             server: request.hosted.name().clone(),
-            principal: request.principal.map(ToOwned::to_owned),
+            principal: request.principal.clone(),
             client: digest_of(&[asked.client_info.as_deref(), Some(&capabilities)]),
         }
     }
@@ -59,13 +59,13 @@ impl Client {
         let session = ClientSession::new(
             "internal".into(),
             Target::One(key.server.clone()),
-            key.principal.as_deref().map(Into::into),
+            key.principal.clone(),
             Transport::Internal,
             budget,
         );
         let session = Arc::new(session);
         let initialized = Initialized {
-            version: NEWEST.to_owned(),
+            version: NEWEST_LEGACY.to_owned(),
             hubs: None,
             processes: Some(ClientProcesses::new(&session, &initialize(asked), false)),
         };
@@ -131,13 +131,11 @@ fn initialize(asked: &ModernRequest) -> Box<RawValue> {
             offered.set(key, value.to_owned());
         }
     }
-    let nameless = || raw(&json!({ "name": "unknown", "version": "0" }));
-    let mut params = Object::default();
-    params.set("protocolVersion", raw(NEWEST));
-    params.set("capabilities", offered.raw());
-    params.set(
-        "clientInfo",
-        asked.client_info.clone().unwrap_or_else(nameless),
-    );
+    let client_info = asked.client_info.clone();
+    let params = Object::of([
+        ("protocolVersion", raw(NEWEST_LEGACY)),
+        ("capabilities", offered.raw()),
+        ("clientInfo", client_info.unwrap_or_else(nameless)),
+    ]);
     params.raw()
 }

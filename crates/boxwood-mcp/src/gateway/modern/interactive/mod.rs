@@ -9,7 +9,7 @@ mod call;
 mod client;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use boxwood_api::McpServerName;
@@ -19,14 +19,16 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::call::InteractiveCall;
 use self::client::{Client, ClientKey, call_legacy};
+use crate::gateway::client_session::table::random_id;
 use crate::gateway::error::{INTERNAL_ERROR, INVALID_PARAMS, RpcError};
 use crate::gateway::event_stream::budget::MemoryBudget;
 use crate::gateway::json::{digest_of, is_object, object};
 use crate::gateway::modern::request::ModernRequest;
-use crate::gateway::protocol_versions::translate;
 use crate::gateway::server_registry::HostedServer;
 use crate::hosting::HostingError;
-use crate::wire::{CallOptions, Message, Object};
+use crate::lock;
+use crate::protocol_versions::translate;
+use crate::wire::{CallOptions, Message, Object, Principal};
 
 /// Time that the client has to respond.
 const WAITING: Duration = Duration::from_mins(5);
@@ -55,9 +57,9 @@ struct State {
 #[derive(PartialEq, Eq)]
 struct ResumeKey {
     server: McpServerName,
-    principal: Option<String>,
+    principal: Principal,
     method: String,
-    params: [u8; 32],
+    params: u64,
 }
 
 struct SuspendedCall {
@@ -70,7 +72,7 @@ struct SuspendedCall {
 /// One call of a client.
 pub(crate) struct InteractiveRequest<'a> {
     pub(crate) hosted: &'a Arc<dyn HostedServer>,
-    pub(crate) principal: Option<&'a str>,
+    pub(crate) principal: &'a Principal,
     pub(crate) asked: &'a ModernRequest,
     pub(crate) method: &'a str,
     pub(crate) params: &'a Object,
@@ -81,7 +83,7 @@ impl InteractiveRequest<'_> {
         let identity = ["name", "uri", "arguments"].map(|key| self.params.get(key));
         ResumeKey {
             server: self.hosted.name().clone(),
-            principal: self.principal.map(ToOwned::to_owned),
+            principal: self.principal.clone(),
             method: self.method.to_owned(),
             params: digest_of(&identity),
         }
@@ -93,8 +95,8 @@ impl InteractiveRequest<'_> {
     }
 
     fn modern(&self, answer: Message) -> Result<Message, RpcError> {
-        let (handshake, client) = (self.hosted.handshake(), &self.asked.capabilities);
-        translate::modern_answer(self.method, answer, &handshake, client)
+        let handshake = self.hosted.handshake();
+        translate::modern_answer(self.method, answer, handshake.server_info.as_deref())
     }
 }
 
@@ -166,7 +168,7 @@ impl InteractiveCalls {
         let asked = request.asked;
         let key = ClientKey::new(request);
         let idle = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             let is_own = |client: &Client| client.key == key && client.is_running();
             let own = state.idle.iter().rposition(is_own);
             own.map(|at| state.idle.remove(at))
@@ -179,7 +181,7 @@ impl InteractiveCalls {
         if matches!(started, Err(HostingError::Full { .. })) {
             // Stop an idle process to make room.
             let unused = {
-                let mut state = self.lock();
+                let mut state = lock(&self.state);
                 let of_server = |other: &Client| other.key.server == client.key.server;
                 let oldest = state.idle.iter().position(of_server);
                 oldest.map(|at| state.idle.remove(at))
@@ -197,7 +199,7 @@ impl InteractiveCalls {
     }
 
     fn give_back(&self, client: Client) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let mut gone: Vec<_> = state.idle.extract_if(.., |it| !it.is_running()).collect();
         let is_same = |other: &Client| other.key == client.key;
         if state.idle.iter().filter(|it| is_same(it)).count() >= MOST_IDLE {
@@ -221,12 +223,10 @@ impl InteractiveCalls {
         call: InteractiveCall,
         until: Instant,
     ) -> Result<Message, RpcError> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes)
-            .map_err(|_| RpcError::new(INTERNAL_ERROR, "failed to get random bytes"))?;
-        let name = format!("{:032x}", u128::from_be_bytes(bytes));
+        let failed = || RpcError::new(INTERNAL_ERROR, "failed to get random bytes");
+        let name = random_id().ok_or_else(failed)?;
         let answer = call.input_required(&name);
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.is_closed {
             drop(state);
             return Err(RpcError::new(INTERNAL_ERROR, "daemon is shutting down"));
@@ -261,7 +261,7 @@ impl InteractiveCalls {
         let answers = answers(request.params)?;
         let key = request.resume_key();
         let suspended = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             let found = state.suspended.get(&name);
             if found.is_none_or(|found| found.key != key || found.until <= Instant::now()) {
                 return Err(unknown());
@@ -285,16 +285,12 @@ impl InteractiveCalls {
 
     /// Cancels suspended calls and stops idle processes. Others stop with their calls.
     pub(crate) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.is_closed = true;
         let idle = std::mem::take(&mut state.idle);
         let suspended = std::mem::take(&mut state.suspended);
         drop(state);
         drop((idle, suspended));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
     }
 }
 
@@ -324,8 +320,4 @@ fn answers(params: &Object) -> Result<Object, RpcError> {
         ));
     }
     Ok(answers)
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

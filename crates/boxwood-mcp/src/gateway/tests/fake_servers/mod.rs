@@ -22,8 +22,8 @@ use crate::gateway::server_registry::{
 use crate::gateway::{Gateway, GatewaySettings};
 use crate::hosting::HostingError;
 use crate::wire::{
-    ClientIdentity, Connection, Handshake, InboundFilter, ProtocolLog, WireLimits, discover,
-    handshake,
+    ClientIdentity, Connection, Handshake, InboundFilter, Protocol, ProtocolLog, WireLimits,
+    discover, handshake,
 };
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ struct Run<K> {
     home: Arc<Home<K>>,
     connection: Connection,
     handshake: Arc<Handshake>,
-    modern: tokio::sync::Mutex<Option<(Connection, Arc<Handshake>)>>,
+    modern: tokio::sync::Mutex<Option<Connection>>,
 }
 
 pub(super) fn named(name: &str) -> McpServerName {
@@ -231,8 +231,11 @@ impl<K: Kind> HostedServer for Run<K> {
         self.connection.clone()
     }
 
-    fn modern(&self) -> BoxFuture<'_, Result<Option<(Connection, Arc<Handshake>)>, HostingError>> {
+    fn modern(&self) -> BoxFuture<'_, Result<Option<Connection>, HostingError>> {
         async {
+            if self.handshake.protocol == Protocol::Modern {
+                return Ok(Some(self.connection.clone()));
+            }
             if !self.home.kind.is_modern() {
                 return Ok(None);
             }
@@ -243,7 +246,8 @@ impl<K: Kind> HostedServer for Run<K> {
                 while self.home.is_late.load(Ordering::SeqCst) {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                *modern = Some((connection, Arc::new(handshake.expect("a handshake"))));
+                handshake.expect("a handshake");
+                *modern = Some(connection);
             }
             Ok(modern.clone())
         }

@@ -17,7 +17,7 @@ fn answer(id: &Value, text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_server_asks_on_the_stream_of_the_call_and_hears_the_answer() {
+async fn server_requests_are_sent_on_the_stream_of_the_call() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway();
     let client = Client::begun(&gateway, "one", json!({"elicitation": {}})).await;
@@ -102,7 +102,7 @@ async fn an_answer_to_a_process_that_ended_reaches_none_after_it() {
 }
 
 #[tokio::test]
-async fn a_question_of_a_process_that_ended_is_taken_back() {
+async fn requests_of_a_process_that_ended_are_cancelled() {
     let registry = Small::with(&["one"]);
     let mut client = Client::begun(&registry.gateway(), "one", json!({"elicitation": {}})).await;
     let mut news = Stream::of(client.get(None).await);
@@ -134,7 +134,7 @@ async fn a_process_with_many_requests_leaves_room_for_others() {
     let accepted = (0..100).filter(|number| add(0, *number)).count();
     assert_eq!(accepted, 32);
     assert!(add(1, 0));
-    let first = requests.take_of(&processes[0].0, |id, _| id.get() == "0");
+    let first = requests.take_of(&processes[0].0, Some(&raw(&0)));
     assert_eq!(first.len(), 1, "not that of the other process");
     assert!(add(0, 100));
 }
@@ -148,7 +148,7 @@ async fn a_shared_server_that_asks_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn with_no_room_for_a_process_of_its_own_a_client_shares() {
+async fn without_room_for_a_dedicated_process_the_shared_one_is_used() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway();
     let mut clients = Vec::new();
@@ -166,7 +166,7 @@ async fn with_no_room_for_a_process_of_its_own_a_client_shares() {
 }
 
 #[tokio::test]
-async fn news_of_a_client_reach_only_a_process_of_its_own() {
+async fn client_notifications_reach_only_its_dedicated_process() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway();
     let shared = Client::begun(&gateway, "one", json!({})).await;

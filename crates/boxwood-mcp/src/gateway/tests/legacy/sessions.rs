@@ -118,7 +118,7 @@ async fn a_body_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn what_a_session_keeps_of_its_beginning_is_short() {
+async fn initialize_parameters_are_bounded() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway();
     let described = |bytes: usize| json!({"experimental": {"x": "y".repeat(bytes)}, "roots": {}});
@@ -138,7 +138,7 @@ async fn what_a_session_keeps_of_its_beginning_is_short() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_too_early_ends_no_session() {
+async fn a_request_before_initialize_does_not_end_the_session() {
     let registry = Small::with(&["one"]);
     let slow = Duration::from_secs(8);
     *registry.record("one").greets_after.lock().expect("lock") = slow;
@@ -160,30 +160,14 @@ async fn what_comes_too_early_ends_no_session() {
 }
 
 #[tokio::test]
-async fn batches_belong_to_the_revision_that_has_them() {
+async fn batches_are_refused() {
     let registry = Small::with(&["one"]);
-    let gateway = registry.gateway();
-    let batch = json!([
-        request(1, "tools/list", json!({})),
-        {"jsonrpc": "2.0", "method": "notifications/whatever"},
-        call(2, "echo", json!({"a": 1})),
-    ]);
-    let mut old = Client::new(&gateway, "one");
-    old.initialize("2025-03-26", json!({})).await;
-    let got = old.post(&batch).await;
-    assert_eq!(got.status, StatusCode::OK);
-    let answers = got.json();
-    let mut ids: Vec<_> = answers
-        .as_array()
-        .expect("a batch")
-        .iter()
-        .map(|one| one["id"].as_u64())
-        .collect();
-    ids.sort_unstable();
-    assert_eq!(ids, [Some(1), Some(2)]);
-
-    let new = Client::begun(&gateway, "one", json!({})).await;
-    assert_eq!(new.post(&batch).await.status, StatusCode::BAD_REQUEST);
+    let mut client = Client::new(&registry.gateway(), "one");
+    client.initialize("2025-03-26", json!({})).await;
+    let got = client.post(&json!([call(2, "echo", json!({}))])).await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST);
+    let text = got.json()["error"]["message"].to_string();
+    assert!(text.contains("one message at a time"), "{text}");
 }
 
 #[tokio::test]
@@ -238,7 +222,7 @@ async fn a_thousand_sessions_are_the_most_and_the_oldest_idle_one_makes_room() {
 }
 
 #[tokio::test]
-async fn when_every_session_is_busy_there_is_no_other() {
+async fn busy_sessions_are_not_evicted() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway_with(GatewaySettings {
         max_sessions: 1,

@@ -10,7 +10,7 @@ use super::*;
 use crate::gateway::GatewaySettings;
 
 #[tokio::test]
-async fn a_client_comes_back_for_what_it_missed() {
+async fn a_broken_stream_is_resumed_after_the_last_event() {
     let registry = Small::with(&["one"]);
     let client = Client::begun(&registry.gateway(), "one", json!({})).await;
     let body = call(1, "progress", json!({"who": "me", "wait_ms": 60}));
@@ -54,7 +54,7 @@ async fn a_client_comes_back_for_what_it_missed() {
 }
 
 #[tokio::test]
-async fn only_clients_of_the_newest_revision_are_told_where_a_stream_begins() {
+async fn only_the_newest_version_gets_a_priming_event() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway();
     for (version, is_primed) in [("2025-06-18", false), ("2025-11-25", true)] {
@@ -250,7 +250,7 @@ async fn a_client_that_reads_nothing_cannot_pile_up_small_answers_in_many_sessio
 }
 
 #[tokio::test]
-async fn what_clients_do_not_read_is_bounded_over_all_of_them() {
+async fn unread_responses_are_bounded_over_all_clients() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway_with(GatewaySettings {
         max_unread: 4 << 20,

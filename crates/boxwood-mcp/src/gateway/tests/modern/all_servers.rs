@@ -25,9 +25,9 @@ fn names(list: &Value, key: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_thing_of_every_server_is_there_once() {
+async fn the_lists_of_all_servers_are_merged() {
     let servers = servers();
-    let all = Client::new(&servers.modern(), "_all");
+    let all = Client::new(&servers.gateway(), "_all");
     let tools = all.ask("tools/list", json!({})).await;
     let tools = names(&tools.result()["tools"], "name");
     assert_eq!(tools.len(), 9, "{tools:?}");
@@ -81,9 +81,9 @@ async fn every_thing_of_every_server_is_there_once() {
 }
 
 #[tokio::test]
-async fn names_that_lead_nowhere_are_refused() {
+async fn unknown_names_are_refused() {
     let servers = servers();
-    let all = Client::new(&servers.modern(), "_all");
+    let all = Client::new(&servers.gateway(), "_all");
     for tool in ["echo", "zzz__echo", "a__secret", "__echo", ""] {
         assert_eq!(
             all.call(tool, json!({})).await.error(),
@@ -115,7 +115,7 @@ async fn a_name_too_long_for_clients_still_leads_to_its_tool() {
         let odd = json!({"name": long, "inputSchema": {}});
         let record = servers.record("a");
         record.more_tools.lock().expect("lock").push(odd);
-        let mut all = Client::new(&servers.modern(), "_all");
+        let mut all = Client::new(&servers.gateway(), "_all");
         all.meta = json!({"progressToken": 1});
         let tools = all.ask("tools/list", json!({})).await;
         let tools = names(&tools.result()["tools"], "name");
@@ -132,7 +132,7 @@ async fn a_name_too_long_for_clients_still_leads_to_its_tool() {
 #[tokio::test]
 async fn completion_finds_the_server_of_its_prompt_or_resource() {
     let servers = servers();
-    let all = Client::new(&servers.modern(), "_all");
+    let all = Client::new(&servers.gateway(), "_all");
     let of = json!({"ref": {"type": "ref/resource", "uri": "mcp://a/memo:{id}"}, "argument": {}});
     let got = all.ask("completion/complete", of).await;
     let said = got.result()["completion"]["values"][0]
@@ -151,7 +151,7 @@ async fn completion_finds_the_server_of_its_prompt_or_resource() {
 async fn a_failed_server_is_reported_in_the_list() {
     let servers = servers();
     servers.end("a", true);
-    let all = Client::new(&servers.modern(), "_all");
+    let all = Client::new(&servers.gateway(), "_all");
     let got = all.ask("tools/list", json!({})).await;
     let tools = names(&got.result()["tools"], "name");
     assert_eq!(tools.len(), 6, "{tools:?}");
@@ -166,9 +166,9 @@ async fn a_failed_server_is_reported_in_the_list() {
 }
 
 #[tokio::test]
-async fn questions_of_one_server_reach_the_client_of_all() {
+async fn server_requests_reach_a_client_of_all_servers() {
     let servers = servers();
-    let all = Client::able(&servers.modern(), "_all", json!({"elicitation": {}}));
+    let all = Client::able(&servers.gateway(), "_all", json!({"elicitation": {}}));
     let tools = all.ask("tools/list", json!({})).await;
     let tools = names(&tools.result()["tools"], "name");
     let ask = tools
@@ -187,7 +187,7 @@ async fn questions_of_one_server_reach_the_client_of_all() {
 #[tokio::test]
 async fn an_idle_server_is_listed_without_a_start() {
     let servers = FakeServers::with(&[("a", Knows::Sessions), ("b", Knows::Sessions)]);
-    let modern = servers.modern();
+    let modern = servers.gateway();
     let all = Client::new(&modern, "_all");
     let lists = async || {
         let tools = all.ask("tools/list", json!({})).await;

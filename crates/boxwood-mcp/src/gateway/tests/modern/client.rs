@@ -9,15 +9,14 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::agent_server::Answer;
-use crate::gateway::Target;
-use crate::gateway::modern::ModernGateway;
-use crate::gateway::modern::request::{CLIENT_CAPABILITIES, CLIENT_INFO, REVISION, VERSION};
 use crate::gateway::tests::fake_servers::named;
+use crate::gateway::{Gateway, Target};
+use crate::protocol_versions::{CLIENT_CAPABILITIES, CLIENT_INFO, MODERN, VERSION};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Client {
-    modern: ModernGateway,
+    gateway: Gateway,
     target: Target,
     pub(super) principal: Option<String>,
     pub(super) capabilities: Value,
@@ -54,13 +53,13 @@ impl Got {
 }
 
 impl Client {
-    pub(super) fn new(modern: &ModernGateway, server: &str) -> Self {
+    pub(super) fn new(gateway: &Gateway, server: &str) -> Self {
         let target = match server {
             "_all" => Target::All,
             name => Target::One(named(name)),
         };
         Self {
-            modern: modern.clone(),
+            gateway: gateway.clone(),
             target,
             principal: Some("ann".to_owned()),
             capabilities: json!({}),
@@ -69,10 +68,10 @@ impl Client {
         }
     }
 
-    pub(super) fn able(modern: &ModernGateway, server: &str, capabilities: Value) -> Self {
+    pub(super) fn able(gateway: &Gateway, server: &str, capabilities: Value) -> Self {
         Self {
             capabilities,
-            ..Self::new(modern, server)
+            ..Self::new(gateway, server)
         }
     }
 
@@ -85,7 +84,7 @@ impl Client {
         request = request
             .header("accept", "application/json, text/event-stream")
             .header("content-type", "application/json")
-            .header("mcp-protocol-version", REVISION)
+            .header("mcp-protocol-version", MODERN)
             .header("mcp-method", method);
         if let Some(name) = name {
             request = request.header("mcp-name", name);
@@ -94,7 +93,7 @@ impl Client {
             request = request.header(*name, value);
         }
         let mut meta = json!({
-            VERSION: REVISION,
+            VERSION: MODERN,
             CLIENT_CAPABILITIES: self.capabilities,
             CLIENT_INFO: {"name": "test", "version": "0"},
         });
@@ -103,10 +102,10 @@ impl Client {
         }
         params["_meta"] = meta;
         let body = json!({"jsonrpc": "2.0", "id": "mine", "method": method, "params": params, "vendor": [1]});
-        let (head, ()) = request.body(()).expect("a request").into_parts();
-        let body = Bytes::from(body.to_string());
-        let principal = self.principal.as_deref();
-        let answer = self.modern.answer(&self.target, principal, &head, &body);
+        let request = request.body(Bytes::from(body.to_string()));
+        let (target, principal) = (self.target.clone(), self.principal.clone());
+        let request = request.expect("a request");
+        let answer = self.gateway.answer(target, principal, request);
         timeout(PATIENCE, answer).await.expect("no answer in time")
     }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::client::Stream;
 use super::{Client, FakeServers, Knows};
-use crate::gateway::modern::request::{LOG_LEVEL, SERVER_INFO};
+use crate::protocol_versions::{LOG_LEVEL, SERVER_INFO};
 
 fn old() -> std::sync::Arc<FakeServers> {
     FakeServers::with(&[("old", Knows::Sessions)])
@@ -13,7 +13,7 @@ fn old() -> std::sync::Arc<FakeServers> {
 #[tokio::test]
 async fn an_old_server_is_discovered() {
     let servers = old();
-    let client = Client::new(&servers.modern(), "old");
+    let client = Client::new(&servers.gateway(), "old");
     let got = client.ask("server/discover", json!({})).await;
     let result = got.result();
     assert_eq!(result["resultType"], "complete");
@@ -27,7 +27,7 @@ async fn an_old_server_is_discovered() {
 #[tokio::test]
 async fn every_modern_method_works_on_a_legacy_server() {
     let servers = old();
-    let client = Client::new(&servers.modern(), "old");
+    let client = Client::new(&servers.gateway(), "old");
     for (method, params, key, is_cacheable) in [
         ("tools/list", json!({}), "tools", true),
         ("prompts/list", json!({}), "prompts", true),
@@ -83,7 +83,7 @@ async fn every_modern_method_works_on_a_legacy_server() {
 #[tokio::test]
 async fn progress_and_cancelling_reach_an_old_server() {
     let servers = old();
-    let mut client = Client::new(&servers.modern(), "old");
+    let mut client = Client::new(&servers.gateway(), "old");
     client.meta = json!({"progressToken": 9});
     let got = client.call("progress", json!({})).await;
     assert_eq!(got.messages[0]["params"]["progressToken"], 9);
@@ -101,7 +101,7 @@ async fn progress_and_cancelling_reach_an_old_server() {
 #[tokio::test]
 async fn a_stream_that_is_closed_cancels_too() {
     let servers = old();
-    let mut client = Client::new(&servers.modern(), "old");
+    let mut client = Client::new(&servers.gateway(), "old");
     client.capabilities = json!({"elicitation": {}});
     client.meta = json!({"progressToken": 1});
     tokio::time::pause();
@@ -125,7 +125,7 @@ async fn a_stream_that_is_closed_cancels_too() {
 #[tokio::test]
 async fn logs_are_for_the_client_that_asked_for_them() {
     let servers = old();
-    let modern = servers.modern();
+    let modern = servers.gateway();
     let mut client = Client::new(&modern, "old");
     assert_eq!(
         client
@@ -158,7 +158,7 @@ async fn logs_are_for_the_client_that_asked_for_them() {
 #[tokio::test]
 async fn news_of_an_old_server_come_on_a_stream() {
     let servers = old();
-    let modern = servers.modern();
+    let modern = servers.gateway();
     let client = Client::new(&modern, "old");
     let wanted = json!({"toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": ["memo:one"]});
     let answer = client

@@ -7,13 +7,13 @@ use serde_json::json;
 use super::client::Stream;
 use super::{Client, FakeServers, Knows};
 use crate::gateway::GatewaySettings;
-use crate::gateway::modern::request::LOG_LEVEL;
+use crate::protocol_versions::LOG_LEVEL;
 
 #[tokio::test]
 async fn a_server_of_both_versions_is_called_in_the_clients_version() {
     for knows in [Knows::Both, Knows::Stateless] {
         let servers = FakeServers::with(&[("new", knows)]);
-        let client = Client::new(&servers.modern(), "new");
+        let client = Client::new(&servers.gateway(), "new");
         let discovered = client.ask("server/discover", json!({})).await;
         assert_eq!(discovered.result()["ttlMs"], 5, "it comes from the server");
         let echo = client.call("echo", json!({"a": [1.50, null]})).await;
@@ -28,7 +28,7 @@ async fn a_server_of_both_versions_is_called_in_the_clients_version() {
 #[tokio::test]
 async fn progress_comes_with_the_clients_own_token() {
     let servers = FakeServers::with(&[("new", Knows::Both)]);
-    let mut client = Client::new(&servers.modern(), "new");
+    let mut client = Client::new(&servers.gateway(), "new");
     client.meta = json!({"progressToken": "mine too"});
     let got = client.call("progress", json!({})).await;
     assert_eq!(got.messages.len(), 2);
@@ -38,9 +38,9 @@ async fn progress_comes_with_the_clients_own_token() {
 }
 
 #[tokio::test]
-async fn logs_come_only_when_they_were_asked_for() {
+async fn log_messages_are_sent_on_request_only() {
     let servers = FakeServers::with(&[("new", Knows::Both)]);
-    let mut client = Client::new(&servers.modern(), "new");
+    let mut client = Client::new(&servers.gateway(), "new");
     assert_eq!(client.call("log", json!({})).await.messages.len(), 1);
     client.meta = json!({LOG_LEVEL: "warning"});
     let got = client.call("log", json!({})).await;
@@ -53,7 +53,7 @@ async fn logs_come_only_when_they_were_asked_for() {
 #[tokio::test]
 async fn errors_have_the_status_of_the_revision() {
     let servers = FakeServers::with(&[("new", Knows::Both)]);
-    let client = Client::new(&servers.modern(), "new");
+    let client = Client::new(&servers.gateway(), "new");
     assert_eq!(client.call("needy", json!({})).await.error(), (400, -32021));
     assert_eq!(
         client.ask("unknown/method", json!({})).await.error(),
@@ -77,7 +77,7 @@ async fn errors_have_the_status_of_the_revision() {
         .await;
     assert_eq!(missing.error(), (200, -32602));
     assert_eq!(missing.last()["error"]["data"], json!({"kept": 1}));
-    let missing = Client::new(&servers.modern(), "missing");
+    let missing = Client::new(&servers.gateway(), "missing");
     assert_eq!(
         missing.ask("tools/list", json!({})).await.error(),
         (404, -32603)
@@ -87,7 +87,7 @@ async fn errors_have_the_status_of_the_revision() {
 #[tokio::test]
 async fn a_client_that_leaves_cancels_its_call() {
     let servers = FakeServers::with(&[("new", Knows::Both)]);
-    let client = Client::new(&servers.modern(), "new");
+    let client = Client::new(&servers.gateway(), "new");
     let hanging = client.send("tools/call", json!({"name": "hang"}));
     tokio::select! {
         _ = hanging => panic!("it hangs"),
@@ -113,7 +113,7 @@ async fn a_call_that_never_ends_is_given_up_and_cancelled() {
         (Knows::Sessions, json!({"elicitation": {}}), None),
     ] {
         let servers = FakeServers::with(&[("some", knows)]);
-        let modern = servers.modern_with(&settings);
+        let modern = servers.gateway_with(settings.clone());
         let client = Client::able(&modern, "some", capabilities);
         let got = client.call("hang", json!({})).await;
         assert_eq!(got.error(), (200, -32603));
@@ -133,9 +133,9 @@ async fn a_call_that_never_ends_is_given_up_and_cancelled() {
 }
 
 #[tokio::test]
-async fn what_the_server_needs_to_know_passes_as_it_is() {
+async fn input_required_results_are_forwarded_unchanged() {
     let servers = FakeServers::with(&[("new", Knows::Both)]);
-    let client = Client::able(&servers.modern(), "new", json!({"elicitation": {}}));
+    let client = Client::able(&servers.gateway(), "new", json!({"elicitation": {}}));
     let first = client.call("ask", json!({})).await;
     assert_eq!(first.result()["resultType"], "input_required");
     assert_eq!(first.result()["requestState"], "sealed");
@@ -149,7 +149,7 @@ async fn what_the_server_needs_to_know_passes_as_it_is() {
 async fn arguments_that_headers_repeat_are_compared() {
     for knows in [Knows::Both, Knows::Sessions] {
         let servers = FakeServers::with(&[("some", knows)]);
-        let mut client = Client::new(&servers.modern(), "some");
+        let mut client = Client::new(&servers.gateway(), "some");
         let arguments = json!({"region": "eu"});
         assert_eq!(
             client.call("region", arguments.clone()).await.error(),
@@ -177,7 +177,7 @@ async fn arguments_that_headers_repeat_are_compared() {
 async fn unknown_methods_are_forwarded() {
     for (knows, process) in [(Knows::Both, "modern"), (Knows::Sessions, "main")] {
         let servers = FakeServers::with(&[("some", knows)]);
-        let client = Client::new(&servers.modern(), "some");
+        let client = Client::new(&servers.gateway(), "some");
         client.call("echo", json!({})).await.result();
         assert_eq!(
             servers.record("some").heard(&format!("{process} vendor")),
@@ -187,19 +187,24 @@ async fn unknown_methods_are_forwarded() {
 }
 
 #[tokio::test]
-async fn what_a_server_logs_for_one_client_no_other_hears() {
+async fn log_messages_reach_no_other_principal() {
     let servers = FakeServers::with(&[("new", Knows::Both)]);
-    let modern = servers.modern();
+    let modern = servers.gateway();
     let mut ann = Client::new(&modern, "new");
     ann.meta = json!({LOG_LEVEL: "debug"});
     let mut bob = Client::new(&modern, "new");
+    bob.meta = json!({LOG_LEVEL: "debug"});
+    bob.principal = ann.principal.clone();
+    let own = bob.call("murmur", json!({})).await;
+    assert_eq!(own.messages.len(), 2, "{:?}", own.messages);
     bob.principal = Some("bob".to_owned());
     let others = async {
         servers
             .record("new")
             .wait("modern tools/call \"hang\"", 1)
             .await;
-        bob.call("murmur", json!({})).await.result();
+        let unassigned = bob.call("murmur", json!({})).await;
+        assert_eq!(unassigned.messages.len(), 1, "{:?}", unassigned.messages);
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
     tokio::select! {
@@ -208,10 +213,4 @@ async fn what_a_server_logs_for_one_client_no_other_hears() {
         }
         () = others => {}
     }
-    // Log messages no longer belong to the earlier call after two seconds.
-    tokio::time::sleep(Duration::from_millis(2100)).await;
-    bob.meta = json!({LOG_LEVEL: "debug"});
-    bob.principal = ann.principal.clone();
-    let own = bob.call("murmur", json!({})).await;
-    assert_eq!(own.messages.len(), 2, "{:?}", own.messages);
 }

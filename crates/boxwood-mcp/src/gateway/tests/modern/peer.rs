@@ -9,8 +9,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::gateway::modern::request::{CLIENT_CAPABILITIES, LOG_LEVEL, SUBSCRIPTION, VERSION};
 use crate::gateway::tests::fake_servers::{Ends, Pipe, ServerRecord, pipe};
+use crate::protocol_versions::{CLIENT_CAPABILITIES, LOG_LEVEL, SUBSCRIPTION, VERSION};
 
 /// The eras a server knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,11 +5,6 @@ use std::sync::Arc;
 use boxwood_api::McpServerName;
 
 use super::peer::{Knows, start};
-use crate::gateway::GatewaySettings;
-use crate::gateway::aggregate::Aggregate;
-use crate::gateway::event_stream::budget::MemoryBudget;
-use crate::gateway::modern::ModernGateway;
-use crate::gateway::notifications::hub::Hubs;
 use crate::gateway::tests::fake_servers::{self, Kind, Pipe, ServerRecord, named};
 
 impl Kind for Knows {
@@ -29,20 +24,5 @@ pub(in crate::gateway::tests) type FakeServers = fake_servers::FakeServers<Knows
 impl FakeServers {
     pub(in crate::gateway::tests) fn with(servers: &[(&str, Knows)]) -> Arc<Self> {
         Self::of(servers.iter().map(|(name, knows)| (named(name), *knows)))
-    }
-
-    pub(super) fn modern(self: &Arc<Self>) -> ModernGateway {
-        self.modern_with(&GatewaySettings::default())
-    }
-
-    pub(super) fn modern_with(self: &Arc<Self>, settings: &GatewaySettings) -> ModernGateway {
-        let all = self.all();
-        let hubs = Arc::new(Hubs::new(Arc::clone(all.registry())));
-        let budget = MemoryBudget::new(settings.max_unread);
-        ModernGateway::new(&all, &hubs, &budget, settings)
-    }
-
-    pub(super) fn all(self: &Arc<Self>) -> Aggregate {
-        Aggregate::new(Arc::<Self>::clone(self))
     }
 }

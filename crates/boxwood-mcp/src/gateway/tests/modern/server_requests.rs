@@ -19,7 +19,7 @@ fn again(tool: &str, got: &Got, answers: &Value) -> Value {
 #[tokio::test]
 async fn a_question_becomes_an_unfinished_result() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let client = Client::able(&servers.modern(), "old", able());
+    let client = Client::able(&servers.gateway(), "old", able());
     let first = client.call("ask", json!({})).await;
     assert_eq!(first.result()["resultType"], "input_required");
     let asked = &first.result()["inputRequests"];
@@ -50,7 +50,7 @@ async fn a_server_that_talks_all_the_time_is_called_and_asks() {
         .record("old")
         .is_chatty
         .store(true, Ordering::SeqCst);
-    let modern = servers.modern();
+    let modern = servers.gateway();
     let client = Client::able(&modern, "old", able());
     client.call("echo", json!({})).await.result();
     let first = client.call("ask", json!({})).await;
@@ -65,7 +65,7 @@ async fn a_server_that_talks_all_the_time_is_called_and_asks() {
 #[tokio::test]
 async fn several_questions_are_asked_at_once_or_in_turn() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let client = Client::able(&servers.modern(), "old", able());
+    let client = Client::able(&servers.gateway(), "old", able());
     let both = client.call("ask_both", json!({})).await;
     let asked = both.result()["inputRequests"]
         .as_object()
@@ -108,9 +108,9 @@ async fn several_questions_are_asked_at_once_or_in_turn() {
 }
 
 #[tokio::test]
-async fn what_was_not_answered_is_asked_again() {
+async fn open_requests_are_repeated() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let client = Client::able(&servers.modern(), "old", able());
+    let client = Client::able(&servers.gateway(), "old", able());
     let first = client.call("ask", json!({})).await;
     let again_asked = client
         .ask("tools/call", again("ask", &first, &json!({"other": {}})))
@@ -140,7 +140,7 @@ async fn what_was_not_answered_is_asked_again() {
 #[tokio::test]
 async fn a_call_goes_on_for_its_own_client_alone_and_once() {
     let servers = FakeServers::with(&[("old", Knows::Sessions), ("other", Knows::Sessions)]);
-    let modern = servers.modern();
+    let modern = servers.gateway();
     let client = Client::able(&modern, "old", able());
     let first = client.call("ask", json!({})).await;
     let answers = json!({"input-1": {"a": 1}});
@@ -178,7 +178,7 @@ async fn a_call_goes_on_for_its_own_client_alone_and_once() {
 #[tokio::test]
 async fn a_call_without_input_of_the_client_is_cancelled() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let client = Client::able(&servers.modern(), "old", able());
+    let client = Client::able(&servers.gateway(), "old", able());
     let first = client.call("ask", json!({})).await;
     assert_eq!(servers.children("old"), 1);
     tokio::time::pause();
@@ -197,22 +197,22 @@ async fn a_call_without_input_of_the_client_is_cancelled() {
 }
 
 #[tokio::test]
-async fn questions_do_not_reach_clients_that_offered_nothing() {
+async fn server_requests_do_not_reach_clients_without_capabilities() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let client = Client::new(&servers.modern(), "old");
+    let client = Client::new(&servers.gateway(), "old");
     let got = client.call("ask", json!({})).await;
     assert_eq!(
         got.result()["answers"][0]["code"],
         -32601,
         "the server was told so"
     );
-    assert_eq!(client.call("visit", json!({})).await.error(), (400, -32021));
+    assert_eq!(client.call("visit", json!({})).await.error(), (200, -32042));
 }
 
 #[tokio::test]
 async fn calls_at_once_have_processes_of_their_own_while_there_is_room() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let client = Client::able(&servers.modern(), "old", able());
+    let client = Client::able(&servers.gateway(), "old", able());
     let mut open = Vec::new();
     for _ in 0..3 {
         open.push(client.call("ask", json!({})).await);
@@ -234,7 +234,7 @@ async fn calls_at_once_have_processes_of_their_own_while_there_is_room() {
 #[tokio::test]
 async fn an_idle_process_makes_room() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let modern = servers.modern();
+    let modern = servers.gateway();
     for who in ["ann", "bob", "eve", "joe"] {
         let mut client = Client::able(&modern, "old", able());
         client.principal = Some(who.to_owned());
@@ -251,7 +251,7 @@ async fn an_idle_process_makes_room() {
 #[tokio::test]
 async fn progress_belongs_to_the_round_it_comes_in() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let mut client = Client::able(&servers.modern(), "old", able());
+    let mut client = Client::able(&servers.gateway(), "old", able());
     client.meta = json!({"progressToken": "first"});
     let first = client.call("ask_and_tell", json!({})).await;
     client.meta = json!({"progressToken": "second"});
@@ -266,7 +266,7 @@ async fn progress_belongs_to_the_round_it_comes_in() {
 #[tokio::test]
 async fn a_client_that_offers_something_sees_what_the_server_shows_it() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let modern = servers.modern();
+    let modern = servers.gateway();
     let client = Client::able(&modern, "old", able());
     let listed = client.ask("tools/list", json!({})).await;
     assert_eq!(listed.result()["resultType"], "complete");
@@ -286,7 +286,7 @@ async fn a_client_that_offers_something_sees_what_the_server_shows_it() {
 #[tokio::test(start_paused = true)]
 async fn a_call_is_not_extended_without_input() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let client = Client::able(&servers.modern(), "old", able());
+    let client = Client::able(&servers.gateway(), "old", able());
     let mut got = client.call("ask", json!({})).await;
     for _ in 0..4 {
         tokio::time::sleep(Duration::from_mins(1)).await;
@@ -303,7 +303,7 @@ async fn a_call_is_not_extended_without_input() {
 #[tokio::test(start_paused = true)]
 async fn calls_leave_no_tasks_behind() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let client = Client::able(&servers.modern(), "old", able());
+    let client = Client::able(&servers.gateway(), "old", able());
     client.call("echo", json!({})).await.result();
     let metrics = tokio::runtime::Handle::current().metrics();
     let before = metrics.num_alive_tasks();
@@ -319,9 +319,9 @@ async fn calls_leave_no_tasks_behind() {
 }
 
 #[tokio::test]
-async fn what_is_closed_keeps_no_call_and_no_process() {
+async fn close_cancels_calls_and_stops_processes() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let modern = servers.modern();
+    let modern = servers.gateway();
     let client = Client::able(&modern, "old", able());
     let waiting = client.call("ask", json!({})).await;
     let other = Client::able(&modern, "old", json!({"roots": {}}));
@@ -352,9 +352,9 @@ async fn what_is_closed_keeps_no_call_and_no_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_a_process_of_the_clients_owes_comes_from_the_shared_one() {
+async fn a_list_without_a_response_of_the_client_process_comes_from_the_shared_one() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let client = Client::able(&servers.modern(), "old", able());
+    let client = Client::able(&servers.gateway(), "old", able());
     *servers.record("old").unanswered.lock().expect("lock") = Some(("own", "tools/list"));
     let got = client.ask("tools/list", json!({})).await;
     assert!(got.result()["tools"].is_array());

@@ -14,9 +14,9 @@ use crate::gateway::tests::fake_servers::named;
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 #[tokio::test]
-async fn news_keep_the_name_the_client_gave_them() {
+async fn subscription_events_keep_the_clients_uri() {
     let servers = FakeServers::with(&[("new", Knows::Both)]);
-    let modern = servers.modern();
+    let modern = servers.gateway();
     let client = Client::new(&modern, "new");
     let wanted = json!({"notifications": {"toolsListChanged": true}});
     let mut one = Stream::of(client.send("subscriptions/listen", wanted.clone()).await);
@@ -42,7 +42,7 @@ async fn news_keep_the_name_the_client_gave_them() {
 #[tokio::test]
 async fn news_of_all_servers_come_on_one_stream() {
     let servers = FakeServers::with(&[("a", Knows::Both), ("b", Knows::Sessions)]);
-    let modern = servers.modern();
+    let modern = servers.gateway();
     let all = Client::new(&modern, "_all");
     all.ask("tools/list", json!({})).await;
     let wanted = json!({"notifications": {
@@ -81,7 +81,7 @@ async fn news_of_all_servers_come_on_one_stream() {
 #[tokio::test]
 async fn a_client_that_does_not_read_holds_no_server_up() {
     let servers = FakeServers::with(&[("a", Knows::Both), ("b", Knows::Both)]);
-    let modern = servers.modern();
+    let modern = servers.gateway();
     servers.server(&named("b")).await.map(drop).expect("b");
     let a = Client::new(&modern, "a");
     a.call("echo", json!({})).await.result();
@@ -108,9 +108,9 @@ async fn a_client_that_does_not_read_holds_no_server_up() {
 }
 
 #[tokio::test]
-async fn one_that_goes_disturbs_no_other_that_is_listened_to() {
+async fn a_removed_server_does_not_end_the_other_subscriptions() {
     let servers = FakeServers::with(&[("a", Knows::Both), ("b", Knows::Sessions)]);
-    let modern = servers.modern();
+    let modern = servers.gateway();
     let all = Client::new(&modern, "_all");
     all.ask("tools/list", json!({})).await;
     let wanted = json!({"notifications": {"toolsListChanged": true}});
@@ -138,7 +138,7 @@ async fn one_that_goes_disturbs_no_other_that_is_listened_to() {
 #[tokio::test]
 async fn a_request_to_listen_is_short() {
     let servers = FakeServers::with(&[("a", Knows::Both)]);
-    let modern = servers.modern();
+    let modern = servers.gateway();
     for target in ["a", "_all"] {
         let client = Client::new(&modern, target);
         let wanted =
@@ -154,7 +154,7 @@ async fn a_server_that_answers_no_subscription_is_asked_for_one_only() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
     let record = servers.record("old");
     *record.unanswered.lock().expect("lock") = Some(("main", "resources/subscribe"));
-    let client = Client::new(&servers.modern(), "old");
+    let client = Client::new(&servers.gateway(), "old");
     let wanted =
         json!({"notifications": {"resourceSubscriptions": ["memo:one", "memo:two", "memo:three"]}});
     let mut stream = Stream::of(client.send("subscriptions/listen", wanted).await);
@@ -172,7 +172,7 @@ async fn a_server_that_answers_no_subscription_is_asked_for_one_only() {
 #[tokio::test]
 async fn a_uri_that_is_too_long_is_left_out_alone() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
-    let client = Client::new(&servers.modern(), "old");
+    let client = Client::new(&servers.gateway(), "old");
     let long = "x".repeat(LONGEST_URI + 1);
     let wanted = json!({"notifications": {"resourceSubscriptions": [long, "memo:one"]}});
     let mut stream = Stream::of(client.send("subscriptions/listen", wanted).await);

@@ -12,7 +12,7 @@ async fn a_hidden_tool_is_neither_listed_nor_called() {
         (Knows::Sessions, "_all"),
     ] {
         let servers = FakeServers::with(&[("some", knows)]);
-        let client = Client::new(&servers.modern(), server);
+        let client = Client::new(&servers.gateway(), server);
         let prefix = if server == "_all" { "some__" } else { "" };
         let page = client.ask("tools/list", json!({})).await;
         let mut text = page.result()["tools"].to_string();

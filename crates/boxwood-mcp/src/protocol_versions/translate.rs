@@ -4,20 +4,13 @@
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::gateway::error::{
-    INVALID_PARAMS, LEGACY_RESOURCE_NOT_FOUND, LEGACY_URL_ELICITATION, MISSING_CLIENT_CAPABILITY,
-    RpcError,
+use crate::gateway::error::{INVALID_PARAMS, LEGACY_RESOURCE_NOT_FOUND, RpcError};
+use crate::gateway::json::{object, raw};
+use crate::protocol_versions::{
+    CLIENT_CAPABILITIES, CLIENT_INFO, LEGACY, LOG_LEVEL, MODERN, NEWEST_LEGACY, OLDEST,
+    SERVER_INFO, VERSION,
 };
-use crate::gateway::json::{is_object, items, object, raw};
-use crate::gateway::modern::request::{
-    CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, REVISION, SERVER_INFO, VERSION,
-};
-use crate::gateway::protocol_versions::NEWEST;
 use crate::wire::{Handshake, Message, Object, Protocol};
-
-/// Legacy versions, newest first.
-const LEGACY: [&str; 4] = [NEWEST, "2025-06-18", "2025-03-26", OLDEST];
-const OLDEST: &str = "2024-11-05";
 
 /// The capability of a modern method. `None` for methods that legacy servers do not have.
 fn capability(method: &str) -> Option<&'static str> {
@@ -79,15 +72,14 @@ pub(crate) fn legacy_params(params: &Object) -> Option<Box<RawValue>> {
     (!params.is_empty()).then(|| params.raw())
 }
 
-/// The response of a legacy server for a modern client.
+/// The response of a legacy server, or of all servers, for a modern client.
 pub(crate) fn modern_answer(
     method: &str,
     answer: Message,
-    handshake: &Handshake,
-    client: &Object,
+    server_info: Option<&RawValue>,
 ) -> Result<Message, RpcError> {
     let Some(result) = answer.outcome() else {
-        return modern_error(answer, client);
+        return modern_error(answer);
     };
     let Some(mut result) = object(result) else {
         return Ok(answer);
@@ -98,12 +90,12 @@ pub(crate) fn modern_answer(
     if is_cacheable(method) {
         cacheable(&mut result);
     }
-    identify(&mut result, handshake);
+    identify(&mut result, server_info);
     Ok(answer.with_result(result.raw()))
 }
 
 /// The lifetime is unknown.
-pub(crate) fn cacheable(result: &mut Object) {
+fn cacheable(result: &mut Object) {
     if result.get("ttlMs").is_none() {
         result.set("ttlMs", raw(&0));
     }
@@ -112,8 +104,8 @@ pub(crate) fn cacheable(result: &mut Object) {
     }
 }
 
-fn identify(result: &mut Object, handshake: &Handshake) {
-    let Some(info) = &handshake.server_info else {
+fn identify(result: &mut Object, server_info: Option<&RawValue>) {
+    let Some(info) = server_info else {
         return;
     };
     let mut meta = match result.get("_meta") {
@@ -124,69 +116,29 @@ fn identify(result: &mut Object, handshake: &Handshake) {
         },
     };
     if meta.get(SERVER_INFO).is_none() {
-        meta.set(SERVER_INFO, info.clone());
+        meta.set(SERVER_INFO, info.to_owned());
         result.set("_meta", meta.raw());
     }
 }
 
-fn modern_error(answer: Message, client: &Object) -> Result<Message, RpcError> {
-    let Some((code, text)) = answer.error_parts() else {
-        return Ok(answer);
-    };
-    let data = answer
-        .error()
-        .and_then(object)
-        .and_then(|mut error| error.remove("data"));
-    match code {
-        LEGACY_RESOURCE_NOT_FOUND => {
+/// Other codes have the same meaning.
+fn modern_error(answer: Message) -> Result<Message, RpcError> {
+    match answer.error_parts() {
+        Some((LEGACY_RESOURCE_NOT_FOUND, text)) => {
+            let error = answer.error().and_then(object);
+            let data = error.and_then(|mut error| error.remove("data"));
             let error = RpcError::new(INVALID_PARAMS, text);
-            Err(match data {
-                Some(data) => error.with_data(data),
-                None => error,
-            })
+            Err(RpcError { data, ..error })
         }
-        LEGACY_URL_ELICITATION => url_elicitation(&answer, data.as_deref(), client),
         _ => Ok(answer),
     }
 }
 
-/// The server requires the user to visit a URL, which is an `input_required` result in the modern version.
-fn url_elicitation(
-    answer: &Message,
-    data: Option<&RawValue>,
-    client: &Object,
-) -> Result<Message, RpcError> {
-    let elicitation = client.get("elicitation").and_then(object);
-    if elicitation.is_none_or(|modes| modes.get("url").is_none()) {
-        let text = "the server requires the user to visit a URL first";
-        let needed = json!({ "requiredCapabilities": { "elicitation": { "url": {} } } });
-        return Err(RpcError::new(MISSING_CLIENT_CAPABILITY, text).with_data(raw(&needed)));
-    }
-    let data = data.and_then(object);
-    let asked = data
-        .as_ref()
-        .and_then(|data| data.get("elicitations"))
-        .and_then(items);
-    let mut requests = Object::default();
-    for (number, params) in asked.unwrap_or_default().into_iter().take(16).enumerate() {
-        if is_object(params) {
-            let mut request = Object::default();
-            request.set("method", raw("elicitation/create"));
-            request.set("params", params.to_owned());
-            requests.set(&(number + 1).to_string(), request.raw());
-        }
-    }
-    if requests.is_empty() {
-        return Err(RpcError::new(
-            INVALID_PARAMS,
-            "the server requires a URL visit without a URL",
-        ));
-    }
-    let mut result = Object::default();
-    result.set("resultType", raw("input_required"));
-    result.set("inputRequests", requests.raw());
-    let id = answer.id().map(ToOwned::to_owned).unwrap_or_default();
-    Ok(Message::result(id, result.raw()))
+pub(crate) fn input_required(requests: &Object) -> Object {
+    Object::of([
+        ("resultType", raw("input_required")),
+        ("inputRequests", requests.raw()),
+    ])
 }
 
 /// The result of `server/discover` for a legacy server.
@@ -194,22 +146,31 @@ pub(crate) fn discovered(handshake: &Handshake) -> Box<RawValue> {
     let mut capabilities = object(&handshake.capabilities).unwrap_or_default();
     // Legacy tasks have another interface.
     capabilities.remove("tasks");
-    let mut result = discovery(capabilities.raw(), handshake.instructions.as_deref());
-    identify(&mut result, handshake);
-    result.raw()
+    let instructions = handshake.instructions.as_deref();
+    discovery(
+        capabilities.raw(),
+        instructions,
+        handshake.server_info.as_deref(),
+    )
 }
 
-pub(crate) fn discovery(capabilities: Box<RawValue>, instructions: Option<&str>) -> Object {
-    let versions: Vec<&str> = [REVISION].into_iter().chain(LEGACY).collect();
-    let mut result = Object::default();
-    result.set("resultType", raw("complete"));
-    result.set("supportedVersions", raw(&versions));
-    result.set("capabilities", capabilities);
+pub(crate) fn discovery(
+    capabilities: Box<RawValue>,
+    instructions: Option<&str>,
+    server_info: Option<&RawValue>,
+) -> Box<RawValue> {
+    let versions: Vec<&str> = [MODERN].into_iter().chain(LEGACY).collect();
+    let mut result = Object::of([
+        ("resultType", raw("complete")),
+        ("supportedVersions", raw(&versions)),
+        ("capabilities", capabilities),
+    ]);
     if let Some(instructions) = instructions {
         result.set("instructions", raw(instructions));
     }
     cacheable(&mut result);
-    result
+    identify(&mut result, server_info);
+    result.raw()
 }
 
 /// The result of `initialize` for any server.
@@ -229,18 +190,21 @@ pub(crate) fn initialized(handshake: &Handshake) -> Box<RawValue> {
             capabilities.set(key, named.raw());
         }
     }
-    let mut result = Object::default();
-    result.set("protocolVersion", raw(NEWEST));
-    result.set("capabilities", capabilities.raw());
-    let nameless = || raw(&json!({ "name": "unknown", "version": "0" }));
-    result.set(
-        "serverInfo",
-        handshake.server_info.clone().unwrap_or_else(nameless),
-    );
+    let server_info = handshake.server_info.clone();
+    let mut result = Object::of([
+        ("protocolVersion", raw(NEWEST_LEGACY)),
+        ("capabilities", capabilities.raw()),
+        ("serverInfo", server_info.unwrap_or_else(nameless)),
+    ]);
     if let Some(instructions) = &handshake.instructions {
         result.set("instructions", raw(instructions));
     }
     result.raw()
+}
+
+/// Name of a client or a server that has not sent one.
+pub(crate) fn nameless() -> Box<RawValue> {
+    raw(&json!({ "name": "unknown", "version": "0" }))
 }
 
 /// Parameters of a legacy client for a modern server.
@@ -257,7 +221,7 @@ pub(crate) fn modern_params(
         None => Object::default(),
         Some(meta) => object(meta)?,
     };
-    meta.set(VERSION, raw(REVISION));
+    meta.set(VERSION, raw(MODERN));
     meta.set(CLIENT_CAPABILITIES, capabilities.to_owned());
     if let Some(info) = client_info {
         meta.set(CLIENT_INFO, info.to_owned());
@@ -311,14 +275,14 @@ mod tests {
     fn modern_parameters_are_removed_for_legacy_servers() {
         let params = parsed(&json!({
             "name": "echo", "inputResponses": {}, "requestState": "s", "future": [1],
-            "_meta": {VERSION: REVISION, CLIENT_CAPABILITIES: {}, "progressToken": 3, "traceparent": "t"}
+            "_meta": {VERSION: MODERN, CLIENT_CAPABILITIES: {}, "progressToken": 3, "traceparent": "t"}
         }));
         let left = legacy_params(&params).expect("something is left");
         assert_eq!(
             value(&left),
             json!({"name": "echo", "future": [1], "_meta": {"progressToken": 3, "traceparent": "t"}})
         );
-        assert!(legacy_params(&parsed(&json!({"_meta": {VERSION: REVISION}}))).is_none());
+        assert!(legacy_params(&parsed(&json!({"_meta": {VERSION: MODERN}}))).is_none());
     }
 
     #[test]
@@ -328,7 +292,7 @@ mod tests {
             id(),
             raw(&json!({"tools": [], "new": 1.0, "_meta": {"a": 1}})),
         );
-        let translated = modern_answer("tools/list", answer, &legacy(), &Object::default());
+        let translated = modern_answer("tools/list", answer, legacy().server_info.as_deref());
         let translated = translated.expect("a result");
         assert_eq!(
             value(translated.outcome().expect("a result")),
@@ -339,7 +303,7 @@ mod tests {
         );
         let call = Message::result(id(), raw(&json!({"content": []})));
         let call =
-            modern_answer("tools/call", call, &legacy(), &Object::default()).expect("a result");
+            modern_answer("tools/call", call, legacy().server_info.as_deref()).expect("a result");
         let call = value(call.outcome().expect("a result"));
         assert!(call.get("ttlMs").is_none() && call["resultType"] == "complete");
     }
@@ -349,34 +313,18 @@ mod tests {
         let data = RawValue::from_string(r#"{"uri":  "x:y", "n": 1.50}"#.to_owned());
         let data = data.expect("JSON");
         let gone = Message::failure(Some(raw(&1)), -32002, "gone", Some(data.clone()));
-        let gone = modern_answer("resources/read", gone, &legacy(), &Object::default());
+        let gone = modern_answer("resources/read", gone, legacy().server_info.as_deref());
         let gone = gone.expect_err("an error");
         assert_eq!(gone.code, INVALID_PARAMS);
         let kept = gone.data.map(|data| data.get().to_owned());
         assert_eq!(kept.as_deref(), Some(data.get()), "as it was written");
-        let visit = || {
-            let data = raw(
-                &json!({"elicitations": [{"mode": "url", "url": "https://x", "message": "m"}]}),
-            );
-            Message::failure(Some(raw(&1)), LEGACY_URL_ELICITATION, "visit", Some(data))
-        };
-        let refused = modern_answer("tools/call", visit(), &legacy(), &Object::default());
-        assert_eq!(
-            refused.expect_err("an error").code,
-            MISSING_CLIENT_CAPABILITY
-        );
-        let able = parsed(&json!({"elicitation": {"url": {}}}));
-        let asked = modern_answer("tools/call", visit(), &legacy(), &able).expect("a result");
-        let asked = value(asked.outcome().expect("a result"));
-        assert_eq!(asked["resultType"], "input_required");
-        assert_eq!(asked["inputRequests"]["1"]["params"]["url"], "https://x");
     }
 
     #[test]
     fn a_new_server_can_be_initialized() {
         let handshake = Handshake {
             protocol: Protocol::Modern,
-            result: raw(&json!({"supportedVersions": [REVISION]})),
+            result: raw(&json!({"supportedVersions": [MODERN]})),
             capabilities: raw(
                 &json!({"tools": {"listChanged": true}, "logging": {}, "extensions": {"x/y": {}}}),
             ),

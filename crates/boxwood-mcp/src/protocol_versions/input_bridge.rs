@@ -11,17 +11,16 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::gateway::aggregate::server_info;
 use crate::gateway::client_session::ClientSession;
 use crate::gateway::client_session::client_processes::ClientProcesses;
-use crate::gateway::client_session::pending_requests::{
-    CLIENT_RESPONSE_TIMEOUT, NO_CLIENT_RESPONSE, Responder, TOO_MANY_REQUESTS, cancellation,
-};
-use crate::gateway::error::{INTERNAL_ERROR, INVALID_PARAMS, RpcError};
+use crate::gateway::client_session::pending_requests::{Responder, TOO_MANY_REQUESTS};
+use crate::gateway::error::{INTERNAL_ERROR, INVALID_PARAMS, RpcError, shortened};
 use crate::gateway::json::{object, raw};
 use crate::gateway::params;
-use crate::gateway::protocol_versions::translate::modern_params;
-use crate::gateway::server_registry::HostedServer;
-use crate::wire::{CallError, CallOptions, Connection, Message, Object};
+use crate::gateway::server_registry::{HostedServer, relay};
+use crate::protocol_versions::translate::modern_params;
+use crate::wire::{CallError, CallOptions, Message, Object, cancellation};
 
 const MOST_ROUNDS: usize = 32;
 const MOST_QUESTIONS: usize = 16;
@@ -68,10 +67,10 @@ pub(crate) async fn call_without_input(
     how: CallOptions,
 ) -> Result<Message, RpcError> {
     let nothing = Object::default().raw();
-    let own = raw(&json!({ "name": "boxwood", "version": env!("CARGO_PKG_VERSION") }));
-    let params = modern_params(request.params(), Some(&own), &nothing);
+    let params = modern_params(request.params(), Some(&server_info()), &nothing);
     let params = params.ok_or_else(unreadable)?;
-    let answer = send(hosted, &hosted.main(), request, &params, how).await?;
+    let request = request.clone().with_params(Some(params.raw()));
+    let answer = relay(hosted, &hosted.main(), request, how).await?;
     if unfinished(&answer).is_some() {
         let text =
             "the server requires client input, but the client does not support server requests";
@@ -99,7 +98,8 @@ impl InputBridge<'_> {
         let params = modern_params(request.params(), client_info, &capabilities);
         let mut params = params.ok_or_else(unreadable)?;
         for _ in 0..MOST_ROUNDS {
-            let answer = send(hosted, &connection, request, &params, how.clone()).await?;
+            let request = request.clone().with_params(Some(params.raw()));
+            let answer = relay(hosted, &connection, request, how.clone()).await?;
             let Some(unfinished) = unfinished(&answer) else {
                 return Ok(answer);
             };
@@ -152,8 +152,8 @@ impl InputBridge<'_> {
             _ => "",
         };
         if self.capabilities.get(capability).is_none() {
-            let shown: String = method.chars().take(120).collect();
-            let text = format!("the server sent `{shown}`, which the client does not support");
+            let method = shortened(&method);
+            let text = format!("the server sent `{method}`, which the client does not support");
             return Err(RpcError::new(INTERNAL_ERROR, text));
         }
         let failed = |text: &str| RpcError::new(INTERNAL_ERROR, text);
@@ -166,9 +166,7 @@ impl InputBridge<'_> {
             session: self.session,
             id,
         };
-        let answer = timeout(CLIENT_RESPONSE_TIMEOUT, answer).await;
-        let answer = answer.map_err(|_| failed(NO_CLIENT_RESPONSE))?;
-        let answer = answer.map_err(|_| failed("client disconnected"))?;
+        let answer = answer.await.map_err(|_| failed("client disconnected"))?;
         match (answer.outcome(), answer.error_parts()) {
             (Some(result), _) => Ok(result.to_owned()),
             (None, _) if capability == "elicitation" => Ok(raw(&json!({ "action": "cancel" }))),
@@ -187,21 +185,9 @@ struct Asked<'a> {
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         if self.session.pending.take(&self.id).is_some() {
-            self.session.tell(&cancellation(&self.id));
+            self.session.tell(&cancellation(self.id.clone()));
         }
     }
-}
-
-async fn send(
-    hosted: &dyn HostedServer,
-    connection: &Connection,
-    request: &Message,
-    params: &Object,
-    how: CallOptions,
-) -> Result<Message, RpcError> {
-    let request = request.clone().with_params(Some(params.raw()));
-    let answer = connection.relay(request, how).await;
-    answer.map_err(|error| RpcError::call_failed(&error, hosted.name()))
 }
 
 fn unfinished(answer: &Message) -> Option<Object> {

@@ -1,17 +1,34 @@
-//! Legacy protocol versions and the translation between legacy and modern messages.
+//! Versions of the protocol, and the translation between legacy and modern messages.
 
 pub(crate) mod input_bridge;
 pub(crate) mod translate;
 
-pub(crate) const NEWEST: &str = "2025-11-25";
+/// The newest version with `initialize`.
+pub(crate) const NEWEST_LEGACY: &str = "2025-11-25";
+/// The first version without sessions, and the only modern one that the gateway speaks.
+pub(crate) const MODERN: &str = "2026-07-28";
 
-/// Oldest first. Versions are dates, so they are ordered as text.
-const KNOWN: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", NEWEST];
-const LAST_WITH_BATCHES: &str = "2025-03-26";
-const FIRST_PRIMED: &str = "2025-11-25";
+/// Versions are dates, so they are ordered as text.
+const LEGACY: [&str; 4] = [NEWEST_LEGACY, "2025-06-18", "2025-03-26", OLDEST];
+const OLDEST: &str = "2024-11-05";
+
+/// Keys of `_meta` in the modern version.
+pub(crate) const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+pub(crate) const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+pub(crate) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+pub(crate) const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// Capabilities with which a client accepts requests of servers.
+pub(crate) const ACCEPTS_REQUESTS: [&str; 3] = ["sampling", "elicitation", "roots"];
+
+pub(crate) fn is_modern(version: &str) -> bool {
+    version >= MODERN
+}
 
 pub(crate) fn is_known(version: &str) -> bool {
-    KNOWN.contains(&version)
+    LEGACY.contains(&version)
 }
 
 /// The version for a client of a shared process. Newer versions only add to older ones, so the client gets
@@ -19,25 +36,20 @@ pub(crate) fn is_known(version: &str) -> bool {
 pub(crate) fn negotiated(requested: &str, server: &str) -> String {
     if is_known(requested) && requested <= server {
         requested.to_owned()
-    } else if server > NEWEST {
-        NEWEST.to_owned()
+    } else if server > NEWEST_LEGACY {
+        NEWEST_LEGACY.to_owned()
     } else {
         server.to_owned()
     }
 }
 
-/// JSON-RPC batches.
-pub(crate) fn has_batches(version: &str) -> bool {
-    version <= LAST_WITH_BATCHES
-}
-
 /// Clients of this version accept an empty event at the start of a stream.
 pub(crate) fn is_primed(version: &str) -> bool {
-    version >= FIRST_PRIMED
+    version >= NEWEST_LEGACY
 }
 
 pub(crate) fn known() -> String {
-    KNOWN.join(", ")
+    LEGACY.join(", ")
 }
 
 #[cfg(test)]
