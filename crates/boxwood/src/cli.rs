@@ -1,4 +1,4 @@
-//! The command line: global flags and the list of verbs. Each verb's own flags stand in its file.
+//! The command line: global flags and the list of verbs. Each verb's own flags are in its file.
 
 use clap::{Args, Parser, Subcommand};
 
@@ -7,25 +7,25 @@ use crate::verbs;
 
 const EXAMPLES: &str = "\
 Examples:
-  boxwood run -- python3 -c 'print(6 * 7)'      One command in a fresh box, no daemon needed
-  boxwood serve                                 The daemon, for agents and for the verbs below
-  boxwood exec build -- make                    A command in the session `build`, made when missing
-  boxwood sh build                              A shell in it
-  boxwood cp build:/workspace/out.txt .         A file out of it
-  boxwood rm build                              The end of it
+  boxwood run -- python3 -c 'print(6 * 7)'      Run one command in a new box, without a daemon
+  boxwood serve                                 Start the daemon, for agents and the commands below
+  boxwood exec build -- make                    Run a command in the session `build`
+  boxwood sh build                              Open a shell in it
+  boxwood cp build:/workspace/out.txt .         Copy a file from it
+  boxwood rm build                              Remove it
 
 Finding the daemon:
-  Client verbs use --url or BOXWOOD_URL; else the socket in the run directory when a daemon listens
-  there; else http://127.0.0.1:5410. The daemon's own user and root need no token on the same
-  machine; other users set BOXWOOD_TOKEN.
+  Commands connect to --url or BOXWOOD_URL; without them to the socket in the run directory if a
+  daemon listens there, and otherwise to http://127.0.0.1:5410. The daemon's own user and root need
+  no token on the same machine; other users set BOXWOOD_TOKEN.
 
 Exit codes:
   0    success
-  1    an error, told on stderr
-  2    the command line was not understood
+  1    an error, described on stderr
+  2    invalid arguments
   124  run, exec: the command was stopped by its timeout
   125  run, exec, sh: Boxwood failed, not the command
-  Otherwise run, exec and sh end with the command's own code, 128+n when signal n ended it.";
+  Otherwise run, exec and sh return the exit code of the command, or 128+n if signal n ended it.";
 
 #[derive(Debug, Parser)]
 #[command(
@@ -33,7 +33,7 @@ Exit codes:
     bin_name = "boxwood",
     version,
     about = "A sandbox runtime for AI agents",
-    long_about = "A sandbox runtime for AI agents: boxes in which untrusted commands run, under limits that hold, on one ordinary Linux machine.",
+    long_about = "A sandbox runtime for AI agents: runs untrusted commands in isolated boxes with enforced limits, on one Linux machine.",
     after_help = EXAMPLES,
     disable_help_subcommand = true,
     subcommand_required = true,
@@ -51,7 +51,7 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// How to print the answer
+    /// Output format
     #[arg(
         short = 'o',
         long = "output",
@@ -79,32 +79,29 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    #[cfg(target_os = "linux")]
-    Run(verbs::run::Args),
-    Exec(verbs::exec::Args),
-    Sh(verbs::sh::Args),
-    Create(verbs::create::Args),
-    Ls(verbs::ls::Args),
-    Ps(verbs::ps::Args),
-    Inspect(verbs::inspect::Args),
-    Cp(verbs::cp::Args),
-    Start(verbs::start::Args),
-    Attach(verbs::attach::Args),
-    Logs(verbs::logs::Args),
-    Kill(verbs::kill::Args),
-    Stop(verbs::stop::Args),
-    Rm(verbs::rm::Args),
-    Events(verbs::events::Args),
-    Profiles(verbs::profiles::Args),
+    Run(verbs::sessions::run::Args),
+    Exec(verbs::sessions::exec::Exec),
+    Sh(verbs::sessions::exec::Sh),
+    Create(verbs::sessions::Create),
+    Ls(verbs::sessions::Ls),
+    Ps(verbs::processes::ps::Args),
+    Inspect(verbs::sessions::inspect::Args),
+    Cp(verbs::sessions::cp::Args),
+    Start(verbs::processes::Start),
+    Attach(verbs::processes::attach::Args),
+    Logs(verbs::processes::logs::Args),
+    Kill(verbs::processes::Kill),
+    Stop(verbs::processes::Stop),
+    Rm(verbs::sessions::Rm),
+    Events(verbs::system::Events),
+    Profiles(verbs::system::Profiles),
     Skill(verbs::skill::Args),
     Tool(verbs::tool::Args),
     Image(verbs::image::Args),
     Mcp(verbs::mcp::Args),
     McpServer(verbs::mcp_server::Args),
-    #[cfg(target_os = "linux")]
-    Serve(verbs::serve::Args),
-    Doctor(verbs::doctor::Args),
-    #[cfg(target_os = "linux")]
-    Token(verbs::token::Args),
-    Completion(verbs::completion::Args),
+    Serve(verbs::system::serve::Args),
+    Doctor(verbs::system::doctor::Args),
+    Token(verbs::system::token::Args),
+    Completion(verbs::system::Completion),
 }

@@ -3,12 +3,17 @@
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
 
 use boxwood_api::{ErrorCode, ErrorDetail, McpErrorBody, McpErrorDetail, McpPhase};
 use boxwood_client::ClientError;
+use boxwood_policy::{Denial, RulesError};
+use boxwood_server::{ConfigError, ServeError};
+use boxwood_session::SessionError;
 
+use crate::input;
 use crate::output::OutputFormat;
-use crate::printable::{printable, printable_json};
+use crate::output::printable::{printable, printable_json};
 
 /// Exit codes beside the command's own. The numbers are those of `timeout` and `docker run`.
 pub(crate) const EXIT_ERROR: u8 = 1;
@@ -40,16 +45,27 @@ impl Failure {
         }
     }
 
-    /// Something the person typed cannot be meant.
+    /// An invalid argument.
     pub(crate) fn usage(what: impl Into<String>) -> Self {
         Self::new(ErrorCode::ValidationError, anyhow::Error::msg(what.into())).exit(EXIT_USAGE)
     }
 
-    /// A file or stream of this machine did not do what it should.
+    /// An operation on this machine failed.
     pub(crate) fn local(what: impl Into<String>, source: io::Error) -> Self {
+        let error = anyhow::Error::new(source).context(what.into());
+        Self::new(ErrorCode::InternalError, error)
+    }
+
+    /// A file of this machine, or stdin as `-`, could not be read.
+    pub(crate) fn unreadable(path: &Path, source: io::Error) -> Self {
+        Self::local(format!("cannot read {}", input::name(path)), source)
+    }
+
+    /// An unexpected error: a text, or an error of a library.
+    pub(crate) fn internal(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(
             ErrorCode::InternalError,
-            anyhow::Error::new(source).context(what.into()),
+            anyhow::Error::from_boxed(error.into()),
         )
     }
 
@@ -63,6 +79,15 @@ impl Failure {
         self
     }
 
+    /// Adds a hint to errors with this code that have none.
+    pub(crate) fn hint_for(self, code: ErrorCode, hint: &str) -> Self {
+        if self.code == code && self.hint.is_none() {
+            self.hint(hint)
+        } else {
+            self
+        }
+    }
+
     pub(crate) fn phase(mut self, phase: Option<McpPhase>) -> Self {
         self.phase = phase;
         self
@@ -73,7 +98,7 @@ impl Failure {
         self
     }
 
-    /// For `run`, `exec` and `sh`, where 1 may be the command's own answer.
+    /// For `run`, `exec` and `sh`, where 1 may be the exit code of the command.
     pub(crate) fn into_boxwood_failure(self) -> Self {
         if self.exit == EXIT_ERROR {
             self.exit(EXIT_BOXWOOD)
@@ -88,7 +113,7 @@ impl Failure {
 
     /// Returns true if the reader of stdout is gone, so that there is nothing to report.
     pub(crate) fn is_broken_pipe(&self) -> bool {
-        // A connection to the daemon that broke is a failure like any other.
+        // A broken connection to the daemon is reported.
         if self.error.is::<ClientError>() {
             return false;
         }
@@ -127,10 +152,9 @@ impl Failure {
     }
 
     fn report_json(&self) -> String {
-        let causes: Vec<_> = self.error.chain().map(ToString::to_string).collect();
         let error = ErrorDetail {
             code: self.code,
-            message: causes.join(": "),
+            message: self.to_string(),
             hint: self.hint.clone(),
         };
         let body = McpErrorBody {
@@ -144,21 +168,39 @@ impl Failure {
     }
 }
 
+/// The error and its causes on one line.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// The error and its causes, without the hint.
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#}", self.error)
+    }
+}
+
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let exit = match &error {
             ClientError::BadUrl { .. } | ClientError::BadToken => EXIT_USAGE,
             _ => EXIT_ERROR,
         };
-        let hint = where_to_look(error.code())
+        let hint = command_hint(error.code())
             .map(str::to_owned)
             .or_else(|| error.hint());
         Self::new(error.code(), error).maybe_hint(hint).exit(exit)
     }
 }
 
-/// The next step in the words of this command, where the daemon's own would be about headers.
-fn where_to_look(code: ErrorCode) -> Option<&'static str> {
+/// Hints that name commands, where the daemon's own hints name headers.
+fn command_hint(code: ErrorCode) -> Option<&'static str> {
     match code {
         ErrorCode::SessionNotFound => Some("`boxwood ls` shows the sessions"),
         ErrorCode::Unauthorized => Some(
@@ -169,16 +211,48 @@ fn where_to_look(code: ErrorCode) -> Option<&'static str> {
     }
 }
 
-/// Writing to our own stdout failed.
+/// Writing to stdout failed.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::local("the output could not be written", error)
+        Self::local("cannot write the output", error)
     }
 }
 
-/// Shows an error of a library that has no words for people beyond its own.
-pub(crate) fn internal(error: impl Error + Send + Sync + 'static) -> Failure {
-    Failure::new(ErrorCode::InternalError, error)
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        let exit = match &error {
+            ConfigError::Flag { .. } => EXIT_USAGE,
+            _ => EXIT_ERROR,
+        };
+        Self::new(ErrorCode::ValidationError, error).exit(exit)
+    }
+}
+
+impl From<RulesError> for Failure {
+    fn from(error: RulesError) -> Self {
+        Self::new(ErrorCode::ValidationError, error)
+    }
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        let hint = error.hint();
+        Self::new(ErrorCode::InternalError, error).maybe_hint(hint)
+    }
+}
+
+impl From<Denial> for Failure {
+    fn from(denial: Denial) -> Self {
+        let hint = denial.hint();
+        Self::new(denial.code(), denial).maybe_hint(hint)
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let hint = error.hint();
+        Self::new(error.code(), error).maybe_hint(hint)
+    }
 }
 
 #[cfg(test)]

@@ -1,26 +1,15 @@
 //! The `boxwood` command: arguments, output and exit codes.
 #![forbid(unsafe_code)]
 
-#[cfg(target_os = "linux")]
-mod backend;
 mod cli;
 mod copy;
 mod daemon;
 mod failure;
 mod flags;
+mod input;
 mod interactive;
-mod interrupts;
-mod live;
-#[cfg(target_os = "linux")]
-mod local_errors;
 mod output;
-mod printable;
-mod reason;
 mod runtime;
-mod status_line;
-mod stdin;
-mod table;
-mod terminal;
 mod verbs;
 
 use std::io::Write as _;
@@ -33,8 +22,8 @@ use crate::cli::{Cli, Global, Verb};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 
-/// No thread is started here and no runtime is built before a verb that runs boxes has launched its
-/// backend: namespaces and threads do not mix.
+/// No thread and no runtime is started before a verb that runs boxes has created its backend, because a process with
+/// threads cannot enter namespaces.
 fn main() -> ExitCode {
     let Cli { global, verb } = Cli::parse();
     let output = Output::new(global.output);
@@ -43,7 +32,7 @@ fn main() -> ExitCode {
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
             let report = failure.report(output.format());
-            // With stderr gone as well there is only the exit code.
+            // If stderr is closed too, only the exit code remains.
             let _ = std::io::stderr().lock().write_all(report.as_bytes());
             ExitCode::from(failure.exit_code())
         }
@@ -52,63 +41,60 @@ fn main() -> ExitCode {
 
 fn dispatch(verb: Verb, global: &Global, output: Output) -> Outcome<u8> {
     match verb {
-        #[cfg(target_os = "linux")]
-        Verb::Run(args) => verbs::run::main(&args, output).map_err(Failure::into_boxwood_failure),
-        #[cfg(target_os = "linux")]
-        Verb::Serve(args) => done(verbs::serve::main(&args, output)),
-        #[cfg(target_os = "linux")]
-        Verb::Token(args) => done(verbs::token::main(&args, output)),
-        #[cfg(target_os = "linux")]
-        Verb::Doctor(args) if global.url.is_none() => verbs::doctor::here(&args, output),
-        Verb::Completion(args) => done(verbs::completion::main(&args)),
+        Verb::Run(args) => {
+            verbs::sessions::run::main(&args, output).map_err(Failure::into_boxwood_failure)
+        }
+        Verb::Serve(args) => done(verbs::system::serve::main(&args, output)),
+        Verb::Token(args) => done(verbs::system::token::main(&args, output)),
+        Verb::Doctor(args) if global.url.is_none() => verbs::system::doctor::local(&args, output),
+        Verb::Completion(args) => done(verbs::system::completion(&args)),
         Verb::McpServer(args) => done(verbs::mcp_server::main(&args, global.url.as_deref())),
-        Verb::Skill(args) if args.is_local() => verbs::skill::here(&args, output),
+        Verb::Skill(args) if args.is_local() => verbs::skill::local(&args, output),
         verb => {
             let runtime = runtime::for_client()?;
             let ended = runtime.block_on(async {
                 let client = daemon::client(global.url.as_deref())?;
-                ask(verb, &client, output, global.url.as_deref()).await
+                run(verb, &client, output, global.url.as_deref()).await
             });
-            // A read of the keyboard or a stuck write must not keep us here.
+            // Does not wait for a blocked read of stdin or write to stdout.
             runtime.shutdown_background();
             ended
         }
     }
 }
 
-/// The verbs that are a daemon's client.
-async fn ask(verb: Verb, client: &Client, output: Output, url: Option<&str>) -> Outcome<u8> {
+/// Runs a verb that is a client of a daemon.
+async fn run(verb: Verb, client: &Client, output: Output, url: Option<&str>) -> Outcome<u8> {
     match verb {
-        Verb::Exec(args) => verbs::exec::main(&args, client, output)
+        Verb::Exec(args) => verbs::sessions::exec::exec(&args, client, output)
             .await
             .map_err(Failure::into_boxwood_failure),
-        Verb::Sh(args) => verbs::sh::main(&args, client)
+        Verb::Sh(args) => verbs::sessions::exec::sh(&args, client)
             .await
             .map_err(Failure::into_boxwood_failure),
-        Verb::Create(args) => done(verbs::create::main(&args, client, output).await),
-        Verb::Ls(args) => done(verbs::ls::main(&args, client, output).await),
-        Verb::Ps(args) => done(verbs::ps::main(&args, client, output).await),
-        Verb::Inspect(args) => done(verbs::inspect::main(&args, client, output).await),
-        Verb::Cp(args) => done(verbs::cp::main(&args, client, output).await),
-        Verb::Start(args) => done(verbs::start::main(&args, client, output).await),
-        Verb::Attach(args) => done(verbs::attach::main(&args, client).await),
-        Verb::Logs(args) => done(verbs::logs::main(&args, client, output).await),
-        Verb::Kill(args) => done(verbs::kill::main(&args, client, output).await),
-        Verb::Stop(args) => done(verbs::stop::main(&args, client, output).await),
-        Verb::Rm(args) => done(verbs::rm::main(&args, client, output).await),
-        Verb::Events(args) => done(verbs::events::main(&args, client, output).await),
-        Verb::Profiles(args) => done(verbs::profiles::main(&args, client, output).await),
+        Verb::Create(args) => done(verbs::sessions::create(&args, client, output).await),
+        Verb::Ls(args) => done(verbs::sessions::ls(&args, client, output).await),
+        Verb::Ps(args) => done(verbs::processes::ps::main(&args, client, output).await),
+        Verb::Inspect(args) => done(verbs::sessions::inspect::main(&args, client, output).await),
+        Verb::Cp(args) => done(verbs::sessions::cp::main(&args, client, output).await),
+        Verb::Start(args) => done(verbs::processes::start(&args, client, output).await),
+        Verb::Attach(args) => done(verbs::processes::attach::main(&args, client).await),
+        Verb::Logs(args) => done(verbs::processes::logs::main(&args, client, output).await),
+        Verb::Kill(args) => done(verbs::processes::kill(&args, client, output).await),
+        Verb::Stop(args) => done(verbs::processes::stop(&args, client, output).await),
+        Verb::Rm(args) => done(verbs::sessions::rm(&args, client, output).await),
+        Verb::Events(args) => done(verbs::system::events(&args, client, output).await),
+        Verb::Profiles(_) => done(verbs::system::profiles(client, output).await),
         Verb::Image(args) => done(verbs::image::main(&args, client, output).await),
         Verb::Skill(args) => verbs::skill::main(&args, client, output).await,
         Verb::Mcp(args) => verbs::mcp::main(&args, client, output, url).await,
         Verb::Tool(args) => verbs::tool::main(&args, client, output).await,
-        Verb::Doctor(args) => verbs::doctor::there(&args, client, output).await,
-        Verb::Completion(args) => done(verbs::completion::main(&args)),
-        Verb::McpServer(_) => Err(Failure::usage("this verb finds its daemon itself")),
-        #[cfg(target_os = "linux")]
-        Verb::Run(_) | Verb::Serve(_) | Verb::Token(_) => {
-            Err(Failure::usage("this verb needs no daemon"))
-        }
+        Verb::Doctor(args) => verbs::system::doctor::remote(&args, client, output).await,
+        Verb::Run(_)
+        | Verb::Serve(_)
+        | Verb::Token(_)
+        | Verb::Completion(_)
+        | Verb::McpServer(_) => Err(Failure::internal("this verb is no client of a daemon")),
     }
 }
 

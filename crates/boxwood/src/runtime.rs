@@ -1,25 +1,30 @@
-//! The two runtimes.
+//! The runtimes, and the backends that run boxes in this process.
 
+use boxwood_server::{Config, PoolUse};
+use boxwood_session::Backends;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::{Failure, Outcome};
 
-/// One thread is plenty for a client.
+/// A client needs a single thread.
 pub(crate) fn for_client() -> Outcome<Runtime> {
     built(&mut Builder::new_current_thread())
 }
 
-/// For the verbs that run boxes in this process.
-#[cfg(target_os = "linux")]
-pub(crate) fn for_boxes() -> Outcome<Runtime> {
-    // A worker looks for news of sockets and pipes after so many steps of work, or when it has none.
-    // The usual 61 are too many where each may be the copy of a pipe's whole content.
-    built(Builder::new_multi_thread().event_interval(7))
+/// For the verbs that run boxes in this process. The backends are created before the runtime starts: a helper process is
+/// forked while the process has a single thread.
+pub(crate) fn for_boxes(config: &Config, pool: PoolUse) -> Outcome<(Backends, Runtime)> {
+    let backends = boxwood_server::launch(config, pool).map_err(|error| {
+        let (code, hint) = (error.code(), error.hint());
+        Failure::new(code, error).maybe_hint(hint)
+    })?;
+    // A worker polls sockets and pipes after this many tasks, or when it has none. The default of 61 is too high
+    // if each task may copy the whole content of a pipe.
+    let runtime = built(Builder::new_multi_thread().event_interval(7))?;
+    Ok((backends, runtime))
 }
 
 fn built(builder: &mut Builder) -> Outcome<Runtime> {
-    builder
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::local("threads could not be started", error))
+    let built = builder.enable_all().build();
+    built.map_err(|error| Failure::local("cannot start the threads of the runtime", error))
 }

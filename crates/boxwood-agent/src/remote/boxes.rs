@@ -233,7 +233,6 @@ impl Remote {
         let asked = spec.timeout_sec;
         let request = LiveRequest {
             spec,
-            resumable: true,
             ..LiveRequest::default()
         };
         let repeat = Repeat::Unsent("the command was started");

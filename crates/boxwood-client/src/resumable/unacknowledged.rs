@@ -4,26 +4,26 @@ use std::collections::VecDeque;
 
 use bytes::{Buf as _, Bytes};
 
-/// Input under way. Less than what the daemon takes ahead of a program that does not read, so that a
+/// Limit of unacknowledged input. Less than what the daemon buffers for a program that does not read, so that a
 /// signal never waits behind input.
-const MOST_BYTES: u64 = 512 * 1024;
+const MAX_BYTES: u64 = 512 * 1024;
 
-/// The end of everything that was ever sent, from the first byte on that may have to be sent again.
+/// All input from the first byte on that may have to be sent again.
 pub(super) struct Unacknowledged {
-    /// How much was acknowledged.
+    /// The number of bytes that were acknowledged.
     accepted: u64,
     pieces: VecDeque<Bytes>,
     bytes: u64,
-    /// The program takes no more of it.
+    /// The program takes no more input.
     refused: bool,
 }
 
-/// The daemon has less than it had acknowledged.
+/// The daemon has less input than it had acknowledged.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InputLost;
 
 impl Unacknowledged {
-    /// From here on, of whatever the program was given before us.
+    /// The program has already accepted this much from earlier clients.
     pub(super) fn new(accepted: u64) -> Self {
         Self {
             accepted,
@@ -33,7 +33,7 @@ impl Unacknowledged {
         }
     }
 
-    /// Nothing of it will ever be wanted.
+    /// Discards all input, now and later.
     pub(super) fn refuse(&mut self) {
         self.refused = true;
         self.pieces.clear();
@@ -41,7 +41,7 @@ impl Unacknowledged {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.bytes < MOST_BYTES
+        self.bytes < MAX_BYTES
     }
 
     pub(super) fn push(&mut self, piece: Bytes) {
@@ -52,26 +52,26 @@ impl Unacknowledged {
         self.pieces.push_back(piece);
     }
 
-    /// So much has been accepted since the program's start.
+    /// `accepted` counts from the program's start.
     pub(super) fn accept(&mut self, accepted: u64) -> Result<(), InputLost> {
-        let mut news = accepted.checked_sub(self.accepted).ok_or(InputLost)?;
+        let mut newly = accepted.checked_sub(self.accepted).ok_or(InputLost)?;
         self.accepted = accepted;
         while let Some(first) = self.pieces.front_mut() {
             let length = first.len() as u64;
-            if length > news {
-                // What is smaller than a length fits.
-                first.advance(usize::try_from(news).unwrap_or_default());
-                self.bytes -= news;
+            if length > newly {
+                // Smaller than the length of a piece, so it fits.
+                first.advance(usize::try_from(newly).unwrap_or_default());
+                self.bytes -= newly;
                 break;
             }
-            news -= length;
+            newly -= length;
             self.bytes -= length;
             self.pieces.pop_front();
         }
         Ok(())
     }
 
-    /// What has to be sent to a daemon that knows nothing of it.
+    /// What to send on a new connection.
     pub(super) fn pieces(&self) -> Vec<Bytes> {
         self.pieces.iter().cloned().collect()
     }

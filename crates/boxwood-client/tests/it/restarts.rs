@@ -41,11 +41,10 @@ async fn begun(daemon: &Daemon, client: &Client, request: LiveRequest) -> (LiveE
     (live.expect("started"), peer)
 }
 
-fn resumable(stdin: bool) -> LiveRequest {
+fn cat(stdin: bool) -> LiveRequest {
     LiveRequest {
         argv: Some(vec!["cat".to_owned()]),
         stdin,
-        resumable: true,
         ..LiveRequest::default()
     }
 }
@@ -60,7 +59,7 @@ async fn stdout(live: &mut LiveExec) -> Bytes {
 #[tokio::test]
 async fn output_goes_on_where_it_was() {
     let (daemon, client) = Daemon::start().await;
-    let (mut live, mut peer) = begun(&daemon, &client, resumable(false)).await;
+    let (mut live, mut peer) = begun(&daemon, &client, cat(false)).await;
     peer.bytes(b"\x01hello").await;
     peer.bytes(b"\x02oh").await;
     assert_eq!(stdout(&mut live).await, "hello");
@@ -85,7 +84,7 @@ async fn output_goes_on_where_it_was() {
 #[tokio::test]
 async fn input_that_was_not_acknowledged_is_sent_again() {
     let (daemon, client) = Daemon::start().await;
-    let (mut live, mut peer) = begun(&daemon, &client, resumable(true)).await;
+    let (mut live, mut peer) = begun(&daemon, &client, cat(true)).await;
     for piece in ["one ", "two ", "three "] {
         within(live.sender.stdin(Bytes::from_static(piece.as_bytes())))
             .await
@@ -112,7 +111,7 @@ async fn what_was_typed_is_never_typed_twice() {
     let (daemon, client) = Daemon::start().await;
     let request = LiveRequest {
         tty: Some(TtySize { rows: 2, cols: 2 }),
-        ..resumable(true)
+        ..cat(true)
     };
     let (mut live, mut peer) = begun(&daemon, &client, request).await;
     within(live.sender.stdin(Bytes::from_static(b"rm x\r")))
@@ -130,22 +129,9 @@ async fn what_was_typed_is_never_typed_twice() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_not_resumable_is_lost_with_its_connection() {
-    let (daemon, client) = Daemon::start().await;
-    let request = LiveRequest {
-        resumable: false,
-        ..resumable(false)
-    };
-    let (mut live, peer) = begun(&daemon, &client, request).await;
-    drop(peer);
-    let error = within(live.receiver.next()).await.expect_err("lost");
-    assert!(error.to_string().contains("lost"), "{error}");
-}
-
-#[tokio::test]
 async fn a_daemon_that_knows_nothing_of_it_is_believed() {
     let (daemon, client) = Daemon::start().await;
-    let (mut live, peer) = begun(&daemon, &client, resumable(false)).await;
+    let (mut live, peer) = begun(&daemon, &client, cat(false)).await;
     drop(peer);
     let body = r#"{"error":{"code":"session_gone","message":"its box died"}}"#;
     let target = within(daemon.answer("410 Gone", body)).await;
@@ -157,7 +143,7 @@ async fn a_daemon_that_knows_nothing_of_it_is_believed() {
 #[tokio::test]
 async fn a_daemon_that_is_about_to_stop_is_asked_again() {
     let (daemon, client) = Daemon::start().await;
-    let (mut live, peer) = begun(&daemon, &client, resumable(false)).await;
+    let (mut live, peer) = begun(&daemon, &client, cat(false)).await;
     drop(peer);
     let body =
         r#"{"error":{"code":"backend_unavailable","message":"the daemon is shutting down"}}"#;
@@ -172,7 +158,7 @@ async fn a_daemon_that_is_about_to_stop_is_asked_again() {
 #[tokio::test]
 async fn letting_go_of_a_command_kills_it_and_detaching_does_not() {
     let (daemon, client) = Daemon::start().await;
-    let (live, mut peer) = begun(&daemon, &client, resumable(false)).await;
+    let (live, mut peer) = begun(&daemon, &client, cat(false)).await;
     drop(live);
     let Message::Text(protocol) = within(peer.next()).await else {
         panic!("a signal comes first");
@@ -182,8 +168,8 @@ async fn letting_go_of_a_command_kills_it_and_detaching_does_not() {
         "{protocol}"
     );
 
-    let (live, mut peer) = begun(&daemon, &client, resumable(false)).await;
-    let detaching = tokio::spawn(live.detach());
+    let (mut live, mut peer) = begun(&daemon, &client, cat(false)).await;
+    let detaching = tokio::spawn(async move { live.sender.detach().await });
     assert!(matches!(within(peer.next()).await, Message::Close(_)));
     drop(peer);
     within(detaching).await.expect("detached");
@@ -192,7 +178,7 @@ async fn letting_go_of_a_command_kills_it_and_detaching_does_not() {
 #[tokio::test]
 async fn a_signal_does_not_wait_behind_input() {
     let (daemon, client) = Daemon::start().await;
-    let (live, mut peer) = begun(&daemon, &client, resumable(true)).await;
+    let (live, mut peer) = begun(&daemon, &client, cat(true)).await;
     let LiveExec { mut sender, .. } = live;
     // Far more than may be under way without an acknowledgement.
     let flood = Bytes::from(vec![b'x'; 4 << 20]);
@@ -215,7 +201,7 @@ async fn a_signal_does_not_wait_behind_input() {
 #[tokio::test]
 async fn output_is_acknowledged_now_and_then() {
     let (daemon, client) = Daemon::start().await;
-    let (mut live, mut peer) = begun(&daemon, &client, resumable(false)).await;
+    let (mut live, mut peer) = begun(&daemon, &client, cat(false)).await;
     peer.bytes(PIECE).await;
     peer.bytes(PIECE).await;
     for _ in 0..2 {
@@ -304,7 +290,7 @@ async fn another_process_of_the_same_name_gets_none_of_our_input() {
 #[tokio::test]
 async fn a_client_whose_place_was_taken_stays_away() {
     let (daemon, client) = Daemon::start().await;
-    let (mut live, mut peer) = begun(&daemon, &client, resumable(false)).await;
+    let (mut live, mut peer) = begun(&daemon, &client, cat(false)).await;
     peer.text(r#"{"type":"error","error":{"code":"session_conflict","message":"another"}}"#)
         .await;
     peer.close(4409).await;
@@ -315,9 +301,9 @@ async fn a_client_whose_place_was_taken_stays_away() {
 }
 
 #[tokio::test]
-async fn a_program_that_takes_no_input_holds_nobody_up() {
+async fn input_of_a_program_that_takes_none_is_discarded() {
     let (daemon, client) = Daemon::start().await;
-    let (mut live, mut peer) = begun(&daemon, &client, resumable(true)).await;
+    let (mut live, mut peer) = begun(&daemon, &client, cat(true)).await;
     let reading = tokio::spawn(async move {
         peer.text(r#"{"type":"stdin_closed"}"#).await;
         peer.input(4 << 20).await

@@ -1,15 +1,13 @@
 //! From this machine into a box.
 
 use std::fs::{self, Metadata};
-use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use boxwood_api::{ErrorCode, FileKind, SessionId};
 use boxwood_client::Client;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio_util::io::InspectReader;
 
 use super::Progress;
 use crate::failure::{Failure, Outcome};
@@ -33,8 +31,8 @@ pub(crate) async fn into_box(
         session,
         progress,
     };
-    // The source itself was named by the person, so a link there is followed.
-    let metadata = fs::metadata(source).map_err(|error| unreadable(source, error))?;
+    // The source itself was named by the user, so a link there is followed.
+    let metadata = fs::metadata(source).map_err(|error| Failure::unreadable(source, error))?;
     let existing = upload.kind(target).await?;
     let to = destination(source, target, existing)?;
     if metadata.is_dir() {
@@ -67,7 +65,7 @@ fn absolute_name(source: &Path) -> Outcome<String> {
     let path = if source.file_name().is_some() {
         source
     } else {
-        real = fs::canonicalize(source).map_err(|error| unreadable(source, error))?;
+        real = fs::canonicalize(source).map_err(|error| Failure::unreadable(source, error))?;
         &real
     };
     path.file_name()
@@ -78,10 +76,6 @@ fn absolute_name(source: &Path) -> Outcome<String> {
 
 fn join(directory: &str, name: &str) -> String {
     format!("{}/{name}", directory.trim_end_matches('/'))
-}
-
-fn unreadable(path: &Path, error: io::Error) -> Failure {
-    Failure::local(format!("`{}` could not be read", path.display()), error)
 }
 
 struct Upload<'a> {
@@ -109,8 +103,8 @@ impl Upload<'_> {
         let mut pending = vec![Pending { from, to }];
         while let Some(Pending { from, to }) = pending.pop() {
             self.client.make_directory(self.session, &to).await?;
-            for entry in fs::read_dir(&from).map_err(|error| unreadable(&from, error))? {
-                let entry = entry.map_err(|error| unreadable(&from, error))?;
+            for entry in fs::read_dir(&from).map_err(|error| Failure::unreadable(&from, error))? {
+                let entry = entry.map_err(|error| Failure::unreadable(&from, error))?;
                 let path = entry.path();
                 let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
                     self.progress
@@ -118,7 +112,9 @@ impl Upload<'_> {
                     continue;
                 };
                 // Of the entry itself: a link in the tree is not followed.
-                let metadata = entry.metadata().map_err(|error| unreadable(&path, error))?;
+                let metadata = entry
+                    .metadata()
+                    .map_err(|error| Failure::unreadable(&path, error))?;
                 let to = join(&to, &name);
                 if metadata.is_dir() {
                     pending.push(Pending { from: path, to });
@@ -137,49 +133,17 @@ impl Upload<'_> {
     }
 
     async fn file(&self, from: &Path, to: &str, metadata: &Metadata) -> Outcome<()> {
-        let file = tokio::fs::File::open(from)
-            .await
-            .map_err(|error| unreadable(from, error))?;
-        let counted = Counted {
-            file,
-            progress: Arc::clone(self.progress),
-        };
+        let file = tokio::fs::File::open(from).await;
+        let file = file.map_err(|error| Failure::unreadable(from, error))?;
+        let progress = Arc::clone(self.progress);
+        let counted = InspectReader::new(file, move |bytes| progress.add_bytes(bytes.len()));
+        // Without setuid, setgid and sticky, which have another meaning in the box.
+        let mode = metadata.permissions().mode() & 0o777;
         self.client
-            .upload_file(self.session, to, permissions(metadata), counted)
+            .upload_file(self.session, to, mode, counted)
             .await?;
         self.progress.file_done();
         Ok(())
-    }
-}
-
-#[cfg(unix)]
-fn permissions(metadata: &Metadata) -> u32 {
-    use std::os::unix::fs::PermissionsExt as _;
-    // Without setuid, setgid and sticky: they mean something here that they do not mean there.
-    metadata.permissions().mode() & 0o777
-}
-
-#[cfg(not(unix))]
-fn permissions(_: &Metadata) -> u32 {
-    0o644
-}
-
-/// A file that tells the progress how much of it was read.
-struct Counted {
-    file: tokio::fs::File,
-    progress: Arc<Progress>,
-}
-
-impl AsyncRead for Counted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.file).poll_read(cx, buffer))?;
-        self.progress.add_bytes(buffer.filled().len() - before);
-        Poll::Ready(Ok(()))
     }
 }
 

@@ -70,7 +70,7 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty()
         && name != "."
         && name != ".."
-        // Names that were not UTF-8 come with a replacement in them and cannot be asked for.
+        // Names that are not UTF-8 contain a replacement character and cannot be requested.
         && !name.contains(['/', '\\', '\0', char::REPLACEMENT_CHARACTER])
 }
 
@@ -130,7 +130,7 @@ impl Download<'_> {
     }
 }
 
-/// The top was named by the person and may be a link of theirs; below it a link could lead anywhere.
+/// The top was named by the user and may be a link; below it a link could lead anywhere.
 fn make_directory(path: &Path, is_top: bool) -> Outcome<()> {
     match fs::create_dir(path) {
         Ok(()) => Ok(()),

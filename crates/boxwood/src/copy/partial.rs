@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use tokio::io::AsyncWriteExt as _;
@@ -12,14 +13,14 @@ use tokio::io::AsyncWriteExt as _;
 use crate::failure::{Failure, Outcome};
 
 pub(super) fn unwritable(path: &Path, error: io::Error) -> Failure {
-    Failure::local(format!("`{}` could not be written", path.display()), error)
+    Failure::local(format!("cannot write `{}`", path.display()), error)
 }
 
-/// A file on its way. Removed again unless it arrives.
+/// An incomplete file. Removed when dropped, unless it was completed.
 pub(crate) struct Partial {
     path: PathBuf,
     file: tokio::fs::File,
-    arrived: bool,
+    complete: bool,
 }
 
 impl Partial {
@@ -30,16 +31,14 @@ impl Partial {
         let name = format!(".boxwood-{:016x}.part", u64::from_le_bytes(nonce));
         let path = target.parent().unwrap_or(Path::new("")).join(name);
         let mut options = fs::OpenOptions::new();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        options.write(true).create_new(true).mode(0o600);
         let file = options
             .open(&path)
             .map_err(|error| unwritable(target, error))?;
         Ok(Self {
             path,
             file: file.into(),
-            arrived: false,
+            complete: false,
         })
     }
 
@@ -51,33 +50,22 @@ impl Partial {
     pub(crate) async fn settle(mut self, target: &Path, mode: u32) -> Outcome<()> {
         let settle = async {
             self.file.flush().await?;
-            set_mode(&self.file, mode).await?;
+            // Without setuid, setgid and sticky: a box must not create such files on the host.
+            let permissions = fs::Permissions::from_mode(mode & 0o777);
+            self.file.set_permissions(permissions).await?;
             fs::rename(&self.path, target)
         };
         settle.await.map_err(|error| unwritable(target, error))?;
-        self.arrived = true;
+        self.complete = true;
         Ok(())
     }
 }
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        if !self.arrived {
-            // Already on the way out with an error; a file that cannot be removed adds nothing.
+        if !self.complete {
+            // Another error is being returned already.
             let _ = fs::remove_file(&self.path);
         }
     }
-}
-
-/// Without setuid, setgid and sticky: a box must not make such a file here.
-#[cfg(unix)]
-async fn set_mode(file: &tokio::fs::File, mode: u32) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    file.set_permissions(fs::Permissions::from_mode(mode & 0o777))
-        .await
-}
-
-#[cfg(not(unix))]
-async fn set_mode(_: &tokio::fs::File, _: u32) -> io::Result<()> {
-    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Longer than any box lives, shorter than what clocks can add.
+/// A year. Sums of times with it do not overflow.
 const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;
 
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {

@@ -1,5 +1,4 @@
-//! What people type after a verb: durations, sizes, mounts, copy paths, and the flags that several
-//! verbs share.
+//! Values on the command line (durations, sizes, mounts, paths), and flags that several verbs share.
 
 mod client_kind;
 mod copy_path;
@@ -13,4 +12,4 @@ pub(crate) use copy_path::CopyPath;
 pub(crate) use duration::{duration, duration_text};
 pub(crate) use mount::{Mount, Workspace};
 pub(crate) use size::{Mebibytes, size_text};
-pub(crate) use spec::{BoxFlags, CommandFlags, EnvVar, command_line, cpus};
+pub(crate) use spec::{BoxFlags, CommandFlags, EnvVar, command_line, cpus, env_map, whole_seconds};

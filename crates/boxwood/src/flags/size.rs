@@ -25,7 +25,7 @@ impl FromStr for Mebibytes {
             _ => return Err(help()),
         };
         let mebibytes = (number * bytes_per_unit / 1_048_576.0).ceil();
-        // A limit of `512` is nearly always meant as 512 MiB, and never as half a kilobyte.
+        // `512` is almost certainly a mistake for `512m`.
         if mebibytes < 1.0 || number * bytes_per_unit < 1_048_576.0 {
             return Err(format!(
                 "`{text}` is less than 1 MiB; did you mean `{}m`?",

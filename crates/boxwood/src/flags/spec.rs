@@ -1,5 +1,6 @@
 //! The flags that describe a box and a command, and the request they make.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -7,68 +8,69 @@ use boxwood_api::{Mechanism, Network, SpecRequest};
 use clap::Args;
 
 use super::{Mebibytes, Mount, Workspace, duration};
+use crate::output::wire_word;
 
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Box")]
 pub(crate) struct BoxFlags {
-    /// Let the box reach the network
+    /// Give the box network access
     ///
-    /// Without it the box has a loopback interface and nothing else. With it the box gets a network
-    /// of its own: outwards only, never to this machine, other boxes or metadata addresses.
+    /// Without this flag the box has only a loopback interface. With it the box can open outgoing
+    /// connections, but not to this machine, other boxes or metadata addresses.
     #[arg(long)]
     pub(crate) network: bool,
 
-    /// Profile to judge by (see `boxwood profiles`)
+    /// Profile with defaults and limits (see `boxwood profiles`)
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
 
     /// Mount a host directory or file; repeatable
     ///
-    /// Directories that hold the system's or Boxwood's own secrets are always refused.
+    /// Directories that contain secrets of the system or of Boxwood are always refused.
     #[arg(short = 'v', long = "volume", value_name = "HOST:/PATH[:ro]")]
     pub(crate) volumes: Vec<Mount>,
 
-    /// Host directory to use as /workspace; private and empty when left out
+    /// Host directory to use as /workspace [default: a private, empty directory]
     #[arg(long, value_name = "DIR[:ro]")]
     pub(crate) workspace: Option<Workspace>,
 
-    /// Skill of the store to have under /workspace/.skills, read-only; repeatable
+    /// Mount a skill of the store under /workspace/.skills, read-only; repeatable
     ///
-    /// Also in a session that exists: the skill appears in its box while it runs.
+    /// Can also be added to the running box of an existing session.
     #[arg(long = "skill", value_name = "NAME")]
     pub(crate) skills: Vec<String>,
 
-    /// Root file system, by the name the operator gave it; the host's own when left out
+    /// Image to use as the root file system (see `boxwood image`) [default: the host's]
     #[arg(long, value_name = "NAME")]
     pub(crate) image: Option<String>,
 
-    /// Most memory the box may use, as in `512m`
+    /// Memory limit of the box, such as `512m`
     #[arg(short = 'm', long, value_name = "SIZE")]
     pub(crate) memory: Option<Mebibytes>,
 
-    /// Most processor time the box may use, in cores
+    /// CPU limit of the box, in cores
     #[arg(long, value_name = "N", value_parser = cpus)]
     pub(crate) cpus: Option<f64>,
 
-    /// Most processes in the box
+    /// Maximum number of processes in the box
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) pids: Option<u64>,
 
-    /// Size of the private workspace and home, as in `1g`
+    /// Size of the private workspace and home, such as `1g`
     #[arg(long, value_name = "SIZE")]
     pub(crate) disk: Option<Mebibytes>,
 
-    /// Make everything outside of the workspace, home and /tmp read-only
+    /// Make everything except the workspace, home and /tmp read-only
     #[arg(long)]
     pub(crate) read_only: bool,
 
-    /// What runs the box: a backend's name, or `auto` or `local` for the first that works
+    /// Backend of the box: a name, or `auto` or `local` for the first that works
     ///
-    /// A named one is used or the command fails. `boxwood doctor` shows which there are.
+    /// There is no fallback from a named backend. `boxwood doctor` lists the backends.
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
 
-    /// Refuse to start without this mechanism, as in `seccomp`; repeatable
+    /// Refuse to start without this isolation mechanism, such as `seccomp`; repeatable
     #[arg(long, value_name = "MECHANISM", value_parser = mechanism)]
     pub(crate) require: Vec<Mechanism>,
 }
@@ -76,20 +78,20 @@ pub(crate) struct BoxFlags {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Command")]
 pub(crate) struct CommandFlags {
-    /// Set an environment variable; repeatable. `-e KEY` takes the value from here
+    /// Set an environment variable; repeatable. `-e KEY` passes the value of your own environment
     #[arg(short = 'e', long = "env", value_name = "KEY[=VALUE]")]
     pub(crate) env: Vec<EnvVar>,
 
-    /// Directory to start in
+    /// Working directory
     #[arg(short = 'w', long, value_name = "DIR")]
     pub(crate) workdir: Option<String>,
 
-    /// Stop the command after this long, as in `30s` or `2m`
+    /// Stop the command after this time, such as `30s` or `2m`
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 }
 
-/// `KEY=VALUE`, with the value already looked up.
+/// `KEY=VALUE`, with the value of the environment for `KEY`.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct EnvVar {
     pub(crate) key: String,
@@ -136,21 +138,12 @@ pub(crate) fn cpus(text: &str) -> Result<f64, String> {
 
 fn mechanism(text: &str) -> Result<Mechanism, String> {
     serde_json::from_value(serde_json::Value::String(text.replace('-', "_"))).map_err(|_| {
-        let known: Vec<_> = Mechanism::ALL.iter().map(|m| mechanism_name(*m)).collect();
+        let known: Vec<_> = Mechanism::ALL.iter().map(wire_word).collect();
         format!("unknown; there are {}", known.join(", "))
     })
 }
 
-/// A mechanism as the API spells it.
-pub(crate) fn mechanism_name(mechanism: Mechanism) -> String {
-    match serde_json::to_value(mechanism) {
-        Ok(serde_json::Value::String(name)) => name,
-        _ => format!("{mechanism:?}"),
-    }
-}
-
 impl BoxFlags {
-    /// Whether the person said anything about the box itself.
     pub(crate) fn fill(&self, request: &mut SpecRequest) {
         if self.network {
             request.network = Some(Network::On);
@@ -177,31 +170,31 @@ impl BoxFlags {
 
 impl CommandFlags {
     pub(crate) fn fill(&self, request: &mut SpecRequest) {
-        request.env = self
-            .env
-            .iter()
-            .map(|variable| (variable.key.clone(), variable.value.clone()))
-            .collect();
+        request.env = env_map(&self.env);
         request.workdir.clone_from(&self.workdir);
-        // The API counts whole seconds; a fraction is rounded up so that the timeout is never shorter than requested.
-        request.timeout_sec = self
-            .timeout
-            .map(|timeout| timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0));
+        request.timeout_sec = self.timeout.map(whole_seconds);
     }
 }
 
-/// The words of a command as one line for `/bin/sh -c`, each word arriving unchanged.
+pub(crate) fn env_map(variables: &[EnvVar]) -> BTreeMap<String, String> {
+    let pair = |variable: &EnvVar| (variable.key.clone(), variable.value.clone());
+    variables.iter().map(pair).collect()
+}
+
+/// The API counts whole seconds; a fraction is rounded up so that the timeout is never shorter than requested.
+pub(crate) fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
+/// The words of a command, quoted for `/bin/sh -c`.
 pub(crate) fn command_line(words: &[String]) -> String {
-    words
-        .iter()
-        .map(|word| quoted(word))
-        .collect::<Vec<_>>()
-        .join(" ")
+    let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
+    words.join(" ")
 }
 
 fn quoted(word: &str) -> String {
     let plain = |char: char| char.is_ascii_alphanumeric() || "-_./:=@%+,".contains(char);
-    // A word with `=` in front of the command would be an assignment.
+    // A word with `=` before the command would be an assignment.
     if !word.is_empty() && word.chars().all(plain) && !word.contains('=') {
         word.to_owned()
     } else {

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::printable::printable;
+use crate::output::printable::printable;
 
 pub(super) struct Deletions {
     output: Output,

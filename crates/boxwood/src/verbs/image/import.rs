@@ -4,28 +4,30 @@ use std::path::{Path, PathBuf};
 
 use boxwood_api::{ImageInfo, ImageName};
 use boxwood_client::Client;
+use tokio::io::AsyncRead;
+use tokio_util::io::InspectReader;
 
-use super::archive_stream::{Counted, archive_stream};
-use super::image_name;
-use super::pack;
+use super::archive_stream::archive_stream;
+use super::{image_name, pack};
 use crate::failure::{Failure, Outcome};
+use crate::flags::size_text;
 use crate::output::Output;
-use crate::printable::printable;
+use crate::output::printable::printable;
+use crate::output::status_line::StatusLine;
 
 const EXAMPLES: &str = "\
 Examples:
-  boxwood image import ./rootfs tools           A directory with a root file system in it
-  boxwood image import rootfs.tar.gz            Called `rootfs`
+  boxwood image import ./rootfs tools           Import a directory that contains a root file system
+  boxwood image import rootfs.tar.gz            Import an archive as `rootfs`
   docker export web | boxwood image import - web:2
-  zstd -dc rootfs.tar.zst | boxwood image import - tools
-  sudo boxwood image import /srv/rootfs tools   Files that only root may read
+  sudo boxwood image import /srv/rootfs tools   Import files that only root may read
 
-What had the name before is replaced; boxes that run keep what they started from.";
+An existing image of that name is replaced; running boxes keep the old one.";
 
-/// Make an image of a directory or a tar archive
+/// Create an image from a directory or a tar archive
 ///
-/// Takes a root file system: what `docker export` writes, or `debootstrap` makes. Devices, sockets and
-/// pipes are left out, setuid bits are dropped. Owners are kept as numbers when the daemon is root.
+/// The directory or archive is a root file system, such as the output of `docker export` or `debootstrap`.
+/// Devices, sockets, pipes and setuid bits are left out. Numeric owners are kept if the daemon runs as root.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -33,7 +35,7 @@ pub(crate) struct Args {
     #[arg(value_name = "DIR|TAR")]
     source: PathBuf,
 
-    /// Name of the image; that of the directory or archive when left out
+    /// Name of the image [default: the name of the directory or archive]
     #[arg(value_name = "NAME", value_parser = image_name)]
     name: Option<ImageName>,
 }
@@ -59,27 +61,34 @@ async fn send(
     backend: Option<&str>,
 ) -> Outcome<ImageInfo> {
     if source == Path::new("-") {
-        let stdin = Counted::new(tokio::io::stdin());
+        let stdin = counted(tokio::io::stdin());
         return Ok(client.import_image(name, backend, stdin).await?);
     }
-    let failed = |error| Failure::local(format!("cannot read `{}`", source.display()), error);
-    let about = tokio::fs::metadata(source).await.map_err(failed)?;
-    if about.is_dir() {
-        let directory = source.to_owned();
-        let (archive, packing) = archive_stream(move |out| pack::pack(&directory, out));
-        let sent = client
-            .import_image(name, backend, Counted::new(archive))
-            .await;
-        return match packing.await {
-            // What broke the archive matters more than that the connection broke with it.
-            Ok(Err(error)) if !error.is_unread() => Err(Failure::from(error)),
-            _ => Ok(sent?),
-        };
+    let failed = |error| Failure::unreadable(source, error);
+    let metadata = tokio::fs::metadata(source).await.map_err(failed)?;
+    if !metadata.is_dir() {
+        let archive = counted(tokio::fs::File::open(source).await.map_err(failed)?);
+        return Ok(client.import_image(name, backend, archive).await?);
     }
-    let archive = tokio::fs::File::open(source).await.map_err(failed)?;
-    Ok(client
-        .import_image(name, backend, Counted::new(archive))
-        .await?)
+    let directory = source.to_owned();
+    let (archive, packing) = archive_stream(move |out| pack::pack(&directory, out));
+    let sent = client.import_image(name, backend, counted(archive)).await;
+    match packing.await {
+        // The reason why the archive is incomplete, rather than the failed upload that results from it.
+        Ok(Err(error)) if !error.is_unread() => Err(error.into()),
+        _ => Ok(sent?),
+    }
+}
+
+/// Shows how many bytes were read.
+fn counted<R: AsyncRead + Send + Unpin + 'static>(
+    reader: R,
+) -> impl AsyncRead + Send + Unpin + 'static {
+    let (mut bytes, mut line) = (0, StatusLine::new(true));
+    InspectReader::new(reader, move |piece| {
+        bytes += piece.len() as u64;
+        line.draw(|| format!("sent {}", size_text(bytes)));
+    })
 }
 
 /// `rootfs` for `/srv/rootfs/` and `Rootfs.tar.gz` alike.
@@ -87,7 +96,7 @@ fn name_of(source: &Path) -> Outcome<ImageName> {
     let unnamed = || {
         let source = source.display().to_string();
         let source = printable(&source);
-        Failure::usage(format!("`{source}` does not say what the image is called"))
+        Failure::usage(format!("`{source}` is no valid name for an image"))
             .hint("give a name: `boxwood image import DIR|TAR NAME`")
     };
     let name = source.file_name().and_then(|name| name.to_str());

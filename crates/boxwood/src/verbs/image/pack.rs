@@ -1,18 +1,19 @@
 //! A directory as a tar archive, written while it is read.
 //!
-//! Symlinks stay symlinks, hard links are written once, owners are numbers. What an image cannot have
-//! (devices, sockets, pipes) is left out.
+//! Symlinks stay symlinks, hard links are written once, owners are numbers. Devices, sockets and pipes are left out.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read, Write};
+use std::io::{self, Read as _, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use tar::{Builder, EntryType, Header};
 
 use crate::failure::Failure;
 
-/// Which file, and what is wrong with it.
+/// The file that could not be packed, and why.
 #[derive(Debug)]
 pub(super) struct PackError {
     path: PathBuf,
@@ -20,7 +21,7 @@ pub(super) struct PackError {
 }
 
 impl PackError {
-    /// The daemon had heard enough before the end; its answer says why.
+    /// Returns true if the upload ended first. The daemon's response says why.
     pub(super) fn is_unread(&self) -> bool {
         self.source.kind() == io::ErrorKind::BrokenPipe
     }
@@ -30,17 +31,17 @@ impl From<PackError> for Failure {
     fn from(error: PackError) -> Self {
         let denied = error.source.kind() == io::ErrorKind::PermissionDenied;
         let what = format!("cannot pack `{}`", error.path.display());
-        let hint = denied.then(|| "run it as a user who may read all of the directory".to_owned());
+        let hint = denied.then(|| "run it as a user who may read the whole directory".to_owned());
         Self::local(what, error.source).maybe_hint(hint)
     }
 }
 
-pub(super) fn pack(directory: &Path, out: &mut impl Write) -> Result<(), PackError> {
+pub(super) fn pack(directory: &Path, out: &mut dyn Write) -> Result<(), PackError> {
     let mut packer = Packer {
         archive: Builder::new(out),
         linked: HashMap::new(),
     };
-    // A list instead of recursion: how deep a directory goes is not ours to say.
+    // A list instead of recursion, because directories may be nested deeply.
     let mut waiting = vec![PathBuf::new()];
     while let Some(inside) = waiting.pop() {
         let path = directory.join(&inside);
@@ -48,20 +49,20 @@ pub(super) fn pack(directory: &Path, out: &mut impl Write) -> Result<(), PackErr
             path: path.clone(),
             source,
         };
-        // The directory itself may be reached by a link.
-        let about = if inside.as_os_str().is_empty() {
+        // The directory itself may be a link.
+        let metadata = if inside.as_os_str().is_empty() {
             fs::metadata(&path)
         } else {
             fs::symlink_metadata(&path)
         };
-        let about = about.map_err(failed)?;
-        packer.add(&path, &inside, &about).map_err(failed)?;
-        if about.is_dir() {
+        let metadata = metadata.map_err(failed)?;
+        packer.add(&path, &inside, &metadata).map_err(failed)?;
+        if metadata.is_dir() {
             let mut names = Vec::new();
             for entry in fs::read_dir(&path).map_err(failed)? {
                 names.push(entry.map_err(failed)?.file_name());
             }
-            // Last first: the next one is taken from the end.
+            // Reversed, because the next one is taken from the end.
             names.sort_by(|one, other| other.cmp(one));
             waiting.extend(names.into_iter().map(|name| inside.join(name)));
         }
@@ -73,100 +74,52 @@ pub(super) fn pack(directory: &Path, out: &mut impl Write) -> Result<(), PackErr
     })
 }
 
-struct Packer<W: Write> {
-    archive: Builder<W>,
-    /// Where a file with several names was written first.
-    linked: HashMap<FileId, PathBuf>,
+struct Packer<'a> {
+    archive: Builder<&'a mut dyn Write>,
+    /// The first path of each file with several hard links.
+    linked: HashMap<(u64, u64), PathBuf>,
 }
 
-impl<W: Write> Packer<W> {
-    fn add(&mut self, path: &Path, inside: &Path, about: &Metadata) -> io::Result<()> {
+impl Packer<'_> {
+    fn add(&mut self, path: &Path, inside: &Path, metadata: &Metadata) -> io::Result<()> {
         let mut header = Header::new_gnu();
-        header.set_metadata(about);
-        if about.is_dir() {
+        header.set_metadata(metadata);
+        if metadata.is_dir() {
             let name = Path::new("./").join(inside);
             return self.archive.append_data(&mut header, name, io::empty());
         }
-        if about.is_symlink() {
+        if metadata.is_symlink() {
             header.set_size(0);
-            return self
-                .archive
-                .append_link(&mut header, inside, fs::read_link(path)?);
+            let target = fs::read_link(path)?;
+            return self.archive.append_link(&mut header, inside, target);
         }
-        if !about.is_file() {
+        if !metadata.is_file() {
             return Ok(());
         }
-        if let Some(first) = file_id(about).and_then(|id| self.linked.get(&id)) {
+        let id = (metadata.dev(), metadata.ino());
+        if let Some(first) = self.linked.get(&id) {
             header.set_size(0);
             header.set_entry_type(EntryType::Link);
             return self.archive.append_link(&mut header, inside, first);
         }
-        let file = open(path)?;
-        // What was opened, not what had the name a moment ago.
-        let about = file.metadata()?;
-        if !about.is_file() {
+        // The path may have been replaced: links are not followed, and pipes are not waited for.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
             return Ok(());
         }
-        header.set_metadata(&about);
-        let content = Exactly {
-            left: about.len(),
-            file,
-        };
-        self.archive.append_data(&mut header, inside, content)?;
-        if let Some(id) = file_id(&about) {
+        header.set_metadata(&metadata);
+        // Exactly as many bytes as the header announces, even if the file grows meanwhile.
+        let mut content = file.take(metadata.len());
+        self.archive
+            .append_data(&mut header, inside, &mut content)?;
+        if content.limit() > 0 {
+            return Err(io::Error::other("it became shorter while it was read"));
+        }
+        if metadata.nlink() > 1 {
             self.linked.insert(id, inside.to_owned());
         }
         Ok(())
     }
-}
-
-/// As many bytes as the header has promised: a file may grow or shrink while it is read.
-struct Exactly {
-    file: File,
-    left: u64,
-}
-
-impl Read for Exactly {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.left == 0 || buffer.is_empty() {
-            return Ok(0);
-        }
-        let most = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
-        let read = self.file.read(&mut buffer[..most])?;
-        if read == 0 {
-            return Err(io::Error::other("it became shorter while it was read"));
-        }
-        self.left -= read as u64;
-        Ok(read)
-    }
-}
-
-#[cfg(unix)]
-type FileId = (u64, u64);
-#[cfg(not(unix))]
-type FileId = ();
-
-/// What tells a file with several names from others.
-#[cfg(unix)]
-fn file_id(about: &Metadata) -> Option<FileId> {
-    use std::os::unix::fs::MetadataExt as _;
-    (about.nlink() > 1).then(|| (about.dev(), about.ino()))
-}
-
-#[cfg(not(unix))]
-fn file_id(_about: &Metadata) -> Option<FileId> {
-    None
-}
-
-/// Never through a link, and never waiting for the writer of a pipe.
-#[cfg(unix)]
-fn open(path: &Path) -> io::Result<File> {
-    use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
-}
-
-#[cfg(not(unix))]
-fn open(path: &Path) -> io::Result<File> {
-    File::open(path)
 }

@@ -2,7 +2,7 @@
 
 use boxwood_api::McpServerName;
 use boxwood_client::Client;
-use boxwood_mcp::{McpReach, client_config};
+use boxwood_mcp::client_config;
 
 use super::{refused, server_name};
 use crate::daemon;
@@ -13,56 +13,55 @@ use crate::output::Output;
 const EXAMPLES: &str = "\
 Examples:
   boxwood mcp config --client claude                 For .mcp.json or claude_desktop_config.json
-  boxwood mcp config time git --client cursor        Only these, for .cursor/mcp.json
+  boxwood mcp config time git --client cursor        Only these servers, for .cursor/mcp.json
   boxwood mcp config --client vscode --http          For .vscode/mcp.json, over HTTP
   boxwood mcp config --all --client claude           All servers as one, with tools like time__now
 
-With --http a client asks the daemon itself; where BOXWOOD_TOKEN is set, the client is told where to
-take a token from. Without it the client starts `boxwood mcp proxy`, which finds the daemon as every
-verb does.";
+With --http the client connects to the daemon directly; if BOXWOOD_TOKEN is set, the configuration
+says where the client gets a token. Otherwise the client starts `boxwood mcp proxy`.";
 
-/// In the place of a name: every server.
-const ALL: &str = "_all";
-
-/// Print what to paste into an MCP client's configuration
+/// Print a configuration for an MCP client
 ///
-/// Every enabled server, or those that are named. No secret of a server is in it: clients need none any
-/// more.
+/// Contains all enabled servers, or those that are named. It contains no secrets of the servers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Names of the servers [default: every enabled one]
+    /// Names of the servers [default: all enabled ones]
     #[arg(value_name = "NAME", value_parser = server_name)]
     names: Vec<McpServerName>,
 
-    /// Which client it is for
+    /// The client
     #[arg(long, value_enum, value_name = "CLIENT")]
     client: ClientKind,
 
-    /// Let the client ask the daemon over HTTP instead of starting this command
+    /// Connect to the daemon over HTTP instead of starting `boxwood mcp proxy`
     #[arg(long)]
     http: bool,
 
-    /// One entry for all servers together
+    /// Print a single entry for all servers
     #[arg(long, conflicts_with = "names")]
     all: bool,
 }
 
 pub(super) async fn main(args: &Args, client: &Client, url: Option<&str>) -> Outcome<u8> {
-    // The entry's name in the client, and the server's at the gateway.
-    let entries: Vec<(String, String)> = if args.all {
-        vec![("boxwood".to_owned(), ALL.to_owned())]
-    } else {
-        let names = names(args, client).await?;
-        names.into_iter().map(|name| (name.clone(), name)).collect()
+    let reach = |server: &str| {
+        if args.http {
+            return daemon::reach_by_http(url, &format!("/mcp/{server}"), Vec::new());
+        }
+        daemon::reach_by_command(url, ["mcp", "proxy", server].map(str::to_owned))
     };
-    let place = Place::find(args.http, url)?;
-    let reached: Vec<(String, McpReach)> = entries
-        .into_iter()
-        .map(|(entry, server)| (entry, place.reach(&server)))
-        .collect();
-    let servers = reached.iter().map(|(entry, reach)| (entry.as_str(), reach));
-    Output::json(&client_config(args.client.into(), servers))?;
+    // The name of the entry, and how the client reaches the server.
+    let mut entries = Vec::new();
+    if args.all {
+        entries.push(("boxwood".to_owned(), reach("_all")?));
+    } else {
+        for name in names(args, client).await? {
+            let reach = reach(&name)?;
+            entries.push((name, reach));
+        }
+    }
+    let entries = entries.iter().map(|(name, reach)| (name.as_str(), reach));
+    Output::json(&client_config(args.client.into(), entries))?;
     Ok(0)
 }
 
@@ -78,52 +77,7 @@ async fn names(args: &Args, client: &Client) -> Outcome<Vec<String>> {
         .collect();
     if names.is_empty() {
         return Err(Failure::usage("there are no enabled MCP servers")
-            .hint("`boxwood mcp import FILE` or `boxwood mcp add NAME -- COMMAND` adds some"));
+            .hint("`boxwood mcp import FILE` or `boxwood mcp add NAME -- COMMAND` adds servers"));
     }
     Ok(names)
-}
-
-enum Place<'a> {
-    Http {
-        address: String,
-    },
-    Program {
-        program: String,
-        url: Option<&'a str>,
-    },
-}
-
-impl<'a> Place<'a> {
-    fn find(is_http: bool, url: Option<&'a str>) -> Outcome<Self> {
-        Ok(if is_http {
-            Self::Http {
-                address: daemon::http_address(url)?,
-            }
-        } else {
-            Self::Program {
-                program: daemon::this_program()?,
-                url,
-            }
-        })
-    }
-
-    fn reach(&self, server: &str) -> McpReach {
-        match self {
-            Self::Http { address } => McpReach::Http {
-                url: format!("{address}/mcp/{server}"),
-                headers: Vec::new(),
-                with_token: daemon::has_token(),
-            },
-            Self::Program { program, url } => {
-                let mut args: Vec<String> = ["mcp", "proxy", server].map(str::to_owned).into();
-                if let Some(url) = url {
-                    args.extend(["--url".to_owned(), (*url).to_owned()]);
-                }
-                McpReach::Command {
-                    program: program.clone(),
-                    args,
-                }
-            }
-        }
-    }
 }

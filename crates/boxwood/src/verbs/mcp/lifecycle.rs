@@ -1,13 +1,118 @@
-//! What servers are told to do: `start`, `restart`, `stop`, `enable`, `disable`, `rm`.
+//! `boxwood mcp add`, `test`, `start`, `restart`, `stop`, `enable`, `disable` and `rm`.
 
-use boxwood_api::{EditMcpServerRequest, ErrorCode, McpServerInfo, McpServerName};
-use boxwood_client::{Client, ClientError};
+use boxwood_api::{EditMcpServerRequest, ErrorCode, McpServerInfo, McpServerName, McpStatus};
+use boxwood_client::{Client, ClientError, McpTest};
 
-use super::progress::{Waiting, outcome_line, settle};
+use super::progress::{Waiting, follow_once, print, settle};
+use super::spec_flags::SpecFlags;
 use super::{refused, server_name};
 use crate::failure::{EXIT_ERROR, Failure, Outcome};
 use crate::output::Output;
 use crate::verbs::deletions::Deletions;
+
+const ADD_EXAMPLES: &str = "\
+Examples:
+  boxwood mcp add time -- uvx mcp-server-time --local-timezone=Europe/Paris
+  boxwood mcp add files -- npx -y @modelcontextprotocol/server-filesystem /home/me/notes
+  boxwood mcp add github -e GITHUB_TOKEN -- npx -y some-github-server
+  boxwood mcp add git --writable -m 512m -- uvx mcp-server-git --repository /home/me/project
+  boxwood mcp add db --no-network --deny-tool 'drop_*' -- uvx --with 'mcp<2' mcp-server-sqlite
+
+To add all servers of an existing configuration, use `boxwood mcp import`.";
+
+/// Add a server and start it
+///
+/// Shows the progress until the server is connected. The packages of its command are installed in a box first;
+/// later starts use them again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = ADD_EXAMPLES, override_usage = "boxwood mcp add [OPTIONS] <NAME> -- <COMMAND>...")]
+pub(super) struct Add {
+    /// Name of the new server
+    #[arg(value_parser = server_name)]
+    name: McpServerName,
+
+    /// Replace an existing server of that name
+    #[arg(long)]
+    replace: bool,
+
+    /// Add it without starting it; `boxwood mcp enable` starts it
+    #[arg(long)]
+    disabled: bool,
+
+    #[command(flatten)]
+    wait: Wait,
+
+    #[command(flatten)]
+    flags: SpecFlags,
+}
+
+pub(super) async fn add(args: &Add, client: &Client, output: Output) -> Outcome<u8> {
+    let spec = args.flags.spec(args.name.clone(), !args.disabled)?;
+    let added = if args.replace {
+        client.put_mcp_server(&spec).await
+    } else {
+        client.add_mcp_server(&spec).await
+    };
+    let added = added.map_err(|error| {
+        let is_taken = error.code() == ErrorCode::SessionConflict;
+        let hint = is_taken.then(|| "`--replace` replaces it".to_owned());
+        refused(error).maybe_hint(hint)
+    })?;
+    let waiting = if args.disabled {
+        Waiting::Never
+    } else {
+        args.wait.waiting()
+    };
+    settle(client, vec![added], waiting, output).await
+}
+
+const TEST_EXAMPLES: &str = "\
+Examples:
+  boxwood mcp test -- uvx mcp-server-time
+  boxwood mcp test time
+  boxwood mcp test -e API_KEY --no-network -- npx -y some-server
+  boxwood mcp test -o json -- uvx mcp-server-sqlite | jq '.runtime.error_phase, .log'";
+
+/// Test a server in a temporary box
+///
+/// Starts the server in a new box, shows the progress and its tools, and removes the box. Exits with 1 if the
+/// server could not be connected. Ctrl-C cancels the test. With NAME, tests a stored server with its secrets;
+/// the running server is not affected.
+#[derive(Debug, clap::Args)]
+#[command(after_help = TEST_EXAMPLES, override_usage = "boxwood mcp test [OPTIONS] -- <COMMAND>...\n       boxwood mcp test <NAME>")]
+pub(super) struct Test {
+    /// Name of a stored server
+    #[arg(value_parser = server_name, conflicts_with = "SpecFlags")]
+    name: Option<McpServerName>,
+
+    #[command(flatten)]
+    flags: SpecFlags,
+}
+
+pub(super) async fn test(args: &Test, client: &Client, output: Output) -> Outcome<u8> {
+    // The name of an unnamed server is not visible outside of this command.
+    let unnamed = McpServerName::new("test").map_err(Failure::internal)?;
+    let spec = match &args.name {
+        Some(_) => None,
+        None => Some(args.flags.spec(unnamed.clone(), true)?),
+    };
+    let name = args.name.as_ref().unwrap_or(&unnamed);
+    let test = spec.as_ref().map_or(McpTest::Stored(name), McpTest::Spec);
+    let is_connected = if output.is_json() {
+        let result = client.test_mcp_server(test).await.map_err(refused)?;
+        Output::json(&result)?;
+        result.ok
+    } else {
+        let stream = client.follow_mcp_test(test).await.map_err(refused)?;
+        let runtime = follow_once(stream, name.as_str(), output).await?;
+        print(name.as_str(), &runtime)?;
+        let tools = runtime.tools.iter().map(|tool| format!("  {}", tool.name));
+        let tools: Vec<String> = tools.collect();
+        Output::names(tools.iter().map(String::as_str))?;
+        runtime.status == McpStatus::Connected
+    };
+    Ok(if is_connected { 0 } else { EXIT_ERROR })
+}
 
 #[derive(Debug, clap::Args)]
 struct Names {
@@ -17,14 +122,14 @@ struct Names {
 }
 
 #[derive(Debug, clap::Args)]
-struct Wait {
-    /// Do not wait until they are connected
+pub(super) struct Wait {
+    /// Do not wait until the servers are connected
     #[arg(long)]
     no_wait: bool,
 }
 
 impl Wait {
-    fn waiting(&self) -> Waiting {
+    pub(super) fn waiting(&self) -> Waiting {
         if self.no_wait {
             Waiting::Never
         } else {
@@ -33,9 +138,9 @@ impl Wait {
     }
 }
 
-/// Start servers that were stopped or have failed
+/// Start servers that are stopped or have failed
 ///
-/// Waits until they are connected and shows the way there, phase by phase.
+/// Shows the progress until they are connected.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  boxwood mcp start time\n  boxwood mcp start time git --no-wait"
@@ -50,17 +155,16 @@ pub(super) struct Start {
 
 /// Stop servers and start them again
 ///
-/// What was installed is used again, unless told otherwise. Failures before it are forgotten, so one that
-/// was given up on is tried anew.
+/// Installed packages are used again, unless --reinstall is given. The count of earlier failures is reset.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  boxwood mcp restart time\n  boxwood mcp restart time git --no-wait\n  boxwood mcp restart time --reinstall      With the newest version of its packages"
+    after_help = "Examples:\n  boxwood mcp restart time\n  boxwood mcp restart time git --no-wait\n  boxwood mcp restart time --reinstall      Install the newest version of its packages"
 )]
 pub(super) struct Restart {
     #[command(flatten)]
     names: Names,
 
-    /// Install their packages anew
+    /// Install the packages again
     #[arg(long)]
     reinstall: bool,
 
@@ -68,9 +172,10 @@ pub(super) struct Restart {
     wait: Wait,
 }
 
-/// Stop servers until they are started again
+/// Stop servers
 ///
-/// Calls do not start them. A restart of the daemon does, unless they are disabled.
+/// Calls do not start a stopped server. It is started by `boxwood mcp start`, and by the next start of the
+/// daemon unless it is disabled.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  boxwood mcp stop time")]
 pub(super) struct Stop {
@@ -78,7 +183,7 @@ pub(super) struct Stop {
     names: Names,
 }
 
-/// Let servers be started, now and with the daemon
+/// Enable servers and start them, now and whenever the daemon starts
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  boxwood mcp enable time")]
 pub(super) struct Enable {
@@ -89,7 +194,7 @@ pub(super) struct Enable {
     wait: Wait,
 }
 
-/// Stop servers and keep them from being started
+/// Stop servers and do not start them any more
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  boxwood mcp disable time")]
 pub(super) struct Disable {
@@ -97,118 +202,82 @@ pub(super) struct Disable {
     names: Names,
 }
 
-/// Remove servers, with their boxes and their secrets
+/// Remove servers, with their boxes and secrets
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  boxwood mcp rm time\n  boxwood mcp rm -f time git     No error when they are gone already"
+    after_help = "Examples:\n  boxwood mcp rm time\n  boxwood mcp rm -f time git     Ignore servers that do not exist"
 )]
 pub(super) struct Rm {
     #[command(flatten)]
     names: Names,
 
-    /// A server that does not exist is not an error
+    /// Ignore servers that do not exist
     #[arg(short, long)]
     force: bool,
 }
 
 pub(super) async fn start(args: &Start, client: &Client, output: Output) -> Outcome<u8> {
-    let told = each(&args.names, async |name| {
-        client.start_mcp_server(name).await
-    })
-    .await;
-    told.shown(client, args.wait.waiting(), output).await
+    let start = async |name: &McpServerName| client.start_mcp_server(name).await;
+    each(&args.names, client, args.wait.waiting(), output, start).await
 }
 
 pub(super) async fn restart(args: &Restart, client: &Client, output: Output) -> Outcome<u8> {
-    let told = each(&args.names, async |name| {
-        if args.reinstall {
-            client.reinstall_mcp_server(name).await
-        } else {
-            client.restart_mcp_server(name).await
-        }
-    })
-    .await;
-    told.shown(client, args.wait.waiting(), output).await
+    let restart =
+        async |name: &McpServerName| client.restart_mcp_server(name, args.reinstall).await;
+    each(&args.names, client, args.wait.waiting(), output, restart).await
 }
 
 pub(super) async fn stop(args: &Stop, client: &Client, output: Output) -> Outcome<u8> {
-    let told = each(&args.names, async |name| client.stop_mcp_server(name).await).await;
-    told.shown(client, Waiting::Never, output).await
+    let stop = async |name: &McpServerName| client.stop_mcp_server(name).await;
+    each(&args.names, client, Waiting::Never, output, stop).await
 }
 
 pub(super) async fn enable(args: &Enable, client: &Client, output: Output) -> Outcome<u8> {
-    let told = each(&args.names, async |name| {
-        client.edit_mcp_server(name, &enabled(true)).await
-    });
-    told.await.shown(client, args.wait.waiting(), output).await
+    let edit = set_enabled(true);
+    let enable = async |name: &McpServerName| client.edit_mcp_server(name, &edit).await;
+    each(&args.names, client, args.wait.waiting(), output, enable).await
 }
 
 pub(super) async fn disable(args: &Disable, client: &Client, output: Output) -> Outcome<u8> {
-    let told = each(&args.names, async |name| {
-        client.edit_mcp_server(name, &enabled(false)).await
-    });
-    told.await.shown(client, Waiting::Never, output).await
+    let edit = set_enabled(false);
+    let disable = async |name: &McpServerName| client.edit_mcp_server(name, &edit).await;
+    each(&args.names, client, Waiting::Never, output, disable).await
 }
 
-fn enabled(enabled: bool) -> EditMcpServerRequest {
+fn set_enabled(enabled: bool) -> EditMcpServerRequest {
     EditMcpServerRequest {
         enabled: Some(enabled),
         ..EditMcpServerRequest::default()
     }
 }
 
-struct Told {
-    servers: Vec<McpServerInfo>,
-    failure: Option<Failure>,
-}
-
-/// Goes through all of them and fails at the end with the first error: one wrong name must not keep the
-/// others from being told.
+/// Runs the action for all servers and fails at the end with the first error.
 async fn each(
     names: &Names,
-    tell: impl AsyncFn(&McpServerName) -> Result<McpServerInfo, ClientError>,
-) -> Told {
-    let mut told = Told {
-        servers: Vec::new(),
-        failure: None,
-    };
+    client: &Client,
+    waiting: Waiting,
+    output: Output,
+    action: impl AsyncFn(&McpServerName) -> Result<McpServerInfo, ClientError>,
+) -> Outcome<u8> {
+    let mut servers = Vec::new();
+    let mut failure = None;
     for name in &names.names {
-        match tell(name).await {
-            Ok(server) => told.servers.push(server),
+        match action(name).await {
+            Ok(server) => servers.push(server),
             Err(error) => {
-                told.failure.get_or_insert(refused(error));
+                failure.get_or_insert(refused(error));
             }
         }
     }
-    told
-}
-
-impl Told {
-    async fn shown(self, client: &Client, waiting: Waiting, output: Output) -> Outcome<u8> {
-        let code = match waiting {
-            _ if self.servers.is_empty() => 0,
-            Waiting::UntilSettled => settle(client, self.servers, waiting, output).await?,
-            // Without waiting, only the state right after the request is known.
-            Waiting::Never => {
-                show(&self.servers, output)?;
-                0
-            }
-        };
-        self.failure.map_or(Ok(code), Err)
+    let mut code = 0;
+    if !servers.is_empty() {
+        let settled = settle(client, servers, waiting, output).await?;
+        // Without waiting, only the state right after the request is known.
+        if waiting == Waiting::UntilSettled {
+            code = settled;
+        }
     }
-}
-
-fn show(servers: &[McpServerInfo], output: Output) -> Outcome<()> {
-    if output.is_json() {
-        return match servers {
-            [one] => Output::json(one),
-            several => Output::json(&several),
-        };
-    }
-    for server in servers {
-        Output::line(&outcome_line(server.name.as_str(), &server.runtime))?;
-    }
-    Ok(())
+    failure.map_or(Ok(code), Err)
 }
 
 pub(super) async fn rm(args: &Rm, client: &Client, output: Output) -> Outcome<u8> {

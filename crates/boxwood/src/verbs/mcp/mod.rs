@@ -1,46 +1,36 @@
-//! `boxwood mcp`: MCP servers that the daemon runs in boxes. One file per action.
+//! `boxwood mcp`: MCP servers that the daemon runs in boxes.
 
-mod add;
-mod call;
 mod config;
-mod document;
-mod env_file;
 mod import;
 mod lifecycle;
-mod logs;
-mod ls;
 mod progress;
-mod prompt;
 mod proxy;
 mod spec_flags;
-mod status;
-mod test;
 mod tools;
-mod values;
+mod view;
 
-use boxwood_api::{ErrorCode, McpServerName, McpStatus};
+use boxwood_api::{ErrorCode, McpServerName};
 use boxwood_client::{Client, ClientError};
 
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::table::Tone;
 
 const EXAMPLES: &str = "\
 Examples:
-  boxwood mcp import ~/.cursor/mcp.json              Every server of a client's configuration, boxed
-  boxwood mcp config --client cursor                 What to paste back in its place
-  boxwood mcp add time -- uvx mcp-server-time        One server
-  boxwood mcp ls                                     How they are
+  boxwood mcp import ~/.cursor/mcp.json              Import all servers of a client's configuration
+  boxwood mcp config --client cursor                 Print the configuration that replaces it
+  boxwood mcp add time -- uvx mcp-server-time        Add one server
+  boxwood mcp ls                                     List servers and their status
   boxwood mcp call time get_current_time timezone=Europe/Paris
-  boxwood mcp logs -f time                           What it writes to stderr
+  boxwood mcp logs -f time                           Follow the output of a server
 
-Each server has a box of its own. MCP clients reach it at http://127.0.0.1:5410/mcp/NAME, all of them
-together at /mcp/_all, and clients that only start programs use `boxwood mcp proxy NAME`.";
+Each server runs in its own box. MCP clients reach it at http://127.0.0.1:5410/mcp/NAME, and all
+servers together at /mcp/_all. Clients that can only start programs use `boxwood mcp proxy NAME`.";
 
 /// Run MCP servers in boxes
 ///
-/// The daemon installs them, keeps them alive and serves them to any MCP client. Secrets in their
-/// variables are kept apart and never shown again.
+/// The daemon installs the servers, restarts them if they fail, and makes them available to MCP clients. Secrets
+/// in their variables are stored separately and never shown.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -50,14 +40,14 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    Add(Box<add::Args>),
+    Add(Box<lifecycle::Add>),
     Import(import::Args),
-    Ls(ls::Args),
-    Status(status::Args),
-    Logs(logs::Args),
-    Tools(tools::Args),
-    Call(call::Args),
-    Test(Box<test::Args>),
+    Ls(view::Ls),
+    Status(view::Status),
+    Logs(view::Logs),
+    Tools(tools::Tools),
+    Call(tools::Call),
+    Test(Box<lifecycle::Test>),
     Start(lifecycle::Start),
     Restart(lifecycle::Restart),
     Stop(lifecycle::Stop),
@@ -68,7 +58,7 @@ enum Action {
     Config(config::Args),
 }
 
-/// `url` is what the person said, by flag or variable.
+/// `url` is the value of `--url` or `BOXWOOD_URL`.
 pub(crate) async fn main(
     args: &Args,
     client: &Client,
@@ -76,14 +66,14 @@ pub(crate) async fn main(
     url: Option<&str>,
 ) -> Outcome<u8> {
     match &args.action {
-        Action::Add(args) => add::main(args, client, output).await,
+        Action::Add(args) => lifecycle::add(args, client, output).await,
         Action::Import(args) => import::main(args, client, output).await,
-        Action::Ls(args) => ls::main(args, client, output).await,
-        Action::Status(args) => status::main(args, client, output).await,
-        Action::Logs(args) => logs::main(args, client, output).await,
-        Action::Tools(args) => tools::main(args, client, output).await,
-        Action::Call(args) => call::main(args, client, output).await,
-        Action::Test(args) => test::main(args, client, output).await,
+        Action::Ls(args) => view::ls(args, client, output).await,
+        Action::Status(args) => view::status(args, client, output).await,
+        Action::Logs(args) => view::logs(args, client, output).await,
+        Action::Tools(args) => tools::tools(args, client, output).await,
+        Action::Call(args) => tools::call(args, client, output).await,
+        Action::Test(args) => lifecycle::test(args, client, output).await,
         Action::Start(args) => lifecycle::start(args, client, output).await,
         Action::Restart(args) => lifecycle::restart(args, client, output).await,
         Action::Stop(args) => lifecycle::stop(args, client, output).await,
@@ -100,30 +90,7 @@ fn server_name(text: &str) -> Result<McpServerName, String> {
     McpServerName::new(text).map_err(|error| error.to_string())
 }
 
-/// The next step in the words of this command.
+/// Adds a hint that names a command.
 fn refused(error: ClientError) -> Failure {
-    let hint = match &error {
-        ClientError::Refused {
-            code: ErrorCode::NotFound,
-            hint: None,
-            ..
-        } => Some("`boxwood mcp ls` shows the servers".to_owned()),
-        _ => None,
-    };
-    Failure::from(error).maybe_hint(hint)
-}
-
-fn tone(status: McpStatus) -> Tone {
-    match status {
-        McpStatus::Connected => Tone::Good,
-        McpStatus::Queued | McpStatus::Connecting => Tone::Warning,
-        McpStatus::Error => Tone::Bad,
-        McpStatus::Disabled | McpStatus::Stopped => Tone::Faint,
-    }
-}
-
-/// `1 tool`, `2 tools`.
-fn tool_count(count: usize) -> String {
-    let ending = if count == 1 { "" } else { "s" };
-    format!("{count} tool{ending}")
+    Failure::from(error).hint_for(ErrorCode::NotFound, "`boxwood mcp ls` shows the servers")
 }

@@ -4,23 +4,20 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use boxwood_api::{
-    ErrorCode, McpPhase, McpProgress, McpRuntimeInfo, McpServerInfo, McpServerName, McpStatus,
-};
+use boxwood_api::{McpPhase, McpProgress, McpRuntimeInfo, McpServerInfo, McpServerName, McpStatus};
 use boxwood_client::{Client, ClientError, McpProgressStream};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use super::{refused, tool_count};
+use super::refused;
 use crate::failure::{EXIT_ERROR, Failure, Outcome};
 use crate::flags::duration_text;
-use crate::output::Output;
-use crate::printable::printable;
-use crate::status_line::StatusLine;
-use crate::verbs::wire_word;
+use crate::output::printable::printable;
+use crate::output::status_line::StatusLine;
+use crate::output::{Output, wire_word};
 
 const TICK: Duration = Duration::from_millis(120);
-/// Of an installer, to be shown when the start fails.
+/// Lines of the installer that are shown when the start fails.
 const KEPT_LINES: usize = 20;
 /// Updates to be printed. A full queue stops the readers of the progress streams.
 const QUEUE: usize = 256;
@@ -31,47 +28,40 @@ pub(super) enum Waiting {
     UntilSettled,
 }
 
-/// Shows how the servers come along, then how they are. 1 when one of them failed.
+/// Shows the progress of the servers and then their status. Returns 1 if one of them has failed.
 pub(super) async fn settle(
-    client: &Client,
-    servers: Vec<McpServerInfo>,
-    waiting: Waiting,
-    output: Output,
-) -> Outcome<u8> {
-    let servers = settled(client, servers, waiting, output).await?;
-    if output.is_json() {
-        match servers.as_slice() {
-            [one] => Output::json(one)?,
-            several => Output::json(&several)?,
-        }
-    } else {
-        for server in &servers {
-            Output::line(&outcome_line(server.name.as_str(), &server.runtime))?;
-        }
-    }
-    Ok(exit_code(&servers))
-}
-
-pub(super) fn exit_code(servers: &[McpServerInfo]) -> u8 {
-    let has_failed = |server: &McpServerInfo| server.runtime.status == McpStatus::Error;
-    if servers.iter().any(has_failed) {
-        EXIT_ERROR
-    } else {
-        0
-    }
-}
-
-/// The servers as they are in the end.
-pub(super) async fn settled(
     client: &Client,
     mut servers: Vec<McpServerInfo>,
     waiting: Waiting,
     output: Output,
-) -> Outcome<Vec<McpServerInfo>> {
-    if waiting == Waiting::UntilSettled {
-        follow(client, &mut servers, output).await?;
+) -> Outcome<u8> {
+    let code = wait(client, &mut servers, waiting, output).await?;
+    if output.is_json() {
+        Output::json_of_all(&servers)?;
+    } else {
+        for server in &servers {
+            print(server.name.as_str(), &server.runtime)?;
+        }
     }
-    Ok(servers)
+    Ok(code)
+}
+
+/// Updates the servers to their final status. Returns 1 if one of them has failed.
+pub(super) async fn wait(
+    client: &Client,
+    servers: &mut [McpServerInfo],
+    waiting: Waiting,
+    output: Output,
+) -> Outcome<u8> {
+    if waiting == Waiting::UntilSettled {
+        follow(client, servers, output).await?;
+    }
+    let mut statuses = servers.iter().map(|server| server.runtime.status);
+    Ok(if statuses.any(|status| status == McpStatus::Error) {
+        EXIT_ERROR
+    } else {
+        0
+    })
 }
 
 async fn follow(client: &Client, servers: &mut [McpServerInfo], output: Output) -> Outcome<()> {
@@ -110,7 +100,7 @@ async fn follow(client: &Client, servers: &mut [McpServerInfo], output: Output) 
 
 type Update = (usize, Result<McpProgress, ClientError>);
 
-/// Goes on after a restart of the daemon.
+/// Forwards the progress of one server, also after a restart of the daemon.
 async fn watch(
     client: &Client,
     name: &McpServerName,
@@ -131,12 +121,12 @@ async fn watch(
                 return Ok(());
             }
         }
-        // A stream that ends at once must not be asked for in a hurry.
+        // A stream that ends at once is not requested again immediately.
         tokio::time::sleep(TICK).await;
     }
 }
 
-/// The same for one stream that cannot be taken up again.
+/// The same for one stream, which cannot be resumed.
 pub(super) async fn follow_once(
     mut stream: McpProgressStream,
     name: &str,
@@ -148,11 +138,7 @@ pub(super) async fn follow_once(
         tokio::select! {
             update = stream.next() => {
                 let update = update.map_err(refused)?.ok_or_else(|| {
-                    Failure::new(
-                        ErrorCode::InternalError,
-                        anyhow::anyhow!("the daemon stopped before there was a result"),
-                    )
-                    .hint("try again")
+                    Failure::internal("the daemon stopped before the test ended").hint("try again")
                 })?;
                 display.update(name, &update);
                 if let McpProgress::Done { runtime } = update {
@@ -164,11 +150,16 @@ pub(super) async fn follow_once(
     }
 }
 
-/// How it ended, in one line for stdout.
-pub(super) fn outcome_line(name: &str, runtime: &McpRuntimeInfo) -> String {
+/// Prints the final status of a server on stdout.
+pub(super) fn print(name: &str, runtime: &McpRuntimeInfo) -> Outcome<()> {
+    Output::line(&outcome_line(name, runtime))
+}
+
+fn outcome_line(name: &str, runtime: &McpRuntimeInfo) -> String {
     let status = wire_word(&runtime.status);
-    match runtime.status {
-        McpStatus::Connected => format!("{name} {status}, {}", tool_count(runtime.tool_count)),
+    match (runtime.status, runtime.tool_count) {
+        (McpStatus::Connected, 1) => format!("{name} {status}, 1 tool"),
+        (McpStatus::Connected, count) => format!("{name} {status}, {count} tools"),
         _ => format!("{name} {status}"),
     }
 }
@@ -177,7 +168,7 @@ struct Active {
     phase: McpPhase,
     detail: Option<String>,
     since: Instant,
-    /// What the installer output last.
+    /// The last lines of the installer.
     lines: VecDeque<String>,
 }
 
@@ -194,11 +185,7 @@ impl ProgressDisplay {
         Self {
             is_silent,
             active: BTreeMap::new(),
-            line: if is_silent {
-                StatusLine::hidden()
-            } else {
-                StatusLine::new()
-            },
+            line: StatusLine::new(!is_silent),
         }
     }
 
@@ -208,34 +195,30 @@ impl ProgressDisplay {
         }
     }
 
-    /// The lines that stay.
+    /// The lines to print.
     fn lines_for(&mut self, name: &str, update: &McpProgress) -> Vec<String> {
         match update {
             McpProgress::Phase { phase, detail } => {
-                let is_same = self
-                    .active
-                    .get(name)
-                    .is_some_and(|active| active.phase == *phase && active.detail == *detail);
-                // After a restart of the daemon the way is told again.
-                if is_same {
+                let previous = self.active.remove(name);
+                let previous = previous.filter(|active| active.phase == *phase);
+                // After a restart of the daemon the phases are sent again.
+                if previous
+                    .as_ref()
+                    .is_some_and(|active| active.detail == *detail)
+                {
+                    self.active
+                        .extend(previous.map(|active| (name.to_owned(), active)));
                     return Vec::new();
                 }
-                let lines = self
-                    .active
-                    .remove(name)
-                    .filter(|active| active.phase == *phase)
-                    .map(|active| active.lines)
-                    .unwrap_or_default();
-                self.active.insert(
-                    name.to_owned(),
-                    Active {
-                        phase: *phase,
-                        detail: detail.clone(),
-                        since: Instant::now(),
-                        lines,
-                    },
-                );
-                vec![phase_line(name, *phase, detail.as_deref())]
+                let active = Active {
+                    phase: *phase,
+                    detail: detail.clone(),
+                    since: Instant::now(),
+                    lines: previous.map(|active| active.lines).unwrap_or_default(),
+                };
+                self.active.insert(name.to_owned(), active);
+                let detail = detail.iter().map(|detail| format!(": {detail}"));
+                vec![format!("{name}: {phase}{}", detail.collect::<String>())]
             }
             McpProgress::Output { line } => {
                 if let Some(active) = self.active.get_mut(name) {
@@ -304,25 +287,18 @@ fn status_text(active: &BTreeMap<String, Active>) -> String {
     }
 }
 
-fn phase_line(name: &str, phase: McpPhase, detail: Option<&str>) -> String {
-    match detail {
-        Some(detail) => format!("{name}: {phase}: {detail}"),
-        None => format!("{name}: {phase}"),
-    }
-}
-
 fn waiting_line(name: &str, why: &str, until: Option<Timestamp>, now: Timestamp) -> String {
-    // The rest is told with the last attempt.
+    // The other lines are printed after the last attempt.
     let why = why.lines().next().unwrap_or_default();
     let Some(until) = until else {
         return format!("{name}: {why}");
     };
     let left = until.duration_since(now).as_secs_f64().ceil().max(1.0);
     let left = duration_text(Duration::from_secs_f64(left));
-    format!("{name}: {why}; tried again in {left}")
+    format!("{name}: {why}; next attempt in {left}")
 }
 
-/// What the installer output, what went wrong, and what to do about it.
+/// The last lines of the installer, the error and the hint.
 fn failure_lines(name: &str, runtime: &McpRuntimeInfo, output: &VecDeque<String>) -> Vec<String> {
     let mut lines: Vec<String> = output.iter().map(|line| format!("  | {line}")).collect();
     let place = runtime
@@ -331,7 +307,7 @@ fn failure_lines(name: &str, runtime: &McpRuntimeInfo, output: &VecDeque<String>
     let message = runtime
         .error_message
         .as_deref()
-        .unwrap_or("it did not say why");
+        .unwrap_or("no reason given");
     let mut message = message.lines();
     lines.push(format!(
         "{name}: failed{place}: {}",
@@ -345,137 +321,4 @@ fn failure_lines(name: &str, runtime: &McpRuntimeInfo, output: &VecDeque<String>
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn display() -> ProgressDisplay {
-        ProgressDisplay {
-            is_silent: true,
-            active: BTreeMap::new(),
-            line: StatusLine::hidden(),
-        }
-    }
-
-    fn phase(phase: McpPhase, detail: Option<&str>) -> McpProgress {
-        McpProgress::Phase {
-            phase,
-            detail: detail.map(str::to_owned),
-        }
-    }
-
-    fn done(status: &str) -> McpProgress {
-        let runtime = serde_json::from_value(json!({
-            "status": status, "error_message": "no such package\nreally", "error_phase": "dep_install",
-            "retry_count": 0, "tool_count": 1, "tools": [], "hint": "look at its name",
-        }));
-        McpProgress::Done {
-            runtime: Box::new(runtime.expect("runtime")),
-        }
-    }
-
-    #[test]
-    fn every_phase_has_its_line_once() {
-        let mut display = display();
-        let install = phase(McpPhase::DepInstall, Some("mcp-server-time"));
-        assert_eq!(
-            display.lines_for("time", &install),
-            ["time: dep_install: mcp-server-time"]
-        );
-        // Told again by the next daemon.
-        assert_eq!(display.lines_for("time", &install), [""; 0]);
-        let start = phase(McpPhase::ProcessStart, None);
-        assert_eq!(display.lines_for("time", &start), ["time: process_start"]);
-        assert_eq!(display.lines_for("time", &done("connected")), [""; 0]);
-        assert!(display.active.is_empty());
-    }
-
-    #[test]
-    fn a_failure_comes_with_what_the_installer_said_last() {
-        let mut display = display();
-        display.update("time", &phase(McpPhase::DepInstall, None));
-        for number in 0..30 {
-            display.update(
-                "time",
-                &McpProgress::Output {
-                    line: format!("line {number}"),
-                },
-            );
-        }
-        assert_eq!(
-            status_text(&display.active),
-            "… time dep_install 1s: line 29"
-        );
-        let lines = display.lines_for("time", &done("error"));
-        assert_eq!(lines.len(), KEPT_LINES + 3);
-        assert_eq!(lines[0], "  | line 10");
-        assert_eq!(
-            lines[KEPT_LINES..],
-            [
-                "time: failed in dep_install: no such package",
-                "  really",
-                "hint: look at its name"
-            ]
-        );
-    }
-
-    #[test]
-    fn what_the_box_was_not_given_is_told_at_the_end() {
-        let mut update = done("connected");
-        let McpProgress::Done { runtime } = &mut update else {
-            panic!("it is done");
-        };
-        runtime.notices = vec!["network is locked to off".to_owned()];
-        assert_eq!(
-            display().lines_for("time", &update),
-            ["time: network is locked to off"]
-        );
-    }
-
-    #[test]
-    fn who_waits_is_told_what_for() {
-        let mut display = display();
-        display.update("time", &phase(McpPhase::McpInit, None));
-        let queued = McpProgress::Waiting {
-            why: "queued until others have started".to_owned(),
-            retry_count: 0,
-            until: None,
-        };
-        assert_eq!(
-            display.lines_for("time", &queued),
-            ["time: queued until others have started"]
-        );
-        assert!(display.active.is_empty(), "nothing moves");
-        let now = Timestamp::UNIX_EPOCH;
-        let until = now + Duration::from_millis(1990);
-        assert_eq!(
-            waiting_line(
-                "time",
-                "failed in mcp_init: no key\nat all",
-                Some(until),
-                now
-            ),
-            "time: failed in mcp_init: no key; tried again in 2s"
-        );
-    }
-
-    #[test]
-    fn several_servers_share_the_progress_line() {
-        let mut display = display();
-        display.update("a", &phase(McpPhase::McpInit, None));
-        display.update("b", &phase(McpPhase::DepInstall, None));
-        assert_eq!(
-            status_text(&display.active),
-            "… 2 servers starting; a mcp_init 1s; b dep_install 1s"
-        );
-    }
-
-    #[test]
-    fn the_last_line_says_how_it_is() {
-        let McpProgress::Done { runtime } = done("connected") else {
-            panic!("it is done");
-        };
-        assert_eq!(outcome_line("time", &runtime), "time connected, 1 tool");
-    }
-}
+mod tests;

@@ -1,6 +1,5 @@
 //! The flags that describe a server, for `add` and `test`.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use boxwood_api::{
@@ -8,92 +7,92 @@ use boxwood_api::{
 };
 
 use crate::failure::{Failure, Outcome};
-use crate::flags::{EnvVar, Mebibytes, cpus, duration};
+use crate::flags::{EnvVar, Mebibytes, cpus, duration, env_map, whole_seconds};
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct SpecFlags {
-    /// Set a variable for the server; repeatable. `-e KEY` takes the value from here
+    /// Set an environment variable of the server; repeatable. `-e KEY` passes the value of your own environment
     ///
-    /// Values are kept apart from everything else and never shown again.
+    /// Values are stored separately and never shown.
     #[arg(short = 'e', long = "env", value_name = "KEY[=VALUE]")]
     env: Vec<EnvVar>,
 
-    /// Directory of the host to start in
+    /// Working directory on the host
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
 
-    /// Further package or constraint for its install, as in `mcp<2`; repeatable
+    /// Additional package or constraint for the installation, such as `mcp<2`; repeatable
     #[arg(long, value_name = "PACKAGE")]
     with: Vec<String>,
 
-    /// Show clients only tools like this, as in `read_*`; repeatable
+    /// Allow only tools that match this pattern, such as `read_*`; repeatable
     #[arg(long = "allow-tool", value_name = "PATTERN")]
     allow: Vec<String>,
 
-    /// Keep tools like this from clients; repeatable
+    /// Hide tools that match this pattern; repeatable
     #[arg(long = "deny-tool", value_name = "PATTERN")]
     deny: Vec<String>,
 
-    /// Stop it after so long without a call, as in `10m`; the next call starts it
+    /// Stop the server after this time without a call, such as `10m`; the next call starts it
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     idle_stop: Option<Duration>,
 
-    /// Give up on a start after so long [default: 2m]
+    /// Timeout of a start [default: 2m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     startup_timeout: Option<Duration>,
 
-    /// Keep its box off the network while it runs; its packages are installed before
+    /// Run the server without network access; its packages are installed before
     #[arg(long, help_heading = "Box")]
     no_network: bool,
 
-    /// Directory the server works on; found in its command and arguments when left out
+    /// Host directory that the server uses [default: taken from paths in the command]
     #[arg(long, value_name = "DIR", help_heading = "Box")]
     host_path: Option<String>,
 
-    /// Let it change that directory; otherwise it is mounted read-only
+    /// Mount that directory writable instead of read-only
     #[arg(long, help_heading = "Box")]
     writable: bool,
 
-    /// Give it no directory of the host, whatever paths its command names
+    /// Mount no host directory, even if the command contains paths
     #[arg(long, help_heading = "Box", conflicts_with_all = ["host_path", "writable"])]
     no_host_path: bool,
 
-    /// Set a variable for the server and its install; repeatable
+    /// Set an environment variable of the server and its installation; repeatable
     ///
-    /// These are shown, so they are no place for secrets. `--env` wins over them.
+    /// These values are visible, so do not use them for secrets. `--env` takes precedence.
     #[arg(long, value_name = "KEY=VALUE", value_parser = shown_variable, help_heading = "Box")]
     box_env: Vec<EnvVar>,
 
-    /// Profile to judge by (see `boxwood profiles`)
+    /// Profile with defaults and limits (see `boxwood profiles`)
     #[arg(long, value_name = "NAME", help_heading = "Box")]
     profile: Option<String>,
 
-    /// What runs the box: a backend's name
+    /// Backend of the box
     #[arg(long, value_name = "NAME", help_heading = "Box")]
     backend: Option<String>,
 
-    /// Root file system, by the name the operator gave it; the host's own when left out
+    /// Image to use as the root file system (see `boxwood image`) [default: the host's]
     #[arg(long, value_name = "NAME", help_heading = "Box")]
     image: Option<String>,
 
-    /// Most memory the box may use, as in `512m`
+    /// Memory limit of the box, such as `512m`
     #[arg(short = 'm', long, value_name = "SIZE", help_heading = "Box")]
     memory: Option<Mebibytes>,
 
-    /// Most processor time the box may use, in cores
+    /// CPU limit of the box, in cores
     #[arg(long, value_name = "N", value_parser = cpus, help_heading = "Box")]
     cpus: Option<f64>,
 
-    /// Most processes in the box
+    /// Maximum number of processes in the box
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Box")]
     pids: Option<u64>,
 
-    /// Make everything outside of the workspace, home and /tmp read-only
+    /// Make everything except the workspace, home and /tmp read-only
     #[arg(long, help_heading = "Box")]
     read_only: bool,
 
-    /// The server's command, and its arguments
+    /// Command of the server, and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -109,7 +108,7 @@ impl SpecFlags {
             name,
             command: command.clone(),
             args: args.to_vec(),
-            env: by_name(&self.env),
+            env: env_map(&self.env),
             cwd: self.cwd.as_deref().map(absolute).transpose()?,
             enabled,
             settings: McpBoxSettings {
@@ -127,7 +126,7 @@ impl SpecFlags {
                     (false, true) => MountMode::Rw,
                     (false, false) => MountMode::Ro,
                 },
-                env: by_name(&self.box_env),
+                env: env_map(&self.box_env),
                 startup_timeout_sec: self
                     .startup_timeout
                     .map_or(defaults.startup_timeout_sec, whole_seconds),
@@ -154,24 +153,14 @@ fn shown_variable(text: &str) -> Result<EnvVar, String> {
     text.parse()
 }
 
-fn by_name(variables: &[EnvVar]) -> BTreeMap<String, String> {
-    let pair = |variable: &EnvVar| (variable.key.clone(), variable.value.clone());
-    variables.iter().map(pair).collect()
-}
-
-/// The API counts whole seconds; a fraction is rounded up so that the timeout is never shorter than requested.
-fn whole_seconds(duration: Duration) -> u64 {
-    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
-}
-
 /// The daemon has another working directory.
 fn absolute(path: &str) -> Outcome<String> {
     let whole = std::path::absolute(path)
-        .map_err(|error| Failure::local(format!("`{path}` is no path"), error))?;
+        .map_err(|error| Failure::local(format!("cannot make `{path}` absolute"), error))?;
     whole
         .into_os_string()
         .into_string()
-        .map_err(|_| Failure::usage(format!("the absolute path of `{path}` is not text")))
+        .map_err(|_| Failure::usage(format!("the absolute path of `{path}` is not UTF-8")))
 }
 
 #[cfg(test)]

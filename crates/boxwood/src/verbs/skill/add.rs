@@ -1,57 +1,56 @@
 //! `boxwood skill add`.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use boxwood_api::{PlannedSkill, SkillIntake};
+use boxwood_api::PlannedSkill;
 use boxwood_client::{Client, SkillArchive};
 
 use super::pack::pack;
 use super::{print_warnings, refused};
 use crate::copy::Progress;
 use crate::failure::{Failure, Outcome};
+use crate::input;
 use crate::output::Output;
-use crate::printable::printable;
-use crate::table::Table;
+use crate::output::printable::printable;
+use crate::output::table::Table;
 
-/// More than any store takes unless its operator meant it.
-const MOST_BYTES: u64 = 1 << 30;
+/// Archives are read into memory.
+const MAX_BYTES: u64 = 1 << 30;
 
 const EXAMPLES: &str = "\
 Examples:
-  boxwood skill add ./pdf                       A directory with a SKILL.md
-  boxwood skill add pdf.zip                     An archive of one
-  boxwood skill add ./skills --dry-run          What is in it
+  boxwood skill add ./pdf                       Add a directory with a SKILL.md
+  boxwood skill add pdf.zip                     Add an archive of such a directory
+  boxwood skill add ./skills --dry-run          List the skills in a directory
   boxwood skill add ./skills --select pdf --select office/csv
   boxwood skill add ./skills --all
-  boxwood skill add ./pdf --name pdf-next       Under another name
+  boxwood skill add ./pdf --name pdf-next       Add it under another name
   curl -sL https://example.org/pdf.zip | boxwood skill add - --name pdf";
 
-/// Put skills into the daemon's store
+/// Add skills to the daemon's store
 ///
-/// Takes a directory or a zip archive and prints the names of the skills that are now in the store.
-/// A directory is packed here and sent, so the daemon may be on another machine; symbolic links and
-/// `.git` stay behind. Where there are several skills, say which are meant. It is all or nothing: one
-/// whose name is taken keeps the others out as well.
+/// Adds the skills of a directory or a zip archive and prints their names. A directory is packed and sent to
+/// the daemon, which may run on another machine; symbolic links and `.git` are skipped. If there are several
+/// skills, select which to add. If one of them already exists, none is added.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Directory or zip archive; `-` is an archive on stdin
+    /// Directory or zip archive; `-` for an archive on stdin
     path: PathBuf,
 
-    /// What the skill shall be called, instead of what its SKILL.md says
+    /// Name of the skill, instead of the one in its SKILL.md
     #[arg(long, value_name = "NAME", conflicts_with = "all")]
     name: Option<String>,
 
-    /// Take this one, by its directory below PATH; repeatable
+    /// Add only the skill in this directory below PATH; repeatable
     #[arg(long, value_name = "SUBDIR", conflicts_with = "all")]
     select: Vec<String>,
 
-    /// Take every skill there is
+    /// Add all skills
     #[arg(long)]
     all: bool,
 
-    /// Only say what is there
+    /// List the skills without adding them
     #[arg(short = 'n', long)]
     dry_run: bool,
 }
@@ -73,18 +72,13 @@ pub(super) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
         let several = error.to_string().starts_with("Multiple skills found");
         let failure = refused(error);
         if several {
-            failure
-                .hint("`--select SUBDIR` takes one, `--all` takes them all, `--dry-run` lists them")
+            failure.hint("`--select SUBDIR` adds one, `--all` adds all, `--dry-run` lists them")
         } else {
             failure
         }
     })?;
-    tell(&intake, output)
-}
-
-fn tell(intake: &SkillIntake, output: Output) -> Outcome<()> {
     if output.is_json() {
-        return Output::json(intake);
+        return Output::json(&intake);
     }
     for skill in &intake.installed {
         Output::line(&printable(&skill.name))?;
@@ -105,38 +99,28 @@ fn table(planned: &[PlannedSkill]) -> Table {
             found.name.as_str().into(),
             place.into(),
             found.warnings.len().to_string().into(),
-            super::ls::shortened(&found.description).into(),
+            super::view::shortened(&found.description).into(),
         ]);
     }
     table
 }
 
 fn archive(args: &Args) -> Outcome<SkillArchive> {
-    let unreadable = |error| {
-        Failure::local(
-            format!("`{}` could not be read", args.path.display()),
-            error,
-        )
-    };
-    let (name, bytes) = if args.path == Path::new("-") {
-        let stdin = std::io::stdin().lock();
-        ("skill".to_owned(), bounded(stdin).map_err(unreadable)?)
+    let path = &args.path;
+    let (name, bytes) = if path == Path::new("-") {
+        ("skill".to_owned(), input::read(path, MAX_BYTES)?)
     } else {
-        let metadata = std::fs::metadata(&args.path).map_err(unreadable)?;
-        let name = own_name(&args.path)?;
-        if metadata.is_dir() {
+        let name = own_name(path)?;
+        let bytes = if path.is_dir() {
             let progress = Progress::new();
-            let bytes = pack(&args.path, &name, &progress);
+            let bytes = pack(path, &name, &progress);
             progress.finish();
-            (name, bytes?)
+            bytes?
         } else {
-            let file = std::fs::File::open(&args.path).map_err(unreadable)?;
-            (name, bounded(file).map_err(unreadable)?)
-        }
+            input::read(path, MAX_BYTES)?
+        };
+        (name, bytes)
     };
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(Failure::usage("the archive is larger than any skill"));
-    }
     Ok(SkillArchive {
         bytes: bytes.into(),
         filename: format!("{name}.zip"),
@@ -146,31 +130,18 @@ fn archive(args: &Args) -> Outcome<SkillArchive> {
     })
 }
 
-/// One byte more than is allowed tells too much from just enough.
-fn bounded(reader: impl std::io::Read) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    reader.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// What the directory or the archive is called, also for `.`.
+/// The name of the directory or archive, also for `.`.
 fn own_name(path: &Path) -> Outcome<String> {
-    let real = std::fs::canonicalize(path).map_err(|error| {
-        Failure::local(format!("`{}` could not be read", path.display()), error)
-    })?;
-    // The name that was typed, where it is one: a link has a name of its own.
-    let named = if path.file_name().is_some() {
-        path
-    } else {
-        &real
-    };
+    let real = std::fs::canonicalize(path).map_err(|error| Failure::unreadable(path, error))?;
+    // The name that was typed, if there is one: a link has its own name.
+    let named = path.file_name().map_or(real.as_path(), |_| path);
     let stem = if real.is_dir() {
         named.file_name()
     } else {
         named.file_stem()
     };
+    let stem = stem.map(|stem| stem.to_string_lossy().into_owned());
     Ok(stem
-        .map(|stem| stem.to_string_lossy().into_owned())
         .filter(|stem| !stem.is_empty())
         .unwrap_or_else(|| "skill".to_owned()))
 }

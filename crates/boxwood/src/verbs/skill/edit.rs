@@ -3,51 +3,51 @@
 //! The file is replaced as a whole, unless it was changed in the store meanwhile. Edits are never lost: if they cannot
 //! be written back, they stay in a local file that the error names.
 
-use std::io::{Read as _, Write as _};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use boxwood_api::{ErrorCode, WrittenSkillFile};
 use boxwood_client::{Client, ClientError};
-use tempfile::TempDir;
 
 use super::refused;
 use crate::failure::{Failure, Outcome};
-use crate::interrupts::Interrupts;
+use crate::input;
+use crate::interactive::interrupts::Interrupts;
 use crate::output::Output;
-use crate::printable::printable;
+use crate::output::printable::printable;
 
 /// The default limit of the store.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
-  boxwood skill edit pdf SKILL.md                   In $VISUAL, $EDITOR or vi
-  boxwood skill edit pdf scripts/fill.py fill.py    With the contents of a file
-  generate | boxwood skill edit pdf data.json -     With what comes from stdin
+  boxwood skill edit pdf SKILL.md                   Open a file in $VISUAL, $EDITOR or vi
+  boxwood skill edit pdf scripts/fill.py fill.py    Replace it with the contents of a local file
+  generate | boxwood skill edit pdf data.json -     Replace it with the contents of stdin
 
-A file that does not exist is created, with the directories above it.";
+A file that does not exist is created, with its parent directories.";
 
-/// Change a file of a skill
+/// Edit a file of a skill
 ///
-/// Opens the file in your editor and writes it back when you have changed it. The file is replaced in
-/// one step, and only if it was not changed in the store in the meantime.
+/// Opens the file in your editor and uploads it if you have changed it. The upload fails if the file was
+/// changed in the store meanwhile.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     /// Name of the skill
     name: String,
 
-    /// File of the package
+    /// Path of the file in the package
     file: String,
 
-    /// File with the new contents, or `-` for stdin; without it an editor opens
+    /// File with the new contents, or `-` for stdin [default: open an editor]
     from: Option<PathBuf>,
 }
 
 pub(super) async fn main(args: &Args, client: &Client, output: Output) -> Outcome<()> {
     let written = match &args.from {
         Some(from) => {
-            let contents = read(from)?;
+            let contents = input::read(from, MAX_BYTES as u64)?;
             let written = client
                 .write_skill_file(&args.name, &args.file, contents, None)
                 .await
@@ -70,36 +70,24 @@ pub(super) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
     }
 }
 
-fn read(from: &Path) -> Outcome<Vec<u8>> {
-    if from == Path::new("-") {
-        let mut bytes = Vec::new();
-        // One more than allowed, so that too much can be told from just enough.
-        let most = MOST_BYTES as u64 + 1;
-        std::io::stdin()
-            .lock()
-            .take(most)
-            .read_to_end(&mut bytes)
-            .map_err(|error| Failure::local("stdin could not be read", error))?;
-        return Ok(bytes);
-    }
-    std::fs::read(from)
-        .map_err(|error| Failure::local(format!("`{}` could not be read", from.display()), error))
-}
-
 /// `None` when nothing was changed.
 async fn edited(args: &Args, client: &Client) -> Outcome<Option<WrittenSkillFile>> {
     let (before, tag) = match client.read_skill_file(&args.name, &args.file).await {
         Ok(download) => {
             let tag = download.tag().map(str::to_owned);
-            (download.whole(MOST_BYTES).await?, tag)
+            (download.whole(MAX_BYTES).await?, tag)
         }
         // The skill itself must be there; a file may be new.
         Err(error) if is_new_file(&error) => (Vec::new(), None),
         Err(error) => return Err(refused(error)),
     };
-    let desk = Desk::new(&args.file, &before)?;
-    open_editor(&desk.path).await?;
-    let after = desk.contents()?;
+    let failed = |error| Failure::local("cannot create a local copy of the file", error);
+    let directory = tempfile::Builder::new().prefix("boxwood-edit-").tempdir();
+    let directory = directory.map_err(failed)?;
+    let path = directory.path().join(copy_name(&args.file));
+    std::fs::write(&path, &before).map_err(failed)?;
+    open_editor(&path).await?;
+    let after = std::fs::read(&path).map_err(|error| Failure::unreadable(&path, error))?;
     if after == before {
         return Ok(None);
     }
@@ -107,9 +95,9 @@ async fn edited(args: &Args, client: &Client) -> Outcome<Option<WrittenSkillFile
         .write_skill_file(&args.name, &args.file, after, tag.as_deref())
         .await;
     written.map(Some).map_err(|error| {
-        let why = refused(error);
-        let kept = desk.keep();
-        why.hint(format!("your text is in `{}`", kept.display()))
+        // Keeps the directory.
+        let _ = directory.keep();
+        refused(error).hint(format!("your text is in `{}`", path.display()))
     })
 }
 
@@ -118,54 +106,16 @@ fn is_new_file(error: &ClientError) -> bool {
         if message.starts_with("Skill file"))
 }
 
-/// A place for one file under its own name, which tells the editor what kind of text it is.
-struct Desk {
-    directory: TempDir,
-    path: PathBuf,
+/// The name of the file without its directories. Editors detect the type of a file by its name.
+fn copy_name(file: &str) -> &OsStr {
+    Path::new(file).file_name().unwrap_or("file".as_ref())
 }
 
-impl Desk {
-    fn new(file: &str, contents: &[u8]) -> Outcome<Self> {
-        let failed =
-            |error| Failure::local("there is no place for a copy of the file to edit", error);
-        let directory = tempfile::Builder::new()
-            .prefix("boxwood-edit-")
-            .tempdir()
-            .map_err(failed)?;
-        let name = file
-            .rsplit('/')
-            .next()
-            .filter(|name| !matches!(*name, "" | "." | "..") && !name.contains('\0'))
-            .unwrap_or("file");
-        let path = directory.path().join(name);
-        let mut copy = std::fs::File::create_new(&path).map_err(failed)?;
-        copy.write_all(contents).map_err(failed)?;
-        Ok(Self { directory, path })
-    }
-
-    fn contents(&self) -> Outcome<Vec<u8>> {
-        std::fs::read(&self.path).map_err(|error| {
-            Failure::local(
-                format!("`{}` could not be read", self.path.display()),
-                error,
-            )
-        })
-    }
-
-    /// Leaves the file where it is.
-    fn keep(self) -> PathBuf {
-        // The directory's name goes with the path.
-        let _ = self.directory.keep();
-        self.path
-    }
-}
-
-/// Waits for the person. Ctrl-C belongs to the editor while it is open.
+/// Waits until the editor ends. Meanwhile signals such as Ctrl-C are left to the editor.
 async fn open_editor(path: &Path) -> Outcome<()> {
     let editor = editor();
-    let _held =
-        Interrupts::watch().map_err(|error| Failure::local("signals cannot be received", error))?;
-    // Through a shell, because people write `EDITOR="code --wait"`.
+    let _ignored = Interrupts::watch()?;
+    // Through a shell, for values such as `EDITOR="code --wait"`.
     let status = tokio::process::Command::new("sh")
         .arg("-c")
         .arg(format!("{editor} \"$1\""))
@@ -173,7 +123,7 @@ async fn open_editor(path: &Path) -> Outcome<()> {
         .arg(path)
         .status()
         .await
-        .map_err(|error| Failure::local(format!("`{editor}` could not be started"), error))?;
+        .map_err(|error| Failure::local(format!("cannot start the editor `{editor}`"), error))?;
     if status.success() {
         return Ok(());
     }
@@ -181,7 +131,7 @@ async fn open_editor(path: &Path) -> Outcome<()> {
         "the editor `{editor}` ended with an error; nothing was changed"
     ))
     .exit(crate::failure::EXIT_ERROR)
-    .hint("set VISUAL or EDITOR to the one you use"))
+    .hint("set VISUAL or EDITOR to your editor"))
 }
 
 fn editor() -> String {
@@ -198,14 +148,10 @@ mod tests {
 
     #[test]
     fn the_editor_sees_the_files_own_name_and_never_a_path() {
-        let check = |file: &str, name: &str| {
-            let desk = Desk::new(file, b"x").expect("a desk");
-            assert_eq!(desk.path, desk.directory.path().join(name));
-            assert_eq!(desk.contents().expect("read"), b"x");
-        };
-        check("SKILL.md", "SKILL.md");
-        check("scripts/fill.py", "fill.py");
-        check("../..", "file");
-        check("a/", "file");
+        assert_eq!(copy_name("SKILL.md"), "SKILL.md");
+        assert_eq!(copy_name("scripts/fill.py"), "fill.py");
+        assert_eq!(copy_name("../.."), "file");
+        assert_eq!(copy_name("/"), "file");
+        assert_eq!(copy_name("a/"), "a");
     }
 }

@@ -4,6 +4,7 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Cursor, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use zip::ZipWriter;
@@ -14,7 +15,7 @@ use crate::failure::{Failure, Outcome};
 use crate::flags::size_text;
 
 /// Catches a home directory that was given by mistake.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// How deep the store looks for skills below a directory.
 const SEARCH_DEPTH: usize = 2;
@@ -39,7 +40,7 @@ pub(super) fn pack(directory: &Path, name: &str, progress: &Progress) -> Outcome
     Ok(packed.into_inner())
 }
 
-/// Looked for here as well, before anything large and wrong is packed and sent.
+/// Checked before packing, in case the wrong directory was named.
 fn has_skill(directory: &Path, depth: usize) -> bool {
     if ENTRY_FILES
         .iter()
@@ -69,12 +70,12 @@ impl Packing<'_> {
     fn tree(&mut self, from: PathBuf, to: String) -> Outcome<()> {
         let mut pending = vec![(from, to)];
         while let Some((from, to)) = pending.pop() {
-            let unreadable = |error| unreadable(&from, error);
+            let unreadable = |error| Failure::unreadable(&from, error);
             let mut entries = fs::read_dir(&from)
                 .map_err(unreadable)?
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(unreadable)?;
-            // The same directory makes the same archive.
+            // Sorted, so that the archive is reproducible.
             entries.sort_by_key(fs::DirEntry::file_name);
             let options = SimpleFileOptions::default().unix_permissions(0o755);
             self.zip
@@ -89,10 +90,10 @@ impl Packing<'_> {
                 // Of the entry itself: a link in the tree is not followed.
                 let metadata = entry
                     .metadata()
-                    .map_err(|error| self::unreadable(&path, error))?;
+                    .map_err(|error| Failure::unreadable(&path, error))?;
                 let to = format!("{to}/{name}");
                 if metadata.is_dir() {
-                    // History is not part of a skill, and often larger than it.
+                    // The history is not part of the skill, and often larger.
                     if name != ".git" {
                         pending.push((path, to));
                     }
@@ -109,33 +110,30 @@ impl Packing<'_> {
     }
 
     fn file(&mut self, from: &Path, to: String, metadata: &Metadata) -> Outcome<()> {
-        let mode = if is_executable(metadata) {
-            0o755
-        } else {
-            0o644
-        };
+        let is_executable = metadata.permissions().mode() & 0o111 != 0;
+        let mode = if is_executable { 0o755 } else { 0o644 };
         let options = SimpleFileOptions::default().unix_permissions(mode);
         self.zip.start_file(to, options).map_err(unpackable)?;
-        let mut file = File::open(from).map_err(|error| unreadable(from, error))?;
+        let mut file = File::open(from).map_err(|error| Failure::unreadable(from, error))?;
         let mut piece = vec![0; 64 * 1024];
         loop {
             let count = file
                 .read(&mut piece)
-                .map_err(|error| unreadable(from, error))?;
+                .map_err(|error| Failure::unreadable(from, error))?;
             if count == 0 {
                 break;
             }
             self.bytes += count as u64;
-            if self.bytes > MOST_BYTES {
+            if self.bytes > MAX_BYTES {
                 return Err(Failure::usage(format!(
-                    "there are more than {} in it",
-                    size_text(MOST_BYTES)
+                    "the directory contains more than {}",
+                    size_text(MAX_BYTES)
                 ))
                 .hint("a skill holds instructions and scripts; mount large data with `-v`"));
             }
             self.zip
                 .write_all(&piece[..count])
-                .map_err(|error| Failure::local("the archive could not be made", error))?;
+                .map_err(|error| Failure::local("cannot create the archive", error))?;
             self.progress.add_bytes(count);
         }
         self.progress.file_done();
@@ -147,23 +145,8 @@ impl Packing<'_> {
     }
 }
 
-#[cfg(unix)]
-fn is_executable(metadata: &Metadata) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    metadata.permissions().mode() & 0o111 != 0
-}
-
-#[cfg(not(unix))]
-fn is_executable(_: &Metadata) -> bool {
-    false
-}
-
-fn unreadable(path: &Path, error: io::Error) -> Failure {
-    Failure::local(format!("`{}` could not be read", path.display()), error)
-}
-
 fn unpackable(error: zip::result::ZipError) -> Failure {
-    Failure::local("the archive could not be made", io::Error::other(error))
+    Failure::local("cannot create the archive", io::Error::other(error))
 }
 
 #[cfg(test)]

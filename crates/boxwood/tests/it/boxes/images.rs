@@ -191,7 +191,7 @@ fn what_cannot_be_an_image_is_refused_and_leaves_nothing() {
     refuse(
         &["image", "import", "-"],
         2,
-        "does not say what the image is called",
+        "is no valid name for an image",
     );
     refuse(
         &["image", "import", "/nowhere", "a"],

@@ -30,8 +30,8 @@ fn a_timeout_is_exit_code_124_with_the_reason() {
     exit 124
     --- stdout
     --- stderr
-    boxwood: the command ran longer than its timeout and was stopped, with everything it had started
-    hint: give it more time with `--timeout 5m`, as far as the profile allows
+    boxwood: the command exceeded its timeout and was stopped with its child processes
+    hint: increase the timeout with `--timeout 5m`, up to the limit of the profile
     ");
 }
 

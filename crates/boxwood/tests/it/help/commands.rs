@@ -4,12 +4,12 @@ use crate::support::command::help;
 
 #[test]
 fn run() {
-    insta::assert_snapshot!(help(&["run"]), @r#"
+    insta::assert_snapshot!(help(&["run"]), @r"
     Run a command in a new box, without a daemon
 
-    Makes a box, runs the command in it, shows its output as it is written, and removes the box with
-    everything private in it. You are the operator here: directories you name may be mounted, except
-    those that hold the system's or Boxwood's own secrets.
+    Creates a box, runs the command in it, shows its output as it is written, and removes the box with
+    its private files. Any host directory can be mounted, except those that contain secrets of the
+    system or of Boxwood.
 
     Usage: boxwood run [OPTIONS] -- <CMD>...
 
@@ -19,13 +19,13 @@ fn run() {
 
     Options:
       -i, --interactive
-              Pass our stdin to the command
+              Pass stdin to the command
 
       -t, --tty
               Give the command a terminal
 
           --rm
-              Remove the box at the end; always so, accepted by habit
+              Accepted for compatibility with Docker; the box is always removed
 
           --config <FILE>
               Configuration file
@@ -37,71 +37,70 @@ fn run() {
 
     Command:
       -e, --env <KEY[=VALUE]>
-              Set an environment variable; repeatable. `-e KEY` takes the value from here
+              Set an environment variable; repeatable. `-e KEY` passes the value of your own environment
 
       -w, --workdir <DIR>
-              Directory to start in
+              Working directory
 
           --timeout <DURATION>
-              Stop the command after this long, as in `30s` or `2m`
+              Stop the command after this time, such as `30s` or `2m`
 
     Box:
           --network
-              Let the box reach the network
+              Give the box network access
 
-              Without it the box has a loopback interface and nothing else. With it the box gets a
-              network of its own: outwards only, never to this machine, other boxes or metadata
-              addresses.
+              Without this flag the box has only a loopback interface. With it the box can open outgoing
+              connections, but not to this machine, other boxes or metadata addresses.
 
           --profile <NAME>
-              Profile to judge by (see `boxwood profiles`)
+              Profile with defaults and limits (see `boxwood profiles`)
 
       -v, --volume <HOST:/PATH[:ro]>
               Mount a host directory or file; repeatable
 
-              Directories that hold the system's or Boxwood's own secrets are always refused.
+              Directories that contain secrets of the system or of Boxwood are always refused.
 
           --workspace <DIR[:ro]>
-              Host directory to use as /workspace; private and empty when left out
+              Host directory to use as /workspace [default: a private, empty directory]
 
           --skill <NAME>
-              Skill of the store to have under /workspace/.skills, read-only; repeatable
+              Mount a skill of the store under /workspace/.skills, read-only; repeatable
 
-              Also in a session that exists: the skill appears in its box while it runs.
+              Can also be added to the running box of an existing session.
 
           --image <NAME>
-              Root file system, by the name the operator gave it; the host's own when left out
+              Image to use as the root file system (see `boxwood image`) [default: the host's]
 
       -m, --memory <SIZE>
-              Most memory the box may use, as in `512m`
+              Memory limit of the box, such as `512m`
 
           --cpus <N>
-              Most processor time the box may use, in cores
+              CPU limit of the box, in cores
 
           --pids <N>
-              Most processes in the box
+              Maximum number of processes in the box
 
           --disk <SIZE>
-              Size of the private workspace and home, as in `1g`
+              Size of the private workspace and home, such as `1g`
 
           --read-only
-              Make everything outside of the workspace, home and /tmp read-only
+              Make everything except the workspace, home and /tmp read-only
 
           --backend <NAME>
-              What runs the box: a backend's name, or `auto` or `local` for the first that works
+              Backend of the box: a name, or `auto` or `local` for the first that works
 
-              A named one is used or the command fails. `boxwood doctor` shows which there are.
+              There is no fallback from a named backend. `boxwood doctor` lists the backends.
 
           --require <MECHANISM>
-              Refuse to start without this mechanism, as in `seccomp`; repeatable
+              Refuse to start without this isolation mechanism, such as `seccomp`; repeatable
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -113,28 +112,28 @@ fn run() {
 
     Examples:
       boxwood run -- python3 -c 'print(6 * 7)'
-      boxwood run --workspace . -- make test            This directory as /workspace
+      boxwood run --workspace . -- make test            Mount this directory as /workspace
       boxwood run -v ~/data:/data:ro -- ls /data
       boxwood run --network -- pip install requests
       boxwood run --timeout 30s --memory 512m --pids 64 -- ./untrusted
       boxwood run -it -- bash
-      boxwood run -o json -- id                         The result as one JSON object
+      boxwood run -o json -- id                         Print the result as one JSON object
 
-    The words after -- are the program and its arguments; no shell looks at them. Ctrl-C goes to the
-    command, as does TERM; a third one kills it. Without --timeout the command may run as long as it
-    likes, unless the profile says otherwise.
+    The words after -- are the program and its arguments; they are not interpreted by a shell. Ctrl-C
+    and TERM are sent to the command; the third signal kills it. Without --timeout there is no time
+    limit, unless the profile has one.
 
-    Exit codes: the command's own, 128+n when signal n ended it; 124 timeout; 125 Boxwood failed.
-    "#);
+    Exit codes: the command's own, 128+n if signal n ended it; 124 timeout; 125 Boxwood failed.
+    ");
 }
 
 #[test]
 fn exec() {
-    insta::assert_snapshot!(help(&["exec"]), @r#"
+    insta::assert_snapshot!(help(&["exec"]), @r"
     Run a command in a session
 
-    Creates the session when it does not exist; the flags under Box then say how. Output is shown as it
-    is written. The session stays, with its files, until `boxwood rm` or until it has been idle for the
+    Creates the session if it does not exist, as described by the flags under Box. Output is shown as it
+    is written. The session and its files are kept until `boxwood rm`, or until it has been idle for the
     daemon's session TTL.
 
     Usage: boxwood exec [OPTIONS] <SESSION> -- <CMD>...
@@ -148,7 +147,7 @@ fn exec() {
 
     Options:
       -i, --interactive
-              Pass our stdin to the command
+              Pass stdin to the command
 
       -t, --tty
               Give the command a terminal
@@ -158,71 +157,70 @@ fn exec() {
 
     Command:
       -e, --env <KEY[=VALUE]>
-              Set an environment variable; repeatable. `-e KEY` takes the value from here
+              Set an environment variable; repeatable. `-e KEY` passes the value of your own environment
 
       -w, --workdir <DIR>
-              Directory to start in
+              Working directory
 
           --timeout <DURATION>
-              Stop the command after this long, as in `30s` or `2m`
+              Stop the command after this time, such as `30s` or `2m`
 
     Box:
           --network
-              Let the box reach the network
+              Give the box network access
 
-              Without it the box has a loopback interface and nothing else. With it the box gets a
-              network of its own: outwards only, never to this machine, other boxes or metadata
-              addresses.
+              Without this flag the box has only a loopback interface. With it the box can open outgoing
+              connections, but not to this machine, other boxes or metadata addresses.
 
           --profile <NAME>
-              Profile to judge by (see `boxwood profiles`)
+              Profile with defaults and limits (see `boxwood profiles`)
 
       -v, --volume <HOST:/PATH[:ro]>
               Mount a host directory or file; repeatable
 
-              Directories that hold the system's or Boxwood's own secrets are always refused.
+              Directories that contain secrets of the system or of Boxwood are always refused.
 
           --workspace <DIR[:ro]>
-              Host directory to use as /workspace; private and empty when left out
+              Host directory to use as /workspace [default: a private, empty directory]
 
           --skill <NAME>
-              Skill of the store to have under /workspace/.skills, read-only; repeatable
+              Mount a skill of the store under /workspace/.skills, read-only; repeatable
 
-              Also in a session that exists: the skill appears in its box while it runs.
+              Can also be added to the running box of an existing session.
 
           --image <NAME>
-              Root file system, by the name the operator gave it; the host's own when left out
+              Image to use as the root file system (see `boxwood image`) [default: the host's]
 
       -m, --memory <SIZE>
-              Most memory the box may use, as in `512m`
+              Memory limit of the box, such as `512m`
 
           --cpus <N>
-              Most processor time the box may use, in cores
+              CPU limit of the box, in cores
 
           --pids <N>
-              Most processes in the box
+              Maximum number of processes in the box
 
           --disk <SIZE>
-              Size of the private workspace and home, as in `1g`
+              Size of the private workspace and home, such as `1g`
 
           --read-only
-              Make everything outside of the workspace, home and /tmp read-only
+              Make everything except the workspace, home and /tmp read-only
 
           --backend <NAME>
-              What runs the box: a backend's name, or `auto` or `local` for the first that works
+              Backend of the box: a name, or `auto` or `local` for the first that works
 
-              A named one is used or the command fails. `boxwood doctor` shows which there are.
+              There is no fallback from a named backend. `boxwood doctor` lists the backends.
 
           --require <MECHANISM>
-              Refuse to start without this mechanism, as in `seccomp`; repeatable
+              Refuse to start without this isolation mechanism, such as `seccomp`; repeatable
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -237,23 +235,23 @@ fn exec() {
       boxwood exec build --timeout 2m -e CI=1 -- sh -c 'make && ./test'
       tar c src | boxwood exec -i build -- tar x
       boxwood exec -t build -- top
-      boxwood exec build -o json -- ls            The result as one JSON object
+      boxwood exec build -o json -- ls            Print the result as one JSON object
 
-    The words after -- are the program and its arguments; no shell looks at them. Ctrl-C goes to the
-    command; a third one kills it. When the daemon is restarted the command goes on, and so does its
-    output. When the connection is lost for good the command is stopped.
+    The words after -- are the program and its arguments; they are not interpreted by a shell. Ctrl-C is
+    sent to the command; the third Ctrl-C kills it. The command and its output continue when the daemon
+    is restarted. The command is stopped if the connection cannot be restored.
 
-    Exit codes: the command's own, 128+n when signal n ended it; 124 timeout; 125 Boxwood failed.
-    "#);
+    Exit codes: the command's own, 128+n if signal n ended it; 124 timeout; 125 Boxwood failed.
+    ");
 }
 
 #[test]
 fn sh() {
-    insta::assert_snapshot!(help(&["sh"]), @r#"
+    insta::assert_snapshot!(help(&["sh"]), @r"
     Open a shell in a session
 
-    Creates the session when it does not exist. Gives you a terminal in the box that follows your
-    window's size, with bash where the box has it and sh otherwise.
+    Creates the session if it does not exist. Runs bash in a terminal of the box, or sh if the box has
+    no bash. The terminal follows the size of your window.
 
     Usage: boxwood sh [OPTIONS] <SESSION> [-- <CMD>...]
 
@@ -262,7 +260,7 @@ fn sh() {
               Name of the session
 
       [CMD]...
-              Program to run in place of a shell
+              Program to run instead of a shell
 
     Options:
       -h, --help
@@ -270,71 +268,70 @@ fn sh() {
 
     Command:
       -e, --env <KEY[=VALUE]>
-              Set an environment variable; repeatable. `-e KEY` takes the value from here
+              Set an environment variable; repeatable. `-e KEY` passes the value of your own environment
 
       -w, --workdir <DIR>
-              Directory to start in
+              Working directory
 
           --timeout <DURATION>
-              Stop the command after this long, as in `30s` or `2m`
+              Stop the command after this time, such as `30s` or `2m`
 
     Box:
           --network
-              Let the box reach the network
+              Give the box network access
 
-              Without it the box has a loopback interface and nothing else. With it the box gets a
-              network of its own: outwards only, never to this machine, other boxes or metadata
-              addresses.
+              Without this flag the box has only a loopback interface. With it the box can open outgoing
+              connections, but not to this machine, other boxes or metadata addresses.
 
           --profile <NAME>
-              Profile to judge by (see `boxwood profiles`)
+              Profile with defaults and limits (see `boxwood profiles`)
 
       -v, --volume <HOST:/PATH[:ro]>
               Mount a host directory or file; repeatable
 
-              Directories that hold the system's or Boxwood's own secrets are always refused.
+              Directories that contain secrets of the system or of Boxwood are always refused.
 
           --workspace <DIR[:ro]>
-              Host directory to use as /workspace; private and empty when left out
+              Host directory to use as /workspace [default: a private, empty directory]
 
           --skill <NAME>
-              Skill of the store to have under /workspace/.skills, read-only; repeatable
+              Mount a skill of the store under /workspace/.skills, read-only; repeatable
 
-              Also in a session that exists: the skill appears in its box while it runs.
+              Can also be added to the running box of an existing session.
 
           --image <NAME>
-              Root file system, by the name the operator gave it; the host's own when left out
+              Image to use as the root file system (see `boxwood image`) [default: the host's]
 
       -m, --memory <SIZE>
-              Most memory the box may use, as in `512m`
+              Memory limit of the box, such as `512m`
 
           --cpus <N>
-              Most processor time the box may use, in cores
+              CPU limit of the box, in cores
 
           --pids <N>
-              Most processes in the box
+              Maximum number of processes in the box
 
           --disk <SIZE>
-              Size of the private workspace and home, as in `1g`
+              Size of the private workspace and home, such as `1g`
 
           --read-only
-              Make everything outside of the workspace, home and /tmp read-only
+              Make everything except the workspace, home and /tmp read-only
 
           --backend <NAME>
-              What runs the box: a backend's name, or `auto` or `local` for the first that works
+              Backend of the box: a name, or `auto` or `local` for the first that works
 
-              A named one is used or the command fails. `boxwood doctor` shows which there are.
+              There is no fallback from a named backend. `boxwood doctor` lists the backends.
 
           --require <MECHANISM>
-              Refuse to start without this mechanism, as in `seccomp`; repeatable
+              Refuse to start without this isolation mechanism, such as `seccomp`; repeatable
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -347,8 +344,8 @@ fn sh() {
     Examples:
       boxwood sh build
       boxwood sh scratch --network --memory 2g
-      boxwood sh build -- python3                 Another program than a shell
+      boxwood sh build -- python3                 Run another program than a shell
 
-    Leave with `exit` or Ctrl-D. Your terminal is put back as it was, however it ends.
-    "#);
+    Leave with `exit` or Ctrl-D.
+    ");
 }

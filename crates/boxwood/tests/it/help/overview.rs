@@ -4,9 +4,9 @@ use crate::support::command::{help, run};
 
 #[test]
 fn the_whole() {
-    insta::assert_snapshot!(help(&[]), @r#"
-    A sandbox runtime for AI agents: boxes in which untrusted commands run, under limits that hold, on
-    one ordinary Linux machine.
+    insta::assert_snapshot!(help(&[]), @r"
+    A sandbox runtime for AI agents: runs untrusted commands in isolated boxes with enforced limits, on
+    one Linux machine.
 
     Usage: boxwood [OPTIONS] <COMMAND>
 
@@ -20,20 +20,20 @@ fn the_whole() {
       inspect     Show everything about a session, a managed process or a command
       cp          Copy files between this machine and a session
       start       Start a managed process in a session
-      attach      Connect to the stdin and stdout of a managed process
-      logs        Show what a managed process wrote lately
+      attach      Connect to stdin and stdout of a managed process
+      logs        Show the recent output of a managed process
       kill        Send a signal to a managed process, or kill a command
       stop        Stop managed processes
       rm          Remove sessions
-      events      Watch what happens
+      events      Watch events of the daemon
       profiles    List profiles
       skill       Manage skills
-      tool        Call the tools that agents have
+      tool        Call the tools of agents
       image       Manage images
       mcp         Run MCP servers in boxes
       mcp-server  Serve the agent's tools to an MCP client
       serve       Run the daemon
-      doctor      Say what keeps boxes apart here, and what is missing
+      doctor      Check which isolation mechanisms and backends work
       token       Manage access tokens
       completion  Print a completion script for a shell
 
@@ -46,11 +46,11 @@ fn the_whole() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -61,26 +61,26 @@ fn the_whole() {
               [env: BOXWOOD_URL]
 
     Examples:
-      boxwood run -- python3 -c 'print(6 * 7)'      One command in a fresh box, no daemon needed
-      boxwood serve                                 The daemon, for agents and for the verbs below
-      boxwood exec build -- make                    A command in the session `build`, made when missing
-      boxwood sh build                              A shell in it
-      boxwood cp build:/workspace/out.txt .         A file out of it
-      boxwood rm build                              The end of it
+      boxwood run -- python3 -c 'print(6 * 7)'      Run one command in a new box, without a daemon
+      boxwood serve                                 Start the daemon, for agents and the commands below
+      boxwood exec build -- make                    Run a command in the session `build`
+      boxwood sh build                              Open a shell in it
+      boxwood cp build:/workspace/out.txt .         Copy a file from it
+      boxwood rm build                              Remove it
 
     Finding the daemon:
-      Client verbs use --url or BOXWOOD_URL; else the socket in the run directory when a daemon listens
-      there; else http://127.0.0.1:5410. The daemon's own user and root need no token on the same
-      machine; other users set BOXWOOD_TOKEN.
+      Commands connect to --url or BOXWOOD_URL; without them to the socket in the run directory if a
+      daemon listens there, and otherwise to http://127.0.0.1:5410. The daemon's own user and root need
+      no token on the same machine; other users set BOXWOOD_TOKEN.
 
     Exit codes:
       0    success
-      1    an error, told on stderr
-      2    the command line was not understood
+      1    an error, described on stderr
+      2    invalid arguments
       124  run, exec: the command was stopped by its timeout
       125  run, exec, sh: Boxwood failed, not the command
-      Otherwise run, exec and sh end with the command's own code, 128+n when signal n ended it.
-    "#);
+      Otherwise run, exec and sh return the exit code of the command, or 128+n if signal n ended it.
+    ");
 }
 
 #[test]

@@ -4,10 +4,10 @@ use crate::support::command::help;
 
 #[test]
 fn ps() {
-    insta::assert_snapshot!(help(&["ps"]), @r#"
+    insta::assert_snapshot!(help(&["ps"]), @r"
     List what runs in a session
 
-    Without a session it lists the sessions.
+    Without a session, lists the sessions.
 
     Usage: boxwood ps [OPTIONS] [SESSION]
 
@@ -17,18 +17,18 @@ fn ps() {
 
     Options:
           --execs
-              Its commands only, also those that ended not long ago
+              List only commands, including recently finished ones
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -39,22 +39,20 @@ fn ps() {
               [env: BOXWOOD_URL]
 
     Examples:
-      boxwood ps                    The sessions, like `boxwood ls`
-      boxwood ps tools              Managed processes and running commands of the session `tools`
-      boxwood ps --execs tools      Its commands, also those that ended not long ago
-      boxwood ps tools -o json      Its managed processes
-      boxwood ps --execs tools -o json
-    "#);
+      boxwood ps                    List sessions, like `boxwood ls`
+      boxwood ps tools              List managed processes and running commands of the session `tools`
+      boxwood ps --execs tools      List its commands, including recently finished ones
+    ");
 }
 
 #[test]
 fn start() {
-    insta::assert_snapshot!(help(&["start"]), @r#"
+    insta::assert_snapshot!(help(&["start"]), @r"
     Start a managed process in a session
 
-    A managed process lives on after this command ends: a server that speaks over its stdin and stdout,
-    for example. A session can have many, each under its own id. Creates the session when it does not
-    exist.
+    A managed process continues to run after this command ends, such as a server that communicates over
+    its stdin and stdout. A session can have several, each with its own id. Creates the session if it
+    does not exist.
 
     Usage: boxwood start [OPTIONS] <SESSION> -- <CMD>...
 
@@ -72,10 +70,10 @@ fn start() {
               [default: default]
 
       -e, --env <KEY[=VALUE]>
-              Set an environment variable; repeatable. `-e KEY` takes the value from here
+              Set an environment variable; repeatable. `-e KEY` passes the value of your own environment
 
       -w, --workdir <DIR>
-              Directory to start in
+              Working directory
 
               [default: /workspace]
 
@@ -84,61 +82,60 @@ fn start() {
 
     Box:
           --network
-              Let the box reach the network
+              Give the box network access
 
-              Without it the box has a loopback interface and nothing else. With it the box gets a
-              network of its own: outwards only, never to this machine, other boxes or metadata
-              addresses.
+              Without this flag the box has only a loopback interface. With it the box can open outgoing
+              connections, but not to this machine, other boxes or metadata addresses.
 
           --profile <NAME>
-              Profile to judge by (see `boxwood profiles`)
+              Profile with defaults and limits (see `boxwood profiles`)
 
       -v, --volume <HOST:/PATH[:ro]>
               Mount a host directory or file; repeatable
 
-              Directories that hold the system's or Boxwood's own secrets are always refused.
+              Directories that contain secrets of the system or of Boxwood are always refused.
 
           --workspace <DIR[:ro]>
-              Host directory to use as /workspace; private and empty when left out
+              Host directory to use as /workspace [default: a private, empty directory]
 
           --skill <NAME>
-              Skill of the store to have under /workspace/.skills, read-only; repeatable
+              Mount a skill of the store under /workspace/.skills, read-only; repeatable
 
-              Also in a session that exists: the skill appears in its box while it runs.
+              Can also be added to the running box of an existing session.
 
           --image <NAME>
-              Root file system, by the name the operator gave it; the host's own when left out
+              Image to use as the root file system (see `boxwood image`) [default: the host's]
 
       -m, --memory <SIZE>
-              Most memory the box may use, as in `512m`
+              Memory limit of the box, such as `512m`
 
           --cpus <N>
-              Most processor time the box may use, in cores
+              CPU limit of the box, in cores
 
           --pids <N>
-              Most processes in the box
+              Maximum number of processes in the box
 
           --disk <SIZE>
-              Size of the private workspace and home, as in `1g`
+              Size of the private workspace and home, such as `1g`
 
           --read-only
-              Make everything outside of the workspace, home and /tmp read-only
+              Make everything except the workspace, home and /tmp read-only
 
           --backend <NAME>
-              What runs the box: a backend's name, or `auto` or `local` for the first that works
+              Backend of the box: a name, or `auto` or `local` for the first that works
 
-              A named one is used or the command fails. `boxwood doctor` shows which there are.
+              There is no fallback from a named backend. `boxwood doctor` lists the backends.
 
           --require <MECHANISM>
-              Refuse to start without this mechanism, as in `seccomp`; repeatable
+              Refuse to start without this isolation mechanism, such as `seccomp`; repeatable
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -150,19 +147,18 @@ fn start() {
 
     Examples:
       boxwood start tools --id fs -- npx -y @modelcontextprotocol/server-filesystem /workspace
-      boxwood attach tools fs           Speak to it, line by line
-      boxwood logs tools fs             What it wrote
-      boxwood stop tools fs             End it
-    "#);
+      boxwood attach tools fs           Connect to its stdin and stdout
+      boxwood logs tools fs             Show its output
+      boxwood stop tools fs             Stop it
+    ");
 }
 
 #[test]
 fn attach() {
     insta::assert_snapshot!(help(&["attach"]), @r#"
-    Connect to the stdin and stdout of a managed process
+    Connect to stdin and stdout of a managed process
 
-    Your input goes to the process, and its output to you, starting with the output that is still
-    unread. Its stderr is in `boxwood logs`.
+    Starts with the output that has not been read yet. Its stderr is shown by `boxwood logs`.
 
     Usage: boxwood attach [OPTIONS] <SESSION> [PROCESS]
 
@@ -177,10 +173,10 @@ fn attach() {
 
     Options:
           --no-stdin
-              Do not read our stdin
+              Do not pass stdin to the process
 
           --since <OFFSET>
-              Start after this many bytes of its output, or with the unread output
+              Position in the output to start at, in bytes, or `now` for unread output
 
               [default: now]
 
@@ -189,11 +185,11 @@ fn attach() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -206,21 +202,21 @@ fn attach() {
     Examples:
       boxwood attach tools fs
       echo '{"jsonrpc":"2.0","id":1,"method":"ping"}' | boxwood attach tools fs
-      boxwood attach --no-stdin tools fs        Watch only
-      boxwood attach --since 0 tools fs         From its first byte, if that is still kept
+      boxwood attach --no-stdin tools fs        Show output only
+      boxwood attach --since 0 tools fs         Show all output that is still available
 
-    Ctrl-C lets go; the process lives on. The end of your input does not let go: output goes on. One
-    process has one attachment at a time: a second one waits until the first ends. When the daemon is
-    restarted the attachment goes on by itself; nothing is lost or comes twice.
+    Ctrl-C detaches; the process continues. The end of stdin does not detach. A process has one
+    attachment at a time: a second one waits until the first ends. The attachment is resumed when the
+    daemon is restarted; no output is lost or repeated.
     "#);
 }
 
 #[test]
 fn logs() {
     insta::assert_snapshot!(help(&["logs"]), @r#"
-    Show what a managed process wrote lately
+    Show the recent output of a managed process
 
-    Its stdout goes to stdout and its stderr to stderr. The daemon keeps the last part of each.
+    Prints its stdout to stdout and its stderr to stderr. The daemon keeps the end of each.
 
     Usage: boxwood logs [OPTIONS] <SESSION> [PROCESS]
 
@@ -235,18 +231,18 @@ fn logs() {
 
     Options:
       -f, --follow
-              Go on with what it writes, until it exits
+              Continue with new output until the process exits
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -258,18 +254,18 @@ fn logs() {
 
     Examples:
       boxwood logs tools web
-      boxwood logs -f tools web             Go on until it exits
-      boxwood logs tools web 2>/dev/null    Its stdout only
+      boxwood logs -f tools web             Follow until the process exits
+      boxwood logs tools web 2>/dev/null    Show stdout only
       boxwood logs tools web -o json        {"stdout": …, "stderr": …}
     "#);
 }
 
 #[test]
 fn kill() {
-    insta::assert_snapshot!(help(&["kill"]), @r#"
+    insta::assert_snapshot!(help(&["kill"]), @r"
     Send a signal to a managed process, or kill a command
 
-    To end a managed process in good order use `boxwood stop`.
+    To let a managed process end properly, use `boxwood stop`.
 
     Usage: boxwood kill [OPTIONS] <SESSION> [PROCESS]
 
@@ -284,23 +280,23 @@ fn kill() {
 
     Options:
       -s, --signal <SIGNAL>
-              Signal by name or number
+              Name or number of the signal
 
               [default: KILL]
 
           --exec <ID>
-              Kill the command of this number, with everything it started
+              Kill the command with this number, and its children
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -311,19 +307,19 @@ fn kill() {
               [env: BOXWOOD_URL]
 
     Examples:
-      boxwood kill tools web                        KILL
-      boxwood kill -s HUP tools web                 Reload, for programs that do
-      boxwood kill --exec 1718 build                A command, as `boxwood ps build` shows it
-    "#);
+      boxwood kill tools web                        Send KILL
+      boxwood kill -s HUP tools web                 Send HUP, which makes many programs reload
+      boxwood kill --exec 1718 build                Kill a command; `boxwood ps build` shows its number
+    ");
 }
 
 #[test]
 fn stop() {
-    insta::assert_snapshot!(help(&["stop"]), @r#"
+    insta::assert_snapshot!(help(&["stop"]), @r"
     Stop managed processes
 
-    Closes the process's stdin, sends TERM to it and all it has started, and KILL to what is left after
-    a few seconds. The session and its files stay; `boxwood rm` removes them.
+    Closes stdin of the process, sends TERM to it and its children, and after a few seconds KILL to
+    those that still run. The session and its files are kept; `boxwood rm` removes them.
 
     Usage: boxwood stop [OPTIONS] <SESSION> [PROCESS]
 
@@ -332,7 +328,7 @@ fn stop() {
               Name of the session
 
       [PROCESS]
-              Name of the process; all of them when left out
+              Name of the process [default: all running ones]
 
     Options:
       -h, --help
@@ -340,11 +336,11 @@ fn stop() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -355,8 +351,7 @@ fn stop() {
               [env: BOXWOOD_URL]
 
     Examples:
-      boxwood stop tools web        One process
-      boxwood stop tools            Every running process of the session
-      boxwood rm tools              The session itself
-    "#);
+      boxwood stop tools web        Stop one process
+      boxwood stop tools            Stop all running processes of the session
+    ");
 }

@@ -4,11 +4,11 @@ use crate::support::command::help;
 
 #[test]
 fn create() {
-    insta::assert_snapshot!(help(&["create"]), @r#"
+    insta::assert_snapshot!(help(&["create"]), @r"
     Create a session
 
-    Prints the session's name once its box is up. A session that exists and fits is left as it is; one
-    that differs is a conflict, and the answer names the field.
+    Prints the name of the session when its box is running. An existing session with the same
+    configuration is kept; one that differs is an error, which names the field.
 
     Usage: boxwood create [OPTIONS] <SESSION>
 
@@ -25,61 +25,60 @@ fn create() {
 
     Box:
           --network
-              Let the box reach the network
+              Give the box network access
 
-              Without it the box has a loopback interface and nothing else. With it the box gets a
-              network of its own: outwards only, never to this machine, other boxes or metadata
-              addresses.
+              Without this flag the box has only a loopback interface. With it the box can open outgoing
+              connections, but not to this machine, other boxes or metadata addresses.
 
           --profile <NAME>
-              Profile to judge by (see `boxwood profiles`)
+              Profile with defaults and limits (see `boxwood profiles`)
 
       -v, --volume <HOST:/PATH[:ro]>
               Mount a host directory or file; repeatable
 
-              Directories that hold the system's or Boxwood's own secrets are always refused.
+              Directories that contain secrets of the system or of Boxwood are always refused.
 
           --workspace <DIR[:ro]>
-              Host directory to use as /workspace; private and empty when left out
+              Host directory to use as /workspace [default: a private, empty directory]
 
           --skill <NAME>
-              Skill of the store to have under /workspace/.skills, read-only; repeatable
+              Mount a skill of the store under /workspace/.skills, read-only; repeatable
 
-              Also in a session that exists: the skill appears in its box while it runs.
+              Can also be added to the running box of an existing session.
 
           --image <NAME>
-              Root file system, by the name the operator gave it; the host's own when left out
+              Image to use as the root file system (see `boxwood image`) [default: the host's]
 
       -m, --memory <SIZE>
-              Most memory the box may use, as in `512m`
+              Memory limit of the box, such as `512m`
 
           --cpus <N>
-              Most processor time the box may use, in cores
+              CPU limit of the box, in cores
 
           --pids <N>
-              Most processes in the box
+              Maximum number of processes in the box
 
           --disk <SIZE>
-              Size of the private workspace and home, as in `1g`
+              Size of the private workspace and home, such as `1g`
 
           --read-only
-              Make everything outside of the workspace, home and /tmp read-only
+              Make everything except the workspace, home and /tmp read-only
 
           --backend <NAME>
-              What runs the box: a backend's name, or `auto` or `local` for the first that works
+              Backend of the box: a name, or `auto` or `local` for the first that works
 
-              A named one is used or the command fails. `boxwood doctor` shows which there are.
+              There is no fallback from a named backend. `boxwood doctor` lists the backends.
 
           --require <MECHANISM>
-              Refuse to start without this mechanism, as in `seccomp`; repeatable
+              Refuse to start without this isolation mechanism, such as `seccomp`; repeatable
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -92,33 +91,33 @@ fn create() {
     Examples:
       boxwood create build --memory 2g --network
       boxwood create review --workspace ~/src/project:ro --profile offline_readonly
-    "#);
+    ");
 }
 
 #[test]
 fn ls() {
-    insta::assert_snapshot!(help(&["ls"]), @r#"
+    insta::assert_snapshot!(help(&["ls"]), @r"
     List sessions
 
-    Shows every session the daemon holds, with its limits and how long it has been idle. Idle sessions
-    are removed after the daemon's session TTL.
+    Shows every session of the daemon, with its limits and when it was last used. Idle sessions are
+    removed after the daemon's session TTL.
 
     Usage: boxwood ls [OPTIONS]
 
     Options:
       -q, --quiet
-              Names only, one per line
+              Print only names, one per line
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -130,18 +129,18 @@ fn ls() {
 
     Examples:
       boxwood ls                    A table, newest last
-      boxwood ls -q                 Names only, one per line
-      boxwood ls -o json            Everything
-    "#);
+      boxwood ls -q                 Only names
+      boxwood ls -o json            All details
+    ");
 }
 
 #[test]
 fn inspect() {
-    insta::assert_snapshot!(help(&["inspect"]), @r#"
+    insta::assert_snapshot!(help(&["inspect"]), @r"
     Show everything about a session, a managed process or a command
 
-    Limits, mounts, and the isolation label: what really keeps the box apart, what this machine could
-    not give, and why.
+    Shows limits, mounts and the isolation label: the mechanisms that isolate the box, and those that
+    are missing on this machine, with the reason.
 
     Usage: boxwood inspect [OPTIONS] <SESSION> [PROCESS]
 
@@ -154,18 +153,18 @@ fn inspect() {
 
     Options:
           --exec <ID>
-              Number of a command, as `boxwood ps --execs` shows it
+              Number of a command, as shown by `boxwood ps --execs`
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -177,28 +176,28 @@ fn inspect() {
 
     Examples:
       boxwood inspect build
-      boxwood inspect tools web                     One managed process
-      boxwood inspect --exec 1718 build             One command, with its result once it has ended
+      boxwood inspect tools web                     Show a managed process
+      boxwood inspect --exec 1718 build             Show a command, and its result if it has ended
       boxwood inspect build -o json | jq .isolation
-    "#);
+    ");
 }
 
 #[test]
 fn cp() {
-    insta::assert_snapshot!(help(&["cp"]), @r#"
+    insta::assert_snapshot!(help(&["cp"]), @r"
     Copy files between this machine and a session
 
-    One side is `SESSION:/path`. Directories are copied with everything in them. Symbolic links inside a
-    directory are left out, and said so, in both directions.
+    One side is `SESSION:/path`. Directories are copied recursively. Symbolic links inside a directory
+    are skipped with a message, in both directions.
 
     Usage: boxwood cp [OPTIONS] <SOURCE> <TARGET>
 
     Arguments:
       <SOURCE>
-              From: a path, or `SESSION:/path`
+              Source: a path, or `SESSION:/path`
 
       <TARGET>
-              To: a path, or `SESSION:/path`
+              Destination: a path, or `SESSION:/path`
 
     Options:
       -h, --help
@@ -206,11 +205,11 @@ fn cp() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -221,21 +220,22 @@ fn cp() {
               [env: BOXWOOD_URL]
 
     Examples:
-      boxwood cp report.csv build:/workspace/               Into the session `build`
-      boxwood cp build:/workspace/out.txt .                 Out of it
-      boxwood cp src build:/workspace                       A directory, as /workspace/src
-      boxwood cp src/. build:/workspace                     What is in it
+      boxwood cp report.csv build:/workspace/               Copy a file into the session `build`
+      boxwood cp build:/workspace/out.txt .                 Copy a file from it
+      boxwood cp src build:/workspace                       Copy a directory, as /workspace/src
+      boxwood cp src/. build:/workspace                     Copy the contents of a directory
 
-    A path on this machine with `:/` in it is written with `./` in front.
-    "#);
+    If a path on this machine contains `:/`, prefix it with `./`.
+    ");
 }
 
 #[test]
 fn rm() {
-    insta::assert_snapshot!(help(&["rm"]), @r#"
+    insta::assert_snapshot!(help(&["rm"]), @r"
     Remove sessions
 
-    Kills everything in the box and removes it with its private files. Mounted host directories stay.
+    Kills all processes in the box and removes it with its private files. Mounted host directories are
+    kept.
 
     Usage: boxwood rm [OPTIONS] [SESSION]...
 
@@ -245,21 +245,21 @@ fn rm() {
 
     Options:
       -a, --all
-              Every session of the daemon
+              Remove all sessions of the daemon
 
       -f, --force
-              A session that does not exist is not an error
+              Ignore sessions that do not exist
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -271,7 +271,7 @@ fn rm() {
 
     Examples:
       boxwood rm build
-      boxwood rm -f build test          No error when they are gone already
+      boxwood rm -f build test          Ignore sessions that do not exist
       boxwood rm --all
-    "#);
+    ");
 }

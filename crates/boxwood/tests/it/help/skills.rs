@@ -4,24 +4,24 @@ use crate::support::command::help;
 
 #[test]
 fn the_verb() {
-    insta::assert_snapshot!(help(&["skill"]), @r#"
+    insta::assert_snapshot!(help(&["skill"]), @r"
     Manage skills
 
-    A skill is a directory with a `SKILL.md`: instructions for an agent, and the scripts and files they
-    speak of. The daemon keeps skills in its store. A box that is given one with `--skill NAME` has it
-    under `/workspace/.skills/NAME`, read-only.
+    A skill is a directory with a `SKILL.md`: instructions for an agent, and the scripts and files that
+    they refer to. The daemon keeps skills in its store. `--skill NAME` mounts a skill in a box,
+    read-only, under `/workspace/.skills/NAME`.
 
     Usage: boxwood skill [OPTIONS] <COMMAND>
 
     Commands:
       ls        List skills [alias: list]
       show      Show a skill with its instructions
-      add       Put skills into the daemon's store
+      add       Add skills to the daemon's store
       rm        Remove skills
       files     List the files of a skill
       cat       Print a file of a skill
-      edit      Change a file of a skill
-      export    Write a skill as a zip archive
+      edit      Edit a file of a skill
+      export    Export a skill as a zip archive
       validate  Check a skill against the Agent Skills rules
 
     Options:
@@ -30,11 +30,11 @@ fn the_verb() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -45,41 +45,42 @@ fn the_verb() {
               [env: BOXWOOD_URL]
 
     Examples:
-      boxwood skill add ./pdf                       A directory with a SKILL.md, into the store
-      boxwood skill add skills.zip --all            Everything in an archive
+      boxwood skill add ./pdf                       Add a directory with a SKILL.md to the store
+      boxwood skill add skills.zip --all            Add all skills of an archive
       boxwood skill ls
       boxwood skill show pdf
-      boxwood skill edit pdf SKILL.md               In your editor
+      boxwood skill edit pdf SKILL.md               Edit a file in your editor
       boxwood exec build --skill pdf -- ls /workspace/.skills/pdf
       boxwood skill rm pdf
 
     `boxwood skill ACTION --help` has examples for every action.
-    "#);
+    ");
 }
 
 #[test]
 fn ls() {
-    insta::assert_snapshot!(help(&["skill", "ls"]), @r#"
+    insta::assert_snapshot!(help(&["skill", "ls"]), @r"
     List skills
 
-    The one changed last comes first. Packages that cannot be read are told on stderr.
+    The most recently changed skill is listed first. Packages that cannot be read are reported on
+    stderr.
 
     Usage: boxwood skill ls [OPTIONS]
 
     Options:
       -q, --quiet
-              Names only, one per line
+              Print only names, one per line
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -91,17 +92,17 @@ fn ls() {
 
     Examples:
       boxwood skill ls
-      boxwood skill ls -q                   Names only, one per line
-      boxwood skill ls -o json              Everything, with warnings and what cannot be read
-    "#);
+      boxwood skill ls -q                   Only names
+      boxwood skill ls -o json              All details, with warnings and packages that cannot be read
+    ");
 }
 
 #[test]
 fn show() {
-    insta::assert_snapshot!(help(&["skill", "show"]), @r#"
+    insta::assert_snapshot!(help(&["skill", "show"]), @r"
     Show a skill with its instructions
 
-    Also says where it departs from the Agent Skills rules. Departures are warnings: the skill works.
+    Also lists where it does not follow the Agent Skills rules. The skill can be used nevertheless.
 
     Usage: boxwood skill show [OPTIONS] <NAME>
 
@@ -115,11 +116,11 @@ fn show() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -132,48 +133,47 @@ fn show() {
     Examples:
       boxwood skill show pdf
       boxwood skill show pdf -o json | jq -r .instructions
-    "#);
+    ");
 }
 
 #[test]
 fn add() {
-    insta::assert_snapshot!(help(&["skill", "add"]), @r#"
-    Put skills into the daemon's store
+    insta::assert_snapshot!(help(&["skill", "add"]), @r"
+    Add skills to the daemon's store
 
-    Takes a directory or a zip archive and prints the names of the skills that are now in the store. A
-    directory is packed here and sent, so the daemon may be on another machine; symbolic links and
-    `.git` stay behind. Where there are several skills, say which are meant. It is all or nothing: one
-    whose name is taken keeps the others out as well.
+    Adds the skills of a directory or a zip archive and prints their names. A directory is packed and
+    sent to the daemon, which may run on another machine; symbolic links and `.git` are skipped. If
+    there are several skills, select which to add. If one of them already exists, none is added.
 
     Usage: boxwood skill add [OPTIONS] <PATH>
 
     Arguments:
       <PATH>
-              Directory or zip archive; `-` is an archive on stdin
+              Directory or zip archive; `-` for an archive on stdin
 
     Options:
           --name <NAME>
-              What the skill shall be called, instead of what its SKILL.md says
+              Name of the skill, instead of the one in its SKILL.md
 
           --select <SUBDIR>
-              Take this one, by its directory below PATH; repeatable
+              Add only the skill in this directory below PATH; repeatable
 
           --all
-              Take every skill there is
+              Add all skills
 
       -n, --dry-run
-              Only say what is there
+              List the skills without adding them
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -184,22 +184,22 @@ fn add() {
               [env: BOXWOOD_URL]
 
     Examples:
-      boxwood skill add ./pdf                       A directory with a SKILL.md
-      boxwood skill add pdf.zip                     An archive of one
-      boxwood skill add ./skills --dry-run          What is in it
+      boxwood skill add ./pdf                       Add a directory with a SKILL.md
+      boxwood skill add pdf.zip                     Add an archive of such a directory
+      boxwood skill add ./skills --dry-run          List the skills in a directory
       boxwood skill add ./skills --select pdf --select office/csv
       boxwood skill add ./skills --all
-      boxwood skill add ./pdf --name pdf-next       Under another name
+      boxwood skill add ./pdf --name pdf-next       Add it under another name
       curl -sL https://example.org/pdf.zip | boxwood skill add - --name pdf
-    "#);
+    ");
 }
 
 #[test]
 fn rm() {
-    insta::assert_snapshot!(help(&["skill", "rm"]), @r#"
+    insta::assert_snapshot!(help(&["skill", "rm"]), @r"
     Remove skills
 
-    Removes the package with every file in it. Boxes that have it mounted see an empty directory.
+    Removes the package with all its files. Boxes that have it mounted see an empty directory.
 
     Usage: boxwood skill rm [OPTIONS] <NAME>...
 
@@ -209,18 +209,18 @@ fn rm() {
 
     Options:
       -f, --force
-              A skill that does not exist is not an error
+              Ignore skills that do not exist
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -232,16 +232,16 @@ fn rm() {
 
     Examples:
       boxwood skill rm pdf
-      boxwood skill rm -f pdf csv           No error when they are gone already
-    "#);
+      boxwood skill rm -f pdf csv           Ignore skills that do not exist
+    ");
 }
 
 #[test]
 fn files() {
-    insta::assert_snapshot!(help(&["skill", "files"]), @r#"
+    insta::assert_snapshot!(help(&["skill", "files"]), @r"
     List the files of a skill
 
-    One directory of the package at a time; a name with `/` at its end is a directory.
+    Lists one directory of the package. Names of directories end with `/`.
 
     Usage: boxwood skill files [OPTIONS] <NAME> [PATH]
 
@@ -256,18 +256,18 @@ fn files() {
 
     Options:
       -a, --all
-              Entries whose name begins with a dot as well
+              Include entries whose name begins with a dot
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -280,16 +280,16 @@ fn files() {
     Examples:
       boxwood skill files pdf
       boxwood skill files pdf scripts
-      boxwood skill files -a pdf            Hidden ones as well
-    "#);
+      boxwood skill files -a pdf            Include hidden files
+    ");
 }
 
 #[test]
 fn cat() {
-    insta::assert_snapshot!(help(&["skill", "cat"]), @r#"
+    insta::assert_snapshot!(help(&["skill", "cat"]), @r"
     Print a file of a skill
 
-    The bytes go to stdout as they are.
+    Writes the content to stdout unchanged.
 
     Usage: boxwood skill cat [OPTIONS] <NAME> <FILE>
 
@@ -298,7 +298,7 @@ fn cat() {
               Name of the skill
 
       <FILE>
-              File of the package
+              Path of the file in the package
 
     Options:
       -h, --help
@@ -306,11 +306,11 @@ fn cat() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -323,16 +323,16 @@ fn cat() {
     Examples:
       boxwood skill cat pdf SKILL.md
       boxwood skill cat pdf assets/logo.png > logo.png
-    "#);
+    ");
 }
 
 #[test]
 fn edit() {
-    insta::assert_snapshot!(help(&["skill", "edit"]), @r#"
-    Change a file of a skill
+    insta::assert_snapshot!(help(&["skill", "edit"]), @r"
+    Edit a file of a skill
 
-    Opens the file in your editor and writes it back when you have changed it. The file is replaced in
-    one step, and only if it was not changed in the store in the meantime.
+    Opens the file in your editor and uploads it if you have changed it. The upload fails if the file
+    was changed in the store meanwhile.
 
     Usage: boxwood skill edit [OPTIONS] <NAME> <FILE> [FROM]
 
@@ -341,10 +341,10 @@ fn edit() {
               Name of the skill
 
       <FILE>
-              File of the package
+              Path of the file in the package
 
       [FROM]
-              File with the new contents, or `-` for stdin; without it an editor opens
+              File with the new contents, or `-` for stdin [default: open an editor]
 
     Options:
       -h, --help
@@ -352,11 +352,11 @@ fn edit() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -367,20 +367,21 @@ fn edit() {
               [env: BOXWOOD_URL]
 
     Examples:
-      boxwood skill edit pdf SKILL.md                   In $VISUAL, $EDITOR or vi
-      boxwood skill edit pdf scripts/fill.py fill.py    With the contents of a file
-      generate | boxwood skill edit pdf data.json -     With what comes from stdin
+      boxwood skill edit pdf SKILL.md                   Open a file in $VISUAL, $EDITOR or vi
+      boxwood skill edit pdf scripts/fill.py fill.py    Replace it with the contents of a local file
+      generate | boxwood skill edit pdf data.json -     Replace it with the contents of stdin
 
-    A file that does not exist is created, with the directories above it.
-    "#);
+    A file that does not exist is created, with its parent directories.
+    ");
 }
 
 #[test]
 fn export() {
-    insta::assert_snapshot!(help(&["skill", "export"]), @r#"
-    Write a skill as a zip archive
+    insta::assert_snapshot!(help(&["skill", "export"]), @r"
+    Export a skill as a zip archive
 
-    The archive is what `boxwood skill add` takes. A file appears under its name when it is complete.
+    The archive can be imported with `boxwood skill add`. The file is created when the download is
+    complete.
 
     Usage: boxwood skill export [OPTIONS] <NAME> [FILE]
 
@@ -389,7 +390,7 @@ fn export() {
               Name of the skill
 
       [FILE]
-              Where to write it; stdout when left out, and with `-`
+              File to write; `-` or none for stdout
 
     Options:
       -h, --help
@@ -397,11 +398,11 @@ fn export() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -415,17 +416,17 @@ fn export() {
       boxwood skill export pdf pdf.zip
       boxwood skill export pdf > pdf.zip
       boxwood skill export pdf - | ssh other boxwood skill add - --name pdf
-    "#);
+    ");
 }
 
 #[test]
 fn validate() {
-    insta::assert_snapshot!(help(&["skill", "validate"]), @r#"
+    insta::assert_snapshot!(help(&["skill", "validate"]), @r"
     Check a skill against the Agent Skills rules
 
-    Errors are what keeps a skill out of the store. Warnings are departures from the rules that other
-    programs may not like: the name, the description and its length, unknown fields. What is a path
-    (`./pdf`, `pdf.zip`, `/srv/skills/pdf`) is read here; any other word is a skill in the store.
+    Skills with errors cannot be added to the store. Warnings are other violations of the rules, such as
+    in the name, the description or unknown fields. A path (`./pdf`, `pdf.zip`, `/srv/skills/pdf`) is
+    checked on this machine; any other word is the name of a skill in the store.
 
     Usage: boxwood skill validate [OPTIONS] <PATH|NAME>
 
@@ -435,18 +436,18 @@ fn validate() {
 
     Options:
           --strict
-              Warnings are errors
+              Fail if there are warnings
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -457,11 +458,11 @@ fn validate() {
               [env: BOXWOOD_URL]
 
     Examples:
-      boxwood skill validate ./pdf                  A directory; no daemon needed
-      boxwood skill validate pdf.zip                An archive, with everything in it
-      boxwood skill validate pdf                    A skill of the daemon's store
-      boxwood skill validate --strict ./pdf         For CI
+      boxwood skill validate ./pdf                  Check a directory; no daemon needed
+      boxwood skill validate pdf.zip                Check all skills of an archive
+      boxwood skill validate pdf                    Check a skill of the daemon's store
+      boxwood skill validate --strict ./pdf         Fail on warnings too, for CI
 
-    Exit codes: 0 it can be used; 1 it cannot, or with --strict it has warnings.
-    "#);
+    Exit codes: 0 the skill can be used; 1 it cannot, or with --strict it has warnings.
+    ");
 }

@@ -4,30 +4,30 @@ use crate::support::command::help;
 
 #[test]
 fn serve() {
-    insta::assert_snapshot!(help(&["serve"]), @r#"
+    insta::assert_snapshot!(help(&["serve"]), @r"
     Run the daemon
 
-    Listens on the loopback address by default. Its own user and root need no token there, other users
-    do (`boxwood token`). Also listens on a socket in its run directory.
+    Listens on the loopback address by default, and on a socket in its run directory. Its own user and
+    root need no token there; other users do (`boxwood token`).
 
     Usage: boxwood serve [OPTIONS]
 
     Options:
           --listen <ADDR:PORT>
-              Address and port to listen on, or `none` for the socket alone [default: 127.0.0.1:5410]
+              Address and port to listen on, or `none` for the socket only [default: 127.0.0.1:5410]
 
               [env: BOXWOOD_LISTEN]
 
           --state-dir <DIR>
-              Directory for what outlives the daemon
+              Directory for persistent data
 
               [env: BOXWOOD_STATE_DIR]
 
           --backend <NAME>
-              What runs the boxes: auto, local, native, docker, podman, nsjail or e2b [default: auto]
+              Backend of the boxes: auto, local, native, docker, podman, nsjail or e2b [default: auto]
 
-              `auto` and `local` take the first that works, in that order, whenever a session is made; a
-              named one is used or nothing is. Profiles and requests may name another.
+              `auto` and `local` use the first that works, in that order, when a session is created. A
+              named backend has no fallback. Profiles and requests can name another.
 
               [env: BOXWOOD_BACKEND]
 
@@ -37,28 +37,28 @@ fn serve() {
               [env: BOXWOOD_CONFIG]
 
           --stdio
-              Speak LangBot's action RPC on stdin and stdout, and end with stdin
+              Use LangBot's action RPC on stdin and stdout, and stop when stdin is closed
 
-              For a LangBot that starts its own runtime. Everything else, the relay above all, is served
-              on the port as always; the line for scripts goes to stderr.
+              For LangBot installations that start their own runtime. The other protocols are served on
+              the port as usual; the line for scripts is printed on stderr.
 
           --until-stdin-closes
-              End with stdin, from which nothing is read
+              Stop when stdin is closed
 
-              For a program that starts a daemon of its own: however that program ends, its daemon ends
-              as if told to stop. Another daemon cannot take over from it.
+              For programs that start their own daemon: when the program ends, for any reason, its
+              daemon stops like on SIGTERM. Another daemon cannot take over from it.
 
           --takeover
-              Take over from the daemon that runs on the same state directory
+              Take over from the daemon that uses the same state directory
 
-              It hands over its sockets, lets running requests end, leaves its boxes as they are and
-              ends. No request is refused meanwhile. Without such a daemon this one starts as usual.
+              The other daemon passes on its sockets and boxes, finishes its requests and stops. No
+              request is refused meanwhile. If there is no such daemon, this one starts as usual.
 
           --on-shutdown <MODE>
-              What a daemon that is told to stop does with boxes [default: stop]
+              What happens to boxes when the daemon stops [default: stop]
 
-              `stop` removes them, `keep` leaves them to the next daemon, `stop_ephemeral` only those of
-              persistent sessions.
+              `stop` removes them, `keep` keeps them for the next daemon, `stop_ephemeral` keeps only
+              those of persistent sessions.
 
               [env: BOXWOOD_SHUTDOWN__BOXES]
 
@@ -67,11 +67,11 @@ fn serve() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -83,51 +83,53 @@ fn serve() {
 
     Examples:
       boxwood serve
-      boxwood serve --listen 127.0.0.1:0 --state-dir /tmp/b     A second daemon on a free port
+      boxwood serve --listen 127.0.0.1:0 --state-dir /tmp/b     Start a second daemon on a free port
       boxwood serve --config /etc/boxwood/config.toml
-      boxwood serve --stdio                                     As the child of a LangBot
-      boxwood serve --until-stdin-closes --listen none          As the child of any other program
-      boxwood serve --takeover                                  In the place of the running daemon
-      boxwood serve --on-shutdown keep                          Boxes run on until the next start
+      boxwood serve --stdio                                     Run as a child of LangBot
+      boxwood serve --until-stdin-closes --listen none          Run as a child of another program
+      boxwood serve --takeover                                  Replace the running daemon
+      boxwood serve --on-shutdown keep                          Keep boxes running for the next daemon
 
-    Prints one line on stdout when it accepts connections, and another when it found boxes of an
-    earlier daemon:
+    Prints a line on stdout when it accepts connections, and another if it adopted boxes of an earlier
+    daemon:
       boxwood: listening on http://127.0.0.1:5410 (native backend)
       boxwood: 3 sessions adopted
-    Logs go to stderr. SIGTERM and Ctrl-C drain: no new connections, running requests may end, then
-    every box is stopped, or what --on-shutdown says. A second one does not wait for requests. A daemon
-    that is killed leaves its boxes to the next one on the same state directory.
+    Logs are written to stderr. On SIGTERM and Ctrl-C the daemon accepts no new connections, waits for
+    running requests, and stops all boxes unless --on-shutdown says otherwise. A second signal ends the
+    wait. The boxes of a daemon that was killed are adopted by the next one with the same state
+    directory.
 
-    Every setting of the configuration file is also a variable, as in BOXWOOD_SESSION__TTL_SEC=600.
-    "#);
+    Every setting of the configuration file can also be set by a variable, such as
+    BOXWOOD_SESSION__TTL_SEC=600.
+    ");
 }
 
 #[test]
 fn doctor() {
     insta::assert_snapshot!(help(&["doctor"]), @r#"
-    Say what keeps boxes apart here, and what is missing
+    Check which isolation mechanisms and backends work
 
-    Tries every isolation mechanism by using it. For each it says whether it is in force, why it matters
-    and, where it is missing, the command that gets it. Boxes start without what is only missing, and
-    their label says so; they do not start without what is fatal. Below that it lists the backends:
-    which of them can be used, and what the others want; and what MCP servers find here.
+    Tests every isolation mechanism by using it, and says why it matters and, if it is missing, how to
+    enable it. Boxes start without a mechanism that is only missing, and their isolation label says so;
+    they do not start if the mechanism is fatal. Also lists the backends, with the reason why a backend
+    cannot be used, and the programs that MCP servers need.
 
     Usage: boxwood doctor [OPTIONS]
 
     Options:
           --backend <NAME>
-              Backend to look at; the one that boxes get when left out
+              Backend to check [default: the one that boxes use]
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -138,12 +140,12 @@ fn doctor() {
               [env: BOXWOOD_URL]
 
     Examples:
-      boxwood doctor                                  This machine, as this user; no daemon needed
-      boxwood doctor --backend docker                 Everything about one backend
-      boxwood doctor --url http://host:5410           What a daemon finds on its machine
+      boxwood doctor                                  Check this machine; no daemon needed
+      boxwood doctor --backend docker                 Check one backend
+      boxwood doctor --url http://host:5410           Check the machine of a daemon
       boxwood doctor -o json | jq '.findings[] | select(.state != "works")'
 
-    Exit codes: 0 boxes can start; 1 none can.
+    Exit codes: 0 boxes can start; 1 no box can start.
     "#);
 }
 
@@ -152,8 +154,9 @@ fn profiles() {
     insta::assert_snapshot!(help(&["profiles"]), @r#"
     List profiles
 
-    A profile gives a box its defaults, the fields that no caller can change (LOCKED) and the isolation
-    without which it does not start (REQUIRES). Operators define more of them in the configuration file.
+    A profile contains defaults for boxes, fields that requests cannot change (LOCKED), and mechanisms
+    without which a box does not start (REQUIRES). More profiles can be defined in the daemon's
+    configuration file.
 
     Usage: boxwood profiles [OPTIONS]
 
@@ -163,11 +166,11 @@ fn profiles() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -185,28 +188,28 @@ fn profiles() {
 
 #[test]
 fn events() {
-    insta::assert_snapshot!(help(&["events"]), @r#"
-    Watch what happens
+    insta::assert_snapshot!(help(&["events"]), @r"
+    Watch events of the daemon
 
-    Prints sessions coming and going, commands starting and finishing, and managed processes, until you
-    press Ctrl-C or the daemon goes.
+    Prints when sessions are created and removed, when commands start and finish, and changes of managed
+    processes and MCP servers, until you press Ctrl-C or the daemon stops.
 
     Usage: boxwood events [OPTIONS]
 
     Options:
           --session <SESSION>
-              Only this session
+              Show only events of this session
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -220,21 +223,21 @@ fn events() {
       boxwood events
       boxwood events --session build
       boxwood events -o json | jq .event            One JSON object per line
-    "#);
+    ");
 }
 
 #[test]
 fn token() {
-    insta::assert_snapshot!(help(&["token"]), @r#"
+    insta::assert_snapshot!(help(&["token"]), @r"
     Manage access tokens
 
     On the same machine the daemon's own user and root need no token. Other users send one, as
-    `Authorization: Bearer` or `X-API-Key`; client verbs take it from `BOXWOOD_TOKEN`.
+    `Authorization: Bearer` or `X-API-Key`; the `boxwood` command takes it from `BOXWOOD_TOKEN`.
 
     Usage: boxwood token [OPTIONS] <COMMAND>
 
     Commands:
-      create  Make a token and print it
+      create  Create a token and print it
       ls      List tokens by name
       rm      Remove tokens
 
@@ -254,11 +257,11 @@ fn token() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -269,13 +272,13 @@ fn token() {
               [env: BOXWOOD_URL]
 
     Examples:
-      boxwood token create ci           Prints the token, once; only its hash is kept
+      boxwood token create ci           Print a new token. It cannot be shown again
       export BOXWOOD_TOKEN=$(boxwood token create laptop)
       boxwood token ls
-      boxwood token rm ci               It stops working at once
+      boxwood token rm ci               Revoke a token immediately
 
-    Run it as the daemon's own user: tokens are kept in the daemon's state directory.
-    "#);
+    Run this command as the daemon's user: tokens are stored in the daemon's state directory.
+    ");
 }
 
 #[test]
@@ -283,13 +286,13 @@ fn completion() {
     insta::assert_snapshot!(help(&["completion"]), @r#"
     Print a completion script for a shell
 
-    The script goes to stdout; put it where your shell looks for completions.
+    Write the output to the directory where your shell looks for completions.
 
     Usage: boxwood completion [OPTIONS] <SHELL>
 
     Arguments:
       <SHELL>
-              Which shell
+              The shell
 
               [possible values: bash, elvish, fish, powershell, zsh]
 
@@ -299,11 +302,11 @@ fn completion() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -322,16 +325,16 @@ fn completion() {
 
 #[test]
 fn token_create() {
-    insta::assert_snapshot!(help(&["token", "create"]), @r#"
-    Make a token and print it
+    insta::assert_snapshot!(help(&["token", "create"]), @r"
+    Create a token and print it
 
-    This is the only time it can be seen.
+    Only its hash is stored, so it cannot be shown again.
 
     Usage: boxwood token create [OPTIONS] <NAME>
 
     Arguments:
       <NAME>
-              What the token is for
+              Name of the token, such as its purpose
 
     Options:
           --state-dir <DIR>
@@ -349,11 +352,11 @@ fn token_create() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -362,12 +365,12 @@ fn token_create() {
               Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
 
               [env: BOXWOOD_URL]
-    "#);
+    ");
 }
 
 #[test]
 fn token_ls() {
-    insta::assert_snapshot!(help(&["token", "ls"]), @r#"
+    insta::assert_snapshot!(help(&["token", "ls"]), @r"
     List tokens by name
 
     Usage: boxwood token ls [OPTIONS]
@@ -388,11 +391,11 @@ fn token_ls() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -401,12 +404,12 @@ fn token_ls() {
               Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
 
               [env: BOXWOOD_URL]
-    "#);
+    ");
 }
 
 #[test]
 fn token_rm() {
-    insta::assert_snapshot!(help(&["token", "rm"]), @r#"
+    insta::assert_snapshot!(help(&["token", "rm"]), @r"
     Remove tokens
 
     Usage: boxwood token rm [OPTIONS] <NAME>...
@@ -431,11 +434,11 @@ fn token_rm() {
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -444,5 +447,5 @@ fn token_rm() {
               Address of the daemon: `http://HOST:PORT`, `https://HOST` or `unix:///PATH`
 
               [env: BOXWOOD_URL]
-    "#);
+    ");
 }

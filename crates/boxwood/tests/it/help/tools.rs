@@ -13,10 +13,10 @@ fn own(words: &[&str]) -> String {
 #[test]
 fn the_verb() {
     insta::assert_snapshot!(own(&["tool"]), @r#"
-    Call the tools that agents have
+    Call the tools of agents
 
-    The same tools that a platform reaches over HTTP and any agent over MCP. A tool acts in the box of a
-    conversation: `--query` says which conversation is meant.
+    These are the tools that platforms call over HTTP and agents over MCP. A tool runs in the box of a
+    conversation, which `--query` selects.
 
     Usage: boxwood tool [OPTIONS] <COMMAND>
 
@@ -38,29 +38,29 @@ fn the_verb() {
 
 #[test]
 fn ls() {
-    insta::assert_snapshot!(own(&["tool", "ls"]), @r#"
+    insta::assert_snapshot!(own(&["tool", "ls"]), @r"
     List tools
 
-    Where they cannot be used now, says why, and ends with 1.
+    If the tools cannot be used now, prints the reason and exits with 1.
 
     Usage: boxwood tool ls [OPTIONS]
 
     Options:
       -q, --quiet
-              Names only, one per line
+              Print only names, one per line
 
           --openai
-              The list that OpenAI's function calling takes, as JSON
+              Print the list for OpenAI's function calling, as JSON
 
       -h, --help
               Print help (see a summary with '-h')
 
     Examples:
       boxwood tool ls
-      boxwood tool ls -q                    Names only, one per line
-      boxwood tool ls -o json               With their schemas
-      boxwood tool ls --openai              As OpenAI's function calling takes them, to paste
-    "#);
+      boxwood tool ls -q                    Only names
+      boxwood tool ls -o json               With schemas
+      boxwood tool ls --openai              In the format of OpenAI's function calling
+    ");
 }
 
 #[test]
@@ -68,24 +68,24 @@ fn call() {
     insta::assert_snapshot!(own(&["tool", "call"]), @r#"
     Call a tool
 
-    Ends with 0 when the operation succeeded, and with 1 when it did not or was refused. Interrupting it
-    kills the command that the tool runs.
+    Exits with 0 if the operation succeeded, and with 1 if it failed or was refused. Ctrl-C cancels the
+    call and kills its command.
 
     Usage: boxwood tool call [OPTIONS] <NAME> [ARGUMENTS]
 
     Arguments:
       <NAME>
-              Name of the tool; `boxwood tool ls` shows them
+              Name of the tool; `boxwood tool ls` lists them
 
       [ARGUMENTS]
-              The arguments as a JSON object; `-` reads it from standard input
+              Arguments as a JSON object; `-` reads them from stdin
 
               [default: {}]
 
     Options:
           --query <JSON>
-              The conversation, as a JSON object with `query_id`, `launcher_type`, `launcher_id`,
-              `sender_id`, `variables` and `pipeline`, each of which may be left out
+              Conversation, as a JSON object with the optional fields `query_id`, `launcher_type`,
+              `launcher_id`, `sender_id`, `variables` and `pipeline`
 
               [default: {}]
 

@@ -228,11 +228,10 @@ fn an_import_sends_what_the_document_mentions_and_nothing_else() {
         "inputs": [{"id": "key", "password": true}],
         "servers": {"time": {
             "command": "uvx", "args": ["${workspaceFolder}", "${env:MENTIONED}"],
-            "env": {"K": "${input:key}", "L": "${ABSENT:-x}"}, "envFile": "${workspaceFolder}/.env",
+            "env": {"K": "${input:key}", "L": "${ABSENT:-x}"},
         },},
     }"#;
     fs::write(&file, text).expect("written");
-    fs::write(dir.path().join(".env"), "FROM_FILE=${raw}\n").expect("written");
     let key = dir.path().join("key");
     fs::write(&key, "hunter2\n").expect("written");
     let output = boxwood()
@@ -266,12 +265,6 @@ fn an_import_sends_what_the_document_mentions_and_nothing_else() {
         fs::canonicalize(inputs["workspaceFolder"].as_str().expect("text")).ok(),
         Some(folder)
     );
-    assert_eq!(inputs["input:env-file-1"], "${raw}");
-    assert!(
-        sent.json()["document"]["servers"]["time"]
-            .get("envFile")
-            .is_none()
-    );
 }
 
 #[test]
@@ -292,7 +285,7 @@ fn what_has_no_value_is_told_by_its_name() {
     command.args(["mcp", "--url", &daemon.url, "import", "-"]);
     let said = run_with_input(command, b"{\"mcpServers\": {\"a\": {}, \"a\": {}}}");
     assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.stderr.contains("`a` stands there twice"), "{said:?}");
+    assert!(said.stderr.contains("the key `a` occurs twice"), "{said:?}");
 }
 
 #[test]
@@ -517,7 +510,7 @@ fn help_teaches_with_examples() {
     for line in [
         "--no-host-path",
         "--box-env <KEY=VALUE>",
-        "These are shown, so they are no place for secrets",
+        "These values are visible, so do not use them for secrets",
     ] {
         assert!(text.contains(line), "`{line}` in\n{text}");
     }

@@ -88,8 +88,7 @@ pub(super) fn read(
     is_local(entry)?;
     if entry.contains_key("envFile") {
         return Err(
-            "its `envFile` is a file of the client's machine; `boxwood mcp import` reads it there, or \
-             put its variables into `env`"
+            "`envFile` is not supported, because it is a file of the client's machine; put its variables into `env`"
                 .to_owned(),
         );
     }

@@ -258,7 +258,7 @@ fn invalid_servers_are_skipped_with_a_reason() {
     );
     skipped(
         &json!({"command": "a", "envFile": ".env"}),
-        "`boxwood mcp import` reads it",
+        "`envFile` is not supported",
     );
     skipped(
         &json!({"command": "${command:pick}"}),

@@ -8,6 +8,8 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::failure::with_causes;
+
 const PARSE_ERROR: i64 = -32700;
 const UNREACHABLE: i64 = -32000;
 
@@ -46,13 +48,7 @@ impl BridgeError {
                 json!({"code": PARSE_ERROR, "message": "the line is not a JSON-RPC message"})
             }
             Self::Unreachable(cause) => {
-                let mut message = cause.to_string();
-                let mut source = std::error::Error::source(cause);
-                while let Some(cause) = source {
-                    message = format!("{message}: {cause}");
-                    source = cause.source();
-                }
-                let mut error = json!({"code": UNREACHABLE, "message": message});
+                let mut error = json!({"code": UNREACHABLE, "message": with_causes(cause)});
                 if let Some(hint) = cause.hint() {
                     error["data"] = json!({"hint": hint});
                 }

@@ -176,7 +176,7 @@ impl Bridge {
                     delay = events.retry().unwrap_or(delay).min(MAX_RETRY_DELAY);
                 }
                 Ok(GatewayAnswer::Refused { status: 405, .. }) => return,
-                // The gateway does not know the last event.
+                // The last event is unknown to the gateway.
                 Ok(GatewayAnswer::Refused { status: 400, .. }) if last.is_some() => last = None,
                 Ok(GatewayAnswer::Refused { status: 404, .. })
                     if self.renew(&session).await.is_ok() => {}

@@ -19,16 +19,16 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::sync::{mpsc, watch};
 
 use crate::failure::{Failure, Outcome};
-use crate::interrupts::Interrupts;
+use crate::interactive::interrupts::Interrupts;
 use bridge::Bridge;
 
 const EXAMPLES: &str = "\
 Examples:
   boxwood mcp proxy time
-  boxwood mcp proxy _all                             All servers as one
-  boxwood mcp config time --client claude            What makes a client start it
+  boxwood mcp proxy _all                             All servers together
+  boxwood mcp config time --client claude            Print a configuration that starts it
 
-Needs a daemon (`boxwood serve`), found as for every verb, and goes on when that is restarted.";
+Needs a daemon (`boxwood serve`), and continues when the daemon is restarted.";
 
 /// Lines in each direction. A full queue stops the sender.
 const QUEUE: usize = 64;
@@ -36,13 +36,13 @@ const QUEUE: usize = 64;
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Bridge a server to stdin and stdout
+/// Connect a server to stdin and stdout
 ///
-/// Speaks the Model Context Protocol, so a client has to start it.
+/// Uses the Model Context Protocol, and is normally started by an MCP client.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::verbs::mcp) struct Args {
-    /// Name of the server; `_all` for all of them as one
+    /// Name of the server; `_all` for all servers together
     #[arg(value_parser = server_or_all)]
     name: String,
 }
@@ -61,8 +61,7 @@ pub(in crate::verbs::mcp) async fn main(args: &Args, client: &Client) -> Outcome
     // Dropped at the end of stdin, while lines may still be queued.
     let (stdin_open, mut stdin_closed) = watch::channel(());
     tokio::spawn(read(input, stdin_open));
-    let mut interrupts = Interrupts::watch()
-        .map_err(|error| Failure::local("signals could not be watched", error))?;
+    let mut interrupts = Interrupts::watch()?;
     let bridge = Arc::new(Bridge::new(client.clone(), args.name.clone(), output));
     let finish_timeout = async {
         // Nothing is ever sent, so this returns when stdin is closed.
@@ -78,12 +77,9 @@ pub(in crate::verbs::mcp) async fn main(args: &Args, client: &Client) -> Outcome
     };
     bridge.close().await;
     drop(bridge);
-    if !writer.is_finished()
-        && tokio::time::timeout(WRITE_TIMEOUT, &mut writer)
-            .await
-            .is_err()
-    {
-        writer.abort();
+    if !writer.is_finished() {
+        // The process exits, whether or not all lines were written.
+        let _ = tokio::time::timeout(WRITE_TIMEOUT, &mut writer).await;
     }
     ended
 }
@@ -112,7 +108,7 @@ async fn read(lines: mpsc::Sender<Outcome<Vec<u8>>>, _open: watch::Sender<()>) {
             }
             Ok(_) if line.iter().all(u8::is_ascii_whitespace) => continue,
             Ok(_) => Ok(line),
-            Err(error) => Err(Failure::local("standard input could not be read", error)),
+            Err(error) => Err(Failure::local("cannot read stdin", error)),
         };
         let is_last = outcome.is_err();
         if lines.send(outcome).await.is_err() || is_last {

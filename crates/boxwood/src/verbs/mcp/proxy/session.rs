@@ -42,7 +42,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Replaces a session that the gateway does not know any more, unless another task has already done so.
+    /// Replaces a session that the gateway has lost, unless another task has already done so.
     pub(super) async fn renew(&self, lost: &Session) -> Result<(), BridgeError> {
         let _renewal = self.renewal.lock().await;
         let session = self.session();

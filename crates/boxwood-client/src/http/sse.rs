@@ -1,0 +1,186 @@
+//! Parses a stream of server-sent events. Comments, which the daemon sends as keep-alives, are skipped.
+
+use std::time::Duration;
+
+use super::{Answer, Chunks, Lines};
+use crate::ClientError;
+
+/// The daemon sends no longer events.
+const MAX_EVENT_BYTES: usize = 16 << 20;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) event: String,
+    pub(crate) data: String,
+    /// The last id that was sent, with this event or an earlier one.
+    pub(crate) id: Option<String>,
+}
+
+#[derive(Default)]
+struct Parser {
+    lines: Lines,
+    event: String,
+    data: String,
+    has_data: bool,
+    id: Option<String>,
+    retry: Option<Duration>,
+}
+
+impl Parser {
+    /// The next complete message.
+    fn next(&mut self) -> Option<Message> {
+        while let Some(line) = self.lines.next() {
+            let line = String::from_utf8_lossy(&line);
+            if let Some(message) = self.line(line.trim_end_matches(['\r', '\n'])) {
+                return Some(message);
+            }
+        }
+        None
+    }
+
+    fn line(&mut self, line: &str) -> Option<Message> {
+        if line.is_empty() {
+            let event = std::mem::take(&mut self.event);
+            let data = std::mem::take(&mut self.data);
+            let id = self.id.clone();
+            return std::mem::take(&mut self.has_data).then_some(Message { event, data, id });
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => value.clone_into(&mut self.event),
+            "data" => {
+                if self.has_data {
+                    self.data.push('\n');
+                }
+                self.data.push_str(value);
+                self.has_data = true;
+            }
+            "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
+            "retry" => {
+                let retry = value.parse().ok().map(Duration::from_millis);
+                self.retry = retry.or(self.retry);
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+pub(crate) struct SseBody {
+    chunks: Chunks,
+    parser: Parser,
+    max_event_bytes: usize,
+}
+
+impl SseBody {
+    pub(crate) fn new(answer: Answer) -> Self {
+        Self {
+            chunks: answer.into_chunks(),
+            parser: Parser::default(),
+            max_event_bytes: MAX_EVENT_BYTES,
+        }
+    }
+
+    /// Replaces the limit.
+    pub(crate) fn with_limit(mut self, bytes: usize) -> Self {
+        self.max_event_bytes = bytes;
+        self
+    }
+
+    pub(crate) fn operation(&self) -> &str {
+        &self.chunks.operation
+    }
+
+    /// The delay before reconnecting, if the server sent one.
+    pub(crate) fn retry(&self) -> Option<Duration> {
+        self.parser.retry
+    }
+
+    /// The next message, or `None` when the daemon has ended the stream.
+    pub(crate) async fn next(&mut self) -> Result<Option<Message>, ClientError> {
+        loop {
+            if let Some(message) = self.parser.next() {
+                return Ok(Some(message));
+            }
+            if self.parser.lines.len() + self.parser.data.len() > self.max_event_bytes {
+                let what = "an event is too long";
+                return Err(ClientError::unexpected(self.operation(), what));
+            }
+            let Some(bytes) = self.chunks.next().await? else {
+                return Ok(None);
+            };
+            self.parser.lines.push(&bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(chunks: &[&str], expected: &[(&str, &str)]) {
+        let mut parser = Parser::default();
+        let mut found = Vec::new();
+        for chunk in chunks {
+            parser.lines.push(chunk.as_bytes());
+            while let Some(message) = parser.next() {
+                found.push((message.event, message.data));
+            }
+        }
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(event, data)| ((*event).to_owned(), (*data).to_owned()))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn events_arrive_whole_however_they_are_cut() {
+        check(
+            &["event: a\ndata: 1\n\ndata: 2\n\n"],
+            &[("a", "1"), ("", "2")],
+        );
+        check(&["ev", "ent: a\nda", "ta: 1\n", "\n"], &[("a", "1")]);
+        check(&["data: 1\r\n\r\n"], &[("", "1")]);
+    }
+
+    #[test]
+    fn ids_are_kept_until_there_is_another() {
+        let mut parser = Parser::default();
+        parser
+            .lines
+            .push(b"id: 1\nretry: 250\ndata:\n\ndata: x\n\nid: 2\ndata: y\nretry: soon\n\n");
+        let ids: Vec<_> = std::iter::from_fn(|| parser.next())
+            .map(|message| (message.id.unwrap_or_default(), message.data))
+            .collect();
+        let expected = [("1", ""), ("1", "x"), ("2", "y")];
+        assert_eq!(
+            ids,
+            expected.map(|(id, data)| (id.to_owned(), data.to_owned()))
+        );
+        assert_eq!(parser.retry, Some(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn a_long_line_in_many_pieces_is_searched_once() {
+        let mut parser = Parser::default();
+        parser.lines.push(b"data: ");
+        let piece = vec![b'x'; 1 << 10];
+        // Searching everything anew for each piece would take minutes.
+        for _ in 0..16 << 10 {
+            parser.lines.push(&piece);
+            assert_eq!(parser.next(), None);
+        }
+        parser.lines.push(b"\n\n");
+        let message = parser.next().expect("an event");
+        assert_eq!(message.data.len(), 16 << 20);
+    }
+
+    #[test]
+    fn lines_of_data_are_joined_and_keep_alives_are_nothing() {
+        check(&["data: 1\ndata:  2\n\n"], &[("", "1\n 2")]);
+        check(&[": ping\n\n", "retry: 3\n\n", "data\n\n"], &[("", "")]);
+    }
+}

@@ -1,0 +1,152 @@
+//! Files of a session. Paths are absolute paths inside its box.
+
+use boxwood_api::{DeletedFile, FileEntry, FileList, MkdirRequest, SessionId};
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::try_unfold;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::Method;
+use hyper::body::Frame;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use super::session;
+use crate::http::target::Target;
+use crate::http::{Answer, BINARY, BodyError, Chunks, OutBody};
+use crate::{Client, ClientError};
+
+/// Chunk size of uploads.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// HTTP 416: the range is outside of the file.
+const NO_SUCH_RANGE: u16 = 416;
+
+fn files(id: &SessionId) -> Target {
+    session(id).fixed("files")
+}
+
+/// A file download.
+pub struct Download {
+    tag: Option<String>,
+    chunks: Chunks,
+}
+
+impl Download {
+    pub(crate) fn new(answer: Answer) -> Self {
+        Self {
+            tag: answer.header("etag").map(str::to_owned),
+            chunks: answer.into_chunks(),
+        }
+    }
+
+    /// The entity tag of the file.
+    pub fn tag(&self) -> Option<&str> {
+        self.tag.as_deref()
+    }
+
+    /// The next chunk; `None` at the end.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
+        self.chunks.next().await
+    }
+
+    /// The whole content, up to `most` bytes.
+    pub async fn whole(mut self, most: usize) -> Result<Vec<u8>, ClientError> {
+        let mut bytes = Vec::new();
+        while let Some(piece) = self.chunk().await? {
+            if piece.len() > most.saturating_sub(bytes.len()) {
+                let what = format!("it is longer than {most} bytes");
+                return Err(ClientError::unexpected(&self.chunks.operation, what));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    }
+}
+
+/// A streamed body.
+pub(crate) fn streamed(reader: impl AsyncRead + Send + Unpin + 'static) -> OutBody {
+    let frames = try_unfold(reader, |mut reader| async move {
+        let mut piece = BytesMut::with_capacity(PIECE_BYTES);
+        let count = reader.read_buf(&mut piece).await.map_err(BodyError::from)?;
+        Ok((count > 0).then(|| (Frame::data(piece.freeze()), reader)))
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+impl Client {
+    pub async fn stat_file(&self, id: &SessionId, path: &str) -> Result<FileEntry, ClientError> {
+        self.get(&files(id).fixed("stat").query("path", path)).await
+    }
+
+    pub async fn list_files(&self, id: &SessionId, path: &str) -> Result<FileList, ClientError> {
+        let target = files(id).fixed("list").query("path", path);
+        // The maximum that the daemon lists.
+        self.get(&target.query("limit", "10000")).await
+    }
+
+    pub async fn read_file(&self, id: &SessionId, path: &str) -> Result<Download, ClientError> {
+        self.download(&files(id).query("path", path), BINARY).await
+    }
+
+    pub(crate) async fn download(
+        &self,
+        target: &Target,
+        accept: &'static str,
+    ) -> Result<Download, ClientError> {
+        let call = self.call(Method::GET, target).accept(accept);
+        Ok(Download::new(call.send().await?))
+    }
+
+    /// At most `most` bytes starting at `from`; empty past the end of the file.
+    pub async fn read_file_part(
+        &self,
+        id: &SessionId,
+        path: &str,
+        from: u64,
+        most: u64,
+    ) -> Result<Bytes, ClientError> {
+        if most == 0 {
+            return Ok(Bytes::new());
+        }
+        let range = format!("bytes={from}-{}", from.saturating_add(most - 1));
+        let call = self.call(Method::GET, &files(id).query("path", path));
+        match call.accept(BINARY).header("range", &range).send().await {
+            Err(ClientError::Refused { status, .. }) if status == NO_SUCH_RANGE => Ok(Bytes::new()),
+            Err(error) => Err(error),
+            Ok(answer) => {
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                Ok(Download::new(answer).whole(most).await?.into())
+            }
+        }
+    }
+
+    /// Writes a file from a reader. An error of the reader aborts the upload.
+    pub async fn upload_file(
+        &self,
+        id: &SessionId,
+        path: &str,
+        mode: u32,
+        reader: impl AsyncRead + Send + Unpin + 'static,
+    ) -> Result<FileEntry, ClientError> {
+        let target = files(id)
+            .query("path", path)
+            .query("mode", &format!("{mode:o}"));
+        let call = self.call(Method::PUT, &target);
+        call.body(BINARY, streamed(reader)).json().await
+    }
+
+    /// Creates a directory and its parents; succeeds if it exists.
+    pub async fn make_directory(&self, id: &SessionId, path: &str) -> Result<(), ClientError> {
+        let request = MkdirRequest {
+            path: path.to_owned(),
+            parents: true,
+        };
+        let _: FileEntry = self.post(&files(id).fixed("mkdir"), &request).await?;
+        Ok(())
+    }
+
+    /// Deletes a file, or a directory with its contents.
+    pub async fn remove_file(&self, id: &SessionId, path: &str) -> Result<(), ClientError> {
+        let target = files(id).query("path", path).query("recursive", "true");
+        let _: DeletedFile = self.delete(&target).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,332 @@
+//! The task behind a resumable connection.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::sync::{Notify, mpsc};
+use tokio_tungstenite::tungstenite::{Error as WsError, Message};
+
+use super::unacknowledged::Unacknowledged;
+use super::{Control, Event, Incoming, Input, Joined, Protocol, join};
+use crate::http::backoff::{Backoff, is_transient};
+use crate::http::websocket::Socket;
+use crate::{Client, ClientError};
+
+/// Bytes of output between two acknowledgements, far below the size of the daemon's buffer.
+const ACK_EVERY: u64 = 64 * 1024;
+/// The daemon closes a connection after 40 s of silence, also if the caller does not read its output.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+/// Close code if another client has attached. Reconnecting would disconnect that client in turn.
+const SUCCEEDED: u16 = 4409;
+/// For sending the stop message.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+pub(super) struct Queues {
+    pub(super) input: mpsc::Receiver<Input>,
+    pub(super) control: mpsc::Receiver<Control>,
+}
+
+struct State {
+    read: [u64; 2],
+    acknowledged: [u64; 2],
+    /// `None` where input is not counted, and so never sent twice.
+    unsent: Option<Unacknowledged>,
+    /// The end of the input has been sent.
+    closed: bool,
+    complaint: Option<ClientError>,
+}
+
+/// Why a connection ended.
+enum Over {
+    /// The last event has been passed on.
+    Ended,
+    Lost(ClientError),
+    /// The caller needs it no longer.
+    Left {
+        with_stop: bool,
+    },
+}
+
+pub(super) struct Connection<P: Protocol> {
+    client: Client,
+    protocol: P,
+    events: mpsc::Sender<Result<Event<P::End>, ClientError>>,
+    state: Mutex<State>,
+    /// Wakes the writer: there is room for input, or output to acknowledge.
+    changed: Notify,
+}
+
+impl<P: Protocol> Connection<P> {
+    pub(super) fn new(
+        client: Client,
+        protocol: P,
+        events: mpsc::Sender<Result<Event<P::End>, ClientError>>,
+        Joined { read, stdin }: Joined,
+    ) -> Self {
+        Self {
+            client,
+            protocol,
+            events,
+            state: Mutex::new(State {
+                read,
+                acknowledged: read,
+                unsent: stdin.map(Unacknowledged::new),
+                closed: false,
+                complaint: None,
+            }),
+            changed: Notify::new(),
+        }
+    }
+
+    pub(super) async fn run(self, mut socket: Socket, mut queues: Queues) {
+        while let Some(lost) = self.exchange(socket, &mut queues).await {
+            match self.reconnect(lost).await {
+                Ok(again) => socket = again,
+                Err(error) => {
+                    let error = self.state().complaint.take().unwrap_or(error);
+                    // Fails if the caller has dropped the receiver.
+                    let _ = self.events.send(Err(error)).await;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uses one connection until it ends. Returns an error if it was lost.
+    async fn exchange(&self, socket: Socket, queues: &mut Queues) -> Option<ClientError> {
+        let (mut sink, mut stream) = socket.split();
+        let over = tokio::select! {
+            over = self.listen(&mut stream) => over,
+            with_stop = self.send(&mut sink, queues) => Over::Left { with_stop },
+            () = self.events.closed() => Over::Left { with_stop: true },
+        };
+        let with_stop = match over {
+            Over::Ended => return None,
+            Over::Lost(error) => return Some(error),
+            Over::Left { with_stop } => with_stop,
+        };
+        let close = async {
+            if let Some(stop) = self.protocol.stop_message().filter(|_| with_stop) {
+                sink.send(stop).await.ok()?;
+            }
+            sink.close().await.ok()?;
+            // Sent messages are lost if the socket is dropped while it still receives.
+            while let Some(Ok(_)) = stream.next().await {}
+            Some(())
+        };
+        // The daemon notices a connection that is not closed properly.
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, close).await;
+        None
+    }
+
+    async fn listen(&self, stream: &mut SplitStream<Socket>) -> Over {
+        loop {
+            // Reserved before the frame is read, so that no frame that was read is held back here.
+            let Ok(room) = self.events.reserve().await else {
+                return Over::Left { with_stop: true };
+            };
+            let lost = |why: &str| Over::Lost(ClientError::lost(P::OPERATION, why));
+            let event = match stream.next().await {
+                Some(Ok(Message::Binary(frame))) => {
+                    self.protocol.binary(frame).map(|(channel, bytes)| {
+                        self.count(channel, bytes.len());
+                        Some(Event::Output { channel, bytes })
+                    })
+                }
+                Some(Ok(Message::Text(text))) => {
+                    let incoming = self.protocol.text(&text);
+                    let end = incoming.and_then(|incoming| self.receive(incoming));
+                    end.map(|end| end.map(Event::End))
+                }
+                Some(Ok(Message::Close(Some(frame)))) if u16::from(frame.code) == SUCCEEDED => {
+                    let lost = || ClientError::lost(P::OPERATION, frame.reason.to_string());
+                    Err(self.state().complaint.take().unwrap_or_else(lost))
+                }
+                Some(Ok(Message::Close(Some(frame)))) if !frame.reason.is_empty() => {
+                    return lost(&frame.reason);
+                }
+                Some(Ok(Message::Close(_))) => return lost("the daemon closed the connection"),
+                Some(Ok(_)) => continue,
+                Some(Err(error)) => return Over::Lost(ClientError::lost(P::OPERATION, error)),
+                None => return lost("the connection ended"),
+            };
+            let is_last = !matches!(event, Ok(None | Some(Event::Output { .. })));
+            if let Some(event) = event.transpose() {
+                room.send(event);
+            }
+            if is_last {
+                return Over::Ended;
+            }
+        }
+    }
+
+    /// Returns how the program ended, if it has.
+    fn receive(&self, incoming: Incoming<P::End>) -> Result<Option<P::End>, ClientError> {
+        match incoming {
+            Incoming::Joined(_) => {
+                let what = "a second frame says where the output starts";
+                return Err(ClientError::unexpected(P::OPERATION, what));
+            }
+            Incoming::Accepted { stdin } => self.accepted(stdin)?,
+            Incoming::InputClosed => {
+                if let Some(unsent) = &mut self.state().unsent {
+                    unsent.refuse();
+                }
+                self.changed.notify_one();
+            }
+            Incoming::End(end) => return Ok(Some(end)),
+            Incoming::Complaint(error) => self.state().complaint = Some(error),
+        }
+        Ok(None)
+    }
+
+    fn accepted(&self, stdin: u64) -> Result<(), ClientError> {
+        if let Some(unsent) = &mut self.state().unsent {
+            unsent.accept(stdin).map_err(|_| {
+                let what = "the daemon has lost input that was accepted";
+                ClientError::unexpected(P::OPERATION, what)
+            })?;
+        }
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    fn count(&self, channel: usize, bytes: usize) {
+        let mut state = self.state();
+        if let Some(read) = state.read.get_mut(channel) {
+            *read += bytes as u64;
+        }
+        if state.unacknowledged() >= ACK_EVERY {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Returns, with `with_stop`, when the caller closes the connection. A lost connection is reported by `listen`, which
+    /// may still find the program's end in it.
+    async fn send(&self, sink: &mut SplitSink<Socket, Message>, queues: &mut Queues) -> bool {
+        match self.try_send(sink, queues).await {
+            Ok(with_stop) => with_stop,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    async fn try_send(
+        &self,
+        sink: &mut SplitSink<Socket, Message>,
+        queues: &mut Queues,
+    ) -> Result<bool, WsError> {
+        for message in self.resent() {
+            sink.send(message).await?;
+        }
+        let mut alive = tokio::time::interval(PING_INTERVAL);
+        loop {
+            if let Some(acknowledgement) = self.due_acknowledgement() {
+                sink.send(acknowledgement).await?;
+            }
+            tokio::select! {
+                biased;
+                Some(control) = queues.control.recv() => match control {
+                    Control::Frame(frame) => sink.send(frame).await?,
+                    Control::Leave { with_stop } => return Ok(with_stop),
+                },
+                () = self.changed.notified() => {}
+                Some(input) = queues.input.recv(), if self.has_room() => {
+                    let message = self.record(input);
+                    sink.send(message).await?;
+                }
+                _ = alive.tick() => sink.send(Message::Pong(Bytes::new())).await?,
+            }
+        }
+    }
+
+    /// Input that the previous daemon may not have processed.
+    fn resent(&self) -> Vec<Message> {
+        let state = self.state();
+        let pieces = state.unsent.as_ref().map(Unacknowledged::pieces);
+        let mut messages: Vec<_> = pieces.into_iter().flatten().map(Message::Binary).collect();
+        if state.closed {
+            messages.push(self.protocol.close_input());
+        }
+        messages
+    }
+
+    fn has_room(&self) -> bool {
+        let state = self.state();
+        state.unsent.as_ref().is_none_or(Unacknowledged::has_room)
+    }
+
+    /// Records input before it is sent.
+    fn record(&self, input: Input) -> Message {
+        let mut state = self.state();
+        match input {
+            Input::Bytes(bytes) => {
+                if let Some(unsent) = &mut state.unsent {
+                    unsent.push(bytes.clone());
+                }
+                Message::Binary(bytes)
+            }
+            Input::Close => {
+                state.closed = true;
+                self.protocol.close_input()
+            }
+        }
+    }
+
+    fn due_acknowledgement(&self) -> Option<Message> {
+        let mut state = self.state();
+        if state.unacknowledged() < ACK_EVERY {
+            return None;
+        }
+        state.acknowledged = state.read;
+        Some(self.protocol.acknowledge(state.read))
+    }
+
+    /// Connects to the same program again.
+    async fn reconnect(&self, mut lost: ClientError) -> Result<Socket, ClientError> {
+        let mut backoff = Backoff::new();
+        loop {
+            let joined = tokio::select! {
+                joined = self.join() => joined,
+                () = self.events.closed() => return Err(lost),
+            };
+            match joined {
+                Err(error) if is_transient(&error) => lost = error,
+                outcome => return outcome,
+            }
+            if !backoff.wait().await {
+                return Err(lost);
+            }
+        }
+    }
+
+    async fn join(&self) -> Result<Socket, ClientError> {
+        let read = self.state().read;
+        let target = self.protocol.resume_target(read);
+        let mut socket = self.client.websocket(&target).await?;
+        let joined = join(&self.protocol, &mut socket).await?;
+        if joined.read != read {
+            let what = "the output continues at another position than requested";
+            return Err(ClientError::unexpected(P::OPERATION, what));
+        }
+        self.state().acknowledged = read;
+        match joined.stdin {
+            Some(stdin) => self.accepted(stdin)?,
+            None => self.state().unsent = None,
+        }
+        Ok(socket)
+    }
+}
+
+impl State {
+    fn unacknowledged(&self) -> u64 {
+        let pairs = self.read.iter().zip(&self.acknowledged);
+        pairs.map(|(read, known)| read.saturating_sub(*known)).sum()
+    }
+}
