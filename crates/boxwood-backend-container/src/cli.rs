@@ -135,25 +135,16 @@ impl Cli {
         }
         loop {
             tokio::time::sleep(SLOW).await;
-            if self.ping().await.is_err() {
+            if !self.responds().await {
                 return SLOW + PING_TIMEOUT;
             }
         }
     }
 
-    /// Checks whether the engine responds, with whatever result.
-    async fn ping(&self) -> Result<(), CliError> {
-        let mut child = self.spawn(
-            self.command(PING)
-                .stdout(Stdio::null())
-                .stderr(Stdio::null()),
-        )?;
-        match tokio::time::timeout(PING_TIMEOUT, child.wait()).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(CliError::TimedOut {
-                after: PING_TIMEOUT,
-            }),
-        }
+    /// Returns true if the engine's client exits in time, with whatever result.
+    async fn responds(&self) -> bool {
+        let ping = self.command(PING).output();
+        tokio::time::timeout(PING_TIMEOUT, ping).await.is_ok()
     }
 
     /// Returns the error of an unavailable engine instead of `error` if the engine has become unavailable. An

@@ -4,9 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use boxwood_backend::{AdoptError, BoxFuture};
-use boxwood_local::{
-    BackendState, BootstrapDir, BoxIds, IdsRecord, LeftoverBootstrapDir, LocalHost,
-};
+use boxwood_local::{BackendState, BootstrapDir, BoxIds, IdsRecord, LocalHost};
 use serde::{Deserialize, Serialize};
 
 use crate::cleanup::Cleanup;
@@ -18,19 +16,10 @@ pub(crate) struct Container {
 }
 
 /// Released after the container is removed.
-struct Rest {
-    location: Location,
+pub(crate) struct Rest {
+    pub(crate) bootstrap: BootstrapDir,
     /// The ids that the box's users are mapped to, if the daemon allocated them.
-    range: Option<BoxIds>,
-}
-
-/// The directory of the bootstrap socket.
-enum Location {
-    Created(BootstrapDir),
-    Found {
-        name: String,
-        left: LeftoverBootstrapDir,
-    },
+    pub(crate) range: Option<BoxIds>,
 }
 
 /// The state in the record of the box.
@@ -42,15 +31,6 @@ struct Record {
 }
 
 impl Container {
-    pub(crate) fn created(
-        cleanup: &Arc<Cleanup>,
-        name: &str,
-        bootstrap: BootstrapDir,
-        range: Option<BoxIds>,
-    ) -> Self {
-        Self::new(cleanup, name, Location::Created(bootstrap), range)
-    }
-
     /// The container of a box that an earlier daemon created.
     pub(crate) fn found(
         host: &LocalHost,
@@ -66,19 +46,16 @@ impl Container {
             Record::deserialize(record).map_err(|error| failed(error.into()))?;
         let range = range.map(|range| host.mapping.claim(&range)).transpose();
         let range = range.map_err(failed)?;
-        let left = BootstrapDir::leftover(host, &bootstrap).map_err(failed)?;
-        let location = Location::Found {
-            name: bootstrap,
-            left,
-        };
-        Ok(Self::new(cleanup, name, location, range))
+        let bootstrap = BootstrapDir::leftover(host, &bootstrap).map_err(failed)?;
+        Ok(Self::new(cleanup, name, Some(Rest { bootstrap, range })))
     }
 
-    fn new(cleanup: &Arc<Cleanup>, name: &str, location: Location, range: Option<BoxIds>) -> Self {
+    /// A relayed box ends with its connection and has nothing else to keep.
+    pub(crate) fn new(cleanup: &Arc<Cleanup>, name: &str, rest: Option<Rest>) -> Self {
         Self {
             cleanup: Arc::clone(cleanup),
             name: name.to_owned(),
-            rest: Mutex::new(Some(Rest { location, range })),
+            rest: Mutex::new(rest),
         }
     }
 
@@ -98,25 +75,19 @@ impl BackendState for Container {
 
     fn record(&self) -> serde_json::Value {
         let rest = self.rest();
-        let Some(Rest { location, range }) = &*rest else {
+        let Some(Rest { bootstrap, range }) = &*rest else {
             return serde_json::Value::Null;
         };
-        let bootstrap = match location {
-            Location::Created(bootstrap) => bootstrap.name().unwrap_or_default(),
-            Location::Found { name, .. } => name,
-        };
         let record = Record {
-            bootstrap: bootstrap.to_owned(),
+            bootstrap: bootstrap.name().unwrap_or_default().to_owned(),
             range: range.as_ref().map(BoxIds::record),
         };
         serde_json::to_value(record).unwrap_or_default()
     }
 
     fn detach(&self) {
-        match self.rest().as_ref().map(|rest| &rest.location) {
-            Some(Location::Created(bootstrap)) => bootstrap.detach(),
-            Some(Location::Found { left, .. }) => left.detach(),
-            None => {}
+        if let Some(rest) = &*self.rest() {
+            rest.bootstrap.detach();
         }
     }
 }

@@ -16,7 +16,6 @@ mod ownership;
 mod probe;
 mod pulled;
 mod relayed;
-mod sandbox;
 mod settings;
 mod start;
 
@@ -36,7 +35,6 @@ use crate::container_state::Container;
 use crate::images::EngineImages;
 use crate::ownership::Owner;
 use crate::relayed::{Access, AccessProbe, Location, has_terminals, kernel_of};
-use crate::sandbox::ContainerBox;
 pub use settings::{ContainerSettings, Engine};
 
 /// The backend. Clones share all state.
@@ -137,8 +135,7 @@ impl Backend for ContainerBackend {
             cleanup.keep(&name);
             Ok(adopted)
         };
-        let wrap = |sandbox| Arc::new(ContainerBox::direct(sandbox)) as Arc<dyn Sandbox>;
-        spawn_adopt(&self.shared.host, adopt, wrap)
+        spawn_adopt(&self.shared.host, adopt)
     }
 
     fn finish_adoption(&self) -> BoxFuture<'_, ()> {

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use boxwood_policy::AdmittedSpec;
+use boxwood_sys::procfs::start_time;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
@@ -110,7 +111,7 @@ impl Lease {
             boot: boot.trim().to_owned(),
             pid_namespace: digits(&namespace.to_string_lossy()),
             pid,
-            started: started(pid).unwrap_or_default(),
+            started: start_time(pid).unwrap_or_default(),
         }
     }
 
@@ -146,7 +147,7 @@ impl Lease {
         if !comparable {
             return LeaseState::Unknown;
         }
-        match started(self.pid) {
+        match start_time(self.pid) {
             Some(now) if now == self.started => LeaseState::Held,
             None if is_hidden(self.pid) => LeaseState::Held,
             _ => LeaseState::Over,
@@ -163,18 +164,6 @@ fn is_hidden(pid: u32) -> bool {
 
 fn digits(text: &str) -> String {
     text.chars().filter(char::is_ascii_digit).collect()
-}
-
-/// Start time of a process; `None` if there is none, or only a zombie.
-fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
-    // The name is in parentheses and may contain any characters.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    if matches!(fields.next()?, "Z" | "X") {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
 }
 
 /// A name in the format of LangBot Box: readable, unique, and valid for every engine.

@@ -5,21 +5,23 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::{ImageName, Network};
-use boxwood_backend::{ImageError, Images, Progress, StartError, StartRecorder};
-use boxwood_init::RootPlan;
+use boxwood_api::ImageName;
+use boxwood_backend::{
+    ImageError, Images, Progress, StartError, StartRecorder, start_step as step,
+};
+use boxwood_init::{Channel, RootPlan};
 use boxwood_local::{
-    BootstrapDir, BoxIds, BoxNamespaces, BoxResources, Group, InitConnection, LocalBox,
-    StartedInit, attach, check_required, next_name, plan, populate_rootfs, start_persistent_init,
+    BootstrapDir, BoxIds, BoxNamespaces, BoxResources, ConnectedBox, Group, InitConnection,
+    LocalBox, next_name,
 };
 use boxwood_policy::{AdmittedSpec, BoxUser, Image};
+use boxwood_sys::procfs;
 
 use crate::args::{self, Inside, Run, Users};
 use crate::cli::CliError;
-use crate::container_state::Container;
+use crate::container_state::{Container, Rest};
 use crate::ownership::container_name;
 use crate::relayed::{self, Access, Location};
-use crate::sandbox::ContainerBox;
 use crate::settings::Engine;
 use crate::{Shared, isolation_label};
 
@@ -34,7 +36,7 @@ pub(crate) async fn start(
     spec: AdmittedSpec,
     progress: Progress,
     recorder: StartRecorder,
-) -> Result<Arc<ContainerBox>, StartError> {
+) -> Result<Arc<LocalBox>, StartError> {
     shared
         .cleanup
         .remove_orphans_once()
@@ -49,7 +51,7 @@ pub(crate) async fn start(
         started => started,
     };
     match started {
-        Ok(started) => Ok(Arc::new(started)),
+        Ok(started) => Ok(started),
         Err(failed) => Err(failed.into_start_error(&shared, image.as_str())),
     }
 }
@@ -60,7 +62,7 @@ async fn attempt(
     spec: &AdmittedSpec,
     image: &ImageName,
     recorder: &StartRecorder,
-) -> Result<ContainerBox, Failed> {
+) -> Result<Arc<LocalBox>, Failed> {
     let place = match shared.access().await {
         Access::Through(place) => place,
         Access::Direct => match direct(shared, spec, image, recorder).await {
@@ -108,26 +110,24 @@ async fn direct(
     spec: &AdmittedSpec,
     image: &ImageName,
     recorder: &StartRecorder,
-) -> Result<ContainerBox, Failed> {
+) -> Result<Arc<LocalBox>, Failed> {
     let name = new_name(spec)?;
-    let Created { resources, init } = match create(shared, spec, image, &name).await {
+    let (resources, channel) = match create(shared, spec, image, &name).await {
         Ok(created) => created,
         Err(failed) => return Err(clear(shared, &name, failed).await),
     };
-    match configure(shared, spec, &resources, init, recorder).await {
-        Ok(started) => Ok(ContainerBox::direct(started)),
-        Err(error) => {
-            if let Err(error) = resources.clear().await {
-                tracing::warn!(%error, name, "failed to clean up after a failed start");
-            }
-            Err(error.into())
-        }
-    }
-}
-
-pub(crate) fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
-    let step = step.to_owned();
-    move |source| StartError::Step { step, source }
+    let connected = ConnectedBox {
+        host: &shared.host,
+        backend: shared.settings.engine.name(),
+        spec,
+        recorder,
+        resources: Arc::new(resources),
+        channel,
+    };
+    let label = |resources: &BoxResources, landlock| {
+        isolation_label::label(shared, spec, resources, landlock)
+    };
+    Ok(connected.start(|_, _| Ok(RootPlan::Engine), label).await?)
 }
 
 /// The image name that the spec refers to.
@@ -165,12 +165,6 @@ async fn pull(shared: &Shared, image: &ImageName, progress: &Progress) -> Result
             },
         }),
     }
-}
-
-/// A container whose init has connected.
-struct Created {
-    resources: Arc<BoxResources>,
-    init: boxwood_init::Channel,
 }
 
 pub(crate) enum Failed {
@@ -247,12 +241,13 @@ pub(crate) fn unavailable(shared: &Shared, error: &CliError) -> StartError {
     }
 }
 
+/// Creates a container whose init has connected.
 async fn create(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
     image: &ImageName,
     name: &str,
-) -> Result<Created, Failed> {
+) -> Result<(BoxResources, Channel), Failed> {
     let host = &shared.host;
     let bootstrap =
         BootstrapDir::create(host, &next_name()).map_err(step("create the bootstrap directory"))?;
@@ -282,7 +277,7 @@ async fn create(
         }));
     }
     let init_uid = ids.init_uid;
-    let container = Container::created(&shared.cleanup, name, bootstrap, range);
+    let container = Container::new(&shared.cleanup, name, Some(Rest { bootstrap, range }));
     let InitConnection {
         channel,
         pid,
@@ -294,10 +289,7 @@ async fn create(
     resources
         .set_namespaces(BoxNamespaces::open(resources.init).map_err(step("open its namespaces"))?);
     resources.group = Some(Group::observed(pid, init_uid).map_err(step("find its cgroups"))?);
-    Ok(Created {
-        resources: Arc::new(resources),
-        init: channel,
-    })
+    Ok((resources, channel))
 }
 
 /// The mapping of the box's users, and the range of ids allocated for it.
@@ -391,54 +383,11 @@ async fn check_identity(shared: &Shared, name: &str, init: &InitConnection) -> R
             init.pid
         )));
     }
-    let status = fs::read_to_string(format!("/proc/{}/status", init.pid))
-        .map_err(|error| wrong(error.to_string()))?;
-    let own = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    match own.map(|numbers| numbers.split_whitespace().collect::<Vec<_>>()) {
-        Some(numbers) if numbers.len() > 1 && numbers.last() == Some(&"1") => Ok(()),
-        _ => Err(wrong(
+    match procfs::is_first_of_namespace(init.pid) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(wrong(
             "init is not the first process of a PID namespace".to_owned(),
         )),
+        Err(error) => Err(wrong(error.to_string())),
     }
-}
-
-/// Populates the root file system, starts init and checks what is in force.
-async fn configure(
-    shared: &Arc<Shared>,
-    spec: &AdmittedSpec,
-    resources: &Arc<BoxResources>,
-    channel: boxwood_init::Channel,
-    recorder: &StartRecorder,
-) -> Result<LocalBox, StartError> {
-    let host = &shared.host;
-    let network = match spec.network() {
-        Network::Off => None,
-        Network::On => Some(attach(host, resources).await?),
-    };
-    let mut fds = Vec::new();
-    let plan = plan(host, spec, resources, RootPlan::Engine, network, &mut fds)?;
-    populate_rootfs(host, resources, &plan, fds).await?;
-    let StartedInit {
-        link,
-        landlock,
-        writable_paths,
-    } = start_persistent_init(
-        host,
-        shared.settings.engine.name(),
-        resources,
-        recorder,
-        channel,
-        plan,
-        Vec::new(),
-    )
-    .await?;
-    let label = isolation_label::label(shared, spec, resources, landlock)?;
-    check_required(spec, &label)?;
-    Ok(LocalBox::new(
-        Arc::clone(resources),
-        label,
-        link,
-        writable_paths,
-        host,
-    ))
 }

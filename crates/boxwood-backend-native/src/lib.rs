@@ -5,10 +5,10 @@
 //! A start takes a prewarmed box, or creates one, and sends the plan.
 #![forbid(unsafe_code)]
 
-mod plan;
 mod pool;
 mod prewarmed;
 mod probe;
+mod root;
 mod start;
 
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Backend for NativeBackend {
             let reconnected = host.reconnect(&handle).await?;
             reconnected.adopt(&host, None).await
         };
-        spawn_adopt(&self.shared.host, adopt, |sandbox| Arc::new(sandbox))
+        spawn_adopt(&self.shared.host, adopt)
     }
 
     fn finish_adoption(&self) -> BoxFuture<'_, ()> {

@@ -35,7 +35,7 @@ impl Prewarmed {
         let (ours, theirs) = Channel::pair()?;
         let owner = ids.namespace_owner();
         let SpawnedProcess { pid, pidfd } =
-            host.spawn_process(ToSpawner::Init { owner }, &theirs)?;
+            host.spawner.spawn(ToSpawner::Init { owner }, &theirs)?;
         drop(theirs);
         let mut resources = BoxResources::new(next_name(), pid, pidfd, ids)?;
         // Before the id maps: they allow init to change its uid, and then only root may open its

@@ -7,11 +7,12 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use boxwood_backend::{BoxFuture, StartError};
+use boxwood_backend::{BoxFuture, StartError, start_step as step};
 use boxwood_init::ENTER;
 use boxwood_local::{
     BackendState, BootstrapDir, BoxIds, InitConnection, LocalHost, async_fd, program,
 };
+use boxwood_sys::procfs;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
@@ -100,10 +101,7 @@ async fn end_found(pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
 }
 
 fn parent_of(pid: i32) -> io::Result<Pid> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-    let number = parent.and_then(|number| number.trim().parse().ok());
-    number
+    procfs::parent(pid)
         .and_then(Pid::from_raw)
         .ok_or_else(|| io::Error::other("the nsjail process has exited"))
 }
@@ -112,11 +110,6 @@ fn parent_of(pid: i32) -> io::Result<Pid> {
 fn has_ids_of(process: Pid, init: i32) -> io::Result<bool> {
     let map = |pid: i32| fs::read_to_string(format!("/proc/{pid}/uid_map"));
     Ok(map(process.as_raw_nonzero().get())? == map(init)?)
-}
-
-fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
-    let step = step.to_owned();
-    move |source| StartError::Step { step, source }
 }
 
 /// Starts nsjail and waits for init to connect. On error nothing is left.
@@ -208,38 +201,11 @@ fn check(process: &Child, init: i32) -> io::Result<()> {
     let nsjail = process
         .id()
         .ok_or_else(|| io::Error::other("nsjail has exited"))?;
-    let status = fs::read_to_string(format!("/proc/{init}/status"))?;
-    if is_first_child(&status, nsjail) {
+    let is_child = procfs::parent(init).map(i32::cast_unsigned) == Some(nsjail);
+    if is_child && procfs::is_first_of_namespace(init)? {
         return Ok(());
     }
     Err(io::Error::other(format!(
         "process {init} connected, but nsjail did not start it"
     )))
-}
-
-fn is_first_child(status: &str, parent: u32) -> bool {
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-    let is_child = field("PPid:").is_some_and(|pid| pid.trim() == parent.to_string());
-    // One pid per namespace, ours first. A single one means that the process is in our namespace.
-    let numbers: Vec<&str> = field("NSpid:")
-        .map(|numbers| numbers.split_whitespace().collect())
-        .unwrap_or_default();
-    is_child && numbers.len() > 1 && numbers.last() == Some(&"1")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_first_process_of_the_jail_is_its_init() {
-        let status = |parent: u32, numbers: &str| {
-            format!("Name:\tboxwood-init\nPPid:\t{parent}\nNSpid:\t{numbers}\n")
-        };
-        assert!(is_first_child(&status(7, "9\t1"), 7));
-        assert!(!is_first_child(&status(8, "9\t1"), 7), "another parent");
-        assert!(!is_first_child(&status(7, "9\t2"), 7), "a later process");
-        assert!(!is_first_child(&status(7, "1"), 7), "in our namespace");
-        assert!(!is_first_child("", 7));
-    }
 }

@@ -99,7 +99,7 @@ impl Backend for NsjailBackend {
             })?;
             reconnected.adopt(&host, Some(Box::new(jail))).await
         };
-        spawn_adopt(&self.shared.host, adopt, |sandbox| Arc::new(sandbox))
+        spawn_adopt(&self.shared.host, adopt)
     }
 
     fn finish_adoption(&self) -> BoxFuture<'_, ()> {

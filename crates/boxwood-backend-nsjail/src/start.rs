@@ -1,15 +1,12 @@
 //! Starts a box. If a step fails, everything created before it is removed.
 
-use std::io;
 use std::sync::Arc;
 
-use boxwood_api::{IsolationLabel, Network};
-use boxwood_backend::{StartError, StartRecorder};
+use boxwood_backend::{StartError, StartRecorder, start_step as step};
 use boxwood_init::{Channel, RootPlan};
 use boxwood_local::{
-    BoxNamespaces, BoxResources, Group, InitConnection, LocalBox, StartedInit, attach,
-    check_required, host_lacks, label, next_name, observed_lacks, own_kernel_lacks, plan,
-    populate_rootfs, start_persistent_init,
+    BoxNamespaces, BoxResources, ConnectedBox, Group, InitConnection, LocalBox, host_lacks, label,
+    next_name, observed_lacks, own_kernel_lacks,
 };
 use boxwood_policy::{AdmittedSpec, Image};
 
@@ -22,27 +19,23 @@ pub(crate) async fn start(
 ) -> Result<Arc<LocalBox>, StartError> {
     refuse_images(&spec)?;
     let (resources, channel) = open(&shared, &spec).await?;
-    let resources = Arc::new(resources);
-    match carry_out(&shared, &spec, &resources, channel, &recorder).await {
-        Ok((
-            StartedInit {
-                link,
-                writable_paths,
-                ..
-            },
-            label,
-        )) => Ok(Arc::new(LocalBox::new(
-            resources,
-            label,
-            link,
-            writable_paths,
-            &shared.host,
-        ))),
-        Err(error) => {
-            clear(&resources).await;
-            Err(error)
-        }
-    }
+    let host = &shared.host;
+    let connected = ConnectedBox {
+        host,
+        backend: NAME,
+        spec: &spec,
+        recorder: &recorder,
+        resources: Arc::new(resources),
+        channel,
+    };
+    let label = |resources: &BoxResources, landlock| {
+        let mut lacks = host_lacks(host);
+        lacks.extend(own_kernel_lacks(&spec, landlock));
+        // Verifies with the kernel what nsjail was asked to set up.
+        lacks.extend(observed_lacks(resources.init).map_err(step("read what is in force"))?);
+        Ok(label(NAME, &spec, lacks))
+    };
+    connected.start(|_, _| Ok(RootPlan::Jail), label).await
 }
 
 fn refuse_images(spec: &AdmittedSpec) -> Result<(), StartError> {
@@ -55,17 +48,6 @@ fn refuse_images(spec: &AdmittedSpec) -> Result<(), StartError> {
                 image.name()
             ),
         }),
-    }
-}
-
-fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
-    let step = step.to_owned();
-    move |source| StartError::Step { step, source }
-}
-
-async fn clear(resources: &BoxResources) {
-    if let Err(error) = resources.clear().await {
-        tracing::warn!(%error, name = resources.name, "failed to clean up after a failed start");
     }
 }
 
@@ -100,7 +82,7 @@ async fn open(shared: &Shared, spec: &AdmittedSpec) -> Result<(BoxResources, Cha
         BoxResources::new(name, pid, pidfd, ids).map_err(step("watch the pidfd of init"))?;
     let mut resources = resources.with_backend_state(Box::new(jail));
     if let Err(error) = prepare(shared, &mut resources, pid) {
-        clear(&resources).await;
+        resources.clear_failed().await;
         return Err(error);
     }
     Ok((resources, channel))
@@ -118,35 +100,4 @@ fn prepare(shared: &Shared, resources: &mut BoxResources, pid: i32) -> Result<()
         group.add(pid).map_err(step("move it into its cgroups"))?;
     }
     Ok(())
-}
-
-async fn carry_out(
-    shared: &Arc<Shared>,
-    spec: &AdmittedSpec,
-    resources: &Arc<BoxResources>,
-    channel: Channel,
-    recorder: &StartRecorder,
-) -> Result<(StartedInit, IsolationLabel), StartError> {
-    let host = &shared.host;
-    if let Some(group) = &resources.group {
-        group
-            .limit(&spec.limits())
-            .map_err(step("set its limits"))?;
-    }
-    let network = match spec.network() {
-        Network::Off => None,
-        Network::On => Some(attach(host, resources).await?),
-    };
-    let mut fds = Vec::new();
-    let plan = plan(host, spec, resources, RootPlan::Jail, network, &mut fds)?;
-    populate_rootfs(host, resources, &plan, fds).await?;
-    let started =
-        start_persistent_init(host, NAME, resources, recorder, channel, plan, Vec::new()).await?;
-    let mut lacks = host_lacks(host);
-    lacks.extend(own_kernel_lacks(spec, started.landlock));
-    // Verifies with the kernel what nsjail was asked to set up.
-    lacks.extend(observed_lacks(resources.init).map_err(step("read what is in force"))?);
-    let label = label(NAME, spec, lacks);
-    check_required(spec, &label)?;
-    Ok((started, label))
 }

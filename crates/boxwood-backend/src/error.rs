@@ -53,6 +53,12 @@ impl StartError {
     }
 }
 
+/// For `map_err`: names the step of a start that failed.
+pub fn start_step(step: impl Into<String>) -> impl FnOnce(io::Error) -> StartError {
+    let step = step.into();
+    move |source| StartError::Step { step, source }
+}
+
 /// Why a box of an earlier daemon could not be adopted.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {

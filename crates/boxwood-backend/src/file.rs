@@ -55,6 +55,18 @@ pub enum FileCall {
 }
 
 impl FileCall {
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Open { path, .. }
+            | Self::Stat { path, .. }
+            | Self::List { path, .. }
+            | Self::Mkdir { path, .. }
+            | Self::Remove { path, .. }
+            | Self::Move { from: path, .. } => path,
+            Self::Tool(tool) => tool.path(),
+        }
+    }
+
     /// The path at which the call can add data to the box; `None` if it cannot.
     pub fn adds_to(&self) -> Option<&str> {
         match self {

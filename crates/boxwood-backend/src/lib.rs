@@ -21,7 +21,7 @@ pub use futures_util::future::BoxFuture;
 pub use adopt::{Adopted, BoxHandle, KeptProcess, StartRecorder};
 pub use error::{
     AdoptError, ControlError, FileError, FileFault, MountError, ProbeError, SpawnError, StartError,
-    StopError,
+    StopError, start_step,
 };
 pub use file::{FileAnswer, FileCall, FileTool, FileToolAnswer, OpenFor};
 pub use images::{ImageArchive, ImageError, Images, NoImages};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use boxwood_sys::netlink::NetlinkError;
 use rustix::io::Errno;
 
 #[derive(Debug)]
@@ -23,44 +24,42 @@ impl fmt::Display for StepError {
 }
 
 /// Adds the name of the step to an error.
-pub(crate) trait Step<T> {
-    fn step(self, what: &str) -> Result<T, StepError>;
+pub(crate) trait Step<T>: Sized {
     /// For step names that are formatted.
     fn step_with(self, what: impl FnOnce() -> String) -> Result<T, StepError>;
-}
 
-impl<T> Step<T> for Result<T, Errno> {
     fn step(self, what: &str) -> Result<T, StepError> {
         self.step_with(|| what.to_owned())
     }
+}
+
+impl<T, E> Step<T> for Result<T, E>
+where
+    StepError: From<(String, E)>,
+{
     fn step_with(self, what: impl FnOnce() -> String) -> Result<T, StepError> {
-        self.map_err(|errno| StepError {
-            step: what(),
-            errno: errno.raw_os_error(),
-        })
+        self.map_err(|error| StepError::from((what(), error)))
     }
 }
 
-impl<T> Step<T> for io::Result<T> {
-    fn step(self, what: &str) -> Result<T, StepError> {
-        self.step_with(|| what.to_owned())
-    }
-    fn step_with(self, what: impl FnOnce() -> String) -> Result<T, StepError> {
-        self.map_err(|error| StepError {
-            step: what(),
-            errno: error.raw_os_error().unwrap_or(libc::EIO),
-        })
+impl From<(String, Errno)> for StepError {
+    fn from((step, errno): (String, Errno)) -> Self {
+        let errno = errno.raw_os_error();
+        Self { step, errno }
     }
 }
 
-impl<T> Step<T> for Result<T, boxwood_sys::netlink::NetlinkError> {
-    fn step(self, what: &str) -> Result<T, StepError> {
-        self.step_with(|| what.to_owned())
+impl From<(String, io::Error)> for StepError {
+    fn from((step, error): (String, io::Error)) -> Self {
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        Self { step, errno }
     }
-    fn step_with(self, what: impl FnOnce() -> String) -> Result<T, StepError> {
-        self.map_err(|error| StepError {
-            step: format!("{}: {error}", what()),
-            errno: error.errno().raw_os_error(),
-        })
+}
+
+impl From<(String, NetlinkError)> for StepError {
+    fn from((step, error): (String, NetlinkError)) -> Self {
+        let step = format!("{step}: {error}");
+        let errno = error.errno().raw_os_error();
+        Self { step, errno }
     }
 }

@@ -19,14 +19,16 @@ mod process;
 mod sandbox;
 mod start;
 
-pub use adopt::{AdoptedBox, Reconnected};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use adopt::Reconnected;
 pub use cgroup::{Cgroups, Group, INIT_PROCESSES};
 pub use host::LocalHost;
 pub use host::activity::{ActiveWork, LastActivity, WorkGuard};
 pub use host::instance::is_globally_unique;
 pub use host::names::next_name;
 pub use host::settings::{DEFAULT_GRACE, Kind, Settings};
-pub use host::spawner::{SpawnedProcess, into_io, program};
+pub use host::spawner::{SpawnedProcess, Spawner, program};
 pub use ids::{BoxIds, IdsRecord, Mapping};
 pub use images::{ImageLease, ImageStore};
 pub use label::{
@@ -39,15 +41,19 @@ pub use mounts::plan::{mount_plan, same_path};
 pub use network::outbound::attach;
 pub use network::{NetError, NetworkSettings, OutboundNetwork, firewall_warning};
 pub use probe::{probe_box, probe_host};
-pub use process::async_fd::async_fd;
-pub use sandbox::LocalBox;
-pub use sandbox::link::Link;
+pub use process::async_fd::{AsyncChannel, async_fd};
 pub use sandbox::resources::{BackendState, BoxResources};
-pub use start::bootstrap::{BootstrapDir, InitConnection, LeftoverBootstrapDir};
+pub use sandbox::{LocalBox, Relayed};
+pub use start::bootstrap::{BootstrapDir, InitConnection};
 pub use start::environment::environment;
 pub use start::task::{spawn_adopt, spawn_start};
 pub use start::tmpfs_sizes::{TmpfsSizes, quota_limits};
-pub use start::{StartedInit, plan, populate_rootfs, start_init, start_persistent_init};
+pub use start::{ConnectedBox, StartedInit, start_init};
+
+/// A panic of another holder does not matter: no state is left half-changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// An error with its causes, in one line.
 pub fn chain(error: &dyn std::error::Error) -> String {

@@ -114,9 +114,11 @@ pub unsafe fn vfork(
         args.flags |= flags::INTO_CGROUP;
         args.cgroup = u64::try_from(cgroup.as_raw_fd()).unwrap_or(u64::MAX);
     }
+    let number = libc::SYS_clone3;
+    let (at, size) = ((&raw const args) as u64, size_of::<CloneArgs>() as u64);
     // SAFETY: forwarded from the caller; `args` and the stack live until the call returns, and
     // CLONE_VFORK keeps us suspended while the child uses them.
-    let mut rc = unsafe { vfork_raw(&raw const args, child, arg) };
+    let mut rc = unsafe { clone_raw(number, at, size, child, arg) };
     if rc == -i64::from(libc::ENOSYS) && cgroup.is_none() {
         // Kernels that emulate Linux may only support `clone`, which does not reset handlers. Init installs
         // none.
@@ -133,76 +135,30 @@ pub unsafe fn vfork(
     }
 }
 
-/// The child starts on an empty stack and cannot return through a Rust frame, so it calls `child`
-/// immediately. Only the parent continues.
-#[cfg(target_arch = "x86_64")]
-unsafe fn vfork_raw(
-    args: *const CloneArgs,
-    child: extern "C" fn(*mut c_void) -> !,
-    arg: *mut c_void,
-) -> i64 {
-    let rc: i64;
-    // SAFETY: clone3(args, size) as documented; in the child rsp is the top of the given stack,
-    // 16-byte aligned, as the call instruction expects.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, r13",
-            "call r12",
-            "ud2",
-            "2:",
-            inlateout("rax") libc::SYS_clone3 => rc,
-            in("rdi") args,
-            in("rsi") size_of::<CloneArgs>(),
-            in("r12") child,
-            in("r13") arg,
-            lateout("rcx") _,
-            lateout("r11") _,
-        );
-    }
-    rc
-}
-
-#[cfg(target_arch = "aarch64")]
-unsafe fn vfork_raw(
-    args: *const CloneArgs,
-    child: extern "C" fn(*mut c_void) -> !,
-    arg: *mut c_void,
-) -> i64 {
-    let rc: i64;
-    // SAFETY: clone3(args, size) as documented; in the child sp is the top of the given stack,
-    // 16-byte aligned.
-    unsafe {
-        std::arch::asm!(
-            "svc #0",
-            "cbnz x0, 2f",
-            "mov x29, xzr",
-            "mov x0, x21",
-            "blr x20",
-            "brk #1",
-            "2:",
-            inlateout("x0") args => rc,
-            in("x1") size_of::<CloneArgs>(),
-            in("x8") libc::SYS_clone3,
-            in("x20") child,
-            in("x21") arg,
-        );
-    }
-    rc
-}
-
-/// The same with `clone`.
-#[cfg(target_arch = "x86_64")]
 unsafe fn vfork_by_clone(
     stack_top: *mut c_void,
     child: extern "C" fn(*mut c_void) -> !,
     arg: *mut c_void,
 ) -> i64 {
+    let flags = flags::VM | flags::VFORK | libc::SIGCHLD as u64;
+    // SAFETY: forwarded from the caller.
+    unsafe { clone_raw(libc::SYS_clone, flags, stack_top as u64, child, arg) }
+}
+
+/// Calls `clone3(first, second)`, or `clone(first, second)` without thread ids and TLS. The child starts on an
+/// empty stack and cannot return through a Rust frame, so it calls `child` immediately. Only the parent
+/// continues.
+unsafe fn clone_raw(
+    number: i64,
+    first: u64,
+    second: u64,
+    child: extern "C" fn(*mut c_void) -> !,
+    arg: *mut c_void,
+) -> i64 {
     let rc: i64;
-    // SAFETY: clone(flags, stack, no tids, no tls) as documented; the rest as in `vfork_raw`.
+    // SAFETY: the call as documented; in the child rsp is the top of the given stack, 16-byte aligned, as the
+    // call instruction expects.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -213,9 +169,9 @@ unsafe fn vfork_by_clone(
             "call r12",
             "ud2",
             "2:",
-            inlateout("rax") libc::SYS_clone => rc,
-            in("rdi") flags::VM | flags::VFORK | libc::SIGCHLD as u64,
-            in("rsi") stack_top,
+            inlateout("rax") number => rc,
+            in("rdi") first,
+            in("rsi") second,
             in("rdx") 0,
             in("r10") 0,
             in("r8") 0,
@@ -225,17 +181,8 @@ unsafe fn vfork_by_clone(
             lateout("r11") _,
         );
     }
-    rc
-}
-
-#[cfg(target_arch = "aarch64")]
-unsafe fn vfork_by_clone(
-    stack_top: *mut c_void,
-    child: extern "C" fn(*mut c_void) -> !,
-    arg: *mut c_void,
-) -> i64 {
-    let rc: i64;
-    // SAFETY: clone(flags, stack, no tids, no tls) as documented; the rest as in `vfork_raw`.
+    // SAFETY: the call as documented; in the child sp is the top of the given stack, 16-byte aligned.
+    #[cfg(target_arch = "aarch64")]
     unsafe {
         std::arch::asm!(
             "svc #0",
@@ -245,12 +192,12 @@ unsafe fn vfork_by_clone(
             "blr x20",
             "brk #1",
             "2:",
-            inlateout("x0") flags::VM | flags::VFORK | libc::SIGCHLD as u64 => rc,
-            in("x1") stack_top,
+            inlateout("x0") first => rc,
+            in("x1") second,
             in("x2") 0,
             in("x3") 0,
             in("x4") 0,
-            in("x8") libc::SYS_clone,
+            in("x8") number,
             in("x20") child,
             in("x21") arg,
         );

@@ -1,4 +1,46 @@
-//! Returns memory to the kernel that is needed only during startup.
+//! Memory files, and memory that is needed only during startup.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::Errno;
+
+/// A memory file with this content that cannot be changed any more.
+pub fn sealed_file(name: &str, flags: MemfdFlags, bytes: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let memfd = memfd_create(
+        name,
+        flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+    )?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let written = rustix::io::write(&memfd, rest)?;
+        rest = &rest[written..];
+    }
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fcntl_add_seals(&memfd, seals)?;
+    Ok(memfd)
+}
+
+/// The whole content of a file, independent of its offset, which is shared with other holders of the descriptor.
+/// Fails with `FileTooLarge` if it has more than `limit` bytes.
+pub fn read_whole(file: impl AsFd, limit: u64) -> io::Result<Vec<u8>> {
+    let size = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(u64::MAX);
+    if size > limit {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut bytes = vec![0_u8; usize::try_from(size).map_err(io::Error::other)?];
+    let mut at = 0;
+    while at < bytes.len() {
+        match rustix::io::pread(&file, &mut bytes[at..], at as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => at += read,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(bytes)
+}
 
 /// Releases free heap pages, and pages of the program itself, which are read again from the page cache when
 /// they are used.

@@ -76,6 +76,7 @@ impl From<NetlinkError> for io::Error {
 pub(crate) enum Family {
     Route,
     Netfilter,
+    SocketDiagnosis,
 }
 
 pub(crate) struct Socket {
@@ -89,6 +90,7 @@ impl Socket {
         let protocol = match family {
             Family::Route => None,
             Family::Netfilter => Some(net::netlink::NETFILTER),
+            Family::SocketDiagnosis => Some(net::netlink::SOCK_DIAG),
         };
         let fail = |errno| NetlinkError::new(operation, errno);
         let fd = net::socket_with(
@@ -125,7 +127,7 @@ impl Socket {
         self.send(&message.finish(1))?;
         loop {
             let datagram = self.receive()?;
-            for (kind, _sequence, body) in split(&datagram) {
+            for (kind, body) in split(&datagram) {
                 match kind {
                     NLMSG_DONE => return Ok(()),
                     NLMSG_ERROR => return self.parse_error(body).map_or(Ok(()), Err),
@@ -155,7 +157,7 @@ impl Socket {
         let mut seen = 0;
         while seen < expected {
             let datagram = self.receive()?;
-            for (kind, _sequence, body) in split(&datagram) {
+            for (kind, body) in split(&datagram) {
                 if kind == NLMSG_ERROR {
                     if let Some(error) = self.parse_error(body) {
                         return Err(error);
@@ -210,19 +212,18 @@ impl Socket {
 /// `NLMSGERR_ATTR_MSG`.
 const ERROR_TEXT: u16 = 1;
 
-/// The messages of one datagram: type, sequence number, body. Stops at the first malformed one.
-fn split(datagram: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8])> {
+/// The messages of one datagram: type and body. Stops at the first malformed one.
+fn split(datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
         let header = rest.first_chunk::<HEADER>()?;
         let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
         let kind = u16::from_ne_bytes([header[4], header[5]]);
-        let sequence = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
         let body = rest.get(HEADER..length)?;
         rest = rest
             .get(length.next_multiple_of(4).min(rest.len())..)
             .unwrap_or_default();
-        Some((kind, sequence, body))
+        Some((kind, body))
     })
 }
 

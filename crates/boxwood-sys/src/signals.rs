@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 /// Blocks `SIGCHLD` for this thread and returns a descriptor that is readable when one is pending.
@@ -53,8 +53,17 @@ pub fn reset_all() -> io::Result<()> {
 
 /// Ignores this signal here and in all child programs.
 pub fn ignore(signal: i32) -> io::Result<()> {
-    // SAFETY: SIG_IGN is a valid disposition; no handler is involved.
-    if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
+    set(signal, libc::SIG_IGN)
+}
+
+/// Restores the default action of this signal.
+pub fn reset(signal: i32) -> io::Result<()> {
+    set(signal, libc::SIG_DFL)
+}
+
+fn set(signal: i32, action: libc::sighandler_t) -> io::Result<()> {
+    // SAFETY: SIG_IGN and SIG_DFL are valid dispositions; no handler is involved.
+    if unsafe { libc::signal(signal, action) } == libc::SIG_ERR {
         return Err(io::Error::last_os_error());
     }
     Ok(())
@@ -63,17 +72,5 @@ pub fn ignore(signal: i32) -> io::Result<()> {
 /// Reads all pending signals. One may stand for several children.
 pub fn drain(signals: BorrowedFd<'_>) {
     let mut buffer = [0_u8; 128 * 4];
-    loop {
-        // SAFETY: the pointer and length of a buffer of ours.
-        let n = unsafe {
-            libc::read(
-                signals.as_raw_fd(),
-                buffer.as_mut_ptr().cast(),
-                buffer.len(),
-            )
-        };
-        if n <= 0 {
-            return;
-        }
-    }
+    while matches!(rustix::io::read(signals, &mut buffer), Ok(1..)) {}
 }

@@ -4,24 +4,19 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
-};
+use rustix::io::Errno;
+
+use crate::netlink::{Family, Message, NetlinkError, Socket};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const NLMSG_ERROR: u16 = 2;
-const NLM_F_REQUEST: u16 = 1;
+const REQUEST: u16 = 0x1;
+const ACKNOWLEDGE: u16 = 0x4;
 const IPPROTO_TCP: u8 = 6;
 
-const NLMSG_HEADER: usize = 16;
-/// `struct inet_diag_req_v2`: family, protocol, ext, pad, states, then the socket id.
-const REQUEST: usize = NLMSG_HEADER + 8 + SOCKET_ID;
-const SOCKET_ID: usize = 48;
 /// Offsets in `struct inet_diag_msg`, which starts with four bytes before the socket id.
 const ANSWER_ID: usize = 4;
-const ANSWER_UID: usize = ANSWER_ID + SOCKET_ID + 12;
+const ANSWER_UID: usize = ANSWER_ID + 48 + 12;
 const ANSWER_INODE: usize = ANSWER_UID + 4;
-const ANSWER: usize = ANSWER_INODE + 4;
 
 /// The uid that opened the socket bound to `peer` and connected to `local`, in this network namespace.
 /// `None` if there is no such socket, or if its owner has closed it.
@@ -33,77 +28,66 @@ pub fn tcp_peer_uid(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u3
     // addresses, whatever family they have.
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     let local = SocketAddr::new(local.ip().to_canonical(), local.port());
-    match ask_netlink(peer, local) {
-        Ok(answer) => Ok(answer),
-        // Kernels without `tcp_diag` return `ENOENT`, as for a missing socket. Some container runtimes do not
-        // support the protocol at all.
-        Err(error)
-            if matches!(
-                error.raw_os_error(),
-                Some(
-                    libc::ENOENT
-                        | libc::EPROTONOSUPPORT
-                        | libc::EAFNOSUPPORT
-                        | libc::EOPNOTSUPP
-                        | libc::EINVAL
-                )
-            ) =>
-        {
-            ask_procfs(peer, local)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn ask_netlink(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
-    let socket = socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        Some(netlink::SOCK_DIAG),
-    )?;
-    // An unconnected netlink socket sends to the kernel.
-    send(&socket, &request(peer, local)?, SendFlags::empty())?;
-    let mut buffer = [0_u8; 8192];
-    // The kernel replies during `send`. Not waiting here means that a kernel that does not reply cannot block
-    // the daemon.
-    let (_, length) = recv(&socket, &mut buffer[..], RecvFlags::DONTWAIT)?;
-    let answer = buffer
-        .get(..length)
-        .ok_or_else(|| malformed("longer than the buffer"))?;
-    owner_in(answer, peer, local)
-}
-
-fn request(peer: SocketAddr, local: SocketAddr) -> io::Result<Vec<u8>> {
-    let mut message = Vec::with_capacity(REQUEST);
-    message.extend(u32::try_from(REQUEST).unwrap_or(u32::MAX).to_ne_bytes());
-    message.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    message.extend(NLM_F_REQUEST.to_ne_bytes());
-    message.extend(1_u32.to_ne_bytes()); // sequence
-    message.extend(0_u32.to_ne_bytes()); // port: assigned by the kernel
-    message.extend([family(peer.ip()), IPPROTO_TCP, 0, 0]);
-    message.extend(u32::MAX.to_ne_bytes()); // any state
-    message.extend(socket_id(peer, local)?);
-    Ok(message)
-}
-
-fn family(ip: IpAddr) -> u8 {
-    let family = match ip {
-        IpAddr::V4(_) => AddressFamily::INET,
-        IpAddr::V6(_) => AddressFamily::INET6,
-    };
-    u8::try_from(family.as_raw()).unwrap_or(0)
-}
-
-/// `struct inet_diag_sockid`, seen from the peer: its own address is the source.
-fn socket_id(source: SocketAddr, destination: SocketAddr) -> io::Result<Vec<u8>> {
-    if source.is_ipv4() != destination.is_ipv4() {
+    if peer.is_ipv4() != local.is_ipv4() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "the two ends of a connection have different address families",
         ));
     }
-    let mut id = Vec::with_capacity(SOCKET_ID);
+    match ask_netlink(peer, local) {
+        // Kernels without `tcp_diag` return `ENOENT`, as for a missing socket. Some container runtimes do not
+        // support the protocol or its options at all.
+        Err(error)
+            if matches!(
+                error.errno(),
+                Errno::NOENT
+                    | Errno::PROTONOSUPPORT
+                    | Errno::NOPROTOOPT
+                    | Errno::AFNOSUPPORT
+                    | Errno::OPNOTSUPP
+                    | Errno::INVAL
+            ) =>
+        {
+            ask_procfs(peer, local)
+        }
+        outcome => Ok(outcome?),
+    }
+}
+
+fn ask_netlink(peer: SocketAddr, local: SocketAddr) -> Result<Option<u32>, NetlinkError> {
+    // `struct inet_diag_req_v2`: family, protocol, ext, pad, any state, socket id.
+    let mut body = vec![family(peer.ip()), IPPROTO_TCP, 0, 0];
+    body.extend(u32::MAX.to_ne_bytes());
+    body.extend(socket_id(peer, local));
+    let message = Message::new(SOCK_DIAG_BY_FAMILY, REQUEST | ACKNOWLEDGE).body(&body);
+    let mut owner = None;
+    let socket = Socket::open(Family::SocketDiagnosis, "look up a TCP socket")?;
+    socket.ask(message, |kind, body| {
+        if kind == SOCK_DIAG_BY_FAMILY {
+            owner = owner.or_else(|| owner_in(body, peer, local));
+        }
+    })?;
+    Ok(owner)
+}
+
+fn family(ip: IpAddr) -> u8 {
+    let family = match ip {
+        IpAddr::V4(_) => libc::AF_INET,
+        IpAddr::V6(_) => libc::AF_INET6,
+    };
+    u8::try_from(family).unwrap_or(0)
+}
+
+/// `struct inet_diag_sockid`, seen from the peer: its own address is the source.
+fn socket_id(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
+    let mut id = ports_and_addresses(source, destination);
+    id.extend(0_u32.to_ne_bytes()); // any interface
+    id.extend([0xff_u8; 8]); // any cookie
+    id
+}
+
+fn ports_and_addresses(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
+    let mut id = Vec::new();
     id.extend(source.port().to_be_bytes());
     id.extend(destination.port().to_be_bytes());
     for ip in [source.ip(), destination.ip()] {
@@ -114,68 +98,25 @@ fn socket_id(source: SocketAddr, destination: SocketAddr) -> io::Result<Vec<u8>>
         }
         id.extend(octets);
     }
-    id.extend(0_u32.to_ne_bytes()); // any interface
-    id.extend([0xff_u8; 8]); // any cookie
-    Ok(id)
+    id
 }
 
-fn owner_in(answer: &[u8], peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
-    let kind = answer
-        .get(4..6)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map(u16::from_ne_bytes)
-        .ok_or_else(|| malformed("shorter than a header"))?;
-    let body = answer
-        .get(NLMSG_HEADER..)
-        .ok_or_else(|| malformed("shorter than a header"))?;
-    if kind == NLMSG_ERROR {
-        let code = word(body, 0)?.cast_signed();
-        return match code.checked_neg() {
-            Some(errno) if errno > 0 => Err(io::Error::from_raw_os_error(errno)),
-            _ => Err(malformed("an acknowledgement instead of a socket")),
-        };
-    }
-    if kind != SOCK_DIAG_BY_FAMILY || body.len() < ANSWER {
-        return Err(malformed("not a socket"));
-    }
-    // Compares ports and addresses, but not cookie and interface, which were requested as "any". A listening
-    // socket is also returned if no connection matches, and it is not the peer.
-    let asked = socket_id(peer, local)?;
-    let ports_and_addresses = 36;
-    if body.get(ANSWER_ID..ANSWER_ID + ports_and_addresses) != asked.get(..ports_and_addresses)
-        && !answers_for_mapped(body, peer, local)
-    {
-        return Ok(None);
-    }
-    let inode = word(body, ANSWER_INODE)?;
-    Ok((inode != 0).then_some(word(body, ANSWER_UID)?))
-}
-
-/// An IPv6 socket with an IPv4 connection reports mapped addresses.
-fn answers_for_mapped(body: &[u8], peer: SocketAddr, local: SocketAddr) -> bool {
-    let (IpAddr::V4(peer_ip), IpAddr::V4(local_ip)) = (peer.ip(), local.ip()) else {
-        return false;
+/// The owner in a reply. A listening socket is also returned if no connection matches, and it is not the peer, so
+/// ports and addresses are compared. An IPv6 socket with an IPv4 connection reports mapped addresses.
+fn owner_in(body: &[u8], peer: SocketAddr, local: SocketAddr) -> Option<u32> {
+    let mapped = |end: SocketAddr| match end.ip() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), end.port()),
+        IpAddr::V6(_) => end,
     };
-    let mapped = socket_id(
-        SocketAddr::new(peer_ip.to_ipv6_mapped().into(), peer.port()),
-        SocketAddr::new(local_ip.to_ipv6_mapped().into(), local.port()),
-    );
-    mapped.is_ok_and(|mapped| body.get(ANSWER_ID..ANSWER_ID + 36) == mapped.get(..36))
-}
-
-fn word(bytes: &[u8], at: usize) -> io::Result<u32> {
-    bytes
-        .get(at..at + 4)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map(u32::from_ne_bytes)
-        .ok_or_else(|| malformed("cut short"))
-}
-
-fn malformed(what: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("the kernel's answer about a socket is {what}"),
-    )
+    let found = body.get(ANSWER_ID..)?;
+    let is_peer = [
+        ports_and_addresses(peer, local),
+        ports_and_addresses(mapped(peer), mapped(local)),
+    ]
+    .iter()
+    .any(|id| found.starts_with(id));
+    let word = |at: usize| Some(u32::from_ne_bytes(*body.get(at..)?.first_chunk()?));
+    (is_peer && word(ANSWER_INODE)? != 0).then_some(word(ANSWER_UID)?)
 }
 
 /// Fallback: the tables that `netstat` reads, which have the same columns.

@@ -51,7 +51,7 @@ const NEEDS_WALLS: [(&str, &str); 23] = [
         "commands name `/tmp`",
     ),
     (
-        "files::faults_are_told_apart",
+        "files::each_fault_has_its_own_kind",
         "a test as root may read everything",
     ),
     (
@@ -62,7 +62,7 @@ const NEEDS_WALLS: [(&str, &str); 23] = [
         "files::files_belong_to_the_box_user",
         "there is no user of its own",
     ),
-    ("files::a_full_area_is_told", "there is no quota"),
+    ("files::a_full_area_is_reported", "there is no quota"),
     (
         "kill::a_growing_tree_dies",
         "a process that only lives to fork the next may hide from every look through `/proc`",

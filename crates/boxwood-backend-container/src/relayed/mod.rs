@@ -13,5 +13,4 @@ mod start;
 mod streams;
 
 pub(crate) use access::{Access, AccessProbe, Location, has_terminals, is_remote, kernel_of};
-pub(crate) use relay::Relay;
 pub(crate) use start::start;

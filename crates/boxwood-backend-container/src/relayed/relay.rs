@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_init::{
-    Attachment, Channel, ChannelError, Decoder, Facts, Frame, FromInit, Program, StdioPlan, ToInit,
+    Attachment, Channel, Decoder, Facts, Frame, FromInit, Program, StdioPlan, ToInit,
 };
+use boxwood_local::AsyncChannel;
+use boxwood_sys::memory::read_whole;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
-use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -20,6 +21,9 @@ use tokio::time::Instant;
 
 use super::streams::Streams;
 use crate::cli;
+
+/// Larger files do not fit into a frame.
+const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Frames that wait for the engine; further senders wait.
 const QUEUE: usize = 64;
@@ -29,8 +33,8 @@ const PING: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(45);
 
 /// A handle to the relay, which runs until its connection ends.
-pub(crate) struct Relay {
-    resized: Notify,
+pub(super) struct Relay {
+    resized: Arc<Notify>,
     /// Stderr of the engine's client, once it has exited.
     message: watch::Receiver<Option<String>>,
 }
@@ -45,11 +49,10 @@ impl Relay {
         let input = engine.stdin.take().ok_or_else(missing)?;
         let output = engine.stdout.take().ok_or_else(missing)?;
         let stderr = engine.stderr.take();
-        rustix::io::ioctl_fionbio(&channel, true)?;
-        let channel = Arc::new(boxwood_local::async_fd(channel)?);
+        let channel = AsyncChannel::new(channel)?;
         let (message_sender, message) = watch::channel(None);
         let relay = Arc::new(Self {
-            resized: Notify::new(),
+            resized: Arc::default(),
             message,
         });
         let (facts_sender, facts) = oneshot::channel();
@@ -72,9 +75,9 @@ impl Relay {
         Ok((relay, facts))
     }
 
-    /// Called after a terminal was resized.
-    pub(crate) fn resized(&self) {
-        self.resized.notify_one();
+    /// To be notified after a terminal was resized.
+    pub(super) fn resized(&self) -> Arc<Notify> {
+        Arc::clone(&self.resized)
     }
 
     /// Stderr of the engine's client, after it has exited.
@@ -92,7 +95,7 @@ struct Work {
     relay: Arc<Relay>,
     streams: Streams,
     frames: mpsc::Sender<Frame>,
-    channel: Arc<AsyncFd<Channel>>,
+    channel: AsyncChannel,
 }
 
 impl Work {
@@ -190,27 +193,15 @@ impl Work {
             None => None,
         };
         let fds = master.as_ref().map(AsFd::as_fd);
-        loop {
-            match self.channel.get_ref().send(message, fds.as_slice()) {
-                Ok(()) => return Ok(()),
-                Err(ChannelError::WouldBlock) => self.channel.writable().await?.clear_ready(),
-                Err(error) => return Err(io::Error::other(error)),
-            }
-        }
+        self.channel.send(message, fds.as_slice()).await
     }
 
     async fn receive_from_daemon(&self) -> io::Result<()> {
         let mut next: u32 = 0;
         loop {
-            let mut ready = self.channel.readable().await?;
-            let (message, fds) = match self.channel.get_ref().receive::<ToInit>() {
-                Ok(received) => received,
-                Err(ChannelError::WouldBlock) => {
-                    ready.clear_ready();
-                    continue;
-                }
-                Err(ChannelError::Closed) => return Ok(()),
-                Err(error) => return Err(io::Error::other(error)),
+            let (message, fds) = match self.channel.receive::<ToInit>().await {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                received => received?,
             };
             let mut open = Vec::new();
             let mut carried = Vec::with_capacity(fds.len());
@@ -219,7 +210,7 @@ impl Work {
                     Kind::Input => Attachment::Input { stream: next },
                     Kind::Output => Attachment::Output { stream: next },
                     Kind::File => {
-                        let bytes = content(&fd)?;
+                        let bytes = read_whole(&fd, MAX_FILE_BYTES)?;
                         carried.push(Attachment::File { bytes });
                         continue;
                     }
@@ -289,20 +280,6 @@ fn kind(message: &ToInit, place: usize) -> Kind {
         Program::FileTool { response, .. } if place == *response => Kind::Output,
         _ => Kind::File,
     }
-}
-
-/// The whole content of a file, independent of its position.
-fn content(fd: &OwnedFd) -> io::Result<Vec<u8>> {
-    let size = rustix::fs::fstat(fd)?.st_size;
-    let mut bytes = vec![0_u8; usize::try_from(size).unwrap_or(0)];
-    let mut at = 0;
-    while at < bytes.len() {
-        match rustix::io::pread(fd, &mut bytes[at..], at as u64)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            n => at += n,
-        }
-    }
-    Ok(bytes)
 }
 
 /// A terminal in raw mode: the box's terminal does the processing.

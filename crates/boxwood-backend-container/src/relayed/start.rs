@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::ImageName;
-use boxwood_backend::{BoxFuture, StartError};
+use boxwood_backend::{StartError, start_step as step};
 use boxwood_init::{Channel, Facts};
-use boxwood_local::{
-    BackendState, BoxIds, BoxResources, LocalBox, StartedInit, check_required, start_init,
-};
+use boxwood_local::{BoxIds, BoxResources, LocalBox, Relayed, check_required, start_init};
 use boxwood_policy::AdmittedSpec;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -21,10 +19,9 @@ use super::program;
 use super::relay::Relay;
 use crate::Shared;
 use crate::args::{self, EngineMounts, Inside, Run, Users};
-use crate::cleanup::Cleanup;
 use crate::cli::{CliError, one_line};
-use crate::sandbox::ContainerBox;
-use crate::start::{Failed, INSPECT, RUN, step};
+use crate::container_state::Container;
+use crate::start::{Failed, INSPECT, RUN};
 
 /// Timeout for copying init into the container.
 const COPY: Duration = Duration::from_mins(1);
@@ -37,7 +34,7 @@ pub(crate) async fn start(
     image: &ImageName,
     name: &str,
     place: Location,
-) -> Result<ContainerBox, Failed> {
+) -> Result<Arc<LocalBox>, Failed> {
     let identity = engine_mounts::identity(spec)?;
     let counts_files = kernel_of(&shared.settings).is_none();
     let engine_mounts = engine_mounts(spec, &identity, place, counts_files)?;
@@ -46,18 +43,15 @@ pub(crate) async fn start(
     let (resources, channel, relay, facts) = attach(shared, name, BoxIds::remote(identity))?;
     let configured = configure(shared, spec, &resources, channel, facts, place, volumes).await;
     match configured {
-        Ok(local) => Ok(ContainerBox::relayed(
-            local,
-            relay,
-            has_terminals(&shared.settings),
-        )),
+        Ok(local) => Ok(Arc::new(local.relayed(Relayed {
+            terminals: has_terminals(&shared.settings),
+            resized: relay.resized(),
+        }))),
         Err(error) => {
             resources.kill();
             let message = tokio::time::timeout(EXIT_TIMEOUT, relay.last_output()).await;
             let message = one_line(&message.unwrap_or_default());
-            if let Err(error) = resources.clear().await {
-                tracing::warn!(%error, name, "failed to clean up after a failed start");
-            }
+            resources.clear_failed().await;
             // Prefer the engine's own message.
             Err(match (error, message) {
                 (SetupError::TimedOut(_), message) if !message.is_empty() => {
@@ -98,7 +92,7 @@ async fn create(
             Failed::Engine(error)
         }
     })?;
-    let archive = program::archive();
+    let archive = program::archive().map_err(step("pack the init program"))?;
     let copied = shared.cli.feed(args::copy_in(name), &archive[..], COPY);
     copied.await.map_err(Failed::Engine)?;
     Ok(())
@@ -129,13 +123,9 @@ fn attach(shared: &Shared, name: &str, ids: BoxIds) -> Result<Attached, Failed> 
         .ok_or_else(|| step("watch the engine's client")(io::ErrorKind::NotFound.into()))?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty())
         .map_err(|errno| step("watch the engine's client")(errno.into()))?;
-    let record = Record {
-        cleanup: Arc::clone(&shared.cleanup),
-        name: name.to_owned(),
-    };
     let resources = BoxResources::new(name.to_owned(), pid.as_raw_nonzero().get(), pidfd, ids)
         .map_err(step("watch the engine's client"))?
-        .with_backend_state(Box::new(record));
+        .with_backend_state(Box::new(Container::new(&shared.cleanup, name, None)));
     let (ours, theirs) = Channel::pair().map_err(step("open the channel to init"))?;
     let (relay, facts) = Relay::begin(engine, theirs).map_err(step("open the channel to init"))?;
     Ok((Arc::new(resources), ours, relay, facts))
@@ -157,11 +147,7 @@ async fn configure(
     volumes: bool,
 ) -> Result<LocalBox, SetupError> {
     let plan = engine_mounts::plan(spec, resources.ids.identity);
-    let StartedInit {
-        link,
-        landlock,
-        writable_paths,
-    } = start_init(channel, plan, &[])
+    let init = start_init(channel, plan, &[])
         .await
         .map_err(SetupError::TimedOut)?;
     // Sent before the message that init is ready.
@@ -172,13 +158,12 @@ async fn configure(
         engine_mounts::check_unchanged(mount).map_err(SetupError::Refused)?;
     }
     let bounds = bounds(shared, &resources.name, place).await;
-    let label = isolation_label::label(shared, spec, &facts, landlock, &bounds, volumes);
+    let label = isolation_label::label(shared, spec, &facts, init.landlock, &bounds, volumes);
     check_required(spec, &label).map_err(SetupError::Refused)?;
     Ok(LocalBox::new(
         Arc::clone(resources),
         label,
-        link,
-        writable_paths,
+        init,
         &shared.host,
     ))
 }
@@ -200,26 +185,4 @@ async fn bounds(shared: &Shared, name: &str, place: Location) -> Bounds {
             Bounds::Engine(words.map(|word| word.parse().unwrap_or_default()).collect())
         }
     }
-}
-
-/// The container of a relayed box.
-struct Record {
-    cleanup: Arc<Cleanup>,
-    name: String,
-}
-
-impl BackendState for Record {
-    fn remove(&self) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async move {
-            let removed = self.cleanup.remove(&self.name).await;
-            removed.map_err(io::Error::other)
-        })
-    }
-
-    /// A relayed box ends with its connection, so there is nothing to record or detach.
-    fn record(&self) -> serde_json::Value {
-        serde_json::Value::Null
-    }
-
-    fn detach(&self) {}
 }

@@ -10,8 +10,8 @@ use anyhow::Context as _;
 
 /// An address that forwards to `socket` for the lifetime of this process.
 pub(super) fn forward_to(socket: &str) -> anyhow::Result<String> {
-    static DOOR: OnceLock<String> = OnceLock::new();
-    if let Some(address) = DOOR.get() {
+    static ADDRESS: OnceLock<String> = OnceLock::new();
+    if let Some(address) = ADDRESS.get() {
         return Ok(address.clone());
     }
     let path = socket
@@ -27,7 +27,7 @@ pub(super) fn forward_to(socket: &str) -> anyhow::Result<String> {
             }
         }
     });
-    Ok(DOOR.get_or_init(|| address).clone())
+    Ok(ADDRESS.get_or_init(|| address).clone())
 }
 
 /// Copies both directions independently: the engine's clients close one and read the other.

@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use boxwood_sys::mount::PROC;
+
 use super::types::FileToolError;
 
 /// Never blocks on a FIFO and never acquires a controlling terminal.
@@ -51,25 +53,20 @@ pub(super) fn is_directory(stat: &Stat) -> bool {
 
 /// Files of procfs, sysfs and the like can be endless, can block, or describe the process that reads them.
 pub(super) fn is_on_pseudo_filesystem(fd: impl AsFd) -> rustix::io::Result<bool> {
-    const PROC: i64 = 0x9fa0;
     const SYSFS: i64 = 0x6265_6572;
     const CGROUP: i64 = 0x0027_e0eb;
     const CGROUP2: i64 = 0x6367_7270;
     const DEBUGFS: i64 = 0x6462_6720;
     const TRACEFS: i64 = 0x7472_6163;
     const SECURITYFS: i64 = 0x7363_6673;
-    let system = match rustix::fs::fstatfs(fd) {
-        Ok(system) => system,
+    match boxwood_sys::mount::file_system(fd) {
+        Ok(kind) => {
+            Ok([PROC, SYSFS, CGROUP, CGROUP2, DEBUGFS, TRACEFS, SECURITYFS].contains(&kind))
+        }
         // In gVisor only pseudo file systems do not support `fstatfs`.
-        Err(Errno::NOSYS) => return Ok(true),
-        Err(error) => return Err(error),
-    };
-    #[allow(
-        clippy::unnecessary_cast,
-        reason = "the field's width varies by machine"
-    )]
-    let kind = system.f_type as i64;
-    Ok([PROC, SYSFS, CGROUP, CGROUP2, DEBUGFS, TRACEFS, SECURITYFS].contains(&kind))
+        Err(Errno::NOSYS) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads until `buffer` is full or the file ends.

@@ -6,24 +6,22 @@
 mod relay;
 mod relay_stream;
 pub(crate) mod stream;
-mod user_entry;
 
 use std::os::fd::AsFd;
 
-use boxwood_init::{Channel, FromInit, Plan, RootPlan, SOCKET_NAME, ToInit};
+use boxwood_init::{Channel, Plan, RootPlan, SOCKET_NAME, ToInit};
 use boxwood_sys::clone::exit_now;
 use boxwood_sys::{peer, signals};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{UnshareFlags, set_thread_groups, unshare_unsafe};
 
 use crate::serve;
 use crate::serve::command::LAST_DESCRIPTOR;
-use crate::serve::daemon_connection::{DaemonConnection, DaemonListener};
+use crate::serve::daemon_connection::DaemonListener;
 use crate::setup::lockdown::{self, Locked};
+use crate::setup::null_stdio;
 use crate::step::{Step, StepError};
 
 /// Variables that engines set and that do not come from the image.
@@ -45,25 +43,10 @@ pub(crate) fn run(bootstrap_dir: &str) -> ! {
     let prepared =
         DaemonListener::open(&plan, &fds).and_then(|listener| Ok((apply(&plan)?, listener)));
     drop(fds);
-    match prepared {
-        Ok((locked, listener)) => {
-            if matches!(plan.root, RootPlan::Engine) {
-                take_environment(&mut plan);
-            }
-            let ready = FromInit::Ready {
-                landlock: locked.landlock,
-                notify: locked.listener.is_some(),
-            };
-            if channel.send(&ready, &[]).is_err() {
-                exit_now(0);
-            }
-            serve::run(DaemonConnection::new(channel, listener), &plan, &locked)
-        }
-        Err(StepError { step, errno }) => {
-            let _ = channel.send(&FromInit::PlanFailed { step, errno }, &[]);
-            exit_now(1)
-        }
+    if matches!(plan.root, RootPlan::Engine) {
+        take_environment(&mut plan);
     }
+    serve::start(channel, &plan, prepared)
 }
 
 /// Connects to the bootstrap socket and closes all descriptors that the engine left open.
@@ -77,10 +60,7 @@ fn connect_to_daemon(bootstrap_dir: &str) -> rustix::io::Result<Channel> {
     let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     let address = SocketAddrUnix::new(format!("{bootstrap_dir}/{SOCKET_NAME}"))?;
     connect(&socket, &address)?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
-    dup2_stderr(&null)?;
+    null_stdio()?;
     // The daemon is outside of the box, so it has no pid in this PID namespace.
     match peer::pid(socket.as_fd()) {
         Ok(0) => Ok(Channel::from(socket)),

@@ -12,8 +12,9 @@ use boxwood_init::{
     ToInit,
 };
 use boxwood_sys::clone::exit_now;
+use boxwood_sys::memory::sealed_file;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::MemfdFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -229,7 +230,7 @@ impl Relay {
                     self.streams.insert(stream, Stream::from_program(ours)?);
                     Ok(theirs)
                 }
-                Attachment::File { bytes } => file(&bytes),
+                Attachment::File { bytes } => sealed_file("script", MemfdFlags::empty(), &bytes),
             })
             .collect();
         let fds = match (made, message) {
@@ -273,7 +274,7 @@ impl Relay {
 
     fn receive_from_init(&mut self) -> Result<(), Closed> {
         let (message, mut fds) = match self.init.receive::<FromInit>() {
-            Ok(heard) => heard,
+            Ok(received) => received,
             Err(ChannelError::WouldBlock) => return Ok(()),
             Err(_) => return Err(Closed),
         };
@@ -339,18 +340,4 @@ impl Relay {
         }
         Ok(())
     }
-}
-
-/// A sealed memfd.
-fn file(bytes: &[u8]) -> rustix::io::Result<OwnedFd> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memfd = memfd_create("script", flags)?;
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let n = rustix::io::write(&memfd, rest)?;
-        rest = &rest[n..];
-    }
-    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    fcntl_add_seals(&memfd, seals)?;
-    Ok(memfd)
 }

@@ -11,16 +11,16 @@ use boxwood_init::{
 };
 use boxwood_sys::clone::{self, exit_now};
 use boxwood_sys::signals;
-use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use super::relay::{self, Wire};
-use super::{apply, take_environment, user_entry};
+use super::{apply, take_environment};
+use crate::rootfs::add_user;
 use crate::serve;
 use crate::serve::daemon_connection::DaemonConnection;
 use crate::serve::group_tags;
 use crate::setup::lockdown::Locked;
+use crate::setup::null_stdio;
 use crate::step::StepError;
 
 pub(crate) fn run() -> ! {
@@ -63,10 +63,7 @@ fn take_wire() -> rustix::io::Result<Wire> {
         input: keep(rustix::stdio::stdin())?,
         output: keep(rustix::stdio::stdout())?,
     };
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
-    dup2_stderr(&null)?;
+    null_stdio()?;
     Ok(wire)
 }
 
@@ -108,7 +105,7 @@ fn set_up(plan: &Plan) -> Result<Locked, StepError> {
     // The program is no longer needed. If it cannot be removed it is harmless: root owns it.
     let _ = fs::remove_file(Path::new(BOOTSTRAP_DIR).join(PROGRAM_NAME));
     if !plan.read_only_root {
-        user_entry::add(&plan.identity)?;
+        add_user(&plan.identity)?;
     }
     apply(plan)
 }
@@ -125,10 +122,7 @@ fn fork_relay(wire: Wire, decoder: Decoder, plan: &Plan, locked: Locked) -> ! {
             serve::run(DaemonConnection::new(ours, None), plan, &locked)
         }
         Ok(None) => {
-            let ready = FromInit::Ready {
-                landlock: locked.landlock,
-                notify: locked.listener.is_some(),
-            };
+            let ready = locked.ready();
             drop((ours, locked));
             relay::run(
                 wire,

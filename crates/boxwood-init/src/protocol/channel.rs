@@ -5,7 +5,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use boxwood_sys::memory::{read_whole, sealed_file};
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -115,14 +116,8 @@ impl Channel {
         if body.len() <= INLINE_LIMIT {
             return self.send_packet(INLINE, &body, fds);
         }
-        let memfd = memfd_create("message", MemfdFlags::CLOEXEC)
+        let memfd = sealed_file("message", MemfdFlags::empty(), &body)
             .map_err(ChannelError::io("write the message to a memfd"))?;
-        let mut rest = &body[..];
-        while !rest.is_empty() {
-            let n = rustix::io::write(&memfd, rest)
-                .map_err(ChannelError::io("write the message to a memfd"))?;
-            rest = &rest[n..];
-        }
         let mut all = Vec::with_capacity(fds.len() + 1);
         all.push(memfd.as_fd());
         all.extend_from_slice(fds);
@@ -194,7 +189,11 @@ impl Channel {
             Some((&INLINE, body)) => Ok((decode(body)?, fds)),
             Some((&IN_MEMFD, _)) if !fds.is_empty() => {
                 let memfd = fds.remove(0);
-                Ok((decode(&read_all(&memfd)?)?, fds))
+                let body = read_whole(&memfd, BODY_LIMIT).map_err(|source| ChannelError::Io {
+                    what: "read a message from its memfd",
+                    source,
+                })?;
+                Ok((decode(&body)?, fds))
             }
             Some(_) => Err(ChannelError::Invalid("unknown packet type")),
         }
@@ -203,27 +202,6 @@ impl Channel {
 
 fn decode<M: DeserializeOwned>(body: &[u8]) -> Result<M, ChannelError> {
     postcard::from_bytes(body).map_err(|_| ChannelError::Invalid("it cannot be decoded"))
-}
-
-/// Uses `pread`: the file offset is shared with the sender and is at the end.
-fn read_all(memfd: &OwnedFd) -> Result<Vec<u8>, ChannelError> {
-    const READ_MEMFD: &str = "read a message from its memfd";
-    let stat = rustix::fs::fstat(memfd).map_err(ChannelError::io(READ_MEMFD))?;
-    let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-    if size > BODY_LIMIT {
-        return Err(ChannelError::Invalid("it is too large"));
-    }
-    let mut body = vec![0_u8; usize::try_from(size).unwrap_or(0)];
-    let mut at = 0;
-    while at < body.len() {
-        match rustix::io::pread(memfd, &mut body[at..], at as u64) {
-            Ok(0) => return Err(ChannelError::Invalid("it is truncated")),
-            Ok(n) => at += n,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(ChannelError::io(READ_MEMFD)(errno)),
-        }
-    }
-    Ok(body)
 }
 
 #[cfg(test)]

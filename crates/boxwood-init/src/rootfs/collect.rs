@@ -6,13 +6,13 @@ use std::path::Path;
 
 use boxwood_init::{Identity, MountPlan, MountSource, Plan, RootPlan};
 use boxwood_sys::mount::{self as attributes, Depth};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::mount::{
     FsOpenFlags, MountAttrFlags, OpenTreeFlags, fsconfig_set_string, fsopen, open_tree,
 };
 
 use super::host_paths;
-use crate::rootfs::{make_read_only, mounted};
+use crate::rootfs::{clone_mount, make_read_only, mounted};
 use crate::setup::fd_at;
 use crate::step::{Step, StepError};
 
@@ -91,7 +91,7 @@ fn devices() -> Result<Vec<(&'static str, OwnedFd)>, StepError> {
     host_paths::DEVICES
         .into_iter()
         .map(|name| {
-            let tree = clone_tree(&format!("/dev/{name}"), OpenTreeFlags::empty())?;
+            let tree = clone_mount(&format!("/dev/{name}"), Depth::One)?;
             Ok((name, tree))
         })
         .collect()
@@ -130,7 +130,7 @@ fn hide_python_marker(pieces: &mut Vec<(String, Piece)>) -> Result<(), StepError
     for name in names_in("/usr/lib") {
         let marker = format!("/usr/lib/{name}/EXTERNALLY-MANAGED");
         if name.starts_with("python3") && Path::new(&marker).is_file() {
-            let null = clone_tree("/dev/null", OpenTreeFlags::empty())?;
+            let null = clone_mount("/dev/null", Depth::One)?;
             pieces.push((marker, Piece::File(null)));
         }
     }
@@ -156,7 +156,7 @@ fn collect(path: &str, pieces: &mut Vec<(String, Piece)>) -> Result<(), StepErro
             Err(_) => return Ok(()),
         }
     } else {
-        let mount = clone_tree(path, OpenTreeFlags::AT_RECURSIVE)?;
+        let mount = clone_mount(path, Depth::Recursive)?;
         make_read_only(mount.as_fd(), Depth::Recursive)?;
         if metadata.is_dir() {
             Piece::Directory(mount)
@@ -166,11 +166,6 @@ fn collect(path: &str, pieces: &mut Vec<(String, Piece)>) -> Result<(), StepErro
     };
     pieces.push((path.to_owned(), piece));
     Ok(())
-}
-
-fn clone_tree(path: &str, more: OpenTreeFlags) -> Result<OwnedFd, StepError> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | more;
-    open_tree(CWD, path, flags).step_with(|| format!("clone the mount of {path}"))
 }
 
 /// A mount of the plan. Its attributes are set while it is still detached.
@@ -196,12 +191,12 @@ fn detached(source: &MountSource, fds: &[OwnedFd], what: &str) -> Result<OwnedFd
 }
 
 /// Opens `path` in this namespace and clones it, if it is still the file that the daemon admitted.
-fn same_path(path: &str, judged: BorrowedFd<'_>, what: &str) -> Result<OwnedFd, StepError> {
+fn same_path(path: &str, admitted: BorrowedFd<'_>, what: &str) -> Result<OwnedFd, StepError> {
     let opened = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .step_with(|| format!("open {what} on the host"))?;
     let (here, there) = (
         rustix::fs::fstat(&opened).step("open a mount's source")?,
-        rustix::fs::fstat(judged).step("open a mount's source")?,
+        rustix::fs::fstat(admitted).step("open a mount's source")?,
     );
     if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino) {
         return Err(StepError {
@@ -214,7 +209,7 @@ fn same_path(path: &str, judged: BorrowedFd<'_>, what: &str) -> Result<OwnedFd, 
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
-    open_tree(&opened, "", flags).step_with(|| format!("take {what} along"))
+    open_tree(&opened, "", flags).step_with(|| format!("clone the mount of {what}"))
 }
 
 fn proc(plan: &Plan) -> Result<OwnedFd, StepError> {
@@ -228,15 +223,14 @@ fn proc(plan: &Plan) -> Result<OwnedFd, StepError> {
     mounted(&context, flags, "proc")
 }
 
-/// Commands see their own processes; init and its helpers are another's. Init still has to see
-/// theirs, and knows itself by its group.
+/// Commands see only processes with their own uid. Init sees all, because its group is exempt.
 pub(super) fn hide_from_commands(
     proc: BorrowedFd<'_>,
     identity: &Identity,
 ) -> Result<(), StepError> {
     let group = identity.init_uid.to_string();
     fsconfig_set_string(proc, "hidepid", "invisible").step("hide init in proc")?;
-    fsconfig_set_string(proc, "gid", &*group).step("show init the box's proc")
+    fsconfig_set_string(proc, "gid", &*group).step("exempt init from hiding in proc")
 }
 
 pub(super) fn pts() -> Result<OwnedFd, StepError> {

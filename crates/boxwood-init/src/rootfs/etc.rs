@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 
-use boxwood_init::{Plan, RootPlan};
+use boxwood_init::{Identity, Plan, RootPlan};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
@@ -36,7 +36,7 @@ pub(super) fn write(plan: &Plan) -> Result<(), StepError> {
             )?;
             write("shells", "/bin/sh\n/bin/bash\n")
         }
-        RootPlan::Directory(_) | RootPlan::Engine => add_user(),
+        RootPlan::Directory(_) | RootPlan::Engine => add_user(&plan.identity),
     }
 }
 
@@ -52,45 +52,62 @@ pub(super) fn resolv_conf(plan: &Plan) -> String {
     })
 }
 
-const BOX_PASSWD: &str = "box:x:1000:1000:box:/home/box:/bin/sh\n";
-const BOX_GROUP: &str = "box:x:1000:\n";
+const BOX_ID: u32 = 1000;
+
+fn box_user(uid: u32, gid: u32) -> String {
+    format!("box:x:{uid}:{gid}:box:/home/box:/bin/sh\n")
+}
+
+fn box_group(gid: u32) -> String {
+    format!("box:x:{gid}:\n")
+}
 
 fn passwd() -> String {
-    format!(
-        "root:x:0:0:root:/root:/bin/sh\n{BOX_PASSWD}nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
-    )
+    let own = box_user(BOX_ID, BOX_ID);
+    format!("root:x:0:0:root:/root:/bin/sh\n{own}nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n")
 }
 
 fn group() -> String {
-    format!("root:x:0:\ntty:x:5:\n{BOX_GROUP}nogroup:x:65534:\n")
+    let own = box_group(BOX_ID);
+    format!("root:x:0:\ntty:x:5:\n{own}nogroup:x:65534:\n")
 }
 
-/// Adds the box's user to the image's users if its id is unused.
-fn add_user() -> Result<(), StepError> {
-    for (path, line) in USER_FILES {
-        if let Some(text) = with_user(path, line)? {
-            fs::write(path, text).step_with(|| format!("write {path}"))?;
-        }
+/// Adds the commands' user and group to the image's if their ids are unused.
+pub(crate) fn add_user(identity: &Identity) -> Result<(), StepError> {
+    for (path, text) in user_files(identity)? {
+        fs::write(path, text).step_with(|| format!("write {path}"))?;
     }
     Ok(())
 }
 
-/// The user and group files, and the box's entry in each.
-pub(super) const USER_FILES: [(&str, &str); 2] =
-    [("/etc/passwd", BOX_PASSWD), ("/etc/group", BOX_GROUP)];
-
-/// The image's file with the box's entry; `None` if its id is already used.
-pub(super) fn with_user(path: &str, line: &str) -> Result<Option<String>, StepError> {
-    let before = read_table(path).step_with(|| format!("read {path}"))?;
-    let taken = before
-        .lines()
-        .any(|entry| entry.split(':').nth(2) == Some("1000"));
-    let gap = if before.is_empty() || before.ends_with('\n') {
-        ""
-    } else {
-        "\n"
+/// The image's files with the commands' user and group. A file in which the id is already used is left out.
+pub(super) fn user_files(identity: &Identity) -> Result<Vec<(&'static str, String)>, StepError> {
+    let (uid, gid) = match identity.command_uid {
+        // Root exists in every image; `box` is the other user that commands can change to.
+        0 => (BOX_ID, BOX_ID),
+        uid => (uid, identity.command_gid),
     };
-    Ok((!taken).then(|| format!("{before}{gap}{line}")))
+    let mut files = Vec::new();
+    for (path, id, line) in [
+        ("/etc/passwd", uid, box_user(uid, gid)),
+        ("/etc/group", gid, box_group(gid)),
+    ] {
+        let before = read_table(path).step_with(|| format!("read {path}"))?;
+        let id = id.to_string();
+        if before
+            .lines()
+            .any(|entry| entry.split(':').nth(2) == Some(&id))
+        {
+            continue;
+        }
+        let gap = if before.is_empty() || before.ends_with('\n') {
+            ""
+        } else {
+            "\n"
+        };
+        files.push((path, format!("{before}{gap}{line}")));
+    }
+    Ok(files)
 }
 
 /// The path may be anything in an image: a FIFO, a device with side effects, or a link into `/proc`. It is

@@ -17,15 +17,16 @@ use boxwood_init::{Plan, RootPlan};
 use boxwood_sys::mount::{self as attributes, Depth};
 use rustix::fs::{CWD, Mode};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
-    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change,
-    move_mount, unmount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount,
+    fsopen, mount_change, move_mount, open_tree, unmount,
 };
 
 use crate::step::{Step, StepError};
 use collect::Collected;
 pub(crate) use collect::{PlannedMounts, System, bind};
 pub(crate) use container::populate_container;
+pub(crate) use etc::add_user;
 pub(crate) use mount_point::put_over;
 pub(crate) use populate::populate_jail;
 
@@ -123,6 +124,29 @@ pub(crate) fn mounted(
     fsconfig_create(context.as_fd()).step_with(|| format!("create {what}"))?;
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
         .step_with(|| format!("mount {what}"))
+}
+
+/// A detached copy of the mount at `path`.
+pub(crate) fn clone_mount(path: &str, depth: Depth) -> Result<OwnedFd, StepError> {
+    let recursive = match depth {
+        Depth::One => OpenTreeFlags::empty(),
+        Depth::Recursive => OpenTreeFlags::AT_RECURSIVE,
+    };
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | recursive;
+    open_tree(CWD, path, flags).step_with(|| format!("clone the mount of {path}"))
+}
+
+/// The mount at `path` itself.
+pub(crate) fn open_mount(path: &str) -> Result<OwnedFd, StepError> {
+    open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLOEXEC)
+        .step_with(|| format!("open the mount {path}"))
+}
+
+/// A read-only directory without entries.
+pub(crate) fn empty_directory() -> Result<OwnedFd, StepError> {
+    let empty = tmpfs(1, 0o555, None)?;
+    make_read_only(empty.as_fd(), Depth::One)?;
+    Ok(empty)
 }
 
 /// Attaches a detached mount.

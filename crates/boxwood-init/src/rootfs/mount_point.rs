@@ -4,7 +4,7 @@
 //! mount, whose content is untrusted and may change at the same time.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use boxwood_init::Identity;
 use boxwood_sys::mount::{self as attributes, Depth};
@@ -17,19 +17,7 @@ use crate::step::{Step, StepError};
 /// Limit for removing stacked mounts whose source was deleted on the host.
 const MAX_DELETED_MOUNTS: usize = 64;
 
-/// Mounts `tree` at `target` of a box that is being set up.
-pub(crate) fn put_at(
-    identity: &Identity,
-    tree: &OwnedFd,
-    target: &str,
-    is_dir: bool,
-) -> Result<(), StepError> {
-    make(identity, target, is_dir).step_with(|| making(target))?;
-    let place = open(target).step_with(|| format!("open the mount point {target}"))?;
-    move_onto(tree, &place).step_with(|| format!("mount {target}"))
-}
-
-/// The same in a running box, over an existing mount.
+/// Mounts `tree` at `target`, in a running box possibly over an existing mount.
 pub(crate) fn put_over(
     identity: &Identity,
     tree: &OwnedFd,
@@ -145,11 +133,7 @@ fn make_on_root(target: &str, is_dir: bool) -> io::Result<()> {
     }
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let writable = open_tree(CWD, "/", flags)?;
-    attributes::clear_attributes(
-        std::os::fd::AsFd::as_fd(&writable),
-        attributes::RDONLY,
-        Depth::One,
-    )?;
+    attributes::clear_attributes(writable.as_fd(), attributes::RDONLY, Depth::One)?;
     make_below(writable, target, is_dir, None)
 }
 

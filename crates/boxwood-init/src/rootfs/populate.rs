@@ -8,14 +8,15 @@ use std::path::Path;
 
 use boxwood_init::{Plan, RootPlan};
 use boxwood_sys::mount::{self as attributes, Depth};
-use rustix::fs::{CWD, Mode};
-use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::fs::Mode;
 use rustix::thread::{Gid, Uid};
 
 use super::collect::{Collected, Piece, PlannedMounts, System, pts};
 use super::host_paths;
-use super::mount_point::put_at;
-use crate::rootfs::{etc, make_read_only, overlay, put, tmpfs};
+use super::mount_point::put_over;
+use crate::rootfs::{
+    clone_mount, empty_directory, etc, make_read_only, open_mount, overlay, put, tmpfs,
+};
 use crate::step::{Step, StepError};
 
 pub(crate) fn populate(plan: &Plan, collected: &Collected) -> Result<(), StepError> {
@@ -34,7 +35,7 @@ pub(crate) fn populate_jail(
     // nsjail leaves the root world-writable and mounts `/proc` without these flags.
     rustix::fs::chmod("/", Mode::from_raw_mode(0o755)).step("set the mode of the root")?;
     lay_out(plan, system)?;
-    let proc = open_tree(CWD, "/proc", OpenTreeFlags::OPEN_TREE_CLOEXEC).step("open /proc")?;
+    let proc = open_mount("/proc")?;
     let flags = attributes::NOSUID | attributes::NODEV | attributes::NOEXEC;
     attributes::set_attributes(proc.as_fd(), flags, Depth::One).step("restrict /proc")?;
     hide_in_proc()?;
@@ -75,12 +76,9 @@ fn attach_writable(plan: &Plan, mounts: &PlannedMounts) -> Result<(), StepError>
     let host_root = is_host_root(plan);
     put(tmpfs(plan.tmp_mb, 0o1777, None)?.as_fd(), "/tmp")?;
     private_areas(plan, host_root)?;
-    let root = open_tree(CWD, "/", OpenTreeFlags::OPEN_TREE_CLOEXEC).step("open the root")?;
+    let root = open_mount("/")?;
     // Mount points are created while the root is still writable.
-    workspace(plan, mounts.workspace.as_ref())?;
-    for (mount, tree) in plan.mounts.iter().zip(&mounts.mounts) {
-        put_at(&plan.identity, tree, &mount.target, mount.is_dir)?;
-    }
+    put_planned(plan, mounts)?;
     if host_root || plan.read_only_root {
         make_read_only(root.as_fd(), Depth::One)?;
     }
@@ -127,8 +125,7 @@ fn dev(plan: &Plan, system: &System) -> Result<(), StepError> {
     ] {
         make_symlink(target, &format!("/dev/{link}"))?;
     }
-    let dev = open_tree(CWD, "/dev", OpenTreeFlags::OPEN_TREE_CLOEXEC).step("open /dev")?;
-    attributes::set_attributes(dev.as_fd(), attributes::RDONLY, Depth::One)
+    attributes::set_attributes(open_mount("/dev")?.as_fd(), attributes::RDONLY, Depth::One)
         .step("make /dev read-only")
 }
 
@@ -136,8 +133,7 @@ pub(super) fn hide_in_proc() -> Result<(), StepError> {
     for name in host_paths::PROC_READ_ONLY {
         let path = format!("/proc/{name}");
         if Path::new(&path).is_dir() {
-            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            let tree = open_tree(CWD, &*path, flags).step_with(|| format!("open {path}"))?;
+            let tree = clone_mount(&path, Depth::One)?;
             make_read_only(tree.as_fd(), Depth::One)?;
             put(tree.as_fd(), &path)?;
         }
@@ -145,17 +141,13 @@ pub(super) fn hide_in_proc() -> Result<(), StepError> {
     for name in host_paths::PROC_HIDDEN_DIRECTORIES {
         let path = format!("/proc/{name}");
         if Path::new(&path).is_dir() {
-            let empty = tmpfs(1, 0o555, None)?;
-            make_read_only(empty.as_fd(), Depth::One)?;
-            put(empty.as_fd(), &path)?;
+            put(empty_directory()?.as_fd(), &path)?;
         }
     }
     for name in host_paths::PROC_HIDDEN_FILES {
         let path = format!("/proc/{name}");
         if Path::new(&path).exists() {
-            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            let null = open_tree(CWD, "/dev/null", flags).step("open /dev/null")?;
-            put(null.as_fd(), &path)?;
+            put(clone_mount("/dev/null", Depth::One)?.as_fd(), &path)?;
         }
     }
     Ok(())
@@ -163,15 +155,11 @@ pub(super) fn hide_in_proc() -> Result<(), StepError> {
 
 /// The home directory, and the other writable areas of a root that is not read-only.
 fn private_areas(plan: &Plan, host_root: bool) -> Result<(), StepError> {
-    let owner = (plan.identity.command_uid, plan.identity.command_gid);
-    put(tmpfs(plan.home_mb, 0o755, None)?.as_fd(), "/home")?;
-    make_owned_directory("/home/box", owner)?;
-    if owner.0 == 0 {
-        put(tmpfs(plan.home_mb, 0o700, Some(owner))?.as_fd(), "/root")?;
-    }
+    put_homes(plan, |home, path| put(home.as_fd(), path))?;
     if plan.read_only_root || !host_root {
         return Ok(());
     }
+    let owner = owner(plan);
     put(tmpfs(plan.home_mb, 0o755, Some(owner))?.as_fd(), "/opt")?;
     if Path::new("/usr/local").is_dir() {
         local_layer(plan, owner)?;
@@ -200,18 +188,38 @@ fn local_layer(plan: &Plan, owner: (u32, u32)) -> Result<(), StepError> {
     Ok(())
 }
 
-fn workspace(plan: &Plan, mount: Option<&OwnedFd>) -> Result<(), StepError> {
-    let path = &plan.workspace_path;
-    if let Some(tree) = mount {
-        return put_at(&plan.identity, tree, path, true);
+fn owner(plan: &Plan) -> (u32, u32) {
+    (plan.identity.command_uid, plan.identity.command_gid)
+}
+
+/// Attaches the home directories with `put`.
+pub(super) fn put_homes(
+    plan: &Plan,
+    put: impl Fn(&OwnedFd, &str) -> Result<(), StepError>,
+) -> Result<(), StepError> {
+    put(&tmpfs(plan.home_mb, 0o755, None)?, "/home")?;
+    let owner = owner(plan);
+    make_owned_directory("/home/box", owner)?;
+    if owner.0 == 0 {
+        put(&tmpfs(plan.home_mb, 0o700, Some(owner))?, "/root")?;
     }
-    let owner = (plan.identity.command_uid, plan.identity.command_gid);
-    put_at(
-        &plan.identity,
-        &tmpfs(plan.private_workspace_mb, 0o755, Some(owner))?,
-        path,
-        true,
-    )
+    Ok(())
+}
+
+/// Attaches the workspace, private if the plan has none, and the mounts of the plan.
+pub(super) fn put_planned(plan: &Plan, mounts: &PlannedMounts) -> Result<(), StepError> {
+    let private;
+    let workspace = if let Some(tree) = &mounts.workspace {
+        tree
+    } else {
+        private = tmpfs(plan.private_workspace_mb, 0o755, Some(owner(plan)))?;
+        &private
+    };
+    put_over(&plan.identity, workspace, &plan.workspace_path, true)?;
+    for (mount, tree) in plan.mounts.iter().zip(&mounts.mounts) {
+        put_over(&plan.identity, tree, &mount.target, mount.is_dir)?;
+    }
+    Ok(())
 }
 
 pub(super) fn make_directory(path: &str, mode: u32) -> Result<(), StepError> {
@@ -222,13 +230,13 @@ pub(super) fn make_directory(path: &str, mode: u32) -> Result<(), StepError> {
         .step_with(|| format!("create the directory {path}"))
 }
 
-pub(super) fn make_owned_directory(path: &str, (uid, gid): (u32, u32)) -> Result<(), StepError> {
+fn make_owned_directory(path: &str, (uid, gid): (u32, u32)) -> Result<(), StepError> {
     make_directory(path, 0o755)?;
     rustix::fs::chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
         .step_with(|| format!("change the owner of {path}"))
 }
 
-pub(super) fn make_file(path: &str) -> Result<(), StepError> {
+fn make_file(path: &str) -> Result<(), StepError> {
     if Path::new(path).exists() {
         return Ok(());
     }

@@ -13,6 +13,7 @@ use std::path::Path;
 
 use boxwood_init::{Channel, FileFailure, FileReply, FileRequest, FileStat, Identity};
 use boxwood_sys::clone::{self, exit_now};
+use boxwood_sys::mount;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
@@ -142,14 +143,9 @@ fn open(path: &str, options: &mut OpenOptions) -> Outcome {
             _ => errno(error),
         })?;
     let metadata = file.metadata().map_err(errno)?;
-    let system = rustix::fs::fstatfs(&file).map_err(|error| errno(error.into()))?;
-    #[allow(
-        clippy::unnecessary_cast,
-        reason = "the field's width varies by machine"
-    )]
-    let kind = system.f_type as i64;
+    let kind = mount::file_system(&file).map_err(|error| errno(error.into()))?;
     // The daemon reads and writes the descriptor, and procfs files act on the process that does.
-    if !metadata.is_file() || kind == PROC_MAGIC {
+    if !metadata.is_file() || kind == mount::PROC {
         return Err(if metadata.is_dir() {
             FileFailure::Errno(libc::EISDIR)
         } else {
@@ -159,8 +155,6 @@ fn open(path: &str, options: &mut OpenOptions) -> Outcome {
     let stat = stat_of(Path::new(path), &metadata);
     Ok((FileReply::Opened(stat), Some(file.into())))
 }
-
-const PROC_MAGIC: i64 = 0x9fa0;
 
 fn list(path: &str, limit: usize) -> Outcome {
     let mut names = Vec::new();
@@ -187,7 +181,7 @@ fn remove(path: &str, recursive: bool) -> Outcome {
     match (metadata.is_dir(), recursive) {
         (false, _) => fs::remove_file(path),
         (true, false) => fs::remove_dir(path),
-        (true, true) => fs::remove_dir_all(path),
+        (true, true) => boxwood_sys::tree::remove(Path::new(path)),
     }
     .map_err(errno)?;
     Ok((FileReply::Done, None))

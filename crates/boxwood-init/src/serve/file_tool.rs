@@ -11,14 +11,14 @@ use boxwood_init::file_tools::{
     self, FileToolError, FileToolErrorKind, FileToolRequest, MAX_FILE_BYTES,
 };
 use boxwood_sys::clone::{self, exit_now};
+use boxwood_sys::memory::read_whole;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
 use crate::serve::file_operation::become_command;
 use crate::serve::supervisor::close_all_but;
 
 /// An edit carries two texts.
-const MAX_REQUEST_BYTES: usize = 2 * MAX_FILE_BYTES + 64 * 1024;
+const MAX_REQUEST_BYTES: u64 = 2 * MAX_FILE_BYTES as u64 + 64 * 1024;
 
 pub(crate) fn start(
     request: BorrowedFd<'_>,
@@ -51,26 +51,13 @@ pub(crate) fn start(
     exit_now(i32::from(sent.is_err()))
 }
 
-/// Uses `pread`: the file offset is shared with the sender and is at the end.
 fn read(request: &OwnedFd) -> Result<FileToolRequest, String> {
-    let failed = |errno: Errno| format!("Failed to read the request: {errno}");
-    let size = rustix::fs::fstat(request).map_err(failed)?.st_size;
-    let size = usize::try_from(size).unwrap_or(usize::MAX);
-    if size > MAX_REQUEST_BYTES {
-        return Err(format!(
-            "The texts have {size} bytes; the limit is {MAX_FILE_BYTES} bytes per call."
-        ));
-    }
-    let mut bytes = vec![0_u8; size];
-    let mut at = 0;
-    while at < size {
-        match rustix::io::pread(request, &mut bytes[at..], at as u64) {
-            Ok(0) => break,
-            Ok(n) => at += n,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(failed(errno)),
+    let bytes = read_whole(request, MAX_REQUEST_BYTES).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => {
+            format!("The texts are too long; the limit is {MAX_FILE_BYTES} bytes per call.")
         }
-    }
+        _ => format!("Failed to read the request: {error}"),
+    })?;
     postcard::from_bytes(&bytes).map_err(|_| "The request cannot be decoded".to_owned())
 }
 

@@ -4,9 +4,9 @@
 //! capability that they do not have. The tree of a command is therefore every process with its group.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use boxwood_sys::clone::{self, exit_now};
+use boxwood_sys::procfs;
 use rustix::event::Timespec;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
 
@@ -68,11 +68,9 @@ impl TaggedTrees {
 
 /// All live processes with one of these groups.
 fn find(tags: &BTreeSet<u32>) -> Vec<(u32, Pid)> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse::<i32>().ok()?;
-            let status = boxwood_sys::procfs::text(format!("/proc/{pid}/status")).ok()?;
+    procfs::pids()
+        .filter_map(|pid| {
+            let status = procfs::text(format!("/proc/{pid}/status")).ok()?;
             Some((tag_in(&status, tags)?, Pid::from_raw(pid)?))
         })
         .collect()

@@ -16,16 +16,17 @@ mod terminal;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use boxwood_init::{
-    ALL_PROGRAMS, ChannelError, Ended, FromInit, KillScope, Plan, Program, Spawn, StdioPlan, ToInit,
+    ALL_PROGRAMS, Channel, ChannelError, Ended, FromInit, KillScope, Plan, Program, Spawn,
+    StdioPlan, ToInit,
 };
 use boxwood_sys::clone::{ChildStack, exit_now};
-use boxwood_sys::{seccomp, signals};
+use boxwood_sys::{procfs, seccomp, signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
 use self::command::{Prepared, Streams};
-use self::daemon_connection::DaemonConnection;
+use self::daemon_connection::{DaemonConnection, DaemonListener};
 use self::group_tags::TaggedTrees;
 use self::retained::{BoxRecord, EndedProgram, Retained};
 use self::supervisor::Supervisor;
@@ -70,6 +71,27 @@ struct Init<'a> {
     relayed: bool,
 }
 
+/// Reports the outcome of the setup to the daemon, and serves it if the setup succeeded.
+pub(crate) fn start(
+    channel: Channel,
+    plan: &Plan,
+    prepared: Result<(Locked, Option<DaemonListener>), StepError>,
+) -> ! {
+    match prepared {
+        Ok((locked, listener)) => {
+            if channel.send(&locked.ready(), &[]).is_err() {
+                // The daemon is gone and has not recorded the box yet.
+                exit_now(0);
+            }
+            run(DaemonConnection::new(channel, listener), plan, &locked)
+        }
+        Err(StepError { step, errno }) => {
+            let _ = channel.send(&FromInit::PlanFailed { step, errno }, &[]);
+            exit_now(1)
+        }
+    }
+}
+
 pub(crate) fn run(daemon: DaemonConnection, plan: &Plan, locked: &Locked) -> ! {
     let Ok(null) = reserve_low_descriptors() else {
         exit_now(1)
@@ -97,18 +119,18 @@ pub(crate) fn run(daemon: DaemonConnection, plan: &Plan, locked: &Locked) -> ! {
         let ready = init.wait(children.as_fd(), locked.listener.as_ref());
         // Denied calls first: a process that waits for one cannot exit.
         if let Some(listener) = &locked.listener
-            && ready.is(Source::Seccomp)
+            && ready.contains(&Source::Seccomp)
         {
             init.deny_syscall(listener.as_fd());
         }
-        if ready.is(Source::Child) {
+        if ready.contains(&Source::Child) {
             signals::drain(children.as_fd());
             init.reap();
         }
-        if ready.is(Source::Daemon) {
+        if ready.contains(&Source::Daemon) {
             init.handle_message();
         }
-        if ready.is(Source::Listener) {
+        if ready.contains(&Source::Listener) {
             init.accept_daemon();
         }
         if let Some(tagged) = &mut init.tagged {
@@ -131,14 +153,6 @@ enum Source {
     Listener,
 }
 
-struct Ready(Vec<Source>);
-
-impl Ready {
-    fn is(&self, source: Source) -> bool {
-        self.0.contains(&source)
-    }
-}
-
 /// Commands get descriptors 0 to 3. Received descriptors must be higher, or `dup3` could overwrite one that is
 /// still needed, so the low numbers are filled with `/dev/null`.
 fn reserve_low_descriptors() -> rustix::io::Result<OwnedFd> {
@@ -154,7 +168,7 @@ fn reserve_low_descriptors() -> rustix::io::Result<OwnedFd> {
 }
 
 impl Init<'_> {
-    fn wait(&self, children: BorrowedFd<'_>, seccomp: Option<&OwnedFd>) -> Ready {
+    fn wait(&self, children: BorrowedFd<'_>, seccomp: Option<&OwnedFd>) -> Vec<Source> {
         let watched: Vec<(Source, BorrowedFd<'_>)> = [
             Some((Source::Child, children)),
             seccomp.map(|fd| (Source::Seccomp, fd.as_fd())),
@@ -179,12 +193,10 @@ impl Init<'_> {
             Err(_) => exit_now(1),
         }
         let found = watched.iter().zip(&polled);
-        Ready(
-            found
-                .filter(|(_, polled)| !polled.revents().is_empty())
-                .map(|((source, _), _)| *source)
-                .collect(),
-        )
+        found
+            .filter(|(_, polled)| !polled.revents().is_empty())
+            .map(|((source, _), _)| *source)
+            .collect()
     }
 
     fn handle_message(&mut self) {
@@ -486,28 +498,14 @@ impl Init<'_> {
 
     /// The program that a process descends from. `None` if one of its ancestors has exited.
     fn program_of(&mut self, pid: i32) -> Option<&mut Running> {
-        let mut at = thread_group(pid)?;
+        let mut at: i32 = procfs::status_field(pid, "Tgid:").ok()?.parse().ok()?;
         // Bounds the loop: no chain of parents is longer than the process limit.
         for _ in 0..4096 {
             if let Some(found) = self.running.iter().position(|running| running.pid == at) {
                 return self.running.get_mut(found);
             }
-            at = status_field(at, "PPid:").filter(|&parent| parent > 1)?;
+            at = procfs::parent(at).filter(|&parent| parent > 1)?;
         }
         None
     }
-}
-
-fn thread_group(pid: i32) -> Option<i32> {
-    status_field(pid, "Tgid:")
-}
-
-fn status_field(pid: i32, field: &str) -> Option<i32> {
-    let status = boxwood_sys::procfs::text(format!("/proc/{pid}/status")).ok()?;
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(field))?
-        .trim()
-        .parse()
-        .ok()
 }

@@ -57,9 +57,7 @@ fn signal_others(spared: &[i32], signal: i32) {
     };
     let own = rustix::process::getpid();
     for _ in 0..MAX_SCANS {
-        let others = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let others = others.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        let others = others.filter(|pid| !spared.contains(pid));
+        let others = boxwood_sys::procfs::pids().filter(|pid| !spared.contains(pid));
         let others: Vec<Pid> = others.filter_map(Pid::from_raw).collect();
         let sent = others.iter().filter(|pid| **pid != own);
         // Zombies accept signals too, so the number of scans is limited.

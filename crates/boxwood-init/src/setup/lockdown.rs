@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use boxwood_init::{Identity, Plan};
+use boxwood_init::{FromInit, Identity, Plan};
 use boxwood_sys::seccomp::{self, Refusal};
 use boxwood_sys::signals;
 use landlock::{
@@ -27,6 +27,15 @@ pub(crate) struct Locked {
     pub(crate) group_tags: bool,
     /// A relay process runs beside init, and the box ends with it.
     pub(crate) relayed: bool,
+}
+
+impl Locked {
+    pub(crate) fn ready(&self) -> FromInit {
+        FromInit::Ready {
+            landlock: self.landlock,
+            notify: self.listener.is_some(),
+        }
+    }
 }
 
 /// Capabilities that init needs to start commands under their uid and to kill them.

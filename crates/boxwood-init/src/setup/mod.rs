@@ -7,11 +7,14 @@ pub(crate) mod seccomp_rules;
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use boxwood_init::{Channel, FromInit, Identity, InsideNetwork, Plan, ToInit};
+use boxwood_init::{Channel, Identity, InsideNetwork, Plan, ToInit};
 use boxwood_sys::clone::exit_now;
 use boxwood_sys::netlink::{self, Subnet};
 use boxwood_sys::nftables::{InsideRules, guard_inside};
+use boxwood_sys::signals;
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{
     Gid, Uid, UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
     unshare_unsafe,
@@ -20,7 +23,7 @@ use rustix::thread::{
 use self::lockdown::Locked;
 use crate::rootfs;
 use crate::serve;
-use crate::serve::daemon_connection::{DaemonConnection, DaemonListener};
+use crate::serve::daemon_connection::DaemonListener;
 use crate::step::{Step, StepError};
 
 /// Waits for the plan, applies it and serves.
@@ -29,27 +32,13 @@ pub(crate) fn run(channel: Channel) -> ! {
     let Ok((ToInit::Plan(plan), fds)) = channel.receive::<ToInit>() else {
         exit_now(0)
     };
-    match apply(&plan, fds) {
-        Ok((locked, listener)) => {
-            let ready = FromInit::Ready {
-                landlock: locked.landlock,
-                notify: locked.listener.is_some(),
-            };
-            if channel.send(&ready, &[]).is_err() {
-                // The daemon is gone and has not recorded the box yet.
-                exit_now(0);
-            }
-            serve::run(DaemonConnection::new(channel, listener), &plan, &locked)
-        }
-        Err(StepError { step, errno }) => {
-            let _ = channel.send(&FromInit::PlanFailed { step, errno }, &[]);
-            exit_now(1)
-        }
-    }
+    let prepared = apply(&plan, fds);
+    serve::start(channel, &plan, prepared)
 }
 
 fn apply(plan: &Plan, fds: Vec<OwnedFd>) -> Result<(Locked, Option<DaemonListener>), StepError> {
-    default_child_signals();
+    // The spawner ignores it; init needs it.
+    signals::reset(libc::SIGCHLD).step("reset SIGCHLD")?;
     rustix::process::setsid().step("create a new session")?;
     become_root(&plan.identity)?;
     // After the uid changes, which reset it.
@@ -62,7 +51,7 @@ fn apply(plan: &Plan, fds: Vec<OwnedFd>) -> Result<(Locked, Option<DaemonListene
     let listener = DaemonListener::open(plan, &fds)?;
     drop(fds);
     rustix::system::sethostname(plan.hostname.as_bytes()).step("set the host name")?;
-    loopback()?;
+    netlink::loopback_up().step("bring up the loopback interface")?;
     network(plan.network.as_ref())?;
     Ok((lockdown::lock(plan)?, listener))
 }
@@ -77,10 +66,6 @@ pub(crate) fn become_root(identity: &Identity) -> Result<(), StepError> {
     set_thread_groups(&[]).step("drop the daemon's groups")?;
     set_thread_res_gid(gid, gid, gid).step("become gid 0 of the box")?;
     set_thread_res_uid(uid, uid, uid).step("become uid 0 of the box")
-}
-
-fn loopback() -> Result<(), StepError> {
-    netlink::loopback_up().step("bring up the loopback interface")
 }
 
 /// Configures the box's network in the current network namespace. The packet filter comes first, so that no
@@ -111,10 +96,12 @@ pub(crate) fn network(network: Option<&InsideNetwork>) -> Result<(), StepError> 
     Ok(())
 }
 
-/// The spawner ignores `SIGCHLD`; init needs it.
-fn default_child_signals() {
-    // SAFETY: SIG_DFL is a valid disposition.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+/// Opens `/dev/null` as stdin, stdout and stderr.
+pub(crate) fn null_stdio() -> rustix::io::Result<()> {
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    dup2_stderr(&null)
 }
 
 /// The descriptor with this index.

@@ -11,8 +11,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use boxwood_init::{Channel, ChannelError, FromSpawner, ToSpawner};
 use boxwood_sys::clone::{self, Forked, exit_now, flags};
 use boxwood_sys::signals;
-use rustix::fs::{Mode, OFlags};
-use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{
     CapabilitiesSecureBits, Uid, set_capabilities_secure_bits, set_thread_res_uid,
 };
@@ -31,7 +29,9 @@ pub(crate) fn run() -> ! {
     }
     reset_oom_score();
     // The daemon waits for the children by pidfd.
-    ignore_child_signals();
+    if signals::ignore(libc::SIGCHLD).is_err() {
+        exit_now(1);
+    }
     let _ = rustix::thread::set_name(c"boxwood-spawn");
     loop {
         let (request, mut fds) = match channel.receive::<ToSpawner>() {
@@ -100,11 +100,7 @@ fn fork_as(request: ToSpawner, flags: u64) -> io::Result<Forked> {
 /// Moves the channel away from standard input and opens `/dev/null` as stdin, stdout and stderr.
 fn take_channel() -> rustix::io::Result<Channel> {
     let channel = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 10)?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
-    dup2_stderr(&null)?;
-    drop(null);
+    setup::null_stdio()?;
     close_all_but(&channel)?;
     rustix::process::setsid()?;
     Ok(Channel::from(channel))
@@ -130,11 +126,6 @@ pub(crate) fn reset_oom_score() {
     if spared && std::fs::write(PATH, "0").is_err() {
         exit_now(1);
     }
-}
-
-fn ignore_child_signals() {
-    // SAFETY: SIG_IGN is a valid disposition; no handler of ours is involved.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
 /// Keeps a user namespace alive until the daemon closes its end or kills this process.

@@ -8,15 +8,14 @@ pub(crate) mod kept;
 pub(crate) mod record;
 pub(crate) mod recovery_socket;
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_backend::{AdoptError, Adopted, BoxHandle, KeptProcess, Sandbox};
+use boxwood_backend::{AdoptError, Adopted, BoxHandle, KeptProcess};
 use boxwood_init::{Channel, FromInit};
-use boxwood_sys::peer;
+use boxwood_sys::{peer, procfs};
 use tokio::sync::watch;
 
 use self::recovery_socket::RecoverySocket;
@@ -33,6 +32,7 @@ use crate::process::streams::{GroupGuard, Ours};
 use crate::sandbox::LocalBox;
 use crate::sandbox::link::{Link, PendingProgram, Spawned};
 use crate::sandbox::resources::{BackendState, BoxResources};
+use crate::start::StartedInit;
 use crate::start::bootstrap::{InitConnection, pidfd_of};
 
 /// Deadline for init's report. The host may be busy adopting many boxes at once.
@@ -46,28 +46,7 @@ pub struct Reconnected {
     pid: i32,
     pidfd: OwnedFd,
     link: Arc<Link>,
-    record: BoxRecord,
-    sessions: Vec<u8>,
-    fds: Vec<Option<OwnedFd>>,
-    kept: Vec<KeptProgram>,
-}
-
-pub struct AdoptedBox {
-    pub sandbox: LocalBox,
-    /// The last record passed to `remember`.
-    pub record: Vec<u8>,
-    pub processes: Vec<KeptProcess>,
-}
-
-impl AdoptedBox {
-    /// Converts into the type of the layers above; `wrap` adds the backend's own wrapper.
-    pub fn into_adopted(self, wrap: impl FnOnce(LocalBox) -> Arc<dyn Sandbox>) -> Adopted {
-        Adopted {
-            sandbox: wrap(self.sandbox),
-            record: self.record,
-            processes: self.processes,
-        }
-    }
+    state: InitState,
 }
 
 fn step(step: &str) -> impl FnOnce(io::Error) -> AdoptError {
@@ -81,12 +60,9 @@ impl LocalHost {
         let init = connect(handle)?;
         let link = Link::new(init.channel).map_err(step("open the channel to init"))?;
         let state = tokio::time::timeout(DEADLINE, receive_state(&link)).await;
-        let InitState {
-            record,
-            sessions,
-            fds,
-            kept,
-        } = state.map_err(|_| step("receive init's state")(io::ErrorKind::TimedOut.into()))??;
+        let state =
+            state.map_err(|_| step("receive init's state")(io::ErrorKind::TimedOut.into()))??;
+        let record = &state.record;
         if (&record.backend, &record.name) != (&handle.backend, &handle.name) {
             let why = format!("init reports box `{}` of {}", record.name, record.backend);
             return Err(step("check the identity of the box")(io::Error::other(why)));
@@ -96,10 +72,7 @@ impl LocalHost {
             pid: init.pid,
             pidfd: init.pidfd,
             link,
-            record,
-            sessions,
-            fds,
-            kept,
+            state,
         })
     }
 }
@@ -113,7 +86,7 @@ fn connect(handle: &BoxHandle) -> Result<InitConnection, AdoptError> {
         })?;
     let (pid, pidfd) =
         peer_of(&socket).map_err(step("read the peer credentials of the recovery socket"))?;
-    if !is_first_process(pid).unwrap_or(false) {
+    if !procfs::is_first_of_namespace(pid).unwrap_or(false) {
         let why = "the listener is not the first process of a PID namespace";
         return Err(step("check the peer of the recovery socket")(
             io::Error::other(why),
@@ -134,14 +107,6 @@ pub(crate) fn peer_of(socket: &OwnedFd) -> io::Result<(i32, OwnedFd)> {
         Err(_) => pidfd_of(pid)?,
     };
     Ok((pid, pidfd))
-}
-
-/// Returns true if the process has pid 1 in a PID namespace below ours.
-pub(crate) fn is_first_process(pid: i32) -> io::Result<bool> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let own = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    let numbers: Vec<&str> = own.map_or(Vec::new(), |own| own.split_whitespace().collect());
-    Ok(numbers.len() > 1 && numbers.last() == Some(&"1"))
 }
 
 struct InitState {
@@ -202,7 +167,7 @@ async fn receive_state(link: &Link) -> Result<InitState, AdoptError> {
 
 impl Reconnected {
     pub fn name(&self) -> &str {
-        &self.record.name
+        &self.state.record.name
     }
 
     /// The pid of init in the daemon's PID namespace.
@@ -212,7 +177,7 @@ impl Reconnected {
 
     /// The value of [`BackendState::record`] when the box was recorded.
     pub fn backend_state(&self) -> &serde_json::Value {
-        &self.record.backend_state
+        &self.state.record.backend_state
     }
 
     /// Makes the box this daemon's. On error the box is unchanged and can be adopted again. Needs a Tokio
@@ -221,17 +186,20 @@ impl Reconnected {
         self,
         host: &Arc<LocalHost>,
         backend_state: Option<Box<dyn BackendState>>,
-    ) -> Result<AdoptedBox, AdoptError> {
+    ) -> Result<Adopted, AdoptError> {
         let Self {
             handle,
             pid,
             pidfd,
             link,
+            state,
+        } = self;
+        let InitState {
             record,
             sessions,
             mut fds,
             kept,
-        } = self;
+        } = state;
         let ids = claim_ids(host, &record, pid)?;
         let init_uid = ids.init_uid;
         let mut resources = BoxResources::new(record.name.clone(), pid, pidfd, ids)
@@ -275,9 +243,13 @@ impl Reconnected {
         }
         host.inherited.adopt(&record.name);
         link.set_muted(false);
-        let sandbox = LocalBox::new(resources, record.label, link, record.writable_paths, host);
-        Ok(AdoptedBox {
-            sandbox,
+        let init = StartedInit {
+            link,
+            landlock: !record.writable_paths.is_empty(),
+            writable_paths: record.writable_paths,
+        };
+        Ok(Adopted {
+            sandbox: Arc::new(LocalBox::new(resources, record.label, init, host)),
             record: sessions,
             processes,
         })

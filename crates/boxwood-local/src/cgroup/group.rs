@@ -6,15 +6,18 @@ use std::io;
 use std::os::unix::fs::{FileExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use boxwood_api::Mechanism;
 use boxwood_policy::Limits;
 
+use crate::lock;
+
 use super::freeze::{self, FreezeState};
 use super::hierarchies::ProcessCgroups;
-use super::{Cgroups, Version, make_group, remove_tree};
+use super::leftovers::{directories, remove_tree};
+use super::{Cgroups, Version, make_group};
 
 /// Processes of ours in a box: init, and a file operation beside it.
 pub const INIT_PROCESSES: u64 = 2;
@@ -60,31 +63,40 @@ pub(crate) struct ExecGroup {
 
 impl Group {
     pub fn create(cgroups: &Cgroups, name: &str, init_uid: u32) -> io::Result<Self> {
-        let directories: Vec<PathBuf> =
-            cgroups.bases().iter().map(|base| base.join(name)).collect();
-        // Removed again by `Drop` when a later step fails.
-        let mut group = Self {
-            directories,
-            kill: cgroups.kill.as_ref().map(|base| base.join(name)),
-            ..Self::bare(init_uid)
-        };
-        for directory in &group.directories {
-            make_group(directory)?;
-        }
-        let own = |place: &Option<super::Hierarchy>| {
-            place
-                .as_ref()
-                .map(|place| (place.version, place.base.join(name)))
-        };
-        group.memory = own(&cgroups.memory);
-        group.cpu = own(&cgroups.cpu);
-        group.pids = own(&cgroups.pids);
-        group.open_events()?;
-        if let Some(path) = &group.kill {
-            // `CLONE_INTO_CGROUP` needs write access to the common ancestor as well.
-            chown(path.join("cgroup.procs"), Some(init_uid), None)?;
+        let mut group = Self::at(cgroups, name, init_uid);
+        if let Err(error) = group.make() {
+            group.try_remove();
+            return Err(error);
         }
         Ok(group)
+    }
+
+    fn make(&mut self) -> io::Result<()> {
+        for directory in &self.directories {
+            make_group(directory)?;
+        }
+        self.open_events()?;
+        if let Some(path) = &self.kill {
+            // `CLONE_INTO_CGROUP` needs write access to the common ancestor as well.
+            chown(path.join("cgroup.procs"), Some(self.init_uid), None)?;
+        }
+        Ok(())
+    }
+
+    /// The groups of the box called `name`, whether they exist or not.
+    pub(super) fn at(cgroups: &Cgroups, name: &str, init_uid: u32) -> Self {
+        let own = |place: &Option<super::Hierarchy>| {
+            let place = place.as_ref()?;
+            Some((place.version, place.base.join(name)))
+        };
+        Self {
+            directories: cgroups.bases().iter().map(|base| base.join(name)).collect(),
+            memory: own(&cgroups.memory),
+            cpu: own(&cgroups.cpu),
+            pids: own(&cgroups.pids),
+            kill: cgroups.kill.as_ref().map(|base| base.join(name)),
+            ..Self::bare(init_uid)
+        }
     }
 
     pub(super) fn bare(init_uid: u32) -> Self {
@@ -219,7 +231,11 @@ impl Group {
         Ok(())
     }
 
-    pub fn limit(&self, limits: &Limits) -> io::Result<()> {
+    /// Does nothing for groups that an engine created: it has set their limits.
+    pub(crate) fn limit(&self, limits: &Limits) -> io::Result<()> {
+        if self.directories.is_empty() {
+            return Ok(());
+        }
         let bytes = limits.memory_mb.saturating_mul(1024 * 1024).to_string();
         match &self.memory {
             Some((Version::V1, path)) => {
@@ -275,11 +291,7 @@ impl Group {
             return Ok(None);
         };
         self.release_emptied();
-        let idle = self
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
+        let idle = lock(&self.idle).pop();
         // Read after `pop`: a group that is frozen and then released in between would seem thawed.
         let freezes = self.freeze_state.freezes();
         if let Some(mut group) = idle {
@@ -324,21 +336,13 @@ impl Group {
         } else {
             &self.idle
         };
-        place
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(group);
+        lock(place).push(group);
     }
 
     /// Releases sub-groups whose background processes have ended, so that a long session does not
     /// accumulate one for every command.
     fn release_emptied(&self) {
-        let lingering = std::mem::take(
-            &mut *self
-                .lingering
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let lingering = std::mem::take(&mut *lock(&self.lingering));
         for group in lingering {
             self.release(group);
         }
@@ -347,10 +351,7 @@ impl Group {
     /// Removes every directory and waits until the kernel has released the dead processes.
     pub(crate) async fn remove(&self) -> io::Result<()> {
         for groups in [&self.idle, &self.lingering] {
-            groups
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clear();
+            lock(groups).clear();
         }
         let mut pause = Duration::from_micros(200);
         for _ in 0..200 {
@@ -403,14 +404,10 @@ fn is_alone_in(pid: i32, group: &Path) -> bool {
 
 /// Removes the sub-groups of a group that stays. Returns true if none is left.
 fn remove_below(group: &Path) -> bool {
-    let sub_groups = || {
-        let entries = fs::read_dir(group).into_iter().flatten().flatten();
-        entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-    };
-    for entry in sub_groups() {
-        remove_tree(&entry.path());
+    for below in directories(group) {
+        remove_tree(&below);
     }
-    sub_groups().next().is_none()
+    directories(group).is_empty()
 }
 
 /// Writes the file if it exists; hosts without swap accounting lack some of them.

@@ -4,7 +4,8 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::PoisonError;
+
+use crate::lock;
 
 use super::Group;
 use super::freeze::{command_groups, is_gone};
@@ -19,11 +20,7 @@ impl Group {
         let mut outcome = Ok(());
         for group in command_groups(parent)? {
             // Marked before the check, so that a group released in between is not reused.
-            let is_new = self
-                .killed_groups
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(group.clone());
+            let is_new = lock(&self.killed_groups).insert(group.clone());
             if !is_populated(&group) {
                 // A group that was killed before stays marked, even if it is empty by now.
                 if is_new {
@@ -40,10 +37,7 @@ impl Group {
     }
 
     pub(super) fn take_killed(&self, group: &Path) -> bool {
-        let mut killed_groups = self
-            .killed_groups
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut killed_groups = lock(&self.killed_groups);
         killed_groups.remove(group)
     }
 }

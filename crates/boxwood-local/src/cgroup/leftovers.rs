@@ -23,8 +23,9 @@ const TRIES: usize = 400;
 pub(super) fn remove_stale(mounts: &Mounts) {
     for mount in mounts.v1.values().chain(&mounts.v2) {
         for found in directories(&mount.join(PARENT)) {
-            let name = found.file_name().and_then(|name| name.to_str());
-            let Some(name) = name else { continue };
+            let Some(name) = name_of(&found) else {
+                continue;
+            };
             if instance::is_stale(name) {
                 // Boxes of a single command end with it and are never adopted.
                 end(std::slice::from_ref(&found), |_| false);
@@ -45,8 +46,7 @@ pub(super) fn remove_stale(mounts: &Mounts) {
 /// Removes empty groups below `base` whose creator is dead. Returns how many.
 pub(super) fn remove_dead(base: &Path) -> usize {
     let dead = directories(base).into_iter().filter(|group| {
-        let name = group.file_name().and_then(|name| name.to_str());
-        name.is_some_and(names::creator_is_dead) && members(group).is_empty()
+        name_of(group).is_some_and(names::creator_is_dead) && members(group).is_empty()
     });
     dead.map(|group| remove_tree(&group)).count()
 }
@@ -54,10 +54,8 @@ pub(super) fn remove_dead(base: &Path) -> usize {
 /// Kills the processes of unwanted groups below `bases` and removes the groups.
 pub(super) fn end(bases: &[PathBuf], is_wanted: impl Fn(&str) -> bool) {
     let unwanted = |base: &PathBuf| {
-        directories(base).into_iter().filter(|group| {
-            let name = group.file_name().and_then(|name| name.to_str());
-            name.is_some_and(|name| !is_wanted(name))
-        })
+        let groups = directories(base).into_iter();
+        groups.filter(|group| name_of(group).is_some_and(|name| !is_wanted(name)))
     };
     let mut left: Vec<PathBuf> = bases.iter().flat_map(unwanted).collect();
     for _ in 0..TRIES {
@@ -88,6 +86,10 @@ fn kill(group: &Path) {
     }
 }
 
+fn name_of(group: &Path) -> Option<&str> {
+    group.file_name()?.to_str()
+}
+
 /// Pids in the group and below it.
 fn members(group: &Path) -> Vec<i32> {
     let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
@@ -98,7 +100,7 @@ fn members(group: &Path) -> Vec<i32> {
     found
 }
 
-fn directories(path: &Path) -> Vec<PathBuf> {
+pub(super) fn directories(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))

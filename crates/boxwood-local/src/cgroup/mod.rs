@@ -22,7 +22,7 @@ use crate::ids::Mapping;
 pub(crate) use group::{Counters, ExecGroup};
 pub use group::{Group, INIT_PROCESSES};
 use hierarchies::Mounts;
-use leftovers::{remove_dead, remove_stale, remove_tree};
+use leftovers::{remove_dead, remove_stale};
 pub(crate) use reopen::GroupRecord;
 
 const PARENT: &str = "boxwood";

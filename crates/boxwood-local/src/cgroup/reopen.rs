@@ -4,10 +4,12 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, PoisonError};
 
 use serde::{Deserialize, Serialize};
+
+use crate::lock;
 
 use super::hierarchies::ProcessCgroups;
 use super::{Cgroups, ExecGroup, Group, Version};
@@ -58,21 +60,13 @@ impl Group {
     }
 
     fn reopen_own(cgroups: &Cgroups, name: &str, init_uid: u32) -> Self {
-        let place = |place: &Option<super::Hierarchy>| {
-            let place = place.as_ref()?;
-            let path = place.base.join(name);
-            path.is_dir().then_some((place.version, path))
-        };
-        let bases = cgroups.bases().into_iter().map(|base| base.join(name));
-        let kill = cgroups.kill.as_ref().map(|base| base.join(name));
-        Self {
-            directories: bases.filter(|path| path.is_dir()).collect(),
-            memory: place(&cgroups.memory),
-            cpu: place(&cgroups.cpu),
-            pids: place(&cgroups.pids),
-            kill: kill.filter(|path| path.is_dir()),
-            ..Self::bare(init_uid)
+        let mut group = Self::at(cgroups, name, init_uid);
+        group.directories.retain(|path| path.is_dir());
+        for place in [&mut group.memory, &mut group.cpu, &mut group.pids] {
+            place.take_if(|(_, path)| !path.is_dir());
         }
+        group.kill.take_if(|path| !path.is_dir());
+        group
     }
 
     /// Takes the paths from `/proc` of the box's first process.
@@ -118,10 +112,7 @@ impl Group {
         self.next = AtomicU64::new(next);
         for path in found {
             let group = ExecGroup::reopen(&path)?;
-            self.lingering
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(group);
+            lock(&self.lingering).push(group);
         }
         if self.directories.is_empty() {
             // As at the start of the box; the engine may have changed the owner back.
@@ -132,10 +123,7 @@ impl Group {
 
     /// Takes the group of a kept program, which must be a sub-group of the box.
     pub(crate) fn claim(&self, name: &str) -> Option<ExecGroup> {
-        let mut lingering = self
-            .lingering
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut lingering = lock(&self.lingering);
         let found = lingering
             .iter()
             .position(|group| group.name().as_deref() == Some(name))?;

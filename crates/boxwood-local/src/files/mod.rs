@@ -8,43 +8,67 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use boxwood_api::{FileEntry, FileKind};
-use boxwood_backend::{FileAnswer, FileCall, FileError, FileFault, OpenFor};
-use boxwood_init::{Channel, ChannelError, FileFailure, FileReply, FileRequest, FileStat, Program};
+use boxwood_backend::{FileAnswer, FileCall, FileError, FileFault, OpenFor, SpawnError};
+use boxwood_init::{Channel, FileFailure, FileReply, FileRequest, FileStat, Program};
+use boxwood_sys::mount;
 use jiff::Timestamp;
 use rustix::io::Errno;
-use tokio::io::unix::AsyncFd;
 
-use crate::host::spawner::into_io;
-use crate::process::async_fd::async_fd;
+use crate::process::async_fd::AsyncChannel;
 use crate::sandbox::LocalBox;
 
 /// Enough to remove a large tree; a slower helper is killed.
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 
 pub(crate) async fn call(sandbox: &LocalBox, call: FileCall) -> Result<FileAnswer, FileError> {
-    if let FileCall::Tool(tool) = call {
-        return tools::call(sandbox, tool).await.map(FileAnswer::Tool);
-    }
-    let (path, request) = request(call)?;
+    let path = call.path().to_owned();
+    check(&path)?;
+    let request = match call {
+        FileCall::Tool(tool) => return tools::call(sandbox, tool).await.map(FileAnswer::Tool),
+        FileCall::Open { path, how } => match how {
+            OpenFor::Read => FileRequest::OpenRead { path },
+            OpenFor::CreateNew { mode } => FileRequest::OpenWrite {
+                path,
+                exclusive: true,
+                mode,
+            },
+            OpenFor::Write { mode } => FileRequest::OpenWrite {
+                path,
+                exclusive: false,
+                mode,
+            },
+        },
+        FileCall::Stat { path, follow } => FileRequest::Stat { path, follow },
+        FileCall::List { path, limit } => FileRequest::List { path, limit },
+        FileCall::Mkdir { path, parents } => FileRequest::Mkdir { path, parents },
+        FileCall::Move {
+            from,
+            to,
+            overwrite,
+        } => {
+            check(&to)?;
+            FileRequest::Move {
+                from,
+                to,
+                overwrite,
+            }
+        }
+        FileCall::Remove { path, recursive } => FileRequest::Remove { path, recursive },
+    };
     let step = |step: &str| {
         let step = step.to_owned();
         move |source| FileError::Step { step, source }
     };
     let (ours, theirs) = Channel::pair().map_err(step("open a socket"))?;
-    rustix::io::ioctl_fionbio(&ours, true).map_err(|errno| step("open a socket")(errno.into()))?;
+    let ours = AsyncChannel::new(ours).map_err(step("open a socket"))?;
     let program = Program::File { request, reply: 0 };
     let helper = sandbox
         .spawn_program(program, vec![OwnedFd::from(theirs)])
         .await
-        .map_err(|error| match error {
-            boxwood_backend::SpawnError::Gone => FileError::Gone,
-            boxwood_backend::SpawnError::PidsLimit => FileError::PidsLimit,
-            error => step("start the file helper")(io::Error::other(error)),
-        })?;
-    let ours = async_fd(ours).map_err(step("wait for the file helper"))?;
-    let answer = tokio::time::timeout(DEADLINE, receive(&ours)).await;
+        .map_err(not_started)?;
+    let answer = tokio::time::timeout(DEADLINE, ours.receive::<FileReply>()).await;
     match answer {
-        Ok(Ok((reply, file))) => answer_of(&path, reply, file),
+        Ok(Ok((reply, mut fds))) => answer_of(&path, reply, fds.pop()),
         // The helper died without an answer: the box is gone, or it ran out of memory.
         Ok(Err(_)) if helper.ended_with_box().await => Err(FileError::Gone),
         Ok(Err(error)) => Err(step("read the file helper's answer")(error)),
@@ -55,70 +79,18 @@ pub(crate) async fn call(sandbox: &LocalBox, call: FileCall) -> Result<FileAnswe
     }
 }
 
-async fn receive(channel: &AsyncFd<Channel>) -> io::Result<(FileReply, Option<OwnedFd>)> {
-    loop {
-        let mut ready = channel.readable().await?;
-        match channel.get_ref().receive::<FileReply>() {
-            Ok((reply, mut fds)) => return Ok((reply, fds.pop())),
-            Err(ChannelError::WouldBlock) => ready.clear_ready(),
-            Err(error) => return Err(into_io(error)),
-        }
+fn not_started(error: SpawnError) -> FileError {
+    match error {
+        SpawnError::Gone => FileError::Gone,
+        SpawnError::PidsLimit => FileError::PidsLimit,
+        error => FileError::Step {
+            step: "start the file helper".to_owned(),
+            source: io::Error::other(error),
+        },
     }
 }
 
-fn request(call: FileCall) -> Result<(String, FileRequest), FileError> {
-    let (path, request) = match call {
-        FileCall::Open { path, how } => {
-            let request = match how {
-                OpenFor::Read => FileRequest::OpenRead { path: path.clone() },
-                OpenFor::CreateNew { mode } => FileRequest::OpenWrite {
-                    path: path.clone(),
-                    exclusive: true,
-                    mode,
-                },
-                OpenFor::Write { mode } => FileRequest::OpenWrite {
-                    path: path.clone(),
-                    exclusive: false,
-                    mode,
-                },
-            };
-            (path, request)
-        }
-        FileCall::Stat { path, follow } => (path.clone(), FileRequest::Stat { path, follow }),
-        FileCall::List { path, limit } => (path.clone(), FileRequest::List { path, limit }),
-        FileCall::Mkdir { path, parents } => (path.clone(), FileRequest::Mkdir { path, parents }),
-        FileCall::Move {
-            from,
-            to,
-            overwrite,
-        } => {
-            check(&to)?;
-            (
-                from.clone(),
-                FileRequest::Move {
-                    from,
-                    to,
-                    overwrite,
-                },
-            )
-        }
-        FileCall::Remove { path, recursive } => {
-            (path.clone(), FileRequest::Remove { path, recursive })
-        }
-        FileCall::Tool(tool) => {
-            let text = "a file tool is not a single file operation".to_owned();
-            return Err(FileError::Fault {
-                fault: FileFault::Other,
-                path: tool.path().to_owned(),
-                text,
-            });
-        }
-    };
-    check(&path)?;
-    Ok((path, request))
-}
-
-pub(crate) fn check(path: &str) -> Result<(), FileError> {
+fn check(path: &str) -> Result<(), FileError> {
     let text = match path {
         path if !path.starts_with('/') => "the path must be absolute",
         path if path.contains('\0') => "the path must not contain NUL",
@@ -168,15 +140,8 @@ fn answer_of(path: &str, reply: FileReply, file: Option<OwnedFd>) -> Result<File
 
 /// Returns true for a regular file outside procfs, and switches it to blocking reads.
 fn is_plain(file: &File) -> io::Result<bool> {
-    const PROC: i64 = 0x9fa0;
     rustix::io::ioctl_fionbio(file, false)?;
-    let system = rustix::fs::fstatfs(file)?;
-    #[allow(
-        clippy::unnecessary_cast,
-        reason = "the field's width varies by machine"
-    )]
-    let kind = system.f_type as i64;
-    Ok(file.metadata()?.is_file() && kind != PROC)
+    Ok(file.metadata()?.is_file() && mount::file_system(file)? != mount::PROC)
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -5,17 +5,18 @@
 
 use std::io;
 
-use boxwood_backend::{FileError, FileFault, FileTool, FileToolAnswer, SpawnError};
+use boxwood_backend::{FileError, FileFault, FileTool, FileToolAnswer};
 use boxwood_init::Program;
 use boxwood_init::file_tools::{
     self, FileToolError, FileToolErrorKind, FileToolRequest, FileToolResponse, MAX_RESPONSE_BYTES,
 };
+use boxwood_sys::memory::sealed_file;
+use rustix::fs::MemfdFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::AsyncReadExt as _;
 
-use crate::files::{DEADLINE, check};
+use crate::files::{DEADLINE, not_started};
 use crate::process::pipe::PipeReader;
-use crate::process::streams::sealed;
 use crate::sandbox::LocalBox;
 
 fn step<E: Into<io::Error>>(step: &'static str) -> impl Fn(E) -> FileError {
@@ -27,11 +28,11 @@ fn step<E: Into<io::Error>>(step: &'static str) -> impl Fn(E) -> FileError {
 
 pub(crate) async fn call(sandbox: &LocalBox, tool: FileTool) -> Result<FileToolAnswer, FileError> {
     let path = tool.path().to_owned();
-    check(&path)?;
     let order = postcard::to_stdvec(&FileToolRequest::from(words(tool)))
         .map_err(io::Error::other)
         .map_err(step("encode the request"))?;
-    let order = sealed(&order).map_err(step("write the request"))?;
+    let order =
+        sealed_file("request", MemfdFlags::empty(), &order).map_err(step("write the request"))?;
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(step("open a pipe"))?;
     let program = Program::FileTool {
         request: 0,
@@ -40,11 +41,7 @@ pub(crate) async fn call(sandbox: &LocalBox, tool: FileTool) -> Result<FileToolA
     let helper = sandbox
         .spawn_program(program, vec![order, theirs])
         .await
-        .map_err(|error| match error {
-            SpawnError::Gone => FileError::Gone,
-            SpawnError::PidsLimit => FileError::PidsLimit,
-            error => step("start the file helper")(io::Error::other(error)),
-        })?;
+        .map_err(not_started)?;
     // Closing this end cancels the helper.
     let ours = PipeReader::new(ours, None).map_err(step("wait for the file helper"))?;
     let mut bytes = Vec::new();

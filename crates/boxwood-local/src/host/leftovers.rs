@@ -2,20 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use boxwood_sys::procfs;
 use rustix::process::{Signal, pidfd_send_signal};
 
+use crate::adopt::peer_of;
 use crate::adopt::recovery_socket;
-use crate::adopt::{is_first_process, peer_of};
-use crate::host::{LocalHost, lock};
+use crate::host::LocalHost;
+use crate::lock;
+use crate::process::async_fd::is_readable;
 use crate::start::bootstrap::BootstrapDir;
 
 /// How long a killed init may take to exit.
-const KILL_TIMEOUT: Timespec = Timespec {
-    tv_sec: 5,
-    tv_nsec: 0,
-};
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl LocalHost {
     /// Called when a backend has finished adoption. Once all backends have, boxes that were not adopted are
@@ -61,12 +61,11 @@ fn kill(socket: &Path) {
         return;
     };
     // The socket may have been bound by another process: kill only the init of a box.
-    if !is_first_process(pid).unwrap_or(false) {
+    if !procfs::is_first_of_namespace(pid).unwrap_or(false) {
         return;
     }
     let _ = pidfd_send_signal(&pidfd, Signal::KILL);
-    let mut poll_fds = [PollFd::new(&pidfd, PollFlags::IN)];
-    if !matches!(poll(&mut poll_fds, Some(&KILL_TIMEOUT)), Ok(1..)) {
+    if !is_readable(&pidfd, KILL_TIMEOUT) {
         tracing::warn!(
             pid,
             "the init of an abandoned box did not exit after SIGKILL"

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use boxwood_backend::{BoxHandle, StartError};
@@ -23,6 +23,7 @@ use crate::host::instance::Instance;
 use crate::host::settings::{Kind, Settings};
 use crate::host::spawner::Spawner;
 use crate::ids::{BoxIds, Mapping};
+use crate::lock;
 use crate::mounts::idmap;
 use crate::network::OutboundNetwork;
 use crate::start::bootstrap::BootstrapDir;
@@ -31,7 +32,7 @@ use crate::start::bootstrap::BootstrapDir;
 /// last one leaves, everything is released.
 pub struct LocalHost {
     instance: Instance,
-    pub(crate) spawner: Spawner,
+    pub spawner: Spawner,
     pub mapping: Mapping,
     pub cgroups: Cgroups,
     pub outbound: OutboundNetwork,
@@ -70,10 +71,6 @@ impl Inherited {
     pub(crate) fn is_wanted(&self, name: &str) -> bool {
         names::is_from_this_run(name, self.since) || lock(&self.adopted).contains(name)
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LocalHost {
@@ -128,16 +125,6 @@ impl LocalHost {
 
     pub fn run_dir(&self) -> &Path {
         &self.run_dir
-    }
-
-    /// Starts a process in the spawner; `inner` is the process's end of a channel. Blocks for about a
-    /// millisecond.
-    pub fn spawn_process(
-        &self,
-        what: boxwood_init::ToSpawner,
-        inner: &boxwood_init::Channel,
-    ) -> std::io::Result<crate::SpawnedProcess> {
-        self.spawner.spawn(what, inner)
     }
 
     /// Creates a user namespace with the maps of a box, for an engine to create the rest in. Blocks for

@@ -1,15 +1,19 @@
 //! The spawner: a single-threaded process that forks on behalf of the daemon.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use boxwood_init::{Channel, ChannelError, FromSpawner, ToSpawner};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use boxwood_sys::memory::sealed_file;
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
 
-pub(crate) struct Spawner {
+use crate::lock;
+
+pub struct Spawner {
     channel: Mutex<Option<Channel>>,
     process: Mutex<Option<Child>>,
 }
@@ -37,8 +41,8 @@ impl Spawner {
     }
 
     /// Requests a process; `inner` is its end of a channel. Blocks for about a millisecond.
-    pub(crate) fn spawn(&self, what: ToSpawner, inner: &Channel) -> io::Result<SpawnedProcess> {
-        let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn spawn(&self, what: ToSpawner, inner: &Channel) -> io::Result<SpawnedProcess> {
+        let channel = lock(&self.channel);
         let channel = channel
             .as_ref()
             .ok_or_else(|| io::Error::other("the spawner has ended"))?;
@@ -55,14 +59,8 @@ impl Spawner {
 
     /// Closes the channel, which ends the spawner. Returns the process on the first call.
     fn close(&self) -> Option<Child> {
-        drop(
-            self.channel
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
-        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        process.take()
+        drop(lock(&self.channel).take());
+        lock(&self.process).take()
     }
 
     /// Ends the spawner and waits for it.
@@ -84,23 +82,17 @@ impl Drop for Spawner {
 
 /// The init program as a sealed memfd, so that no file on disk can replace it.
 pub fn program() -> io::Result<File> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memfd = match memfd_create("boxwood-init", flags | MemfdFlags::EXEC) {
+    let sealed = |flags| sealed_file("boxwood-init", flags, boxwood_init::PROGRAM);
+    let file = match sealed(MemfdFlags::EXEC) {
         // Kernels before 6.3 reject the flag and do not need it.
-        Err(rustix::io::Errno::INVAL) => memfd_create("boxwood-init", flags)?,
+        Err(Errno::INVAL) => sealed(MemfdFlags::empty())?,
         other => other?,
     };
-    let mut file = File::from(memfd);
-    file.write_all(boxwood_init::PROGRAM)?;
-    fcntl_add_seals(
-        &file,
-        SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
-    )?;
     // A descriptor open for writing cannot be executed; this one is read-only.
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-pub fn into_io(error: ChannelError) -> io::Error {
+pub(crate) fn into_io(error: ChannelError) -> io::Error {
     match error {
         ChannelError::Io { source, .. } => source,
         ChannelError::Closed => io::ErrorKind::BrokenPipe.into(),

@@ -8,15 +8,17 @@ mod slots;
 
 use std::fs;
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use boxwood_backend::StartError;
 use boxwood_init::Identity;
 use boxwood_policy::BoxUser;
 use serde::{Deserialize, Serialize};
 
+use crate::lock;
 use map::Map;
 use slots::{FIRST_ID, RANGE, Slots};
 
@@ -52,15 +54,40 @@ pub struct Tools {
 
 /// The ids of one box. Dropping it frees the range.
 pub struct BoxIds {
+    record: IdsRecord,
+    /// Where the slot is freed.
+    slots: Option<Arc<Mutex<Slots>>>,
+}
+
+/// The ids of a box, as in its record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdsRecord {
     pub identity: Identity,
     /// Host ids of the box's commands.
     pub command_uid: u32,
     pub command_gid: u32,
     /// Host id of init.
     pub init_uid: u32,
-    slot: Option<(u32, Arc<Mutex<Slots>>)>,
+    slot: Option<u32>,
     /// The ids are not the daemon's own, and the daemon may chown files to them.
     foreign: bool,
+}
+
+impl Deref for BoxIds {
+    type Target = IdsRecord;
+
+    fn deref(&self) -> &IdsRecord {
+        &self.record
+    }
+}
+
+impl From<IdsRecord> for BoxIds {
+    fn from(record: IdsRecord) -> Self {
+        Self {
+            record,
+            slots: None,
+        }
+    }
 }
 
 impl BoxIds {
@@ -73,14 +100,15 @@ impl BoxIds {
             map.outside(id)
                 .ok_or_else(|| io::Error::other(format!("the box's user namespace has no id {id}")))
         };
-        Ok(Self {
+        let record = IdsRecord {
             identity,
             command_uid: outside(&uids, identity.command_uid)?,
             command_gid: outside(&gids, identity.command_gid)?,
             init_uid: outside(&uids, identity.init_uid)?,
             slot: None,
             foreign: rustix::process::geteuid().is_root(),
-        })
+        };
+        Ok(record.into())
     }
 
     /// Returns true if the id maps of process `pid` match these ids.
@@ -95,26 +123,20 @@ impl BoxIds {
 
     /// The ids of a box on another machine or kernel, which have no meaning on this host.
     pub fn remote(identity: Identity) -> Self {
-        Self {
+        let record = IdsRecord {
             identity,
             command_uid: identity.command_uid,
             command_gid: identity.command_gid,
             init_uid: identity.init_uid,
             slot: None,
             foreign: false,
-        }
+        };
+        record.into()
     }
 
     /// For the next daemon, which passes it to [`Mapping::claim`].
     pub fn record(&self) -> IdsRecord {
-        IdsRecord {
-            identity: self.identity,
-            command_uid: self.command_uid,
-            command_gid: self.command_gid,
-            init_uid: self.init_uid,
-            slot: self.slot.as_ref().map(|(slot, _)| *slot),
-            foreign: self.foreign,
-        }
+        self.record.clone()
     }
 
     /// Returns true if uid 0 of the box is uid 0 of the host.
@@ -137,19 +159,14 @@ impl BoxIds {
     /// box has. `None` if the daemon's own uid owns it.
     pub fn namespace_owner(&self) -> Option<u32> {
         self.slot
-            .as_ref()
             .map(|_| self.command_uid - self.identity.command_uid)
     }
 }
 
 impl Drop for BoxIds {
     fn drop(&mut self) {
-        if let Some((slot, slots)) = &self.slot {
-            slots
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .used
-                .remove(slot);
+        if let (Some(slot), Some(slots)) = (self.slot, &self.slots) {
+            lock(slots).used.remove(&slot);
         }
     }
 }
@@ -218,20 +235,25 @@ impl Mapping {
     pub fn allocate(&self, user: BoxUser) -> io::Result<BoxIds> {
         let identity = identity(user, false);
         let (command, init) = (identity.command_uid, identity.init_uid);
+        let ids = |command_uid, command_gid, init_uid| IdsRecord {
+            identity,
+            command_uid,
+            command_gid,
+            init_uid,
+            slot: None,
+            foreign: false,
+        };
         Ok(match self {
             Self::Root { slots } => {
-                let slot = slots
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take()?;
+                let slot = lock(slots).take()?;
                 let base = FIRST_ID + slot * RANGE;
                 BoxIds {
-                    identity,
-                    command_uid: base + command,
-                    command_gid: base + command,
-                    init_uid: base + init,
-                    slot: Some((slot, Arc::clone(slots))),
-                    foreign: true,
+                    record: IdsRecord {
+                        slot: Some(slot),
+                        foreign: true,
+                        ..ids(base + command, base + command, base + init)
+                    },
+                    slots: Some(Arc::clone(slots)),
                 }
             }
             Self::Subordinate {
@@ -239,36 +261,26 @@ impl Mapping {
                 gid,
                 first_uid,
                 ..
-            } => BoxIds {
-                identity,
-                command_uid: *uid,
-                command_gid: *gid,
-                init_uid: *first_uid,
-                slot: None,
-                foreign: false,
-            },
-            Self::Single { uid, gid, .. } => BoxIds {
-                identity: Identity {
+            } => ids(*uid, *gid, *first_uid).into(),
+            Self::Single { uid, gid, .. } => {
+                let identity = Identity {
                     init_uid: command,
                     single_uid: true,
                     ..identity
-                },
-                command_uid: *uid,
-                command_gid: *gid,
-                init_uid: *uid,
-                slot: None,
-                foreign: false,
-            },
+                };
+                let ids = ids(*uid, *gid, *uid);
+                IdsRecord { identity, ..ids }.into()
+            }
         })
     }
 
     /// Claims the ids of a box that an earlier daemon created.
     pub fn claim(&self, record: &IdsRecord) -> io::Result<BoxIds> {
-        let slot = match (record.slot, self) {
+        let slots = match (record.slot, self) {
             (None, _) => None,
             (Some(slot), Self::Root { slots }) => {
                 lock(slots).claim(slot)?;
-                Some((slot, Arc::clone(slots)))
+                Some(Arc::clone(slots))
             }
             (Some(_), _) => {
                 return Err(io::Error::other(
@@ -276,14 +288,9 @@ impl Mapping {
                 ));
             }
         };
-        Ok(BoxIds {
-            identity: record.identity,
-            command_uid: record.command_uid,
-            command_gid: record.command_gid,
-            init_uid: record.init_uid,
-            slot,
-            foreign: record.foreign && rustix::process::geteuid().is_root(),
-        })
+        let mut record = record.clone();
+        record.foreign &= rustix::process::geteuid().is_root();
+        Ok(BoxIds { record, slots })
     }
 
     /// Reserves the ranges of ids that running processes have, so that new boxes do not use them.
@@ -344,10 +351,6 @@ impl Mapping {
     }
 }
 
-fn lock(slots: &Mutex<Slots>) -> std::sync::MutexGuard<'_, Slots> {
-    slots.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Init has uid 0 unless commands have it or it is the host's uid 0.
 fn identity(user: BoxUser, hosts_own: bool) -> Identity {
     let command = match user {
@@ -401,17 +404,6 @@ fn run_tool(tool: &Path, pid: i32, triples: &[String]) -> io::Result<()> {
         tool.display(),
         said.trim()
     )))
-}
-
-/// The ids of a box in its record.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IdsRecord {
-    identity: Identity,
-    command_uid: u32,
-    command_gid: u32,
-    init_uid: u32,
-    slot: Option<u32>,
-    foreign: bool,
 }
 
 fn subordinate_ranges(path: &str, of: Option<&str>) -> Vec<(u32, u32)> {

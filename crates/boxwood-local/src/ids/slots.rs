@@ -1,7 +1,6 @@
 //! Allocates ranges of ids.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 
 use boxwood_sys::procfs;
@@ -58,34 +57,7 @@ impl Slots {
 
 /// The real uids of all processes on this host.
 fn living_uids() -> BTreeSet<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let uid = |entry: fs::DirEntry| {
-        let name = entry.file_name();
-        name.to_str()?.parse::<u32>().ok()?;
-        let status = procfs::text(entry.path().join("status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-        line.split_whitespace().next()?.parse().ok()
-    };
-    entries.filter_map(uid).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_do_not_overlap_with_subordinate_or_reserved_ones() {
-        let mut slots = Slots {
-            taken: vec![(FIRST_ID + 10, RANGE)],
-            reserved: BTreeSet::from([4]),
-            ..Slots::default()
-        };
-        assert_eq!(slots.take().expect("a slot"), 2);
-        assert_eq!(slots.take().expect("a slot"), 3);
-        slots.used.remove(&2);
-        assert_eq!(slots.take().expect("a slot"), 2);
-        // A reserved slot is skipped, and can be claimed once.
-        assert_eq!(slots.take().expect("a slot"), 5);
-        assert!(slots.claim(4).is_ok() && slots.claim(4).is_err());
-    }
+    let uid = |pid| procfs::status_field(pid, "Uid:").ok();
+    let first = |line: String| line.split_whitespace().next()?.parse().ok();
+    procfs::pids().filter_map(uid).filter_map(first).collect()
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use boxwood_backend::ImageError;
 use tar::EntryType;
 
-use super::testing::{Archive, header};
+use super::archives_for_tests::{Archive, header};
 use super::unpack::Limits;
 use super::unpack::{Owners, Sizes, unpack};
 

@@ -22,11 +22,11 @@ mod tar_stream;
 mod unpack;
 
 #[cfg(test)]
+mod archives_for_tests;
+#[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
 mod store_tests;
-#[cfg(test)]
-mod testing;
 
 use std::io;
 use std::path::Path;

@@ -8,7 +8,7 @@ use boxwood_backend::{ImageArchive, ImageError, Images as _, Progress};
 use tokio::io::AsyncReadExt as _;
 
 use super::ImageStore;
-use super::testing::Archive;
+use super::archives_for_tests::Archive;
 
 fn name(text: &str) -> ImageName {
     ImageName::new(text).unwrap()

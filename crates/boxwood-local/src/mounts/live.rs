@@ -21,6 +21,7 @@ use crate::host::LocalHost;
 use crate::host::spawner::{SpawnedProcess, into_io};
 use crate::mounts::plan::mount_plan;
 use crate::mounts::{is_own, is_shared};
+use crate::process::async_fd::is_readable;
 use crate::sandbox::resources::BoxResources;
 
 /// A helper replies within a few milliseconds; a busy host may need longer.
@@ -150,13 +151,10 @@ pub(crate) fn mount(
         .map_err(|error| plan_error(mount, error))?;
     let work = MountWork::AddMount(plan);
     let order = order(resources.ids.identity, &places, work);
-    match carry_out(host, &order, &fds, resources) {
-        Outcome::Done => Ok(()),
-        Outcome::Failed { step, source } if resources.is_alive() => {
-            Err(failed(mount, step, source))
-        }
-        Outcome::Failed { .. } | Outcome::BoxGone => Err(MountError::Gone),
-    }
+    carry_out(host, &order, &fds, resources).map_err(|error| match error {
+        HelperError::Step { step, source } if resources.is_alive() => failed(mount, step, source),
+        HelperError::Step { .. } | HelperError::BoxGone => MountError::Gone,
+    })
 }
 
 pub(crate) fn order(
@@ -173,10 +171,9 @@ pub(crate) fn order(
     }
 }
 
-pub(crate) enum Outcome {
-    Done,
-    Failed { step: String, source: io::Error },
+pub(crate) enum HelperError {
     BoxGone,
+    Step { step: String, source: io::Error },
 }
 
 /// Has a helper carry out an order. Blocks for a few milliseconds, at most for little longer than
@@ -186,8 +183,12 @@ pub(crate) fn carry_out(
     order: &MountRequest,
     fds: &[OwnedFd],
     resources: &BoxResources,
-) -> Outcome {
-    let ask = || {
+) -> Result<(), HelperError> {
+    let step = |step: &str| {
+        let step = step.to_owned();
+        move |source| HelperError::Step { step, source }
+    };
+    let begin = || {
         let (ours, theirs) = Channel::pair()?;
         let helper = host.spawner.spawn(ToSpawner::MountHelper, &theirs)?;
         drop(theirs);
@@ -195,24 +196,15 @@ pub(crate) fn carry_out(
         ours.send(order, &borrowed).map_err(into_io)?;
         Ok((ours, helper))
     };
-    let (ours, helper) = match ask() {
-        Ok(asked) => asked,
-        Err(source) => {
-            let step = "start the mount helper".to_owned();
-            return Outcome::Failed { step, source };
-        }
-    };
+    let (ours, helper) = begin().map_err(step("start the mount helper"))?;
     match wait_for_reply(&ours, &helper, resources) {
-        Reply::Answer(FromMountHelper::Done) => Outcome::Done,
-        Reply::Answer(FromMountHelper::Failed { step, errno }) => Outcome::Failed {
+        Ok(FromMountHelper::Done) => Ok(()),
+        Ok(FromMountHelper::Failed { step, errno }) => Err(HelperError::Step {
             step,
             source: io::Error::from_raw_os_error(errno),
-        },
-        Reply::BoxGone => Outcome::BoxGone,
-        Reply::Nothing(source) => Outcome::Failed {
-            step: "receive the reply of the mount helper".to_owned(),
-            source,
-        },
+        }),
+        Err(Some(error)) => Err(step("receive the reply of the mount helper")(error)),
+        Err(None) => Err(HelperError::BoxGone),
     }
 }
 
@@ -224,35 +216,34 @@ fn no_namespaces(resources: &BoxResources, mount: &AdmittedMount) -> MountError 
     MountError::Gone
 }
 
-enum Reply {
-    Answer(FromMountHelper),
-    BoxGone,
-    Nothing(io::Error),
-}
-
-/// Waits for the reply while the box is running. The helper has exited when this returns.
-fn wait_for_reply(channel: &Channel, helper: &SpawnedProcess, resources: &BoxResources) -> Reply {
-    let init = resources.pidfd.get_ref();
-    let ready = first_ready(&[channel.as_fd(), init.as_fd()], DEADLINE);
-    let because = match ready {
-        Ok(Some(0)) => match channel.receive::<FromMountHelper>() {
-            Ok((answer, _)) => return Reply::Answer(answer),
-            Err(error) => Reply::Nothing(into_io(error)),
-        },
-        Ok(Some(_)) => Reply::BoxGone,
-        Ok(None) => Reply::Nothing(io::ErrorKind::TimedOut.into()),
-        Err(error) => Reply::Nothing(error),
+/// Waits for the reply while the box is running; the error is `None` if the box is gone. The helper has exited when
+/// this returns.
+fn wait_for_reply(
+    channel: &Channel,
+    helper: &SpawnedProcess,
+    resources: &BoxResources,
+) -> Result<FromMountHelper, Option<io::Error>> {
+    let receive = || match channel.receive::<FromMountHelper>() {
+        Ok((answer, _)) => Ok(answer),
+        Err(error) => Err(Some(into_io(error))),
     };
+    let init = resources.pidfd.get_ref();
+    let outcome = match first_ready(&[channel.as_fd(), init.as_fd()], DEADLINE) {
+        Ok(Some(0)) => receive(),
+        Ok(Some(_)) => Err(None),
+        Ok(None) => Err(Some(io::ErrorKind::TimedOut.into())),
+        Err(error) => Err(Some(error)),
+    };
+    if outcome.is_ok() {
+        return outcome;
+    }
     // An error means that it is dead already.
     let _ = pidfd_send_signal(&helper.pidfd, Signal::KILL);
-    let _ = first_ready(&[helper.pidfd.as_fd()], KILL_TIMEOUT);
+    is_readable(&helper.pidfd, KILL_TIMEOUT);
     // The helper may have replied before it was killed.
-    match (because, first_ready(&[channel.as_fd()], Duration::ZERO)) {
-        (Reply::Nothing(error), Ok(Some(_))) => match channel.receive::<FromMountHelper>() {
-            Ok((answer, _)) => Reply::Answer(answer),
-            Err(_) => Reply::Nothing(error),
-        },
-        (because, _) => because,
+    match outcome {
+        Err(Some(error)) if is_readable(channel, Duration::ZERO) => receive().or(Err(Some(error))),
+        outcome => outcome,
     }
 }
 

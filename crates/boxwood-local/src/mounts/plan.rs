@@ -1,20 +1,15 @@
 //! Turns an admitted mount into an instruction for init.
 
-use std::io;
 use std::os::fd::OwnedFd;
 
 use boxwood_api::MountMode;
-use boxwood_backend::StartError;
+use boxwood_backend::{StartError, start_step as step};
 use boxwood_init::{MountPlan, MountSource};
 use boxwood_policy::{AdmittedMount, OpenedPath};
 
 use crate::host::LocalHost;
 use crate::ids::BoxIds;
 use crate::mounts::idmap;
-
-fn step(step: String) -> impl FnOnce(io::Error) -> StartError {
-    move |source| StartError::Step { step, source }
-}
 
 /// As root the source is a cloned mount with the owner mapped to the commands' uid. Otherwise it is a path
 /// that init opens and compares with the descriptor.

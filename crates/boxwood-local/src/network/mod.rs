@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use boxwood_sys::netlink::{self, Route, Subnet, VethPair};
 use boxwood_sys::nftables::InsideRules;
@@ -40,6 +40,7 @@ pub(crate) use pasta::Pasta;
 pub(crate) use pasta::{PastaLease, PastaRecord};
 pub use rules::firewall_warning;
 
+use crate::lock;
 use pool::Pool;
 use resolvers::Resolvers;
 use rules::HostRules;
@@ -159,7 +160,7 @@ impl Networks {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic leaves the state consistent: it is updated after the kernel.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn attach(

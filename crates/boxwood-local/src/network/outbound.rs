@@ -64,7 +64,7 @@ fn remove_stale_commands(parent: &Path) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     for entry in entries {
         if entry.file_name().to_str().is_some_and(instance::is_stale) {
-            let _ = fs::remove_dir_all(entry.path());
+            let _ = boxwood_sys::tree::remove(&entry.path());
         }
     }
 }

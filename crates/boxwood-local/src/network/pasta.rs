@@ -12,7 +12,7 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,9 +21,11 @@ use std::time::{Duration, Instant};
 
 use boxwood_sys::netlink;
 use boxwood_sys::nftables::InsideRules;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use boxwood_sys::procfs;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
+
+use crate::process::async_fd::is_readable;
 
 use super::resolvers::Resolvers;
 use super::{INSIDE_INTERFACE, NetError, NetworkSettings, inside_rules};
@@ -74,9 +76,9 @@ impl Pasta {
             .open(TUN)
             .map_err(|source| NetError::Tun { path: TUN, source })?;
         let step = |step| move |source| NetError::PastaStart { step, source };
-        let files = BoxFiles::new(&self.directory, name);
+        let files = BoxFiles(self.directory.join(name));
         files.remove().map_err(step("remove the old directory"))?;
-        fs::create_dir_all(&files.watched).map_err(step("create the directory"))?;
+        fs::create_dir_all(files.watched()).map_err(step("create the directory"))?;
         let child = link_and_spawn(&files, init).inspect_err(|_| {
             if let Err(error) = files.remove() {
                 tracing::warn!(%error, "failed to remove the files of a failed start");
@@ -94,13 +96,13 @@ impl Pasta {
 
     /// Takes over the `pasta` of a box that an earlier daemon created.
     pub(crate) fn claim(&self, name: &str, record: PastaRecord) -> Result<PastaLease, NetError> {
-        let files = BoxFiles::new(&self.directory, name);
+        let files = BoxFiles(self.directory.join(name));
         let pid = Pid::from_raw(record.pid).ok_or(NetError::PastaGone)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| NetError::PastaGone)?;
         // The pidfd pins the process, so `/proc` describes it and not a later one with the same pid.
         let is_same = started_at(record.pid) == Some(record.started)
-            && has_argument(record.pid, &files.pid)
-            && !has_died(&pidfd, Duration::ZERO);
+            && has_argument(record.pid, &files.pid())
+            && !is_readable(&pidfd, Duration::ZERO);
         if !is_same {
             return Err(NetError::PastaGone);
         }
@@ -120,7 +122,7 @@ impl Pasta {
         for entry in entries {
             let entry = entry?;
             if !entry.file_name().to_str().is_some_and(&is_wanted) {
-                fs::remove_dir_all(entry.path())?;
+                boxwood_sys::tree::remove(&entry.path())?;
             }
         }
         Ok(())
@@ -192,7 +194,7 @@ impl PastaLease {
     fn wait_until_ready(&mut self) -> Result<(), NetError> {
         let deadline = Instant::now() + READY_TIMEOUT;
         loop {
-            if fs::metadata(&self.files.pid).is_ok_and(|file| file.len() > 0) {
+            if fs::metadata(self.files.pid()).is_ok_and(|file| file.len() > 0) {
                 return Ok(());
             }
             if self.process.has_ended() || Instant::now() > deadline {
@@ -222,7 +224,7 @@ impl Process {
     fn has_ended(&mut self) -> bool {
         match self {
             Self::Child(child) => matches!(child.try_wait(), Ok(Some(_))),
-            Self::Found(_, pidfd) => has_died(pidfd, Duration::ZERO),
+            Self::Found(_, pidfd) => is_readable(pidfd, Duration::ZERO),
         }
     }
 
@@ -232,7 +234,7 @@ impl Process {
             Self::Found(_, pidfd) => {
                 // An error means that it is dead already.
                 let _ = pidfd_send_signal(&*pidfd, Signal::KILL);
-                if has_died(pidfd, KILL_TIMEOUT) {
+                if is_readable(pidfd, KILL_TIMEOUT) {
                     return Ok(());
                 }
                 Err(ErrorKind::TimedOut.into())
@@ -241,18 +243,8 @@ impl Process {
     }
 }
 
-/// A pidfd is readable once its process is dead.
-fn has_died(pidfd: &OwnedFd, within: Duration) -> bool {
-    let mut poll_fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
-    let within = Timespec::try_from(within).ok();
-    matches!(poll(&mut poll_fds, within.as_ref()), Ok(1..))
-}
-
-/// Start time of a process: field 22 of `stat`, counted after the program name.
 fn started_at(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, behind) = stat.rsplit_once(") ")?;
-    behind.split_whitespace().nth(19)?.parse().ok()
+    procfs::start_time(u32::try_from(pid).ok()?)
 }
 
 /// Returns true if `path` is an argument of the process.
@@ -272,19 +264,19 @@ impl Drop for PastaLease {
 
 fn link_and_spawn(files: &BoxFiles, init: i32) -> Result<Child, NetError> {
     let step = |step| move |source| NetError::PastaStart { step, source };
-    std::os::unix::fs::symlink(namespace_of(init, "net"), &files.netns)
+    std::os::unix::fs::symlink(namespace_of(init, "net"), files.netns())
         .map_err(step("link the namespace"))?;
-    let stderr = File::create(&files.stderr).map_err(step("create the stderr file"))?;
+    let stderr = File::create(files.stderr()).map_err(step("create the stderr file"))?;
     Command::new("pasta")
         .args(["--foreground", "--quiet", "--ipv4-only", "--config-net"])
         .args(["--no-map-gw", "--no-dhcp", "--ns-ifname", INSIDE_INTERFACE])
         .args(["-t", "none", "-u", "none", "-T", "none", "-U", "none"])
         .args(["--log-size", LOG_BYTES, "--log-file"])
-        .arg(&files.log)
+        .arg(files.log())
         .arg("--pid")
-        .arg(&files.pid)
+        .arg(files.pid())
         .arg("--netns")
-        .arg(&files.netns)
+        .arg(files.netns())
         .arg("--userns")
         .arg(namespace_of(init, "user"))
         .env_clear()
@@ -308,29 +300,30 @@ fn namespace_of(init: i32, kind: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{init}/ns/{kind}"))
 }
 
+/// The directory of one box.
 #[derive(Debug)]
-struct BoxFiles {
-    directory: PathBuf,
-    /// Contains only the link: if several files are removed at once, `pasta` notices only one.
-    watched: PathBuf,
-    netns: PathBuf,
-    pid: PathBuf,
-    log: PathBuf,
-    stderr: PathBuf,
-}
+struct BoxFiles(PathBuf);
 
 impl BoxFiles {
-    fn new(parent: &Path, name: &str) -> Self {
-        let directory = parent.join(name);
-        let watched = directory.join("watched");
-        Self {
-            netns: watched.join("netns"),
-            pid: directory.join("pid"),
-            log: directory.join("log"),
-            stderr: directory.join("stderr"),
-            watched,
-            directory,
-        }
+    /// Contains only the link: if several files are removed at once, `pasta` notices only one.
+    fn watched(&self) -> PathBuf {
+        self.0.join("watched")
+    }
+
+    fn netns(&self) -> PathBuf {
+        self.watched().join("netns")
+    }
+
+    fn pid(&self) -> PathBuf {
+        self.0.join("pid")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.0.join("log")
+    }
+
+    fn stderr(&self) -> PathBuf {
+        self.0.join("stderr")
     }
 
     /// The last lines of the log, or of stderr if `pasta` exited before it opened the log.
@@ -341,7 +334,7 @@ impl BoxFiles {
             let lines: Vec<&str> = text.lines().rev().take(3).collect();
             lines.into_iter().rev().collect::<Vec<_>>().join("; ")
         };
-        match (words(&self.log), words(&self.stderr)) {
+        match (words(&self.log()), words(&self.stderr())) {
             (log, stderr) if log.is_empty() && stderr.is_empty() => "it printed nothing".to_owned(),
             (log, stderr) if log.is_empty() => stderr,
             (log, _) => log,
@@ -349,9 +342,6 @@ impl BoxFiles {
     }
 
     fn remove(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.directory) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            outcome => outcome,
-        }
+        boxwood_sys::tree::remove(&self.0)
     }
 }

@@ -136,7 +136,7 @@ pub(super) fn remove(tag: &Tag) -> Result<(), NetError> {
     let mut withdrawn = Ok(());
     for chain in chains.iter().filter(|chain| is_foreign_forward(chain)) {
         let outcome = nftables::remove_marked_rules(chain, &table);
-        withdrawn = withdrawn.and(outcome.map(|_| ()).map_err(removal));
+        withdrawn = withdrawn.and(outcome.map_err(removal));
     }
     let deleted = match nftables::delete_table(&table) {
         Err(error) if error.errno() == Errno::NOENT => Ok(()),

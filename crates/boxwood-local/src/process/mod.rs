@@ -76,7 +76,11 @@ impl ProcessControl for Control {
 
     fn resize(&self, size: TerminalSize) -> Result<(), ControlError> {
         let terminal = self.terminal.as_ref().ok_or(ControlError::NoTerminal)?;
-        terminal.resize(size).map_err(ControlError::Io)
+        terminal.resize(size).map_err(ControlError::Io)?;
+        if let Some(resized) = self.link.resized.get() {
+            resized.notify_one();
+        }
+        Ok(())
     }
 }
 

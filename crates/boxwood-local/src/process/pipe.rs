@@ -4,7 +4,7 @@
 //! daemon never loses bytes that it has read from a pipe but not yet stored.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -14,7 +14,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::adopt::kept::StreamGuard;
-use crate::process::async_fd::async_fd;
+use crate::process::async_fd::{async_fd, poll_read, poll_write};
+
+const SPLICE: SpliceFlags = SpliceFlags::NONBLOCK.union(SpliceFlags::MOVE);
 
 pub(crate) struct PipeReader {
     pipe: AsyncFd<OwnedFd>,
@@ -44,29 +46,16 @@ impl AsyncRead for PipeReader {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        loop {
-            let mut guard = ready!(self.pipe.poll_read_ready(context))?;
-            let free = buffer.initialize_unfilled();
-            let room = free.len();
-            let outcome = guard.try_io(|pipe| Ok(rustix::io::read(pipe.get_ref(), free)?));
-            match outcome {
-                Ok(Ok(read)) => {
-                    // A short read means that the pipe is empty.
-                    if 0 < read && read < room {
-                        guard.clear_ready();
-                    }
-                    drop(guard);
-                    if read == 0 && room > 0 {
-                        self.ended();
-                    }
-                    buffer.advance(read);
-                    return Poll::Ready(Ok(()));
-                }
-                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(Err(error)) => return Poll::Ready(Err(error)),
-                Err(_would_block) => {}
-            }
+        let free = buffer.initialize_unfilled();
+        let room = free.len();
+        let read = ready!(poll_read(&self.pipe, context, |pipe| {
+            rustix::io::read(pipe, &mut *free)
+        }))?;
+        if read == 0 && room > 0 {
+            self.ended();
         }
+        buffer.advance(read);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -77,32 +66,13 @@ impl Output for PipeReader {
         file: BorrowedFd<'_>,
         most: usize,
     ) -> Poll<io::Result<usize>> {
-        loop {
-            let mut guard = ready!(self.pipe.poll_read_ready(context))?;
-            let outcome = guard.try_io(|pipe| {
-                let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
-                Ok(splice(
-                    pipe.get_ref().as_fd(),
-                    None,
-                    file,
-                    None,
-                    most,
-                    flags,
-                )?)
-            });
-            match outcome {
-                Ok(Ok(moved)) => {
-                    drop(guard);
-                    if moved == 0 && most > 0 {
-                        self.ended();
-                    }
-                    return Poll::Ready(Ok(moved));
-                }
-                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(Err(error)) => return Poll::Ready(Err(error)),
-                Err(_would_block) => {}
-            }
+        let moved = ready!(poll_read(&self.pipe, context, |pipe| {
+            splice(pipe, None, file, None, most, SPLICE)
+        }))?;
+        if moved == 0 && most > 0 {
+            self.ended();
         }
+        Poll::Ready(Ok(moved))
     }
 }
 
@@ -120,22 +90,6 @@ impl PipeWriter {
             _guard: guard,
         })
     }
-
-    fn poll_with(
-        &self,
-        context: &mut Context<'_>,
-        mut work: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            let mut guard = ready!(self.pipe.poll_write_ready(context))?;
-            let outcome = guard.try_io(|pipe| Ok(work(pipe.get_ref().as_fd())?));
-            match outcome {
-                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(outcome) => return Poll::Ready(outcome),
-                Err(_would_block) => {}
-            }
-        }
-    }
 }
 
 impl AsyncWrite for PipeWriter {
@@ -144,7 +98,7 @@ impl AsyncWrite for PipeWriter {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_with(context, |pipe| rustix::io::write(pipe, bytes))
+        poll_write(&self.pipe, context, |pipe| rustix::io::write(pipe, bytes))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -163,9 +117,8 @@ impl Input for PipeWriter {
         file: BorrowedFd<'_>,
         most: usize,
     ) -> Poll<io::Result<usize>> {
-        self.poll_with(context, |pipe| {
-            let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
-            splice(file, None, pipe, None, most, flags)
+        poll_write(&self.pipe, context, |pipe| {
+            splice(file, None, pipe, None, most, SPLICE)
         })
     }
 }

@@ -3,16 +3,17 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::fchown;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use boxwood_backend::{Copied, Input, Keep, Output, Process, SpawnError, SpawnRequest, Stdio};
+use boxwood_backend::{Copied, Input, Keep, Output, SpawnError, SpawnRequest, Stdio};
 use boxwood_init::{Program, StdioPlan};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use boxwood_sys::memory::sealed_file;
+use rustix::fs::MemfdFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::adopt::kept::{KeepGuard, StreamGuard, StreamIndexes};
 use crate::cgroup::ExecGroup;
-use crate::process::Control;
+use crate::lock;
 use crate::process::pipe::{PipeReader, PipeWriter};
 use crate::process::terminal::Terminal;
 use crate::sandbox::link::SharedGroup;
@@ -107,7 +108,8 @@ pub(crate) fn prepare(
     };
     let script = match long_script(&argv) {
         Some(script) => {
-            let memfd = sealed(script.as_bytes()).map_err(step)?;
+            let script = script.as_bytes();
+            let memfd = sealed_file("script", MemfdFlags::empty(), script).map_err(step)?;
             argv = vec![argv[0].clone(), "/dev/fd/3".to_owned()];
             Some(place(memfd))
         }
@@ -144,20 +146,6 @@ fn long_script(argv: &[String]) -> Option<&str> {
     }
 }
 
-/// A memfd that cannot be changed.
-pub(crate) fn sealed(bytes: &[u8]) -> rustix::io::Result<OwnedFd> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memfd = memfd_create("script", flags)?;
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let n = rustix::io::write(&memfd, rest)?;
-        rest = &rest[n..];
-    }
-    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    fcntl_add_seals(&memfd, seals)?;
-    Ok(memfd)
-}
-
 impl Ours {
     /// The descriptors that init keeps of the program, and their indexes.
     pub(crate) fn kept<'a>(&'a self, keep: &'a Keep) -> (StreamIndexes, Vec<BorrowedFd<'a>>) {
@@ -189,100 +177,60 @@ impl Ours {
         (places, fds)
     }
 
-    /// Registers the pipes with the runtime. `kept` is set if init keeps the program.
+    /// Registers the pipes with the runtime; `None` for a terminal. `kept` is set if init keeps the program.
     pub(crate) fn register(
         self,
         kept: Option<&(StreamIndexes, Arc<KeepGuard>)>,
-    ) -> io::Result<Registered> {
-        let places = kept.map(|(places, _)| *places).unwrap_or_default();
-        let guard = |place| kept.map(|(_, keep_guard)| StreamGuard::new(keep_guard, place));
+    ) -> io::Result<Option<Streams>> {
         let Self::Pipes {
             stdin,
             stdout,
             stderr,
         } = self
         else {
-            return Ok(Registered::Terminal);
+            return Ok(None);
         };
+        let places = kept.map(|(places, _)| *places).unwrap_or_default();
+        let guard = |place| kept.map(|(_, keep_guard)| StreamGuard::new(keep_guard, place));
         let stdin = match stdin {
-            Some(fd) => Some(PipeWriter::new(fd, guard(places.stdin))?),
+            Some(fd) => Some(Box::new(PipeWriter::new(fd, guard(places.stdin))?) as _),
             None => None,
         };
-        Ok(Registered::Pipes {
-            stdin: stdin.map(|stdin| Box::new(stdin) as _),
-            stdout: output(stdout, || guard(places.stdout))?,
-            stderr: output(stderr, || guard(places.stderr))?,
-        })
+        let output = |pipe: Option<OwnedFd>, place| -> io::Result<Box<dyn Output>> {
+            Ok(match pipe {
+                Some(pipe) => Box::new(PipeReader::new(pipe, guard(place))?),
+                // Closed by an earlier daemon.
+                None => Box::new(Copied(tokio::io::empty())),
+            })
+        };
+        Ok(Some(Streams {
+            stdin,
+            stdout: Some(output(stdout, places.stdout)?),
+            stderr: Some(output(stderr, places.stderr)?),
+        }))
     }
 }
 
 /// Our ends of a program's streams, registered with the runtime.
-pub(crate) enum Registered {
-    Pipes {
-        stdin: Option<Box<dyn Input>>,
-        stdout: Box<dyn Output>,
-        stderr: Box<dyn Output>,
-    },
-    /// Init sends the master side.
-    Terminal,
+#[derive(Default)]
+pub(crate) struct Streams {
+    pub(crate) stdin: Option<Box<dyn Input>>,
+    pub(crate) stdout: Option<Box<dyn Output>>,
+    pub(crate) stderr: Option<Box<dyn Output>>,
 }
 
-impl Registered {
-    pub(crate) fn into_process(
-        self,
-        terminal: Option<OwnedFd>,
-        keep_guard: Option<Arc<KeepGuard>>,
-        control: impl FnOnce(Option<Terminal>, Option<Arc<KeepGuard>>) -> Control,
-    ) -> io::Result<Process> {
-        match (self, terminal) {
-            (
-                Self::Pipes {
-                    stdin,
-                    stdout,
-                    stderr,
-                },
-                _,
-            ) => Ok(Process {
-                stdin,
-                stdout,
-                stderr: Some(stderr),
-                control: Arc::new(control(None, keep_guard)),
-            }),
-            (Self::Terminal, Some(master)) => {
-                let terminal = Terminal::new(master)?;
-                let guard = || {
-                    keep_guard
-                        .as_ref()
-                        .map(|keep_guard| StreamGuard::new(keep_guard, None))
-                };
-                let with = |guard| Copied(terminal.clone().of(guard));
-                Ok(Process {
-                    stdin: Some(Box::new(with(guard()))),
-                    stdout: Box::new(with(guard())),
-                    stderr: None,
-                    control: Arc::new(control(Some(terminal), keep_guard)),
-                })
-            }
-            // The box ended before init created the terminal.
-            (Self::Terminal, None) => Ok(Process {
-                stdin: None,
-                stdout: Box::new(Copied(tokio::io::empty())),
-                stderr: None,
-                control: Arc::new(control(None, keep_guard)),
-            }),
+impl Streams {
+    pub(crate) fn of_terminal(terminal: &Terminal, keep_guard: Option<&Arc<KeepGuard>>) -> Self {
+        let end = || {
+            let guard = keep_guard.map(|keep_guard| StreamGuard::new(keep_guard, None));
+            Copied(terminal.clone().of(guard))
+        };
+        Self {
+            stdin: Some(Box::new(end())),
+            stdout: Some(Box::new(end())),
+            stderr: None,
         }
     }
-}
-
-fn output(
-    pipe: Option<OwnedFd>,
-    guard: impl FnOnce() -> Option<StreamGuard>,
-) -> io::Result<Box<dyn Output>> {
-    Ok(match pipe {
-        Some(pipe) => Box::new(PipeReader::new(pipe, guard())?),
-        // Closed by an earlier daemon.
-        None => Box::new(Copied(tokio::io::empty())),
-    })
 }
 
 /// A program's cgroup, released when the last handle of the program is dropped.
@@ -307,11 +255,7 @@ impl GroupGuard {
     }
 
     pub(crate) fn with<T>(&self, work: impl FnOnce(&ExecGroup) -> T) -> Option<T> {
-        self.group
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_ref()
-            .map(work)
+        lock(&self.group).as_ref().map(work)
     }
 }
 
@@ -321,11 +265,7 @@ impl Drop for GroupGuard {
         if Arc::strong_count(&self.group) > 1 {
             return;
         }
-        let group = self
-            .group
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let group = lock(&self.group).take();
         if let (Some(group), Some(of)) = (group, &self.resources.group) {
             of.release(group);
         }

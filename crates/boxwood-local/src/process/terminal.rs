@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use boxwood_backend::TerminalSize;
+use rustix::io::Errno;
 use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::adopt::kept::StreamGuard;
-use crate::process::async_fd::async_fd;
+use crate::process::async_fd::{async_fd, poll_read, poll_write};
 
 #[derive(Clone)]
 pub(crate) struct Terminal {
@@ -54,27 +55,19 @@ impl AsyncRead for Terminal {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        loop {
-            let mut guard = ready!(self.master.poll_read_ready(context))?;
-            let outcome = guard.try_io(|master| {
-                let free = buffer.initialize_unfilled();
-                Ok(rustix::io::read(master.get_ref(), free)?)
-            });
-            match outcome {
-                Ok(Ok(n)) => {
-                    buffer.advance(n);
-                    return Poll::Ready(Ok(()));
-                }
-                // EIO means end of file: all slave descriptors are closed.
-                Ok(Err(error)) if error.raw_os_error() == Some(EIO) => return Poll::Ready(Ok(())),
-                Ok(Err(error)) => return Poll::Ready(Err(error)),
-                Err(_would_block) => {}
-            }
+        let free = buffer.initialize_unfilled();
+        let read = poll_read(&self.master, context, |master| {
+            rustix::io::read(master, &mut *free)
+        });
+        match ready!(read) {
+            Ok(read) => buffer.advance(read),
+            // EIO means end of file: all slave descriptors are closed.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::IO) => {}
+            Err(error) => return Poll::Ready(Err(error)),
         }
+        Poll::Ready(Ok(()))
     }
 }
-
-const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
 
 impl AsyncWrite for Terminal {
     fn poll_write(
@@ -82,13 +75,9 @@ impl AsyncWrite for Terminal {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        loop {
-            let mut guard = ready!(self.master.poll_write_ready(context))?;
-            let outcome = guard.try_io(|master| Ok(rustix::io::write(master.get_ref(), bytes)?));
-            if let Ok(outcome) = outcome {
-                return Poll::Ready(outcome);
-            }
-        }
+        poll_write(&self.master, context, |master| {
+            rustix::io::write(master, bytes)
+        })
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

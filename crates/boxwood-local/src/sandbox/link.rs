@@ -7,33 +7,36 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use boxwood_backend::{Exit, ExitStatus, Process, SpawnError};
+use boxwood_backend::{Copied, Exit, ExitStatus, Process, SpawnError};
 use boxwood_init::{ALL_PROGRAMS, Channel, ChannelError, FromInit, KillScope, ToInit};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use tokio::io::unix::AsyncFd;
-use tokio::sync::{oneshot, watch};
+use tokio::io::empty;
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::adopt::kept::{KeepGuard, StreamIndexes};
 use crate::cgroup::{Counters, ExecGroup, Group};
-use crate::host::spawner::into_io;
-use crate::process::async_fd::async_fd;
-use crate::process::streams::{GroupGuard, Registered};
+use crate::lock;
+use crate::process::async_fd::AsyncChannel;
+use crate::process::streams::{GroupGuard, Streams};
+use crate::process::terminal::Terminal;
 use crate::process::{self, Control};
 use crate::sandbox::resources::BoxResources;
 
 /// The channel to init and the programs that it has not reported as exited.
-pub struct Link {
-    channel: AsyncFd<Channel>,
+pub(crate) struct Link {
+    channel: AsyncChannel,
     pending: Mutex<HashMap<u64, PendingProgram>>,
     pub(crate) closed: AtomicBool,
     /// The box outlives this daemon: drops are no longer reported to init.
     detached: watch::Sender<bool>,
     /// The box is not adopted yet: drops are not reported to init.
     muted: AtomicBool,
+    /// Notified after a terminal was resized, if the box is relayed.
+    pub(crate) resized: OnceLock<Arc<Notify>>,
 }
 
 pub(crate) struct PendingProgram {
@@ -45,34 +48,24 @@ pub(crate) struct PendingProgram {
 
 /// A program whose start was requested.
 pub(crate) struct Requested {
-    pub(crate) id: u64,
-    pub(crate) spawned: oneshot::Receiver<Result<Option<OwnedFd>, SpawnError>>,
+    /// Without its terminal, which comes with init's reply.
+    pub(crate) program: Spawned,
+    pub(crate) reply: oneshot::Receiver<Result<Option<OwnedFd>, SpawnError>>,
     pub(crate) kill_on_abandon: KillOnAbandon,
-    pub(crate) link: Arc<Link>,
-    pub(crate) exit: watch::Receiver<Option<Exit>>,
-    pub(crate) group: GroupGuard,
-    pub(crate) kept: Option<(StreamIndexes, Arc<KeepGuard>)>,
 }
 
 impl Requested {
     /// Waits for init's reply. The program may already run, so the error is never [`SpawnError::Gone`].
     pub(crate) async fn started(mut self) -> Result<Spawned, SpawnError> {
-        let received = tokio::time::timeout(DEADLINE, &mut self.spawned).await;
+        let received = tokio::time::timeout(DEADLINE, &mut self.reply).await;
         let received = received.map_err(|_| SpawnError::Step {
             step: "receive init's reply".to_owned(),
             source: io::ErrorKind::TimedOut.into(),
         })?;
         self.kill_on_abandon.0 = None;
         // The sender is dropped if the program has already exited; `exit` holds its status then.
-        let terminal = received.unwrap_or(Ok(None))?;
-        Ok(Spawned {
-            id: self.id,
-            link: self.link,
-            exit: self.exit,
-            group: self.group,
-            terminal,
-            kept: self.kept,
-        })
+        self.program.terminal = received.unwrap_or(Ok(None))?;
+        Ok(self.program)
     }
 }
 
@@ -88,8 +81,8 @@ pub(crate) struct Spawned {
 }
 
 impl Spawned {
-    /// Builds the process handle for the layers above, with our ends of the streams.
-    pub(crate) fn into_process(self, ours: Registered) -> io::Result<Process> {
+    /// Builds the process handle for the layers above, with our ends of the streams. `None` for a terminal.
+    pub(crate) fn into_process(self, streams: Option<Streams>) -> io::Result<Process> {
         let Self {
             id,
             link,
@@ -99,13 +92,28 @@ impl Spawned {
             kept,
         } = self;
         let keep_guard = kept.map(|(_, keep_guard)| keep_guard);
-        ours.into_process(terminal, keep_guard, move |terminal, keep_guard| Control {
-            id,
-            link,
-            exit,
-            group,
-            terminal,
-            _keep_guard: keep_guard,
+        let terminal = match (&streams, terminal) {
+            (None, Some(master)) => Some(Terminal::new(master)?),
+            _ => None,
+        };
+        let streams = match (streams, &terminal) {
+            (Some(streams), _) => streams,
+            (None, Some(terminal)) => Streams::of_terminal(terminal, keep_guard.as_ref()),
+            // The box ended before init created the terminal.
+            (None, None) => Streams::default(),
+        };
+        Ok(Process {
+            stdin: streams.stdin,
+            stdout: streams.stdout.unwrap_or_else(|| Box::new(Copied(empty()))),
+            stderr: streams.stderr,
+            control: Arc::new(Control {
+                id,
+                link,
+                exit,
+                group,
+                terminal,
+                _keep_guard: keep_guard,
+            }),
         })
     }
 
@@ -148,7 +156,7 @@ impl Drop for KillOnAbandon {
     fn drop(&mut self) {
         if let Some((group, link)) = &self.0
             && !link.is_detached()
-            && let Some(group) = &*group.lock().unwrap_or_else(PoisonError::into_inner)
+            && let Some(group) = &*lock(group)
         {
             // Fails if the group is empty. A process that joins later is killed on `Spawned`.
             let _ = group.kill();
@@ -168,10 +176,10 @@ pub(crate) fn signal_all(signal: Signal) -> ToInit {
 }
 
 impl Link {
-    pub fn new(channel: Channel) -> io::Result<Arc<Self>> {
-        rustix::io::ioctl_fionbio(&channel, true)?;
+    pub(crate) fn new(channel: Channel) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            channel: async_fd(channel)?,
+            channel: AsyncChannel::new(channel)?,
+            resized: OnceLock::new(),
             pending: Mutex::default(),
             closed: AtomicBool::new(false),
             detached: watch::channel(false).0,
@@ -183,7 +191,7 @@ impl Link {
     pub(crate) fn detach(&self) {
         self.detached.send_replace(true);
         // Init still receives messages that were sent before. An error means that init is dead.
-        let _ = rustix::net::shutdown(self.channel.get_ref(), rustix::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(self.channel.channel(), rustix::net::Shutdown::Both);
     }
 
     pub(crate) fn is_detached(&self) -> bool {
@@ -201,7 +209,7 @@ impl Link {
         if muted || self.closed.load(Ordering::Acquire) {
             return;
         }
-        let sent = self.channel.get_ref().send(&message, &[]);
+        let sent = self.channel.channel().send(&message, &[]);
         if let (Err(ChannelError::WouldBlock), Ok(runtime)) =
             (sent, tokio::runtime::Handle::try_current())
         {
@@ -213,27 +221,16 @@ impl Link {
         }
     }
 
-    pub async fn send(&self, message: &ToInit, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        loop {
-            match self.channel.get_ref().send(message, fds) {
-                Err(ChannelError::WouldBlock) => self.channel.writable().await?.clear_ready(),
-                outcome => return outcome.map_err(into_io),
-            }
-        }
+    pub(crate) async fn send(&self, message: &ToInit, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.channel.send(message, fds).await
     }
 
-    pub async fn receive(&self) -> io::Result<(FromInit, Vec<OwnedFd>)> {
-        loop {
-            let mut ready = self.channel.readable().await?;
-            match self.channel.get_ref().receive() {
-                Err(ChannelError::WouldBlock) => ready.clear_ready(),
-                outcome => return outcome.map_err(into_io),
-            }
-        }
+    pub(crate) async fn receive(&self) -> io::Result<(FromInit, Vec<OwnedFd>)> {
+        self.channel.receive().await
     }
 
     pub(crate) fn pending(&self) -> MutexGuard<'_, HashMap<u64, PendingProgram>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pending)
     }
 
     /// Receives messages until the box is gone, then completes all pending programs.
@@ -329,7 +326,7 @@ impl Link {
             .get(&id)
             .map(|pending| Arc::clone(&pending.group));
         let killed = group.is_some_and(|group| {
-            let group = group.lock().unwrap_or_else(PoisonError::into_inner);
+            let group = lock(&group);
             group.as_ref().is_some_and(|group| group.kill().is_ok())
         });
         if !killed {
@@ -344,7 +341,7 @@ impl Link {
 }
 
 fn release_group(group: &Mutex<Option<ExecGroup>>, resources: &BoxResources) {
-    let group = group.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let group = lock(group).take();
     if let (Some(group), Some(of)) = (group, &resources.group) {
         of.release(group);
     }

@@ -13,13 +13,13 @@ use std::sync::{Arc, Weak};
 
 use boxwood_api::IsolationLabel;
 use boxwood_backend::{
-    BoxFuture, ControlError, FileAnswer, FileCall, FileError, MountError, Process, Sandbox,
-    SpawnError, SpawnRequest, StopError,
+    BoxFuture, ControlError, FileAnswer, FileCall, FileError, FileFault, MountError, Process,
+    Sandbox, SpawnError, SpawnRequest, Stdio, StopError,
 };
 use boxwood_init::{Program, Spawn, ToInit};
 use boxwood_policy::AdmittedMount;
 use rustix::process::Signal;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::adopt::framed;
 use crate::adopt::kept::{KeepGuard, Note, StreamIndexes};
@@ -33,12 +33,21 @@ use crate::process::streams;
 use crate::process::streams::GroupGuard;
 use crate::sandbox::link::{KillOnAbandon, Link, PendingProgram, Requested, Spawned, signal_all};
 use crate::sandbox::resources::BoxResources;
+use crate::start::StartedInit;
 
 /// What init keeps of a program for the next daemon.
 pub(crate) struct KeepOrder<'a> {
     pub(crate) places: StreamIndexes,
     pub(crate) fds: Vec<BorrowedFd<'a>>,
     pub(crate) note: &'a [u8],
+}
+
+/// A box behind an engine's connection, to which descriptors cannot be passed.
+pub struct Relayed {
+    /// False if the kernel under the box has no usable terminals.
+    pub terminals: bool,
+    /// Notified after a terminal was resized.
+    pub resized: Arc<Notify>,
 }
 
 pub struct LocalBox {
@@ -52,6 +61,7 @@ pub struct LocalBox {
     last_activity: Arc<LastActivity>,
     /// Paths that Landlock lets commands write to; empty without Landlock.
     writable_paths: Vec<String>,
+    relayed: Option<Relayed>,
     /// Weak, because the host outlives its boxes. Used to add mounts.
     host: Weak<LocalHost>,
     /// Held while a mount is added.
@@ -62,10 +72,14 @@ impl LocalBox {
     pub fn new(
         resources: Arc<BoxResources>,
         label: IsolationLabel,
-        link: Arc<Link>,
-        writable_paths: Vec<String>,
+        init: StartedInit,
         host: &Arc<LocalHost>,
     ) -> Self {
+        let StartedInit {
+            link,
+            writable_paths,
+            ..
+        } = init;
         let (gone_sender, gone) = watch::channel(false);
         tokio::spawn(Arc::clone(&link).receive_loop(Arc::clone(&resources), gone_sender));
         Self {
@@ -78,9 +92,19 @@ impl LocalBox {
             active_work: host.active_work.clone(),
             last_activity: Arc::clone(&host.last_activity),
             writable_paths,
+            relayed: None,
             host: Arc::downgrade(host),
             mounting: Arc::default(),
         }
+    }
+
+    /// Marks the box as one to which descriptors cannot be passed.
+    #[must_use]
+    pub fn relayed(mut self, relayed: Relayed) -> Self {
+        // Set once: the box has just been created.
+        let _ = self.link.resized.set(Arc::clone(&relayed.resized));
+        self.relayed = Some(relayed);
+        self
     }
 
     /// Runs in its own task, so that a cancelled caller does not leave an incomplete mount.
@@ -198,14 +222,18 @@ impl LocalBox {
                 _ => failed("send the program to init")(error),
             });
         }
+        let kill_on_abandon = KillOnAbandon(Some((group.share(), Arc::clone(&self.link))));
         Ok(Requested {
-            id,
-            spawned,
-            kill_on_abandon: KillOnAbandon(Some((group.share(), Arc::clone(&self.link)))),
-            link: Arc::clone(&self.link),
-            exit,
-            group,
-            kept: kept_as,
+            program: Spawned {
+                id,
+                link: Arc::clone(&self.link),
+                exit,
+                group,
+                terminal: None,
+                kept: kept_as,
+            },
+            reply: spawned,
+            kill_on_abandon,
         })
     }
 
@@ -259,6 +287,13 @@ impl Sandbox for LocalBox {
 
     fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Process, SpawnError>> {
         Box::pin(async move {
+            let no_terminals = self.relayed.as_ref().is_some_and(|it| !it.terminals);
+            if no_terminals && matches!(request.stdio, Stdio::Terminal(_)) {
+                return Err(SpawnError::Step {
+                    step: "open a terminal (not supported by this backend)".to_owned(),
+                    source: io::ErrorKind::Unsupported.into(),
+                });
+            }
             let streams::Prepared {
                 program,
                 theirs,
@@ -278,7 +313,7 @@ impl Sandbox for LocalBox {
             let requested = self.request(program, theirs, order).await?;
             // Registered while init starts the program.
             let ours = ours
-                .register(requested.kept.as_ref())
+                .register(requested.program.kept.as_ref())
                 .map_err(streams::step)?;
             let spawned = requested.started().await?;
             spawned.into_process(ours).map_err(streams::step)
@@ -286,10 +321,28 @@ impl Sandbox for LocalBox {
     }
 
     fn file(&self, call: FileCall) -> BoxFuture<'_, Result<FileAnswer, FileError>> {
-        Box::pin(files::call(self, call))
+        // Tools return bytes and work everywhere.
+        if self.relayed.is_none() || matches!(call, FileCall::Tool(_)) {
+            return Box::pin(files::call(self, call));
+        }
+        Box::pin(async move {
+            if !self.is_running() {
+                return Err(FileError::Gone);
+            }
+            Err(FileError::Fault {
+                fault: FileFault::Other,
+                path: call.path().to_owned(),
+                text: "this backend does not support file operations because descriptors cannot be passed; \
+                       use a command instead"
+                    .to_owned(),
+            })
+        })
     }
 
     fn mount<'a>(&'a self, mount: &'a AdmittedMount) -> BoxFuture<'a, Result<(), MountError>> {
+        if self.relayed.is_some() {
+            return Box::pin(async { Err(MountError::Unsupported) });
+        }
         Box::pin(self.add_mount(mount))
     }
 

@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use boxwood_backend::{BoxFuture, BoxHandle, ControlError, SpawnError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 
@@ -14,9 +14,10 @@ use crate::adopt::recovery_socket::RecoverySocket;
 use crate::cgroup::Group;
 use crate::ids::BoxIds;
 use crate::images::ImageLease;
+use crate::lock;
 use crate::mounts::live::BoxNamespaces;
 use crate::network::outbound::{OutboundLease, OutboundRecord};
-use crate::process::async_fd::async_fd;
+use crate::process::async_fd::{async_fd, is_readable};
 
 /// What a backend keeps of a box besides its processes, such as a container or a directory.
 pub trait BackendState: Send + Sync {
@@ -160,13 +161,7 @@ impl BoxResources {
     }
 
     pub fn is_alive(&self) -> bool {
-        // A pidfd is readable once its process is dead.
-        let mut poll_fds = [PollFd::new(self.pidfd.get_ref(), PollFlags::IN)];
-        let no_wait = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        poll(&mut poll_fds, Some(&no_wait)) == Ok(0)
+        !is_readable(self.pidfd.get_ref(), Duration::ZERO)
     }
 
     /// An error on a box that has died is reported as [`SpawnError::Gone`]: its cgroups are removed before
@@ -201,6 +196,13 @@ impl BoxResources {
         lock(&self.namespaces).clone()
     }
 
+    /// Removes the box after a failed start.
+    pub async fn clear_failed(&self) {
+        if let Err(error) = self.clear().await {
+            tracing::warn!(%error, name = self.name, "failed to clean up after a failed start");
+        }
+    }
+
     /// Kills the box and removes all its resources.
     pub async fn clear(&self) -> io::Result<()> {
         if self.is_detached() {
@@ -232,24 +234,19 @@ impl BoxResources {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Drop for BoxResources {
     fn drop(&mut self) {
         if self.is_detached() {
             return;
         }
         self.kill();
-        // The kernel needs a no_wait until the processes have left the cgroup. Waiting longer would need a
-        // thread.
+        // It takes a moment until the processes have left the cgroup. Waiting longer would need a thread.
         if let Some(group) = &self.group {
             for _ in 0..50 {
                 if group.try_remove() {
                     return;
                 }
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
         }
     }

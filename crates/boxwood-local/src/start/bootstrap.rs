@@ -6,19 +6,19 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use boxwood_init::{Channel, PROGRAM_NAME, SOCKET_NAME};
-use boxwood_sys::peer;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::unix::AsyncFd;
 
+use crate::adopt::peer_of;
 use crate::host::LocalHost;
 use crate::host::names;
 use crate::process::async_fd::async_fd;
@@ -28,31 +28,9 @@ const TRIES: usize = 5;
 /// Dropping it removes the directory.
 pub struct BootstrapDir {
     directory: PathBuf,
-    listener: AsyncFd<OwnedFd>,
+    /// `None` if an earlier daemon created the directory.
+    listener: Option<AsyncFd<OwnedFd>>,
     detach: AtomicBool,
-}
-
-/// A bootstrap directory of an earlier daemon. Dropping it removes the directory.
-pub struct LeftoverBootstrapDir {
-    directories: [PathBuf; 2],
-    detach: AtomicBool,
-}
-
-impl LeftoverBootstrapDir {
-    /// Keeps the directory for the next daemon.
-    pub fn detach(&self) {
-        self.detach.store(true, Ordering::Release);
-    }
-}
-
-impl Drop for LeftoverBootstrapDir {
-    fn drop(&mut self) {
-        if !self.detach.load(Ordering::Acquire) {
-            for directory in &self.directories {
-                remove(directory);
-            }
-        }
-    }
 }
 
 /// The connection of an init, with its pid and pidfd.
@@ -77,16 +55,20 @@ impl BootstrapDir {
         let directory = parent(host, program).join(name);
         make_directory(&directory)?;
         // From here on an error removes the directory.
-        let mut bootstrap = DirGuard(directory);
+        let mut bootstrap = Self::at(directory);
         if program == InitProgram::Included {
             bootstrap.write_program()?;
         }
-        let listener = async_fd(bootstrap.listen()?)?;
-        Ok(Self {
-            directory: std::mem::take(&mut bootstrap.0),
-            listener,
+        bootstrap.listener = Some(async_fd(bootstrap.listen()?)?);
+        Ok(bootstrap)
+    }
+
+    fn at(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            listener: None,
             detach: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Removes the common directories if no daemon uses them.
@@ -112,17 +94,12 @@ impl BootstrapDir {
 
     /// The bootstrap directory of an adopted box, which is removed with the box. The name is untrusted
     /// because it was kept inside a box, and becomes part of a path.
-    pub fn leftover(host: &LocalHost, name: &str) -> io::Result<LeftoverBootstrapDir> {
+    pub fn leftover(host: &LocalHost, name: &str) -> io::Result<Self> {
         if !names::is_box_name(name) {
             return Err(io::Error::other("the bootstrap directory has no box name"));
         }
         host.inherited.adopt(name);
-        let directories =
-            [InitProgram::Included, InitProgram::Separate].map(|it| parent(host, it).join(name));
-        Ok(LeftoverBootstrapDir {
-            directories,
-            detach: AtomicBool::new(false),
-        })
+        Ok(Self::at(parent(host, InitProgram::Included).join(name)))
     }
 
     /// The name that it was created with.
@@ -141,19 +118,16 @@ impl BootstrapDir {
 
     /// Accepts the first connection. There is only one.
     pub async fn accept(&self) -> io::Result<InitConnection> {
+        let listener = self.listener.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let socket = loop {
-            let mut ready = self.listener.readable().await?;
-            match accept_with(self.listener.get_ref(), SocketFlags::CLOEXEC) {
+            let mut ready = listener.readable().await?;
+            match accept_with(listener.get_ref(), SocketFlags::CLOEXEC) {
                 Err(rustix::io::Errno::WOULDBLOCK) => ready.clear_ready(),
                 outcome => break outcome?,
             }
         };
         fs::remove_file(self.directory.join(SOCKET_NAME))?;
-        let pid = peer::pid(socket.as_fd())?;
-        let pidfd = match peer::pidfd(socket.as_fd()) {
-            Ok(pidfd) => pidfd,
-            Err(_) => pidfd_of(pid)?,
-        };
+        let (pid, pidfd) = peer_of(&socket)?;
         Ok(InitConnection {
             channel: Channel::from(socket),
             pid,
@@ -203,22 +177,20 @@ fn make_directory(directory: &Path) -> io::Result<()> {
         match outcome.as_ref().map_err(io::Error::kind) {
             Err(io::ErrorKind::NotFound) => {}
             // Names are unique, so this directory belongs to a dead process with our pid.
-            Err(io::ErrorKind::AlreadyExists) => fs::remove_dir_all(directory)?,
+            Err(io::ErrorKind::AlreadyExists) => boxwood_sys::tree::remove(directory)?,
             _ => break,
         }
     }
     outcome
 }
 
-struct DirGuard(PathBuf);
-
-impl DirGuard {
+impl BootstrapDir {
     fn write_program(&self) -> io::Result<()> {
         let mut program = File::options()
             .write(true)
             .create_new(true)
             .mode(0o755)
-            .open(self.0.join(PROGRAM_NAME))?;
+            .open(self.directory.join(PROGRAM_NAME))?;
         program.write_all(boxwood_init::PROGRAM)?;
         program.set_permissions(fs::Permissions::from_mode(0o755))
     }
@@ -226,32 +198,21 @@ impl DirGuard {
     fn listen(&self) -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let path = self.0.join(SOCKET_NAME);
+        let path = self.directory.join(SOCKET_NAME);
         // A socket address has room for about 100 bytes, and the directory may have a longer path.
-        let directory = File::open(&self.0)?;
+        let directory = File::open(&self.directory)?;
         let short = format!("/proc/self/fd/{}/{SOCKET_NAME}", directory.as_raw_fd());
         bind(&listener, &SocketAddrUnix::new(short)?)?;
         // Init may have any uid.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
-        fs::set_permissions(&self.0, fs::Permissions::from_mode(0o755))?;
+        fs::set_permissions(&self.directory, fs::Permissions::from_mode(0o755))?;
         listen(&listener, 1)?;
         Ok(listener)
     }
 }
 
-impl Drop for DirGuard {
-    fn drop(&mut self) {
-        if !self.0.as_os_str().is_empty() {
-            remove(&self.0);
-        }
-    }
-}
-
 fn remove(directory: &Path) {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(%error, path = %directory.display(), "failed to remove a bootstrap directory");
-        }
-        _ => {}
+    if let Err(error) = boxwood_sys::tree::remove(directory) {
+        tracing::warn!(%error, path = %directory.display(), "failed to remove a bootstrap directory");
     }
 }

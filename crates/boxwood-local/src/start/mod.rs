@@ -10,16 +10,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::Mechanism;
-use boxwood_backend::{StartError, StartRecorder};
+use boxwood_api::{IsolationLabel, Mechanism, Network};
+use boxwood_backend::{StartError, StartRecorder, start_step as step};
 use boxwood_init::{Channel, FromInit, InsideNetwork, MountWork, Plan, Recovery, RootPlan, ToInit};
 use boxwood_policy::AdmittedSpec;
 
 use crate::adopt::recovery_socket::RecoverySocket;
 use crate::cgroup::Group;
 use crate::host::LocalHost;
-use crate::mounts::live::{self as live_mount, Outcome};
+use crate::label::check_required;
+use crate::mounts::live::{self as live_mount, HelperError};
 use crate::mounts::plan::mount_plan;
+use crate::network::outbound::attach;
+use crate::sandbox::LocalBox;
 use crate::sandbox::link::Link;
 use crate::sandbox::resources::BoxResources;
 use crate::start::environment::environment;
@@ -30,19 +33,83 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// An init that has applied its plan.
 pub struct StartedInit {
-    pub link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
     pub landlock: bool,
     /// Paths that Landlock lets commands write; empty without Landlock.
-    pub writable_paths: Vec<String>,
+    pub(crate) writable_paths: Vec<String>,
 }
 
-fn step(step: &str) -> impl FnOnce(io::Error) -> StartError {
-    let step = step.to_owned();
-    move |source| StartError::Step { step, source }
+/// A box whose init has connected and waits for its plan.
+pub struct ConnectedBox<'a> {
+    pub host: &'a Arc<LocalHost>,
+    pub backend: &'a str,
+    pub spec: &'a AdmittedSpec,
+    pub recorder: &'a StartRecorder,
+    pub resources: Arc<BoxResources>,
+    pub channel: Channel,
+}
+
+impl ConnectedBox<'_> {
+    /// Completes the start. `root` may add descriptors for its plan; `label` gets whether Landlock is in force.
+    /// On error the box is removed.
+    pub async fn start(
+        self,
+        root: impl FnOnce(&BoxResources, &mut Vec<OwnedFd>) -> Result<RootPlan, StartError> + Send,
+        label: impl FnOnce(&BoxResources, bool) -> Result<IsolationLabel, StartError> + Send,
+    ) -> Result<Arc<LocalBox>, StartError> {
+        let resources = Arc::clone(&self.resources);
+        let started = self.try_start(root, label).await;
+        if started.is_err() {
+            resources.clear_failed().await;
+        }
+        started
+    }
+
+    async fn try_start(
+        self,
+        root: impl FnOnce(&BoxResources, &mut Vec<OwnedFd>) -> Result<RootPlan, StartError> + Send,
+        label: impl FnOnce(&BoxResources, bool) -> Result<IsolationLabel, StartError> + Send,
+    ) -> Result<Arc<LocalBox>, StartError> {
+        let Self {
+            host,
+            spec,
+            resources,
+            ..
+        } = &self;
+        if let Some(group) = &resources.group {
+            group
+                .limit(&spec.limits())
+                .map_err(step("set its limits"))?;
+        }
+        let network = match spec.network() {
+            Network::Off => None,
+            Network::On => Some(attach(host, resources).await?),
+        };
+        // A few short system calls per mount: not worth a blocking thread.
+        let mut fds = Vec::new();
+        let root = root(resources, &mut fds)?;
+        let plan = plan(host, spec, resources, root, network, &mut fds)?;
+        if matches!(plan.root, RootPlan::Engine | RootPlan::Jail) {
+            populate_rootfs(host, resources, &plan, std::mem::take(&mut fds)).await?;
+        }
+        let Self {
+            host,
+            backend,
+            spec,
+            recorder,
+            resources,
+            channel,
+        } = self;
+        let init =
+            start_persistent_init(host, backend, &resources, recorder, channel, plan, fds).await?;
+        let label = label(&resources, init.landlock)?;
+        check_required(spec, &label)?;
+        Ok(Arc::new(LocalBox::new(resources, label, init, host)))
+    }
 }
 
 /// Builds the plan of a box and appends its descriptors to `fds`. Blocks for a few system calls per mount.
-pub fn plan(
+fn plan(
     host: &LocalHost,
     spec: &AdmittedSpec,
     resources: &BoxResources,
@@ -86,7 +153,7 @@ pub fn plan(
 }
 
 /// Populates the root file system of a box whose namespaces were created by an engine, with a mount helper.
-pub async fn populate_rootfs(
+async fn populate_rootfs(
     host: &Arc<LocalHost>,
     resources: &Arc<BoxResources>,
     plan: &Plan,
@@ -108,13 +175,12 @@ pub async fn populate_rootfs(
         }
         let work = MountWork::PopulateRootfs(Box::new(plan));
         let order = live_mount::order(resources.ids.identity, &places, work);
-        match live_mount::carry_out(&host, &order, &fds, &resources) {
-            Outcome::Done => Ok(()),
-            Outcome::Failed { step, source } => Err(StartError::Step { step, source }),
-            Outcome::BoxGone => Err(step("populate its root file system")(
-                io::ErrorKind::BrokenPipe.into(),
-            )),
-        }
+        live_mount::carry_out(&host, &order, &fds, &resources).map_err(|error| match error {
+            HelperError::Step { step, source } => StartError::Step { step, source },
+            HelperError::BoxGone => {
+                step("populate its root file system")(io::ErrorKind::BrokenPipe.into())
+            }
+        })
     };
     tokio::task::spawn_blocking(work)
         .await
@@ -123,7 +189,7 @@ pub async fn populate_rootfs(
 
 /// Like [`start_init`], for a box that can outlive this daemon. The recorder is called before the plan is
 /// sent, so no box exists without a record.
-pub async fn start_persistent_init(
+async fn start_persistent_init(
     host: &LocalHost,
     backend: &str,
     resources: &BoxResources,

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use boxwood_backend::{AdoptError, Adopted, BoxFuture, Sandbox, StartError};
 
-use crate::adopt::AdoptedBox;
 use crate::host::LocalHost;
 use crate::sandbox::LocalBox;
 
 /// Runs `start` in its own task, so that a caller that is cancelled cannot leave a half-created box. If
 /// the caller has gone by then, the finished box is stopped.
-pub fn spawn_start<S: Sandbox + 'static>(
+pub fn spawn_start(
     host: &LocalHost,
-    start: impl Future<Output = Result<Arc<S>, StartError>> + Send + 'static,
+    start: impl Future<Output = Result<Arc<LocalBox>, StartError>> + Send + 'static,
 ) -> BoxFuture<'static, Result<Arc<dyn Sandbox>, StartError>> {
     let work = host.active_work.enter();
     host.last_activity.touch();
@@ -39,11 +38,10 @@ pub fn spawn_start<S: Sandbox + 'static>(
 }
 
 /// Runs an adoption in its own task, so that it is never abandoned half-way. If the caller has gone by
-/// then, the box is detached again. `wrap` adds the backend's own type around the box.
+/// then, the box is detached again.
 pub fn spawn_adopt(
     host: &LocalHost,
-    adopt: impl Future<Output = Result<AdoptedBox, AdoptError>> + Send + 'static,
-    wrap: impl FnOnce(LocalBox) -> Arc<dyn Sandbox> + Send + 'static,
+    adopt: impl Future<Output = Result<Adopted, AdoptError>> + Send + 'static,
 ) -> BoxFuture<'static, Result<Adopted, AdoptError>> {
     let work = host.active_work.enter();
     let (sender, receiver) = tokio::sync::oneshot::channel();
@@ -56,7 +54,7 @@ pub fn spawn_adopt(
     });
     Box::pin(async move {
         match receiver.await {
-            Ok(outcome) => Ok(outcome?.into_adopted(wrap)),
+            Ok(outcome) => outcome,
             Err(error) => Err(AdoptError::Step {
                 step: "run the adoption".to_owned(),
                 source: io::Error::other(error),

@@ -97,11 +97,11 @@ async fn the_environment_is_the_documented_one(fixture: &Fixture) -> anyhow::Res
 
 async fn a_request_adds_to_the_environment_and_wins(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let mut asked = request(&["/usr/bin/env", "-0"]);
-    asked.env = [("LANG", "de_DE.UTF-8"), ("SECRET", "a=b\nc"), ("EMPTY", "")]
+    let mut spawn_request = request(&["/usr/bin/env", "-0"]);
+    spawn_request.env = [("LANG", "de_DE.UTF-8"), ("SECRET", "a=b\nc"), ("EMPTY", "")]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into();
-    let ran = test_box.run(asked).await?;
+    let ran = test_box.run(spawn_request).await?;
     let found = parse(&ran.stdout);
     ensure!(found.get("LANG").is_some_and(|lang| lang == "de_DE.UTF-8"));
     ensure!(found.get("SECRET").is_some_and(|secret| secret == "a=b\nc"));
@@ -251,9 +251,9 @@ async fn descriptors_are_only_the_three(fixture: &Fixture) -> anyhow::Result<()>
     let test_box = fixture.start(&BoxSpec::new()).await?;
     for stdio in [Stdio::Output, Stdio::Pipes] {
         let list = "import os; print(*sorted(os.listdir('/proc/self/fd')), sep='\\n')";
-        let mut asked = request(&["python3", "-I", "-c", list]);
-        asked.stdio = stdio;
-        let mut running = test_box.spawn(asked).await?;
+        let mut spawn_request = request(&["python3", "-I", "-c", list]);
+        spawn_request.stdio = stdio;
+        let mut running = test_box.spawn(spawn_request).await?;
         drop(running.stdin.take());
         let ran = running.finish().await?;
         // The fourth is the directory that is read.

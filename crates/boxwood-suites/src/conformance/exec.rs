@@ -11,7 +11,7 @@ use boxwood_backend::{ControlError, ExitStatus, Scope, Stdio};
 
 cases! { "exec":
     exit_codes_are_exact,
-    death_by_signal_is_told_as_a_signal,
+    death_by_signal_is_reported_as_a_signal,
     a_missing_program_exits_127,
     a_program_that_cannot_be_executed_exits_126,
     a_program_without_a_slash_is_looked_up_in_the_path,
@@ -42,7 +42,7 @@ async fn exit_codes_are_exact(fixture: &Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn death_by_signal_is_told_as_a_signal(fixture: &Fixture) -> anyhow::Result<()> {
+async fn death_by_signal_is_reported_as_a_signal(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     for signal in [1, 2, 3, 6, 9, 11, 13, 15, 34] {
         let ran = test_box.sh(&format!("kill -{signal} $$; sleep 5")).await?;
@@ -94,9 +94,9 @@ async fn a_program_without_a_slash_is_looked_up_in_the_path(
     let ran = test_box.run(request(&["echo", "found"])).await?;
     ensure!(ran.text()? == "found\n");
     test_box.stdout_of("mkdir -p /workspace/bin; printf '#!/bin/sh\\necho mine\\n' > /workspace/bin/echo; chmod +x /workspace/bin/echo").await?;
-    let mut asked = request(&["echo", "found"]);
-    asked.env = [("PATH".to_owned(), "/workspace/bin".to_owned())].into();
-    let ran = test_box.run(asked).await?;
+    let mut spawn_request = request(&["echo", "found"]);
+    spawn_request.env = [("PATH".to_owned(), "/workspace/bin".to_owned())].into();
+    let ran = test_box.run(spawn_request).await?;
     ensure!(ran.text()? == "mine\n", "the request's own PATH counts");
     Ok(())
 }
@@ -133,15 +133,15 @@ async fn the_working_directory_is_created(fixture: &Fixture) -> anyhow::Result<(
         "/home/box/x",
         "/workspace",
     ] {
-        let mut asked = shell("pwd -P && touch here");
-        cwd.clone_into(&mut asked.cwd);
-        let ran = test_box.run(asked).await?;
+        let mut spawn_request = shell("pwd -P && touch here");
+        cwd.clone_into(&mut spawn_request.cwd);
+        let ran = test_box.run(spawn_request).await?;
         ensure!(ran.text()?.trim() == cwd, "{cwd}: {:?}", ran.out());
     }
     // One that cannot be made is an answer, not a box that breaks.
-    let mut asked = shell("echo ran");
-    "/proc/nowhere".clone_into(&mut asked.cwd);
-    let odd = match test_box.spawn(asked).await {
+    let mut spawn_request = shell("echo ran");
+    "/proc/nowhere".clone_into(&mut spawn_request.cwd);
+    let odd = match test_box.spawn(spawn_request).await {
         Err(_) => None,
         Ok(running) => Some(running.finish().await?),
     };
@@ -235,9 +235,9 @@ async fn a_signal_reaches_the_program(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let script =
         "trap 'echo got; exit 9' USR1; echo ready; touch ready; while :; do sleep 0.1; done";
-    let mut asked = shell(script);
-    asked.stdio = Stdio::Pipes;
-    let running = test_box.spawn(asked).await?;
+    let mut spawn_request = shell(script);
+    spawn_request.stdio = Stdio::Pipes;
+    let running = test_box.spawn(spawn_request).await?;
     // A signal before the trap is set would kill the shell.
     test_box
         .stdout_of("until [ -e ready ]; do sleep 0.05; done")

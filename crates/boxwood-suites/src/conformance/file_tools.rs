@@ -17,10 +17,10 @@ cases! { "file_tools":
     a_search_follows_the_rules_of_the_tree,
     the_newest_files_come_first,
     large_texts_pass_whole,
-    refusals_are_told_in_known_words,
-    odd_files_hold_nobody,
+    refusals_have_fixed_texts,
+    special_files_do_not_block,
     tools_have_the_rights_of_a_command,
-    a_search_that_nobody_waits_for_ends,
+    a_search_without_a_caller_ends,
     many_tools_at_once,
 }
 
@@ -290,7 +290,7 @@ async fn large_texts_pass_whole(fixture: &Fixture) -> anyhow::Result<()> {
     test_box.assert_responsive().await
 }
 
-async fn refusals_are_told_in_known_words(fixture: &Fixture) -> anyhow::Result<()> {
+async fn refusals_have_fixed_texts(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     test_box.stdout_of("touch file").await?;
     let nowhere = "/workspace/no/where";
@@ -326,10 +326,10 @@ async fn refusals_are_told_in_known_words(fixture: &Fixture) -> anyhow::Result<(
             "Path is a directory: /workspace",
         ),
     ] {
-        let (told, text) = refusal(&test_box, tool).await?;
+        let (output, text) = refusal(&test_box, tool).await?;
         ensure!(
-            told == fault && text == words,
-            "{told:?} {text:?} {words:?}"
+            output == fault && text == words,
+            "{output:?} {text:?} {words:?}"
         );
     }
     let (fault, text) = refusal(&test_box, FileTool::Grep(lines("(", "/workspace"))).await?;
@@ -353,7 +353,7 @@ async fn refusals_are_told_in_known_words(fixture: &Fixture) -> anyhow::Result<(
     Ok(())
 }
 
-async fn odd_files_hold_nobody(fixture: &Fixture) -> anyhow::Result<()> {
+async fn special_files_do_not_block(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     test_box
         .stdout_of(
@@ -416,7 +416,7 @@ async fn tools_have_the_rights_of_a_command(fixture: &Fixture) -> anyhow::Result
     Ok(())
 }
 
-async fn a_search_that_nobody_waits_for_ends(fixture: &Fixture) -> anyhow::Result<()> {
+async fn a_search_without_a_caller_ends(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     test_box
         .stdout_of("for i in 1 2 3 4 5 6 7 8; do mkdir d$i; (cd d$i; seq 300 | xargs touch); done")

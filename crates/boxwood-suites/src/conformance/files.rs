@@ -11,18 +11,18 @@ cases! { "files" needs Files:
     what_is_written_is_read_back,
     creating_anew_refuses_what_exists,
     writing_truncates_and_keeps_the_mode,
-    stat_tells_kind_size_mode_and_target,
+    stat_reports_kind_size_mode_and_target,
     a_listing_is_sorted_and_bounded,
     directories_are_made_with_their_parents,
-    moving_overwrites_only_when_told,
+    moving_overwrites_only_on_request,
     removing_a_tree_needs_to_be_said,
-    faults_are_told_apart,
+    each_fault_has_its_own_kind,
     odd_files_are_not_opened_and_nothing_hangs,
     the_kernels_files_are_refused,
     symlinks_stay_inside_the_box,
     odd_names_are_listed,
     files_belong_to_the_box_user,
-    a_full_area_is_told,
+    a_full_area_is_reported,
     many_calls_at_once,
 }
 
@@ -130,7 +130,7 @@ async fn writing_truncates_and_keeps_the_mode(fixture: &Fixture) -> anyhow::Resu
     Ok(())
 }
 
-async fn stat_tells_kind_size_mode_and_target(fixture: &Fixture) -> anyhow::Result<()> {
+async fn stat_reports_kind_size_mode_and_target(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     test_box.stdout_of("printf 12345 > f; chmod 604 f; touch -d @1000000000 f; mkdir -m 711 d; ln -s f l; mkfifo p")
         .await?;
@@ -185,7 +185,7 @@ async fn directories_are_made_with_their_parents(fixture: &Fixture) -> anyhow::R
             == "yes\n"
     );
     ensure!(test_box.file_fault(mkdir("/workspace/d", false)).await? == FileFault::Exists);
-    // Like `mkdir -p`: what is there already is what was asked for.
+    // Like `mkdir -p`: an existing directory is a success.
     test_box.file(mkdir("/workspace/a/b/c", true)).await?;
     test_box.stdout_of("echo x > file").await?;
     let through = test_box
@@ -198,7 +198,7 @@ async fn directories_are_made_with_their_parents(fixture: &Fixture) -> anyhow::R
     Ok(())
 }
 
-async fn moving_overwrites_only_when_told(fixture: &Fixture) -> anyhow::Result<()> {
+async fn moving_overwrites_only_on_request(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     test_box
         .stdout_of("echo one > one; echo two > two; mkdir d; echo in > d/in")
@@ -257,7 +257,7 @@ async fn removing_a_tree_needs_to_be_said(fixture: &Fixture) -> anyhow::Result<(
     Ok(())
 }
 
-async fn faults_are_told_apart(fixture: &Fixture) -> anyhow::Result<()> {
+async fn each_fault_has_its_own_kind(fixture: &Fixture) -> anyhow::Result<()> {
     let read_only = fixture.host_dir("ro-files")?;
     std::fs::write(read_only.join("file"), "x")?;
     let test_box = fixture
@@ -436,7 +436,7 @@ async fn files_belong_to_the_box_user(fixture: &Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn a_full_area_is_told(fixture: &Fixture) -> anyhow::Result<()> {
+async fn a_full_area_is_reported(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new().tmp_mb(4)).await?;
     let FileAnswer::Opened { mut file, .. } = test_box
         .file(open("/tmp/big", OpenFor::Write { mode: 0o600 }))

@@ -311,9 +311,9 @@ async fn what_is_not_offered_is_refused(fixture: &Fixture) -> anyhow::Result<()>
                 matches!(joined, Err(MountError::Unsupported))
             }
             Feature::Terminal => {
-                let mut asked = request(&["true"]);
-                asked.stdio = Stdio::Terminal(TerminalSize { rows: 24, cols: 80 });
-                test_box.sandbox().spawn(asked).await.is_err()
+                let mut spawn_request = request(&["true"]);
+                spawn_request.stdio = Stdio::Terminal(TerminalSize { rows: 24, cols: 80 });
+                test_box.sandbox().spawn(spawn_request).await.is_err()
             }
             Feature::Images => {
                 let answer = fixture.try_start(&BoxSpec::new().image(&source)).await?;

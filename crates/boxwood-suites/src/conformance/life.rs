@@ -17,8 +17,8 @@ cases! { "life":
     stop_ends_everything needs HostKernel,
     stop_may_be_called_twice,
     a_stopped_box_says_gone,
-    a_box_that_goes_while_it_is_asked_says_gone needs HostMounts,
-    a_box_that_goes_while_its_files_are_asked_for_says_gone needs Files,
+    programs_in_a_box_that_ends_fail_with_gone needs HostMounts,
+    file_calls_in_a_box_that_ends_fail_with_gone needs Files,
     a_running_program_learns_that_its_box_is_gone,
     gone_resolves_when_init_is_killed needs HostKernel,
     a_dropped_start_leaves_nothing,
@@ -83,14 +83,14 @@ async fn a_stopped_box_says_gone(fixture: &Fixture) -> anyhow::Result<()> {
 
 /// Never an error about a missing part: callers create a new box and run the command there, so the command must not
 /// have run here.
-async fn a_box_that_goes_while_it_is_asked_says_gone(fixture: &Fixture) -> anyhow::Result<()> {
+async fn programs_in_a_box_that_ends_fail_with_gone(fixture: &Fixture) -> anyhow::Result<()> {
     for round in 0..5 {
         let directory = fixture.host_dir(&format!("going{round}"))?;
         let spec = BoxSpec::new().workspace(&directory, MountMode::Rw);
         let test_box = fixture.start(&spec).await?;
         let (some, more, stopped) = tokio::join!(
-            asked_to_run(&test_box),
-            asked_to_run(&test_box),
+            spawn_until_gone(&test_box),
+            spawn_until_gone(&test_box),
             soon_stopped(&test_box)
         );
         stopped?;
@@ -103,7 +103,7 @@ async fn a_box_that_goes_while_it_is_asked_says_gone(fixture: &Fixture) -> anyho
 }
 
 /// How many commands it took before it was gone.
-async fn asked_to_run(test_box: &TestBox) -> anyhow::Result<usize> {
+async fn spawn_until_gone(test_box: &TestBox) -> anyhow::Result<usize> {
     let mut taken = 0;
     loop {
         match test_box.sandbox().spawn(shell("echo x >> ran")).await {
@@ -121,9 +121,7 @@ async fn soon_stopped(test_box: &TestBox) -> anyhow::Result<()> {
     test_box.stop().await
 }
 
-async fn a_box_that_goes_while_its_files_are_asked_for_says_gone(
-    fixture: &Fixture,
-) -> anyhow::Result<()> {
+async fn file_calls_in_a_box_that_ends_fail_with_gone(fixture: &Fixture) -> anyhow::Result<()> {
     let stat = || FileCall::Stat {
         path: "/".to_owned(),
         follow: true,
@@ -137,8 +135,8 @@ async fn a_box_that_goes_while_its_files_are_asked_for_says_gone(
     for _ in 0..5 {
         let test_box = fixture.start(&BoxSpec::new()).await?;
         let (calls, tools, stopped) = tokio::join!(
-            asked_for_files(&test_box, stat),
-            asked_for_files(&test_box, list),
+            call_until_gone(&test_box, stat),
+            call_until_gone(&test_box, list),
             soon_stopped(&test_box)
         );
         calls.and(tools).and(stopped)?;
@@ -146,7 +144,7 @@ async fn a_box_that_goes_while_its_files_are_asked_for_says_gone(
     Ok(())
 }
 
-async fn asked_for_files(test_box: &TestBox, call: impl Fn() -> FileCall) -> anyhow::Result<()> {
+async fn call_until_gone(test_box: &TestBox, call: impl Fn() -> FileCall) -> anyhow::Result<()> {
     loop {
         match test_box.sandbox().file(call()).await {
             Ok(_answer) => {}

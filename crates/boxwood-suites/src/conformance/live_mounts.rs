@@ -154,7 +154,7 @@ async fn a_read_only_mount_that_joined_cannot_be_written(fixture: &Fixture) -> a
 }
 
 /// An owner that is neither root nor a user with a login.
-const STRANGER: u32 = 54_321;
+const OTHER_UID: u32 = 54_321;
 
 async fn a_writable_mount_that_joined_keeps_the_hosts_owner(
     fixture: &Fixture,
@@ -164,7 +164,7 @@ async fn a_writable_mount_that_joined_keeps_the_hosts_owner(
     // As root the directory has another owner; rootless it can only be the caller's own.
     if fixture.host().is_root() {
         for path in [source.join("SKILL.md"), source.clone()] {
-            std::os::unix::fs::chown(path, Some(STRANGER), Some(STRANGER))?;
+            std::os::unix::fs::chown(path, Some(OTHER_UID), Some(OTHER_UID))?;
         }
     }
     let owner = std::fs::metadata(&source)?;
@@ -300,19 +300,19 @@ async fn a_place_that_cannot_be_made_is_refused(fixture: &Fixture) -> anyhow::Re
 async fn the_directory_that_joins_is_the_one_that_was_opened(
     fixture: &Fixture,
 ) -> anyhow::Result<()> {
-    let source = package(fixture, "judged")?;
+    let source = package(fixture, "checked")?;
     let other = package(fixture, "swapped-in")?;
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let spec = BoxSpec::new()
         .extra(&source, "/workspace/one", MountMode::Ro)
         .admit("swapped")?;
-    // Between judgement and mount, as a race would have it.
+    // Between check and mount, as a race would have it.
     std::fs::rename(&source, fixture.scratch().join("moved"))?;
     std::os::unix::fs::symlink(&other, &source)?;
-    // Refusing is as good as mounting what was judged.
+    // Refusing is as good as mounting what was checked.
     if test_box.mount_admitted(&spec).await?.is_ok() {
         let said = test_box.stdout_of("cat one/SKILL.md").await?;
-        ensure!(said == "judged\n", "another directory joined: {said:?}");
+        ensure!(said == "checked\n", "another directory joined: {said:?}");
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ cases! { "mounts" needs HostMounts:
 }
 
 /// An owner that is neither root nor a user with a login.
-const STRANGER: u32 = 54_321;
+const OTHER_UID: u32 = 54_321;
 
 async fn a_writable_workspace_is_shared_with_the_host(fixture: &Fixture) -> anyhow::Result<()> {
     let directory = fixture.host_dir("shared")?;
@@ -54,7 +54,7 @@ async fn files_keep_the_hosts_owner(fixture: &Fixture) -> anyhow::Result<()> {
     // As root the directory has another owner; rootless it can only be the caller's own.
     if fixture.host().is_root() {
         for path in [&old, &directory] {
-            std::os::unix::fs::chown(path, Some(STRANGER), Some(STRANGER))?;
+            std::os::unix::fs::chown(path, Some(OTHER_UID), Some(OTHER_UID))?;
         }
     }
     let owner = std::fs::metadata(&directory)?;
@@ -213,9 +213,9 @@ async fn the_workspace_may_be_elsewhere(fixture: &Fixture) -> anyhow::Result<()>
                     .mount_path(mount_path),
             )
             .await?;
-        let mut asked = crate::harness::test_box::shell("pwd; cat file");
-        mount_path.clone_into(&mut asked.cwd);
-        let said = test_box.run(asked).await?.text()?;
+        let mut spawn_request = crate::harness::test_box::shell("pwd; cat file");
+        mount_path.clone_into(&mut spawn_request.cwd);
+        let said = test_box.run(spawn_request).await?.text()?;
         ensure!(said == format!("{mount_path}\nhost\n"), "{said:?}");
         test_box.stop().await?;
     }
@@ -263,23 +263,23 @@ async fn two_boxes_may_share_a_workspace(fixture: &Fixture) -> anyhow::Result<()
 }
 
 async fn the_mounted_directory_is_the_one_that_was_opened(fixture: &Fixture) -> anyhow::Result<()> {
-    let directory = fixture.host_dir("judged")?;
-    std::fs::write(directory.join("file"), "judged\n")?;
+    let directory = fixture.host_dir("checked")?;
+    std::fs::write(directory.join("file"), "checked\n")?;
     let other = fixture.host_dir("swapped-in")?;
     std::fs::write(other.join("file"), "swapped\n")?;
     let spec = BoxSpec::new()
         .workspace(&directory, MountMode::Rw)
         .admit("swapped")?;
-    // Between judgement and start, as a race would have it.
+    // Between check and start, as a race would have it.
     std::fs::rename(&directory, fixture.scratch().join("moved"))?;
     std::os::unix::fs::symlink(&other, &directory)?;
     match fixture.start_admitted(&spec).await? {
-        // Refusing is as good as mounting what was judged.
+        // Refusing is as good as mounting what was checked.
         Err(_) => Ok(()),
         Ok(test_box) => {
             let said = test_box.stdout_of("cat file").await?;
             ensure!(
-                said == "judged\n",
+                said == "checked\n",
                 "another directory was mounted: {said:?}"
             );
             Ok(())

@@ -75,9 +75,13 @@ async fn stdin_carries_bytes_and_ends(fixture: &Fixture) -> anyhow::Result<()> {
     let input: Vec<u8> = (0..1_500_000_u32)
         .map(|n| n.to_le_bytes()[n as usize % 3])
         .collect();
-    let mut asked = request(&["cat"]);
-    asked.stdio = Stdio::Pipes;
-    let ran = test_box.spawn(asked).await?.finish_with(&input).await?;
+    let mut spawn_request = request(&["cat"]);
+    spawn_request.stdio = Stdio::Pipes;
+    let ran = test_box
+        .spawn(spawn_request)
+        .await?
+        .finish_with(&input)
+        .await?;
     ran.text()?;
     ensure!(
         ran.stdout == input,
@@ -90,9 +94,9 @@ async fn stdin_carries_bytes_and_ends(fixture: &Fixture) -> anyhow::Result<()> {
 
 async fn stdin_can_be_answered_line_by_line(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let mut asked = request(&["cat"]);
-    asked.stdio = Stdio::Pipes;
-    let mut process = test_box.process(asked).await?;
+    let mut spawn_request = request(&["cat"]);
+    spawn_request.stdio = Stdio::Pipes;
+    let mut process = test_box.process(spawn_request).await?;
     let stdin = process.stdin.as_mut().context("no stdin")?;
     let mut buffer = [0; 6];
     for _ in 0..50 {
@@ -111,9 +115,9 @@ async fn stdin_can_be_answered_line_by_line(fixture: &Fixture) -> anyhow::Result
 
 async fn closing_stdin_is_the_end_of_it(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let mut asked = shell("cat; echo closed");
-    asked.stdio = Stdio::Pipes;
-    let mut running = test_box.spawn(asked).await?;
+    let mut spawn_request = shell("cat; echo closed");
+    spawn_request.stdio = Stdio::Pipes;
+    let mut running = test_box.spawn(spawn_request).await?;
     drop(running.stdin.take());
     let ran = running.finish_within(Duration::from_secs(10)).await?;
     ensure!(ran.text()? == "closed\n");

@@ -13,7 +13,7 @@ use boxwood_backend::{
 };
 
 cases! { "terminal" needs Terminal:
-    it_is_a_terminal_of_the_asked_size,
+    it_is_a_terminal_of_the_requested_size,
     it_can_be_resized,
     ctrl_c_interrupts_the_foreground,
     ctrl_d_is_the_end_of_input,
@@ -22,12 +22,12 @@ cases! { "terminal" needs Terminal:
     job_control_works,
 }
 
-pub(super) fn on_terminal(mut asked: SpawnRequest) -> SpawnRequest {
-    asked.stdio = Stdio::Terminal(TerminalSize {
+pub(super) fn on_terminal(mut spawn_request: SpawnRequest) -> SpawnRequest {
+    spawn_request.stdio = Stdio::Terminal(TerminalSize {
         rows: 33,
         cols: 101,
     });
-    asked
+    spawn_request
 }
 
 /// Reads until `wanted` was printed.
@@ -66,7 +66,7 @@ async fn ends(process: &mut Process) -> anyhow::Result<ExitStatus> {
     Ok(exit.status)
 }
 
-async fn it_is_a_terminal_of_the_asked_size(fixture: &Fixture) -> anyhow::Result<()> {
+async fn it_is_a_terminal_of_the_requested_size(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let mut process = test_box
         .process(on_terminal(shell(

@@ -43,8 +43,8 @@ pub(super) use attack;
 /// Tells the prelude whether the daemon runs without root, which it cannot find out in the box.
 fn starter() -> BTreeMap<String, String> {
     let ordinary = !rustix::process::geteuid().is_root();
-    let told = ordinary.then(|| ("STARTED_BY_AN_ORDINARY_USER".to_owned(), "1".to_owned()));
-    told.into_iter().collect()
+    let starter = ordinary.then(|| ("STARTED_BY_AN_ORDINARY_USER".to_owned(), "1".to_owned()));
+    starter.into_iter().collect()
 }
 
 impl Attack {

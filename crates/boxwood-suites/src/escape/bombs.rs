@@ -65,15 +65,15 @@ async fn explode(
         .await?;
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(4) {
-        let asked = Instant::now();
+        let began = Instant::now();
         neighbour
             .assert_responsive()
             .await
             .context("the neighbour")?;
         ensure!(
-            asked.elapsed() < Duration::from_secs(8),
+            began.elapsed() < Duration::from_secs(8),
             "the neighbour's exec took {:?}",
-            asked.elapsed()
+            began.elapsed()
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -269,13 +269,13 @@ libc = ctypes.CDLL(None, use_errno=True)
 os.chdir('/workspace')
 open('swapping', 'w')
 while True:
-    if libc.renameat2(-100, b'door', -100, b'decoy', 2) != 0: os._exit(3)";
+    if libc.renameat2(-100, b'swapped', -100, b'decoy', 2) != 0: os._exit(3)";
 
 async fn cannot_win_a_race_by_swapping_a_link(fixture: &Fixture) -> anyhow::Result<()> {
     let trap = trap(fixture).await?;
     trap.test_box
         .stdout_of(&format!(
-            "mkdir door; echo decoy > door/secret; mkdir -p door/dir; ln -s {} decoy",
+            "mkdir swapped; echo decoy > swapped/secret; mkdir -p swapped/dir; ln -s {} decoy",
             trap.outside.display()
         ))
         .await?;
@@ -291,7 +291,7 @@ async fn cannot_win_a_race_by_swapping_a_link(fixture: &Fixture) -> anyhow::Resu
     let mut inside = 0_u32;
     while began.elapsed() < Duration::from_secs(12) {
         rounds += 1;
-        let path = "/workspace/door/secret".to_owned();
+        let path = "/workspace/swapped/secret".to_owned();
         if let Ok(FileAnswer::Opened { mut file, .. }) = trap
             .test_box
             .try_file(open(path.clone(), OpenFor::Read))
@@ -315,15 +315,15 @@ async fn cannot_win_a_race_by_swapping_a_link(fixture: &Fixture) -> anyhow::Resu
         let _answer = trap
             .test_box
             .try_file(FileCall::Mkdir {
-                path: format!("/workspace/door/made{rounds}"),
+                path: format!("/workspace/swapped/made{rounds}"),
                 parents: true,
             })
             .await?;
         let _answer = trap
             .test_box
             .try_file(FileCall::Move {
-                from: "/workspace/door/secret".to_owned(),
-                to: "/workspace/door/dir/secret".to_owned(),
+                from: "/workspace/swapped/secret".to_owned(),
+                to: "/workspace/swapped/dir/secret".to_owned(),
                 overwrite: true,
             })
             .await?;
@@ -331,7 +331,7 @@ async fn cannot_win_a_race_by_swapping_a_link(fixture: &Fixture) -> anyhow::Resu
             let _answer = trap
                 .test_box
                 .try_file(FileCall::Remove {
-                    path: "/workspace/door/dir".to_owned(),
+                    path: "/workspace/swapped/dir".to_owned(),
                     recursive: true,
                 })
                 .await?;

@@ -22,11 +22,11 @@ cases! { "host_files":
 
 /// What files have in them that an image has its own of, where the suite may read them.
 async fn hashes_of_the_hosts_files() -> anyhow::Result<Vec<String>> {
-    let told = tokio::process::Command::new("sha256sum")
+    let output = tokio::process::Command::new("sha256sum")
         .args(["/etc/shadow", "/etc/gshadow", "/var/lib/dpkg/status-old"])
         .output()
         .await?;
-    Ok(String::from_utf8_lossy(&told.stdout)
+    Ok(String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter_map(|line| line.split_whitespace().next())
         .map(|hash| format!("sha256:{hash}"))

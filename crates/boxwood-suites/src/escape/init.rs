@@ -77,9 +77,9 @@ async fn cannot_inherit_a_descriptor(fixture: &Fixture) -> anyhow::Result<()> {
     // With other commands running, whose pipes the box's init may hold.
     let mut others = Vec::new();
     for _ in 0..5 {
-        let mut asked = crate::harness::test_box::request(&["sleep", "600"]);
-        asked.stdio = boxwood_backend::Stdio::Pipes;
-        others.push(test_box.process(asked).await?);
+        let mut spawn_request = crate::harness::test_box::request(&["sleep", "600"]);
+        spawn_request.stdio = boxwood_backend::Stdio::Pipes;
+        others.push(test_box.process(spawn_request).await?);
     }
     attack!("descriptors", 65)
         .assert_refused(&test_box, &[])

@@ -1,4 +1,4 @@
-//! The kernel's own doors.
+//! Attacks on the kernel itself: mounts, namespaces, dangerous system calls, devices and cgroups.
 
 use anyhow::ensure;
 use boxwood_api::{Mechanism, Network};
@@ -51,7 +51,7 @@ async fn cannot_make_or_join_a_namespace(fixture: &Fixture) -> anyhow::Result<()
 }
 
 async fn cannot_use_bpf_keys_uring_modules_and_kin(fixture: &Fixture) -> anyhow::Result<()> {
-    everywhere(fixture, &attack!("kernel_doors", 33)).await
+    everywhere(fixture, &attack!("kernel_calls", 33)).await
 }
 
 async fn cannot_use_a_forbidden_call_by_another_abi(fixture: &Fixture) -> anyhow::Result<()> {

@@ -18,7 +18,7 @@ cases! { "live_mounts" needs LiveMounts:
     cannot_leave_a_mount_that_joined,
     cannot_write_through_a_read_only_mount_that_joined,
     cannot_gain_anything_from_a_mount_that_joined,
-    cannot_see_or_stop_whoever_mounts,
+    cannot_see_or_stop_the_mount_helper,
     cannot_make_a_mount_wait,
     cannot_keep_a_mount_that_joined_after_stop,
 }
@@ -314,7 +314,7 @@ while not os.path.exists('/workspace/enough'):
         except OSError: pass
 print('seen', sorted(seen), flush=True)";
 
-async fn cannot_see_or_stop_whoever_mounts(fixture: &Fixture) -> anyhow::Result<()> {
+async fn cannot_see_or_stop_the_mount_helper(fixture: &Fixture) -> anyhow::Result<()> {
     let source = fixture.host_dir("source")?;
     let workspace = fixture.host_dir("workspace")?;
     let test_box = fixture

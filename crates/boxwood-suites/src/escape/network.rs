@@ -97,7 +97,7 @@ async fn cannot_reach_the_network_when_off(fixture: &Fixture) -> anyhow::Result<
 }
 
 /// The host's loopback, every other address of it, its gateway face, and the daemon's usual port.
-async fn host_is_deaf(fixture: &Fixture, network: Network) -> anyhow::Result<()> {
+async fn host_receives_nothing(fixture: &Fixture, network: Network) -> anyhow::Result<()> {
     let Some(test_box) = networked(fixture, network).await? else {
         return Ok(());
     };
@@ -119,7 +119,7 @@ async fn host_is_deaf(fixture: &Fixture, network: Network) -> anyhow::Result<()>
     }
     let args: Vec<&str> = targets.iter().map(String::as_str).collect();
     let attacked = attack!("reach", 20).assert_refused(&test_box, &args).await;
-    listeners.judge(attacked).await?;
+    listeners.check_no_arrivals(attacked).await?;
     Ok(())
 }
 
@@ -158,8 +158,8 @@ async fn cannot_reach_the_host_without_the_hosts_packet_filter(
         run_on_host("nft", &["flush", "chain", "inet", &table, chain]).await?;
     }
     let attacked = attack!("reach", 8).assert_refused(&two, &args).await;
-    listeners.judge(attacked).await?;
-    nothing_heard(&one).await?;
+    listeners.check_no_arrivals(attacked).await?;
+    no_connection_arrived(&one).await?;
     running.control.signal(9, Scope::Tree).await?;
     Ok(())
 }
@@ -212,14 +212,17 @@ fn is_link_local(address: IpAddr) -> bool {
 }
 
 async fn cannot_reach_the_host_when_off(fixture: &Fixture) -> anyhow::Result<()> {
-    host_is_deaf(fixture, Network::Off).await
+    host_receives_nothing(fixture, Network::Off).await
 }
 
 async fn cannot_reach_the_host_when_on(fixture: &Fixture) -> anyhow::Result<()> {
-    host_is_deaf(fixture, Network::On).await
+    host_receives_nothing(fixture, Network::On).await
 }
 
-async fn abstract_is_deaf(fixture: &Fixture, network: Network) -> anyhow::Result<()> {
+async fn abstract_sockets_receive_nothing(
+    fixture: &Fixture,
+    network: Network,
+) -> anyhow::Result<()> {
     let Some(test_box) = networked(fixture, network).await? else {
         return Ok(());
     };
@@ -230,7 +233,7 @@ async fn abstract_is_deaf(fixture: &Fixture, network: Network) -> anyhow::Result
             &[&format!("abstract::{}", listeners.abstract_name)],
         )
         .await;
-    listeners.judge(attacked).await?;
+    listeners.check_no_arrivals(attacked).await?;
     let names = test_box.stdout_of("cat /proc/net/unix").await?;
     ensure!(
         !names.contains(&listeners.abstract_name),
@@ -240,11 +243,11 @@ async fn abstract_is_deaf(fixture: &Fixture, network: Network) -> anyhow::Result
 }
 
 async fn cannot_reach_the_hosts_abstract_sockets_when_off(fixture: &Fixture) -> anyhow::Result<()> {
-    abstract_is_deaf(fixture, Network::Off).await
+    abstract_sockets_receive_nothing(fixture, Network::Off).await
 }
 
 async fn cannot_reach_the_hosts_abstract_sockets_when_on(fixture: &Fixture) -> anyhow::Result<()> {
-    abstract_is_deaf(fixture, Network::On).await
+    abstract_sockets_receive_nothing(fixture, Network::On).await
 }
 
 const METADATA: &str = "169.254.169.254";
@@ -279,7 +282,10 @@ impl Drop for Borrowed {
     }
 }
 
-async fn metadata_is_silent(fixture: &Fixture, network: Network) -> anyhow::Result<()> {
+async fn metadata_addresses_are_unreachable(
+    fixture: &Fixture,
+    network: Network,
+) -> anyhow::Result<()> {
     let Some(test_box) = networked(fixture, network).await? else {
         return Ok(());
     };
@@ -329,25 +335,25 @@ async fn metadata_is_silent(fixture: &Fixture, network: Network) -> anyhow::Resu
 }
 
 async fn cannot_reach_the_metadata_address_when_off(fixture: &Fixture) -> anyhow::Result<()> {
-    metadata_is_silent(fixture, Network::Off).await
+    metadata_addresses_are_unreachable(fixture, Network::Off).await
 }
 
 async fn cannot_reach_the_metadata_address_when_on(fixture: &Fixture) -> anyhow::Result<()> {
-    metadata_is_silent(fixture, Network::On).await
+    metadata_addresses_are_unreachable(fixture, Network::On).await
 }
 
 /// Listens on every address, TCP and UDP, and leaves a file for whatever came.
 const LISTEN: &str = "
 import socket, threading, time
-def heard(*_): open('/workspace/heard', 'a').write('x')
+def received(*_): open('/workspace/received', 'a').write('x')
 s = socket.socket(socket.AF_INET6)
 s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
 s.bind(('::', 7777)); s.listen()
 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(('0.0.0.0', 7778))
 def tcp():
-    while True: s.accept(); heard()
+    while True: s.accept(); received()
 def udp():
-    while True: u.recv(64); heard()
+    while True: u.recv(64); received()
 for work in (tcp, udp): threading.Thread(target=work, daemon=True).start()
 open('/workspace/up', 'w')
 time.sleep(600)";
@@ -363,7 +369,7 @@ async fn listening(test_box: &TestBox) -> anyhow::Result<crate::RunningCommand> 
     Ok(running)
 }
 
-async fn neighbours_are_deaf(fixture: &Fixture, network: Network) -> anyhow::Result<()> {
+async fn other_boxes_receive_nothing(fixture: &Fixture, network: Network) -> anyhow::Result<()> {
     let Some(one) = networked(fixture, network).await? else {
         return Ok(());
     };
@@ -378,7 +384,7 @@ async fn neighbours_are_deaf(fixture: &Fixture, network: Network) -> anyhow::Res
     let args: Vec<&str> = targets.iter().map(String::as_str).collect();
     // If both boxes have the same private address, the second connects to itself, where nothing listens.
     attack!("reach", 4).assert_refused(&two, &args).await?;
-    nothing_heard(&one).await?;
+    no_connection_arrived(&one).await?;
     running.control.signal(9, Scope::Tree).await?;
     Ok(())
 }
@@ -408,20 +414,23 @@ async fn listener_addresses(test_box: &TestBox) -> anyhow::Result<Vec<String>> {
     Ok(targets)
 }
 
-async fn nothing_heard(test_box: &TestBox) -> anyhow::Result<()> {
-    let heard = test_box
-        .stdout_of("cat /workspace/heard 2>/dev/null | wc -c")
+async fn no_connection_arrived(test_box: &TestBox) -> anyhow::Result<()> {
+    let received = test_box
+        .stdout_of("cat /workspace/received 2>/dev/null | wc -c")
         .await?;
-    ensure!(heard.trim() == "0", "{heard} calls came from the other box");
+    ensure!(
+        received.trim() == "0",
+        "{received} connections came from the other box"
+    );
     Ok(())
 }
 
 async fn cannot_reach_another_box_when_off(fixture: &Fixture) -> anyhow::Result<()> {
-    neighbours_are_deaf(fixture, Network::Off).await
+    other_boxes_receive_nothing(fixture, Network::Off).await
 }
 
 async fn cannot_reach_another_box_when_on(fixture: &Fixture) -> anyhow::Result<()> {
-    neighbours_are_deaf(fixture, Network::On).await
+    other_boxes_receive_nothing(fixture, Network::On).await
 }
 
 async fn host_ports_stay_the_hosts(fixture: &Fixture, network: Network) -> anyhow::Result<()> {

@@ -69,7 +69,7 @@ impl Feature {
     }
 }
 
-/// What a backend does not offer, and why. Cases that need it are told apart from those that
+/// What a backend does not offer, and why. Cases that need it are distinguished from those that
 /// passed.
 #[derive(Clone, Copy, Debug)]
 pub struct MissingFeature {

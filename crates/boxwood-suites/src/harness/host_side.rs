@@ -203,7 +203,10 @@ impl Listeners {
 
     /// The outcome of an attack on these listeners. A success of it and an arrival are both failures,
     /// and the error has what the host's network was like then.
-    pub(crate) async fn judge<T>(&self, attacked: anyhow::Result<T>) -> anyhow::Result<T> {
+    pub(crate) async fn check_no_arrivals<T>(
+        &self,
+        attacked: anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         if attacked.is_err() {
             // What has just connected may still have to be accepted.
             tokio::time::sleep(Duration::from_millis(500)).await;

@@ -123,7 +123,7 @@ impl TestBox {
         }
     }
 
-    /// Adds a directory or file of the host to the running box, judged here and now.
+    /// Adds a directory or file of the host to the running box, checked here and now.
     pub async fn mount(
         &self,
         source: &Path,

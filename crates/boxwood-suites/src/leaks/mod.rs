@@ -193,7 +193,7 @@ fn adopted<S: BackendSetup>(setup: &S, _: LeakCounts) -> anyhow::Result<()> {
     before.comes_back(setup, &dirs)
 }
 
-/// What a box can be asked for, in turn.
+/// The requests that are sent to a box, in turn.
 fn spec(host: &Host, number: usize) -> BoxSpec {
     let networked = number % 2 == 1 && host.network;
     let network = if networked { Network::On } else { Network::Off };

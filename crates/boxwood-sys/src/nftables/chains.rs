@@ -69,8 +69,8 @@ pub fn insert_marked_rules(
     )
 }
 
-/// Removes the rules of `chain` with `mark` and returns their number.
-pub fn remove_marked_rules(chain: &Chain, mark: &str) -> Result<usize, NetlinkError> {
+/// Removes the rules of `chain` with `mark`.
+pub fn remove_marked_rules(chain: &Chain, mark: &str) -> Result<(), NetlinkError> {
     const OPERATION: &str = "remove rules from the packet filter of another program";
     let question = message(GET_RULE, DUMP, chain.family)
         .text(RULE_TABLE, &chain.table)
@@ -95,7 +95,7 @@ pub fn remove_marked_rules(chain: &Chain, mark: &str) -> Result<usize, NetlinkEr
         }
     })?;
     if handles.is_empty() {
-        return Ok(0);
+        return Ok(());
     }
     let messages = handles
         .iter()
@@ -108,8 +108,8 @@ pub fn remove_marked_rules(chain: &Chain, mark: &str) -> Result<usize, NetlinkEr
         .collect();
     match commit(OPERATION, messages) {
         // The other program removed its chain meanwhile, and our rules with it.
-        Err(error) if error.errno() == Errno::NOENT => Ok(0),
-        outcome => outcome.map(|()| handles.len()),
+        Err(error) if error.errno() == Errno::NOENT => Ok(()),
+        outcome => outcome,
     }
 }
 

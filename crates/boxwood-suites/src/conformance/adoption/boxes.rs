@@ -88,7 +88,7 @@ except OSError as fault:
     print(fault)";
 
 /// A name server may be slow once. A box without network never gets an answer.
-async fn asked(test_box: &TestBox) -> anyhow::Result<String> {
+async fn network_answer(test_box: &TestBox) -> anyhow::Result<String> {
     let mut said = String::new();
     for _ in 0..3 {
         said = test_box
@@ -108,7 +108,7 @@ pub(super) async fn networks_before(fixture: &Fixture) -> anyhow::Result<Vec<Pro
     }
     for _ in 0..2 {
         let test_box = fixture.start(&BoxSpec::new().network(Network::On)).await?;
-        let facts = json!({ "answer": asked(&test_box).await? });
+        let facts = json!({ "answer": network_answer(&test_box).await? });
         remember(&test_box, &facts).await?;
     }
     Ok(Vec::new())
@@ -123,14 +123,17 @@ pub(super) async fn networks_after(fixture: &Fixture) -> anyhow::Result<()> {
     let next = fixture.start(&BoxSpec::new().network(Network::On)).await?;
     for one in &found {
         ensure!(one.test_box.stdout_of(ROUTES).await? == "1\n");
-        let (then, now) = (facts(one)?["answer"].clone(), asked(&one.test_box).await?);
+        let (then, now) = (
+            facts(one)?["answer"].clone(),
+            network_answer(&one.test_box).await?,
+        );
         ensure!(then == now, "it was {then}, and is {now:?}");
     }
     ensure!(next.stdout_of(ROUTES).await? == "1\n");
     found[0].test_box.stop().await?;
     let then = facts(&found[1])?["answer"].clone();
     ensure!(
-        then == asked(&found[1].test_box).await?,
+        then == network_answer(&found[1].test_box).await?,
         "it went with another box's"
     );
     Ok(())

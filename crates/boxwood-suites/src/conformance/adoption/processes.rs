@@ -47,7 +47,10 @@ pub(super) async fn processes_after(fixture: &Fixture) -> anyhow::Result<()> {
         ensure!(exit.status == status, "{note}: {exit:?}");
     }
     let lasting = found.take("lasting")?.process;
-    ensure!(found.processes.is_empty(), "more was kept than was asked");
+    ensure!(
+        found.processes.is_empty(),
+        "more was kept than was spawn_request"
+    );
     let running = found
         .test_box
         .stdout_of(&format!("cat /proc/{pid}/cmdline"))
@@ -181,12 +184,12 @@ pub(super) async fn kept_files_before(fixture: &Fixture) -> anyhow::Result<Vec<P
     let taken_in = Arc::new(memfd_create("out", MemfdFlags::CLOEXEC)?);
     let to_give = Arc::new(memfd_create("in", MemfdFlags::CLOEXEC)?);
     rustix::io::pwrite(&*to_give, b"first second ", 0)?;
-    let mut asked = with_pipes(request(&["cat"]));
-    asked.keep = Some(Keep {
+    let mut spawn_request = with_pipes(request(&["cat"]));
+    spawn_request.keep = Some(Keep {
         note: b"cat".to_vec(),
         files: vec![Arc::clone(&taken_in), Arc::clone(&to_give)],
     });
-    let mut cat = test_box.process(asked).await?;
+    let mut cat = test_box.process(spawn_request).await?;
     let stdin = cat.stdin.as_mut().context("no stdin")?;
     let feed = poll_fn(|context| Pin::new(&mut **stdin).poll_feed(context, to_give.as_fd(), 6));
     ensure!(feed.await? == 6);
@@ -235,9 +238,9 @@ async fn until(process: &mut Process, word: &str) -> anyhow::Result<()> {
 
 pub(super) async fn terminal_before(fixture: &Fixture) -> anyhow::Result<Vec<Process>> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let mut asked = kept(request(&["/bin/sh"]), "shell");
-    asked.stdio = Stdio::Terminal(TerminalSize { rows: 24, cols: 80 });
-    let mut process = test_box.process(asked).await?;
+    let mut spawn_request = kept(request(&["/bin/sh"]), "shell");
+    spawn_request.stdio = Stdio::Terminal(TerminalSize { rows: 24, cols: 80 });
+    let mut process = test_box.process(spawn_request).await?;
     let stdin = process.stdin.as_mut().context("no stdin")?;
     stdin.write_all(b"word=remembered; echo be''fore\n").await?;
     until(&mut process, "before").await?;

@@ -1,50 +1,35 @@
-//! Builds init's plan from an admitted spec.
+//! The root of a box: the host's system directories, or an image.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use boxwood_backend::StartError;
-use boxwood_init::{InsideNetwork, MountSource, Plan, RootPlan};
+use boxwood_backend::{StartError, start_step as step};
+use boxwood_init::{MountSource, RootPlan};
 use boxwood_local::{BoxResources, ImageLease, idmapped_image, same_path};
 use boxwood_policy::{AdmittedSpec, Image, OpenedPath};
 use rustix::fs::{Mode, OFlags};
 
 use crate::Shared;
 
-/// A plan and the descriptors that it refers to.
-pub(crate) struct PlanWithFds {
-    pub(crate) plan: Plan,
-    pub(crate) fds: Vec<OwnedFd>,
-}
-
-/// Blocks for a few system calls per mount.
-pub(crate) fn build(
+/// The root of the box. Blocks for a few system calls.
+pub(crate) fn root(
     shared: &Shared,
     spec: &AdmittedSpec,
     resources: &BoxResources,
-    network: Option<InsideNetwork>,
-    leased: Option<&ImageLease>,
-) -> Result<PlanWithFds, StartError> {
-    let mut fds = Vec::new();
-    let root = match spec.image() {
-        Image::Default => RootPlan::Host,
-        Image::Directory { name, path } => {
-            let opened = open_image(name, path)?;
-            RootPlan::Directory(image_source(shared, &opened, resources, &mut fds)?)
-        }
+    leased: Option<ImageLease>,
+    fds: &mut Vec<OwnedFd>,
+) -> Result<RootPlan, StartError> {
+    let opened = match spec.image() {
+        Image::Default => return Ok(RootPlan::Host),
+        Image::Directory { name, path } => open_image(name, path)?,
         Image::Named(name) => {
             let lease = leased.ok_or_else(|| unknown_image(name))?;
-            let opened = leased_image(name, lease)?;
-            RootPlan::Directory(image_source(shared, &opened, resources, &mut fds)?)
+            let opened = leased_image(name, &lease)?;
+            resources.keep_image(lease);
+            opened
         }
     };
-    let plan = boxwood_local::plan(&shared.host, spec, resources, root, network, &mut fds)?;
-    Ok(PlanWithFds { plan, fds })
-}
-
-fn step(step: String) -> impl FnOnce(io::Error) -> StartError {
-    move |source| StartError::Step { step, source }
+    image_source(shared, &opened, resources, fds).map(RootPlan::Directory)
 }
 
 /// Finds the image in the store if the spec names one. The box keeps the lease.
