@@ -104,7 +104,7 @@ fn measure(daemon: &Daemon, effort: Effort, theirs: &[Side], phases: &mut Phases
 }
 
 /// One [`cycle`] for each turn. The first box has costs that later ones do not have, and is made here.
-fn cycles<'a>(daemon: &Daemon, phases: &'a mut Phases) -> Result<Work<'a>> {
+pub(super) fn cycles<'a>(daemon: &Daemon, phases: &'a mut Phases) -> Result<Work<'a>> {
     let mut connection = daemon.connect()?;
     cycle(&mut connection, "bench-cold-first", &mut Phases::default())?;
     let mut number = 0_u32;

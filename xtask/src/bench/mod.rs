@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     /// Measure these only: exec, apart, exec-python, create, create-runc, create-crun, warm, idle, frozen, many,
-    /// relay, search, daemon; backends-exec; load,
+    /// relay, relay-pipe, search, search-ripgrep, daemon; backends, or of these backends-exec, backends-create; load,
     /// or of these load-output, load-forks, load-connections, load-crowd, load-adoption; hosting, or of these
     /// hosting-call, hosting-many; langbot, or of these langbot-ping, langbot-exec, langbot-create, langbot-relay,
     /// langbot-at-once
@@ -90,8 +90,8 @@ const GROUPS: [&[&str]; 11] = [
     &["idle"],
     &["frozen"],
     &["many"],
-    &["relay"],
-    &["search"],
+    &["relay", "relay-pipe"],
+    &["search", "search-ripgrep"],
     &["daemon"],
 ];
 
@@ -176,8 +176,8 @@ fn measure(binary: &Path, effort: Effort, only: &[String]) -> Result<Vec<Row>> {
             "apart" => vec![exec::against_fork_apart(&daemon, effort)],
             "exec-python" => vec![exec::python_against_fork(&daemon, effort)],
             "create" | "create-runc" | "create-crun" => create::rows(&daemon, effort, names),
-            "relay" => vec![relay::against_websocat(&daemon, effort)],
-            "search" => vec![search::against_python(&daemon, effort)],
+            "relay" | "relay-pipe" => relay::rows(&daemon, effort, names),
+            "search" | "search-ripgrep" => search::rows(&daemon, effort, names),
             // These need a daemon that has done nothing yet.
             "warm" => vec![warm::create_against_bwrap(binary, effort)],
             "idle" => vec![idle::box_against_bwrap(binary)],

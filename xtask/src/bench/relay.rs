@@ -1,5 +1,9 @@
-//! The round trip of one line through `cat` in a box, compared with another relay.
+//! One line through `cat` and back: what a stdio MCP server feels.
+//!
+//! In: a daemon, and which rows. Out: those rows: ours against another relay and against a raw pipe, which
+//! all take turns in one measurement.
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -8,6 +12,7 @@ use super::Effort;
 use super::baseline::websocat;
 use super::daemon::Daemon;
 use super::http::Connection;
+use super::pipe::Pipe;
 use super::table::{Measured, Row};
 use super::turns::{Times, Turns, Work};
 use super::websocket::WebSocket;
@@ -20,22 +25,53 @@ const WARM_UP: usize = 20;
 enum Side {
     Ours,
     Websocat,
+    Pipe,
 }
 
-pub(super) fn against_websocat(daemon: &Daemon, effort: Effort) -> Row {
-    Row {
-        what: "relay round trip, one line through `cat`",
+struct Comparison {
+    name: &'static str,
+    theirs: Side,
+    against: &'static str,
+    at_most: Option<f64>,
+    note: &'static str,
+}
+
+const ROWS: [Comparison; 2] = [
+    Comparison {
+        name: "relay",
+        theirs: Side::Websocat,
         against: "`websocat -t -E ws-l:… cmd:cat` on the host",
         at_most: Some(2.0),
-        result: match measure(daemon, effort) {
-            Ok(times) => times.compare(Side::Ours, Side::Websocat),
-            Err(error) => Measured::unknown(&error),
+        note: "websocat 1.14.1; the same bare WebSocket client on both sides",
+    },
+    Comparison {
+        name: "relay-pipe",
+        theirs: Side::Pipe,
+        against: "the same over a raw pipe",
+        at_most: None,
+        note: "no target: a pipe has no process between the caller and `cat`",
+    },
+];
+
+/// The rows with these names.
+pub(super) fn rows(daemon: &Daemon, effort: Effort, names: &[&str]) -> Vec<Row> {
+    let wanted = || ROWS.into_iter().filter(|row| names.contains(&row.name));
+    let theirs: Vec<_> = wanted().map(|row| row.theirs).collect();
+    let times = measure(daemon, effort, &theirs);
+    let row = |row: Comparison| Row {
+        what: "relay round trip, one line through `cat`",
+        against: row.against,
+        at_most: row.at_most,
+        result: match &times {
+            Ok(times) => times.compare(Side::Ours, row.theirs),
+            Err(error) => Measured::unknown(error),
         },
-        note: "websocat 1.14.1; the same bare WebSocket client on both sides".to_owned(),
-    }
+        note: row.note.to_owned(),
+    };
+    wanted().map(row).collect()
 }
 
-fn measure(daemon: &Daemon, effort: Effort) -> Result<Times<Side>> {
+fn measure(daemon: &Daemon, effort: Effort, theirs: &[Side]) -> Result<Times<Side>> {
     let mut connection = daemon.connect()?;
     connection.call("POST", SESSION, "{}", 201)?;
     connection.call(
@@ -46,7 +82,15 @@ fn measure(daemon: &Daemon, effort: Effort) -> Result<Times<Side>> {
     )?;
     let mut turns = Turns::new();
     turns.join(Side::Ours, ours(daemon));
-    turns.join(Side::Websocat, through_websocat());
+    for side in theirs {
+        turns.join(
+            *side,
+            match side {
+                Side::Websocat => through_websocat(),
+                _ => through_pipe(),
+            },
+        );
+    }
     for _ in 0..effort.of(5000) {
         turns.take(|_| true, Duration::ZERO);
     }
@@ -68,6 +112,15 @@ fn through_websocat() -> Result<Work<'static>> {
         // The server ends with this closure.
         let _ = &server;
         through_relay(&mut relay)
+    })
+}
+
+fn through_pipe() -> Result<Work<'static>> {
+    let mut pipe = Pipe::start(&mut Command::new("cat"))?;
+    warm(move || {
+        let line = pipe.ask(LINE)?;
+        ensure!(line == LINE, "`cat` gave back `{line}`");
+        Ok(())
     })
 }
 

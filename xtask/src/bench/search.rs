@@ -1,13 +1,16 @@
-//! A search over a large tree: our tools against a Python script in the same box.
+//! A search over a large tree: our tools against commands in the same box.
 //!
-//! The script has LangBot's own steps, without its limit of 5,000 files: both sides search all files.
+//! In: a daemon, and which rows. Out: those rows. One is against a Python script; it takes LangBot's own
+//! steps, one by one, but for its limit of 5,000 files: both sides search them all. The other is against
+//! `rg`.
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
 
 use super::Effort;
+use super::baseline::RIPGREP;
 use super::daemon::Daemon;
 use super::http::Connection;
 use super::sample::Samples;
@@ -18,6 +21,8 @@ const FILES: usize = 100_000;
 const NEEDLES: usize = 100;
 /// Twenty times as fast.
 const AT_MOST: f64 = 0.05;
+/// With line numbers. Ignore rules stay on: our grep reads them too.
+const RIPGREP_ARGUMENTS: &str = r"-n 'needle_\w+ =' /workspace/tree";
 
 /// A part of the tree: modules of fifty files, each of two hundred lines.
 const MAKE: &str = r"
@@ -75,22 +80,46 @@ hits.sort(key=lambda item: item.stat().st_mtime if item.exists() else 0, reverse
 print(json.dumps({'total': len(hits), 'matches': [shown(item) for item in hits[:100]]}))
 ";
 
-pub(super) fn against_python(daemon: &Daemon, effort: Effort) -> Row {
-    let (result, note) = open(daemon)
-        .and_then(|mut connection| {
-            let measured = measure(&mut connection, effort)?;
-            connection.call("DELETE", SESSION, "", 200)?;
-            Ok(measured)
-        })
-        .unwrap_or_else(|error| (Measured::unknown(&error), String::new()));
-    Row {
-        what: "grep and glob over 100,000 files, whole HTTP round trips",
-        against: "the same with `rglob` and `re` in Python, in the same box",
-        at_most: Some(AT_MOST),
-        result,
-        note,
+/// The rows with these names, over one tree.
+pub(super) fn rows(daemon: &Daemon, effort: Effort, names: &[&str]) -> Vec<Row> {
+    let mut connection = open(daemon);
+    let mut measure = |compare: Compare| {
+        connection
+            .as_mut()
+            .map_err(|error| anyhow!("{error:#}"))
+            .and_then(|connection| compare(connection, effort))
+            .unwrap_or_else(|error| (Measured::unknown(&error), String::new()))
+    };
+    let mut rows = Vec::new();
+    if names.contains(&"search") {
+        let (result, note) = measure(with_python);
+        rows.push(Row {
+            what: "grep and glob over 100,000 files, whole HTTP round trips",
+            against: "the same with `rglob` and `re` in Python, in the same box",
+            at_most: Some(AT_MOST),
+            result,
+            note,
+        });
     }
+    if names.contains(&"search-ripgrep") {
+        let (result, note) = measure(with_ripgrep);
+        rows.push(Row {
+            what: "grep over 100,000 files, whole HTTP round trip",
+            against: "exec of `rg` in the same box, whole HTTP round trip",
+            at_most: None,
+            result,
+            note,
+        });
+    }
+    if let Ok(mut connection) = connection
+        && let Err(error) = connection.call("DELETE", SESSION, "", 200)
+    {
+        eprintln!("warning: {error:#}");
+    }
+    rows
 }
+
+type Compare = fn(&mut Connection, Effort) -> Result<(Measured, String)>;
 
 /// A session with the tree in it.
 fn open(daemon: &Daemon) -> Result<Connection> {
@@ -107,7 +136,24 @@ fn open(daemon: &Daemon) -> Result<Connection> {
     Ok(connection)
 }
 
-fn measure(connection: &mut Connection, effort: Effort) -> Result<(Measured, String)> {
+fn with_ripgrep(connection: &mut Connection, effort: Effort) -> Result<(Measured, String)> {
+    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    for _ in 0..effort.of(50) {
+        let printed = theirs.time(|| run(connection, &format!("{RIPGREP} {RIPGREP_ARGUMENTS}")))?;
+        let found = ours.time(|| grep(connection))?;
+        // A side that finds fewer lines is not faster.
+        let (printed, found) = (printed_lines(&printed), lines(&found));
+        ensure!(found.len() == NEEDLES, "grep found {} lines", found.len());
+        ensure!(
+            printed == found,
+            "`rg` found other lines: {printed:?}, {found:?}"
+        );
+    }
+    let note = format!("a box of two processors; `rg {RIPGREP_ARGUMENTS}` of Debian's package");
+    Ok((Measured::times(&ours, &theirs), note))
+}
+
+fn with_python(connection: &mut Connection, effort: Effort) -> Result<(Measured, String)> {
     let turns = match effort {
         Effort::Full => 7,
         Effort::Quick => 3,
@@ -160,6 +206,13 @@ fn lines(found: &Value) -> Vec<String> {
     lines
 }
 
+/// The same of what `rg` printed.
+fn printed_lines(printed: &str) -> Vec<String> {
+    let mut lines: Vec<_> = printed.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
 fn timed<T>(times: &mut Vec<Duration>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let begun = Instant::now();
     let value = work()?;
@@ -198,4 +251,20 @@ fn run(connection: &mut Connection, cmd: &str) -> Result<String> {
     let answer: Value = serde_json::from_str(&answer)?;
     ensure!(answer["exit_code"] == 0, "a command failed: {answer}");
     Ok(answer["stdout"].as_str().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_write_a_match_in_the_same_form() {
+        let found = json!({"matches": [
+            {"file": "/b", "line": 2, "content": "needle = \"x\""},
+            {"file": "/a", "line": 1, "content": "needle"},
+        ]});
+        let printed = "/b:2:needle = \"x\"\n/a:1:needle\n";
+        assert_eq!(lines(&found), printed_lines(printed));
+        assert_eq!(lines(&found), ["/a:1:needle", "/b:2:needle = \"x\""]);
+    }
 }

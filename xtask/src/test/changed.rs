@@ -180,7 +180,11 @@ mod tests {
             &["unit", "boxes", "boxes-rootless", "e2e"],
             &["docker"],
         );
-        check(&["tests/mcp/agent_server/test_calls.py"], &["mcp"], &["unit", "langbot"]);
+        check(
+            &["tests/mcp/agent_server/test_calls.py"],
+            &["mcp"],
+            &["unit", "langbot"],
+        );
         check(&["CHANGELOG.md"], &["tidy"], &["unit", "e2e", "readme"]);
     }
 

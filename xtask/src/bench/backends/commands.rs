@@ -12,6 +12,19 @@ use crate::run::output;
 /// A container that stays, to exec in. It goes with its engine.
 const CONTAINER: &str = "boxwood-bench";
 
+/// As little of a jail as nsjail makes by itself: no cgroup, no seccomp filter, one uid.
+const JAIL: [&str; 9] = [
+    "--mode",
+    "o",
+    "--really_quiet",
+    "--chroot",
+    "/",
+    "--user",
+    "65534:100000",
+    "--group",
+    "65534:100000",
+];
+
 pub(super) struct Commands {
     pub(super) variables: Variables,
 }
@@ -31,6 +44,23 @@ impl Commands {
         succeed(
             self.engine(engine)?
                 .args(["exec", CONTAINER, "/bin/sh", "-c", "true"]),
+        )
+    }
+
+    pub(super) fn run_true(&self, engine: &str) -> Result<()> {
+        succeed(
+            self.engine(engine)?
+                .args(["run", "--rm", "--network", "none"])
+                .args([IMAGE, "/bin/sh", "-c", "true"]),
+        )
+    }
+
+    pub(super) fn jail_true(&self) -> Result<()> {
+        let nsjail = self.variable("BOXWOOD_TEST_NSJAIL")?;
+        succeed(
+            Command::new(nsjail)
+                .args(JAIL)
+                .args(["--", "/bin/sh", "-c", "true"]),
         )
     }
 

@@ -5,9 +5,10 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 
+use super::super::create::{Phases, cycles};
 use super::super::daemon::Daemon;
-use super::super::exec;
 use super::super::turns::Work;
+use super::super::{baseline, exec};
 use super::commands::Commands;
 use crate::engines::{self, Engine, Engines};
 
@@ -34,8 +35,19 @@ impl Backend {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Ours(Backend),
+    Fork,
+    /// `docker exec`, or `docker run` where boxes are made.
     DockerCommand,
     PodmanCommand,
+    NsjailCommand,
+}
+
+impl Side {
+    pub(super) const COMMANDS: [Self; 3] = [
+        Self::DockerCommand,
+        Self::PodmanCommand,
+        Self::NsjailCommand,
+    ];
 }
 
 pub(super) struct Sides {
@@ -75,8 +87,26 @@ impl Sides {
                 let mut connection = exec::warm_session(self.daemon(backend)?)?;
                 Ok(Box::new(move || exec::exec_true(&mut connection)))
             }
+            Side::Fork => Ok(Box::new(baseline::sh_true)),
             Side::DockerCommand => self.exec_command("docker"),
             Side::PodmanCommand => self.exec_command("podman"),
+            Side::NsjailCommand => Err(anyhow!("nsjail cannot exec in a jail that is there")),
+        }
+    }
+
+    /// `true` in a box that is made for it and removed afterwards. `phases` learns where our time
+    /// goes.
+    pub(super) fn create<'a>(&'a self, side: Side, phases: &'a mut Phases) -> Result<Work<'a>> {
+        match side {
+            Side::Ours(backend) => cycles(self.daemon(backend)?, phases),
+            Side::Fork => Ok(Box::new(baseline::sh_true)),
+            Side::DockerCommand => self.run_command("docker"),
+            Side::PodmanCommand => self.run_command("podman"),
+            Side::NsjailCommand => {
+                let commands = self.commands()?;
+                commands.jail_true()?;
+                Ok(Box::new(|| commands.jail_true()))
+            }
         }
     }
 
@@ -84,6 +114,12 @@ impl Sides {
         let commands = self.commands()?;
         commands.keep_container(engine)?;
         Ok(Box::new(move || commands.exec_true(engine)))
+    }
+
+    fn run_command(&self, engine: &'static str) -> Result<Work<'_>> {
+        let commands = self.commands()?;
+        commands.run_true(engine)?;
+        Ok(Box::new(move || commands.run_true(engine)))
     }
 
     fn daemon(&self, backend: Backend) -> Result<&Daemon> {

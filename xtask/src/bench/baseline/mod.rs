@@ -15,8 +15,9 @@ use crate::test::needs::{Package, install_packages};
 const BUSYBOX: &str = "/bin/busybox";
 const CRUN: &str = "/usr/bin/crun";
 const RUNC: &str = "/usr/sbin/runc";
-// Boxes see the `/usr` of the host.
+// Boxes see the host's `/usr`, and so these two.
 pub(super) const PYTHON: &str = "/usr/bin/python3";
+pub(super) const RIPGREP: &str = "/usr/bin/rg";
 
 /// What the comparisons use, beside the engines, which bring their own.
 pub(super) const PACKAGES: &[Package] = &[
@@ -35,6 +36,10 @@ pub(super) const PACKAGES: &[Package] = &[
     Package {
         name: "runc",
         proof: RUNC,
+    },
+    Package {
+        name: "ripgrep",
+        proof: RIPGREP,
     },
     Package {
         name: "python3",
