@@ -158,11 +158,13 @@ enum ProbeError {
 /// A daemon that is at its capacity is available.
 async fn probe(client: &Client, within: Duration) -> Result<(), ProbeError> {
     match timeout(within, client.status()).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(ClientError::Refused {
-            code: ErrorCode::Capacity,
-            ..
-        })) => Ok(()),
+        Ok(
+            Ok(_)
+            | Err(ClientError::Refused {
+                code: ErrorCode::Capacity,
+                ..
+            }),
+        ) => Ok(()),
         Ok(Err(error)) => Err(ProbeError::Failed(error)),
         Err(_) => Err(ProbeError::Late),
     }
@@ -178,7 +180,7 @@ async fn drop_all(probes: &mut mpsc::Receiver<oneshot::Sender<()>>) -> Infallibl
 fn shortened(delay: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish() % 1001;
     let thousandths = u32::try_from(random).unwrap_or_default();
-    delay - delay / 5 * thousandths / 1000
+    delay.saturating_sub(delay / 5 * thousandths / 1000)
 }
 
 #[cfg(test)]

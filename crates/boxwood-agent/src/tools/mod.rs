@@ -131,7 +131,7 @@ impl From<ArgumentError> for ToolError {
     fn from(error: ArgumentError) -> Self {
         let code = match error {
             ArgumentError::UnknownTool { .. } => ErrorCode::NotFound,
-            _ => ErrorCode::ValidationError,
+            ArgumentError::Invalid(_) => ErrorCode::ValidationError,
         };
         Self {
             code,

@@ -86,15 +86,13 @@ pub(super) async fn next_chunk(
     stream: &mut BodyDataStream,
     idle: Duration,
 ) -> ApiResult<Option<Bytes>> {
-    match tokio::time::timeout(idle, stream.next()).await {
-        Ok(chunk) => chunk
-            .transpose()
-            .map_err(|_| ApiError::validation("the body ended before its announced length")),
-        Err(_) => {
-            let message = format!("no data of the body received for {} s", idle.as_secs());
-            Err(ApiError::new(ErrorCode::Timeout, message).status(StatusCode::REQUEST_TIMEOUT))
-        }
-    }
+    let Ok(chunk) = tokio::time::timeout(idle, stream.next()).await else {
+        let message = format!("no data of the body received for {} s", idle.as_secs());
+        return Err(ApiError::new(ErrorCode::Timeout, message).status(StatusCode::REQUEST_TIMEOUT));
+    };
+    chunk
+        .transpose()
+        .map_err(|_| ApiError::validation("the body ended before its announced length"))
 }
 
 /// Reads and drops the body of a request that is refused, so that the client can read the response.

@@ -47,8 +47,8 @@ mod tests {
 
     #[test]
     fn the_oldest_lines_go_first() {
-        let lines: String = (0..2000).map(|number| format!("line {number}\n")).collect();
-        let text = preview(&lines);
+        let lines: Vec<String> = (0..2000).map(|number| format!("line {number}")).collect();
+        let text = preview(&lines.join("\n"));
         assert!(text.ends_with("line 1998\nline 1999"));
         assert!(!text.contains("line 1\n"));
     }

@@ -1,5 +1,6 @@
 //! `boxwood mcp-server`: the agent's tools for one MCP client, on stdin and stdout.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use boxwood_agent::{Agent, AgentSettings, BoxSection, Connector};
@@ -89,7 +90,7 @@ async fn serve(args: &Args, url: Option<&str>) -> Outcome<()> {
     let interrupted = async move {
         interrupts.next().await;
     };
-    let ended = serve_stdio(agent, home, interrupted).await;
+    let ended = Box::pin(serve_stdio(agent, home, interrupted)).await;
     // Kills the commands of unfinished calls in their boxes.
     if let Some(connector) = connector {
         connector.dispose().await;
@@ -117,8 +118,11 @@ fn name_of(directory: &Path) -> String {
         .chain_update(rustix::process::geteuid().as_raw().to_ne_bytes())
         .chain_update(directory.as_os_str().as_encoded_bytes())
         .finalize();
-    let bytes = digest.iter().take(6);
-    bytes.map(|byte| format!("{byte:02x}")).collect()
+    let mut name = String::new();
+    for byte in &digest[..6] {
+        _ = write!(name, "{byte:02x}");
+    }
+    name
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(super) async fn run(context: &CallContext<'_>, args: ExecArgs) -> Result<Don
         notices,
         timeout,
         mut command,
-    } = context.before_start(begin(context, args)).await?;
+    } = context.before_start(Box::pin(begin(context, args))).await?;
     context.progress.step("the command runs");
     let mut followed = Followed::new(
         settings.output_limit_chars,
