@@ -43,11 +43,11 @@ const NEEDS_WALLS: [(&str, &str); 23] = [
         "commands name `/home/box`",
     ),
     (
-        "files::stat_tells_kind_size_mode_and_target",
+        "files::stat_reports_kind_size_mode_and_target",
         "there is no `/dev` in the box",
     ),
     (
-        "files::moving_overwrites_only_when_told",
+        "files::moving_overwrites_only_on_request",
         "commands name `/tmp`",
     ),
     (

@@ -22,20 +22,33 @@ pub enum Pull {
 const PULL_TIMEOUT_SEC: NonZeroU64 = const { NonZeroU64::new(1800).unwrap() };
 
 /// Settings of a container engine.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineConfig {
     /// The command: a path, or a name to look up in PATH. Default: the engine's name.
     pub program: Option<String>,
     /// The default image.
-    pub image: Option<String>,
+    pub image: String,
     /// The OCI runtime, such as `runsc`. Default: the engine's own.
     pub runtime: Option<String>,
     /// The Docker endpoint, overriding `DOCKER_HOST`.
     pub host: Option<String>,
     pub pull: Pull,
     /// Timeout of an image pull.
-    pub pull_timeout_sec: Option<NonZeroU64>,
+    pub pull_timeout_sec: NonZeroU64,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            program: None,
+            image: DEFAULT_IMAGES[0].to_owned(),
+            runtime: None,
+            host: None,
+            pull: Pull::default(),
+            pull_timeout_sec: PULL_TIMEOUT_SEC,
+        }
+    }
 }
 
 impl EngineConfig {
@@ -48,15 +61,14 @@ impl EngineConfig {
     }
 
     pub fn pull_timeout(&self) -> Duration {
-        Duration::from_secs(self.pull_timeout_sec.unwrap_or(PULL_TIMEOUT_SEC).get())
+        Duration::from_secs(self.pull_timeout_sec.get())
     }
 
     pub(crate) fn settings(&self, engine: Engine) -> ContainerSettings {
-        let image = self.image.clone();
         ContainerSettings {
             engine,
             program: self.program.as_deref().unwrap_or(engine.name()).into(),
-            image: image.unwrap_or_else(|| DEFAULT_IMAGES[0].to_owned()),
+            image: self.image.clone(),
             runtime: self.runtime.clone(),
             docker_host: self.host.clone(),
             pull: self.pull == Pull::Missing,

@@ -318,6 +318,8 @@ mod tests {
 
     use boxwood_session::ShutdownBoxes;
 
+    use boxwood_backend_container::Engine;
+
     use super::*;
 
     fn variables(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
@@ -500,6 +502,13 @@ mod tests {
         defaults_only.policy.default_profile = Some("default".to_owned());
         // The documented file sets `backend` explicitly.
         defaults_only.backend_chosen = true;
+        // It names the programs, of which the default depends on the engine.
+        for (engine, config) in [
+            (Engine::Docker, &mut defaults_only.docker),
+            (Engine::Podman, &mut defaults_only.podman),
+        ] {
+            config.program = Some(engine.name().to_owned());
+        }
         assert_eq!(format!("{documented:#?}"), format!("{defaults_only:#?}"));
     }
 

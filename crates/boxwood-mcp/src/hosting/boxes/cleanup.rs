@@ -16,6 +16,10 @@ const EVERY: Duration = Duration::from_hours(1);
 /// Removes boxes of interrupted tests and installs, and of servers without a stored definition.
 pub(crate) async fn clear_leftovers(inner: &Inner) {
     for session in boxes(&inner.context).await.unwrap_or_default() {
+        // After that the next daemon may use the box.
+        if inner.closing.is_cancelled() {
+            return;
+        }
         if ids::is_temporary(&session) {
             continue;
         }

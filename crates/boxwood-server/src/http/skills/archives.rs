@@ -38,7 +38,6 @@ pub(crate) struct InstallParams {
     /// A skill to install, by its directory in the archive. Can be repeated. Optional if there is
     /// only one skill.
     #[param(required = false)]
-    #[serde(skip_deserializing)]
     source_path: Vec<String>,
     /// Suffix of the directory name, after a hyphen.
     target_suffix: Option<String>,
