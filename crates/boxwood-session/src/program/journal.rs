@@ -64,7 +64,8 @@ impl Journal {
 
     /// A journal that is read once at the end, so that it needs no position for reading.
     pub(crate) fn once(name: &str) -> io::Result<Self> {
-        Self::from_file(memfd_create(name, MemfdFlags::CLOEXEC)?)
+        let file = Arc::new(memfd_create(name, MemfdFlags::CLOEXEC)?);
+        Ok(Self::of(Arc::clone(&file), file, 0))
     }
 
     /// The same, of an earlier daemon.

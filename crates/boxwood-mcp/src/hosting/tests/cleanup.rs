@@ -182,6 +182,8 @@ async fn an_unreadable_server_keeps_its_data() {
 #[tokio::test(start_paused = true)]
 async fn a_server_added_again_is_not_a_leftover() {
     let fixture = Fixture::new();
+    // The first daemon's own cleanup has ended.
+    tokio::time::sleep(Duration::from_secs(5)).await;
     for server in ["a", "b", "c"] {
         let session = SessionId::new(&format!("mcp-{server}")).expect("an id");
         let spec = SpecRequest {
@@ -203,5 +205,4 @@ async fn a_server_added_again_is_not_a_leftover() {
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(main.is_running());
     assert_eq!(fixture.runtime.names(), ["mcp-c"]);
-    assert_eq!(fixture.runtime.names().len(), 1);
 }

@@ -46,7 +46,7 @@ fn names_are_unique_and_known() {
     --- stdout
     --- stderr
     error: a token named `ci` already exists
-    hint: remove it first with `boxwood token rm`, or take another name
+    hint: remove it first with `boxwood token rm`, or choose another name
     ");
     insta::assert_snapshot!(state.token(&["rm", "other"]).all(), @r"
     exit 1

@@ -44,7 +44,7 @@ fn what_to_paste_for_http_is_the_daemons_address() {
         "unix:///run/boxwood/boxwood.sock",
     ]);
     assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.stderr.contains("leave --http out"), "{said:?}");
+    assert!(said.stderr.contains("omit --http"), "{said:?}");
 }
 
 #[test]
@@ -120,17 +120,17 @@ fn help_text() {
     insta::assert_snapshot!(help(&["mcp-server"]), @r"
     Serve the agent's tools to an MCP client
 
-    Speaks the Model Context Protocol on stdin and stdout, so a client has to start it. Everything the
-    tools do happens in a box of the daemon's.
+    Uses the Model Context Protocol on stdin and stdout, and is normally started by the client. The
+    tools run in a box of the daemon.
 
     Usage: boxwood mcp-server [OPTIONS]
 
     Options:
           --session <NAME>
-              The session whose box the tools use [default: one for each working directory]
+              Session in which the tools run [default: one for each working directory]
 
           --print-config <CLIENT>
-              Print what to paste into a client's configuration, and stop
+              Print the configuration for a client and exit
 
               Possible values:
               - claude: Claude Desktop and Claude Code
@@ -138,19 +138,18 @@ fn help_text() {
               - vscode: Visual Studio Code
 
           --http
-              With --print-config: let the client ask the daemon over HTTP instead of starting this
-              command
+              With --print-config: connect to the daemon over HTTP instead of starting this command
 
       -h, --help
               Print help (see a summary with '-h')
 
     Global options:
       -o, --output <FORMAT>
-              How to print the answer
+              Output format
 
               Possible values:
-              - table: For people
-              - json:  For programs
+              - table: Tables and text
+              - json:  JSON
 
               [env: BOXWOOD_OUTPUT]
               [default: table]
@@ -161,11 +160,11 @@ fn help_text() {
               [env: BOXWOOD_URL]
 
     Examples:
-      boxwood mcp-server --print-config claude          What to paste into .mcp.json
-      boxwood mcp-server --print-config vscode --http   The same for a client that asks the daemon
-      boxwood mcp-server --session build                Tools that work in the session `build`
+      boxwood mcp-server --print-config claude          Print the configuration for .mcp.json
+      boxwood mcp-server --print-config vscode --http   The same, for a client that uses HTTP
+      boxwood mcp-server --session build                Run the tools in the session `build`
 
-    Needs a daemon (`boxwood serve`); a call that is going on outlives a restart of it. The same tools
-    are at http://127.0.0.1:5410/mcp.
+    Needs a daemon (`boxwood serve`). Calls continue when the daemon is restarted. The same tools are
+    available at http://127.0.0.1:5410/mcp.
     ");
 }
