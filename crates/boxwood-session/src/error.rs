@@ -210,7 +210,7 @@ impl SessionError {
                 ));
             }
             Self::OverQuota { .. } | Self::Unmeasured { .. } => {
-                "remove files from the workspace (file operations go on working), or use a session with a \
+                "remove files from the workspace (file operations still work), or use a session with a \
                  larger workspace_quota_mb"
             }
             Self::TooManySessions { .. } => "delete a session that is no longer needed",

@@ -120,7 +120,7 @@ proptest! {
         prop_assert!(!name.contains(|c: char| c.is_whitespace() || c.is_control()));
         prop_assert!(!name.contains(['\\', '"', '\'', '$', '`', ';', '&', '|', ',', '=', '*', '?']));
         prop_assert!(name.split('/').all(|part| !part.is_empty() && part != "." && part != ".."));
-        // Whoever reads it again reads the same.
+        // Parsing the printed name gives the same name.
         let tagged = ImageName::new(name).expect("it passed before").tagged();
         prop_assert_eq!(tagged.tagged(), tagged);
     }

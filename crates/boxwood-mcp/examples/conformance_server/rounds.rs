@@ -16,10 +16,10 @@ use sha2::{Digest, Sha256};
 use crate::server::{Context, is_modern, model};
 use crate::tools::says;
 
-/// Anything: whoever reads this may forge the state of a fixture.
+/// Not a secret, because this server is a fixture.
 const KEY: &[u8] = b"the conformance fixture's own";
 
-/// Whoever answers something else again and again is given up.
+/// A client that repeatedly sends other responses gets an error.
 const MOST_ROUNDS: usize = 4;
 
 /// `None` when it is no tool of this file.
@@ -236,7 +236,7 @@ pub(crate) fn response<'a>(
     responses?.get(key)?.as_object()
 }
 
-/// A text in what somebody filled in.
+/// A text field of a form that the user filled in.
 pub(crate) fn content<'a>(response: &'a Map<String, Value>, key: &str) -> &'a str {
     let content = response.get("content").and_then(|content| content.get(key));
     content.and_then(Value::as_str).unwrap_or("somebody")

@@ -70,7 +70,7 @@ impl Fixture {
         }
     }
 
-    /// Tells whoever asked to be told. That one of them has gone away is no failure.
+    /// Notifies all subscribers. A subscriber that has disconnected is not an error.
     pub(crate) async fn announce(&self, change: Change, context: &Context) {
         self.until_all_listen().await;
         let listening: Vec<SubscriptionSink> = {

@@ -1,4 +1,4 @@
-//! The list of all tools, and those that ask nobody anything.
+//! The list of all tools, and the tools that send no request to the client.
 
 use std::time::Duration;
 
@@ -193,7 +193,7 @@ pub(crate) fn resource(uri: &str, kind: &str, text: &str) -> Value {
 
 async fn changed(fixture: &Fixture, change: Change, context: &Context) -> CallToolResult {
     fixture.announce(change, context).await;
-    says("whoever listens was told")
+    says("subscribers were notified")
 }
 
 async fn log_on_the_way(context: &Context) {

@@ -65,9 +65,9 @@ impl Default for LoadLimits {
 /// The limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Busy {
-    #[error("the session is busy: {waiting} commands and file operations wait in it already")]
+    #[error("the session is busy: {waiting} commands and file operations are already queued")]
     Session { waiting: usize },
-    #[error("the daemon is busy: {waiting} commands and file operations wait already")]
+    #[error("the daemon is busy: {waiting} commands and file operations are already queued")]
     Daemon { waiting: usize },
     #[error("the session is busy: no permit was free within {ms} ms")]
     Waited { ms: u64 },
@@ -77,7 +77,7 @@ pub enum Busy {
     SessionLive { limit: usize },
     #[error("the session already has {limit} managed processes, which is the most it may have")]
     SessionProcesses { limit: usize },
-    #[error("the daemon already holds {limit} bytes of requests and answers")]
+    #[error("the daemon already holds {limit} bytes of requests and responses")]
     Bytes { limit: usize },
 }
 
@@ -88,7 +88,7 @@ impl Busy {
             Self::Session { .. }
             | Self::Daemon { .. }
             | Self::Waited { .. }
-            | Self::Bytes { .. } => "ask again in a moment, or ask for less at the same time",
+            | Self::Bytes { .. } => "retry later, or send fewer requests at a time",
             Self::Live { .. } | Self::SessionLive { .. } => {
                 "end a streamed command that is no longer needed"
             }
