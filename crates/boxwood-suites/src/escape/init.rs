@@ -93,12 +93,17 @@ async fn cannot_kill_the_supervisor_of_another_command(fixture: &Fixture) -> any
         .spawn(crate::harness::test_box::request(&["sleep", "600"]))
         .await?;
     test_box.assert_isolated().await?;
-    // Everything that is not the commands' own must survive the commands' worst.
+    // The command counts as started before it has its own uid; the signals would miss it until then. A loop without a
+    // pause, because that would be a `sleep` too.
+    test_box
+        .sh("until grep -qsx sleep /proc/[0-9]*/comm; do :; done")
+        .await?;
+    // Everything that does not belong to the commands must survive signals of a command.
     test_box
         .sh("kill -9 -1; for p in /proc/[0-9]*; do kill -9 ${p#/proc/} 2>/dev/null; done")
         .await?;
     let ran = running.finish_within(Duration::from_secs(10)).await?;
-    // The sleeper is fair game for its own uid, but its end is still reported exactly.
+    // A command may kill another one with the same uid; its end is still reported exactly.
     ensure!(
         ran.exit.status == boxwood_backend::ExitStatus::Signal(9),
         "{:?}",
