@@ -6,8 +6,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::gateway::json::raw;
-use crate::gateway::notifications::subscriptions::{
-    BESIDE_URI, LONGEST_URI, MOST_SUBSCRIPTIONS, MOST_URI_BYTES,
+use crate::gateway::notifications::preferences::{
+    LONGEST_URI, MOST_SUBSCRIPTIONS, MOST_URI_BYTES,
 };
 use crate::hosting::HostingError;
 use crate::wire::{BadMessage, CallError, Message, Object};
@@ -72,7 +72,7 @@ impl RpcError {
 
     pub(crate) fn too_many_subscriptions() -> Self {
         let text = format!(
-            "a client has at most {MOST_SUBSCRIPTIONS} subscriptions to a server, with URIs of at most {LONGEST_URI} bytes each and {MOST_URI_BYTES} in all, {BESIDE_URI} more for each; unsubscribe from some"
+            "a client has at most {MOST_SUBSCRIPTIONS} subscriptions, with URIs of at most {LONGEST_URI} bytes each and {MOST_URI_BYTES} in total; unsubscribe from some"
         );
         Self::new(INVALID_PARAMS, text)
     }
@@ -108,9 +108,9 @@ pub(crate) fn status_of(code: i64) -> StatusCode {
     }
 }
 
-impl From<&HostingError> for RpcError {
-    fn from(error: &HostingError) -> Self {
-        let status = match error {
+impl From<HostingError> for RpcError {
+    fn from(error: HostingError) -> Self {
+        let status = match &error {
             HostingError::NotFound { .. } => StatusCode::NOT_FOUND,
             _ => StatusCode::OK,
         };

@@ -1,6 +1,5 @@
 //! Versions of the protocol, and the translation between legacy and modern messages.
 
-pub(crate) mod input_bridge;
 pub(crate) mod translate;
 
 /// The newest version with `initialize`.

@@ -207,12 +207,19 @@ pub(crate) fn nameless() -> Box<RawValue> {
     raw(&json!({ "name": "unknown", "version": "0" }))
 }
 
-/// Parameters of a legacy client for a modern server.
-pub(crate) fn modern_params(
-    params: Option<&RawValue>,
-    client_info: Option<&RawValue>,
-    capabilities: &RawValue,
-) -> Option<Object> {
+/// Returns true if a modern server has requested input of the client instead of a result.
+pub(crate) fn requires_input(answer: &Message) -> bool {
+    let result = answer.outcome();
+    // Avoids parsing long results.
+    let result = result.filter(|result| result.get().contains("input_required"));
+    let kind = result
+        .and_then(object)
+        .and_then(|result| result.text("resultType"));
+    kind.as_deref() == Some("input_required")
+}
+
+/// Parameters of a legacy client for a modern server, without capabilities of the client.
+pub(crate) fn modern_params(params: Option<&RawValue>, client_info: &RawValue) -> Option<Object> {
     let mut params = match params {
         None => Object::default(),
         Some(params) => object(params)?,
@@ -222,10 +229,8 @@ pub(crate) fn modern_params(
         Some(meta) => object(meta)?,
     };
     meta.set(VERSION, raw(MODERN));
-    meta.set(CLIENT_CAPABILITIES, capabilities.to_owned());
-    if let Some(info) = client_info {
-        meta.set(CLIENT_INFO, info.to_owned());
-    }
+    meta.set(CLIENT_CAPABILITIES, Object::default().raw());
+    meta.set(CLIENT_INFO, client_info.to_owned());
     params.set("_meta", meta.raw());
     Some(params)
 }

@@ -189,10 +189,7 @@ impl Aggregate {
     }
 
     async fn server(&self, name: &McpServerName) -> Result<Arc<dyn HostedServer>, RpcError> {
-        self.registry
-            .server(name)
-            .await
-            .map_err(|error| RpcError::from(&error))
+        Ok(self.registry.server(name).await?)
     }
 
     async fn list(

@@ -10,19 +10,23 @@ use std::time::Duration;
 
 use boxwood_api::McpServerName;
 use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::gateway::client_session::ClientSession;
-use crate::gateway::client_session::preferences::{Preference, Preferences, set_all};
 use crate::gateway::client_session::process_reader::{ProcessReader, cancel_requests};
-use crate::gateway::json::object;
+use crate::gateway::notifications::preferences::{Preference, Preferences};
 use crate::gateway::server_registry::{DedicatedProcess, HostedServer};
 use crate::hosting::HostingError;
 use crate::lock;
-use crate::wire::{Connection, Handshake, Message, Object};
+use crate::wire::{CallOptions, Connection, Handshake, Message};
 
+/// Timeout of one such request.
+const SETTING_ONE: Duration = Duration::from_secs(10);
+/// Concurrent requests of them.
+const AT_ONCE: usize = 16;
 /// The first call on a new process waits this long for the log level and the subscriptions.
 const SETTING: Duration = Duration::from_secs(10);
 
@@ -65,13 +69,8 @@ impl ClientProcesses {
             initialize: initialize.to_owned(),
             is_for_all,
             slots: Mutex::default(),
-            preferences: Arc::default(),
+            preferences: Arc::clone(session.preferences()),
         }
-    }
-
-    /// The client's `initialize` parameters.
-    pub(crate) fn initialize(&self) -> Object {
-        object(&self.initialize).unwrap_or_default()
     }
 
     /// Returns the running process of the server, or starts a new one.
@@ -113,7 +112,6 @@ impl ClientProcesses {
         let reader = ProcessReader {
             session: Weak::clone(&self.session),
             connection: connection.clone(),
-            preferences: Arc::clone(&self.preferences),
             server: self.server(hosted.name()),
         };
         Ok(ClientProcess {
@@ -130,22 +128,12 @@ impl ClientProcesses {
         self.is_for_all.then(|| name.clone())
     }
 
-    /// Returns false if the limit of subscriptions is reached.
-    pub(crate) fn has_room(&self, preference: &Preference) -> bool {
-        lock(&self.preferences).has_room(preference)
-    }
-
-    /// Stores a preference for processes that start later.
-    pub(crate) fn remember(&self, preference: Preference) {
-        lock(&self.preferences).add(preference);
-    }
-
     /// Stores a preference and sends it to the running processes.
     pub(crate) async fn apply(&self, preference: Preference) {
-        self.remember(preference.clone());
+        lock(&self.preferences).add(preference.clone());
         let setting = self.running().into_iter().map(async |(name, process)| {
             let server = self.server(&name);
-            preference.set_on(&process, server.as_ref()).await;
+            set(&process, &preference, server.as_ref()).await;
         });
         join_all(setting).await;
     }
@@ -177,6 +165,42 @@ impl Slot {
     fn running(&self) -> Option<Arc<ClientProcess>> {
         let process = lock(&self.process).clone();
         process.filter(|process| !process.connection.is_ended())
+    }
+}
+
+/// Sends the preferences to a new process. Repeats until nothing has changed in the meantime.
+async fn set_all(
+    process: Weak<ClientProcess>,
+    preferences: Arc<Mutex<Preferences>>,
+    server: Option<McpServerName>,
+) {
+    let mut sent = Preferences::default();
+    while let Some(process) = process.upgrade() {
+        let wanted = lock(&preferences).clone();
+        let changes = wanted.changes_since(&sent);
+        if changes.is_empty() {
+            return;
+        }
+        let (process, server) = (&process, server.as_ref());
+        let setting = stream::iter(changes)
+            .for_each_concurrent(AT_ONCE, async |change| set(process, &change, server).await);
+        setting.await;
+        sent = wanted;
+    }
+}
+
+async fn set(process: &ClientProcess, preference: &Preference, server: Option<&McpServerName>) {
+    let own = match server {
+        Some(server) => preference.of_server(server),
+        None => Some(preference.clone()),
+    };
+    let is_log_level = matches!(preference, Preference::LogLevel(_));
+    if let Some(own) = own
+        && (!is_log_level || process.handshake.has("logging"))
+    {
+        let how = CallOptions::with_timeout(SETTING_ONE);
+        // The same request succeeded before, on this process or on the shared one.
+        let _ = own.send(&process.connection, how).await;
     }
 }
 

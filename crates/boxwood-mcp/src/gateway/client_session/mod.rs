@@ -4,7 +4,6 @@ pub(crate) mod client_processes;
 pub(crate) mod dispatch;
 pub(crate) mod initialize;
 pub(crate) mod pending_requests;
-pub(crate) mod preferences;
 mod process_reader;
 pub(crate) mod requests;
 pub(crate) mod table;
@@ -23,6 +22,7 @@ use crate::gateway::error::{INVALID_REQUEST, RpcError};
 use crate::gateway::event_stream::budget::MemoryBudget;
 use crate::gateway::event_stream::{EventKind, EventStream};
 use crate::gateway::notifications::membership::HubMemberships;
+use crate::gateway::notifications::preferences::Preferences;
 use crate::gateway::notifications::subscriptions::{RESOURCE_UPDATED, is_list_change};
 use crate::lock;
 use crate::wire::{Message, Principal};
@@ -65,6 +65,7 @@ pub(crate) struct ClientSession {
     streams: watch::Sender<usize>,
     calls: Mutex<Calls>,
     pub(crate) pending: PendingRequests,
+    preferences: Arc<Mutex<Preferences>>,
     ended: CancellationToken,
 }
 
@@ -105,6 +106,7 @@ impl ClientSession {
             streams: watch::Sender::new(0),
             calls: Mutex::default(),
             pending: PendingRequests::default(),
+            preferences: Arc::default(),
             ended: CancellationToken::new(),
         }
     }
@@ -144,6 +146,11 @@ impl ClientSession {
     /// Returns false if the session was initialized before.
     pub(crate) fn set_initialized(&self, initialized: Initialized) -> bool {
         self.initialized.set(initialized).is_ok()
+    }
+
+    /// URIs as the client knows them.
+    pub(crate) fn preferences(&self) -> &Arc<Mutex<Preferences>> {
+        &self.preferences
     }
 
     /// Number of open `GET` streams.
@@ -242,13 +249,9 @@ impl ClientSession {
         stream.push(EventKind::Notification, message.json());
     }
 
-    /// Sends a request of a server under a new id, which is returned. Returns the responder if the client
-    /// has too many open requests.
-    pub(crate) fn ask(
-        &self,
-        request: &Message,
-        responder: Responder,
-    ) -> Result<Box<RawValue>, Responder> {
+    /// Sends a request of a server under a new id. Returns the responder if the client has too many open
+    /// requests.
+    pub(crate) fn ask(&self, request: &Message, responder: Responder) -> Result<(), Responder> {
         let stream = self.current();
         if stream.is_backlogged() {
             return Err(responder);
@@ -256,9 +259,9 @@ impl ClientSession {
         let id = self.pending.add(responder)?;
         let request = request.clone().with_id(id.clone());
         if stream.push(EventKind::Request, request.json()) {
-            return Ok(id);
+            return Ok(());
         }
-        self.pending.take(&id).map_or(Ok(id), Err)
+        self.pending.take(&id).map_or(Ok(()), Err)
     }
 
     /// Passes the client's response to the server. Responses to unknown requests are ignored.

@@ -1,13 +1,12 @@
 //! Passes the messages of one client process to the client.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Weak;
 
 use boxwood_api::McpServerName;
 
 use crate::gateway::aggregate::rewrite::rewrite_notification;
 use crate::gateway::client_session::ClientSession;
 use crate::gateway::client_session::pending_requests::{CANCELLED, Responder, TOO_MANY_REQUESTS};
-use crate::gateway::client_session::preferences::Preferences;
 use crate::gateway::json::object;
 use crate::gateway::notifications::log_level::LogLevel;
 use crate::gateway::params;
@@ -17,7 +16,6 @@ use crate::wire::{Connection, Inbound, InboundEvent, Kind, Message, cancellation
 pub(super) struct ProcessReader {
     pub(super) session: Weak<ClientSession>,
     pub(super) connection: Connection,
-    pub(super) preferences: Arc<Mutex<Preferences>>,
     /// Set for clients of all servers, whose URIs contain the server name.
     pub(super) server: Option<McpServerName>,
 }
@@ -55,7 +53,7 @@ impl ProcessReader {
                 return;
             };
             let connection = self.connection.clone();
-            let responder = Responder::Process { connection, id };
+            let responder = Responder { connection, id };
             if let Err(responder) = session.ask(message, responder) {
                 responder.refuse(TOO_MANY_REQUESTS).await;
             }
@@ -82,12 +80,12 @@ impl ProcessReader {
         let message = rewrite_notification(server, message);
         let is_wanted = match message.method() {
             Some("notifications/message") => {
-                let least = lock(&self.preferences).level.unwrap_or(LogLevel::Info);
+                let least = lock(session.preferences()).level.unwrap_or(LogLevel::Info);
                 LogLevel::of(&message) >= least
             }
             Some("notifications/resources/updated") => {
                 let uri = params::text(message.params(), "uri");
-                uri.is_some_and(|uri| lock(&self.preferences).uris.contains(&uri))
+                uri.is_some_and(|uri| lock(session.preferences()).uris.contains(&uri))
             }
             _ => false,
         };

@@ -98,11 +98,11 @@ async fn begin(
 pub(crate) async fn check(inner: &Inner, target: &Target) -> Result<(), RpcError> {
     match target {
         Target::One(name) if !inner.registry.names().contains(name) => {
-            let found = inner.registry.server(name).await;
-            found.map(drop).map_err(|error| RpcError::from(&error))
+            inner.registry.server(name).await?;
         }
-        Target::One(_) | Target::All => Ok(()),
+        Target::One(_) | Target::All => {}
     }
+    Ok(())
 }
 
 struct UnusedSession<'a> {

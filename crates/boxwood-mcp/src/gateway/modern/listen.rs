@@ -14,22 +14,21 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::gateway::Inner;
 use crate::gateway::aggregate::list_changes::ListChanges;
 use crate::gateway::aggregate::names::split_uri;
 use crate::gateway::aggregate::rewrite::rewrite_notification;
-use crate::gateway::error::{INTERNAL_ERROR, INVALID_PARAMS, RpcError};
+use crate::gateway::error::{INTERNAL_ERROR, RpcError};
 use crate::gateway::json::{first_of, object, raw};
-use crate::gateway::modern::request::ModernRequest;
-use crate::gateway::notifications::subscriptions::{
-    MOST_URI_BYTES, RESOURCE_UPDATED, list_changed,
+use crate::gateway::modern::Request;
+use crate::gateway::notifications::preferences::{
+    LONGEST_URI, MOST_SUBSCRIPTIONS, MOST_URI_BYTES, Preference,
 };
+use crate::gateway::notifications::subscriptions::{RESOURCE_UPDATED, list_changed};
 use crate::gateway::server_registry::{HostedServer, relay};
 use crate::protocol_versions::SUBSCRIPTION;
-use crate::wire::{CallOptions, Message, Object, Principal, Protocol};
+use crate::wire::{CallOptions, Message, Object, Protocol};
 
 pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
-const MOST_URIS: usize = 1000;
 const QUEUE: usize = 64;
 /// Collects changes of several servers that start one after the other.
 const SETTLING: Duration = Duration::from_millis(300);
@@ -58,13 +57,13 @@ impl ListenFilter {
         let lists = LISTS.map(|list| is_true(&filter_key(list)));
         let uris = match wanted.get("resourceSubscriptions") {
             None => Vec::new(),
-            Some(uris) => first_of::<String>(uris, MOST_URIS + 1).ok_or_else(|| {
+            Some(uris) => first_of::<String>(uris, MOST_SUBSCRIPTIONS + 1).ok_or_else(|| {
                 RpcError::malformed("`notifications.resourceSubscriptions` must be a list of URIs")
             })?,
         };
-        if uris.len() > MOST_URIS {
+        if uris.len() > MOST_SUBSCRIPTIONS {
             return Err(RpcError::malformed(format!(
-                "at most {MOST_URIS} resources at once"
+                "at most {MOST_SUBSCRIPTIONS} resources at once"
             )));
         }
         if uris.iter().map(String::len).sum::<usize>() > MOST_URI_BYTES {
@@ -141,18 +140,10 @@ fn ended(id: &RawValue) -> Message {
     Message::result(id.to_owned(), result.raw())
 }
 
-/// Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Listening {
-    pub(crate) inner: Arc<Inner>,
-    pub(crate) asked: Arc<ModernRequest>,
-    pub(crate) principal: Principal,
-}
-
 /// Tasks by server and connection id.
 type Watchers = HashMap<(McpServerName, u64), AbortOnDropHandle<()>>;
 
-impl Listening {
+impl Request {
     /// For a legacy server. Runs until the client disconnects or the server is removed.
     pub(crate) async fn through_hub(
         &self,
@@ -166,12 +157,10 @@ impl Listening {
         let hub = self.inner.hubs.of(&name);
         let (member, mut heard) = hub.listen(self.principal.clone());
         let uris = std::mem::take(&mut honoured.uris);
-        for uri in uris {
-            match member.subscribe(&uri).await {
+        for uri in uris.into_iter().filter(|uri| uri.len() <= LONGEST_URI) {
+            match member.apply(Preference::Subscribe(uri.clone())).await {
                 Ok(answer) if answer.error().is_none() => honoured.uris.push(uri),
                 Ok(_) => {}
-                // The URI is too long, or the limit is reached.
-                Err(error) if error.code == INVALID_PARAMS => {}
                 // Further requests would time out as well while others wait for the lock.
                 Err(_) => break,
             }
@@ -364,8 +353,8 @@ mod tests {
             let params = json!({"notifications": {"resourceSubscriptions": vec!["x:y"; count]}});
             Object::parse(&params.to_string()).expect("an object")
         };
-        assert!(ListenFilter::of(&many(MOST_URIS)).is_ok());
-        assert!(ListenFilter::of(&many(MOST_URIS + 1)).is_err());
+        assert!(ListenFilter::of(&many(MOST_SUBSCRIPTIONS)).is_ok());
+        assert!(ListenFilter::of(&many(MOST_SUBSCRIPTIONS + 1)).is_err());
         assert!(ListenFilter::of(&named(MOST_URI_BYTES)).is_ok());
         assert!(ListenFilter::of(&named(MOST_URI_BYTES + 1)).is_err());
     }

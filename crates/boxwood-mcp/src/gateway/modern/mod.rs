@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use self::interactive::InteractiveRequest;
-use self::listen::{ListenFilter, Listening};
+use self::listen::ListenFilter;
 use self::request::ModernRequest;
 use crate::agent_server::Answer;
 use crate::gateway::aggregate::lists::{Kind, drained};
@@ -68,7 +68,7 @@ pub(crate) async fn answer(inner: &Arc<Inner>, asked: HttpRequest, body: &Bytes)
         is_for_one: target != Target::All,
         principal: principal.clone(),
         headers: head.headers,
-        asked,
+        asked: Arc::new(asked),
         news,
     };
     let closed = inner.closed.clone();
@@ -83,6 +83,7 @@ pub(crate) async fn answer(inner: &Arc<Inner>, asked: HttpRequest, body: &Bytes)
     respond::reply(id, running, heard, inner.settings.keep_alive, client_budget).await
 }
 
+#[derive(Clone)]
 struct Request {
     inner: Arc<Inner>,
     /// Lists of all servers use the shared processes only: a dedicated process per server would be too
@@ -90,7 +91,7 @@ struct Request {
     is_for_one: bool,
     principal: Principal,
     headers: HeaderMap,
-    asked: ModernRequest,
+    asked: Arc<ModernRequest>,
     news: mpsc::Sender<Message>,
 }
 
@@ -106,8 +107,7 @@ impl Request {
         }
         match target {
             Target::One(name) => {
-                let hosted = self.inner.registry.server(name).await;
-                let hosted = hosted.map_err(|error| RpcError::from(&error))?;
+                let hosted = self.inner.registry.server(name).await?;
                 self.one(&hosted, method, self.asked.params.clone()).await
             }
             Target::All => self.all(method).await,
@@ -124,7 +124,7 @@ impl Request {
             }
             LISTEN => {
                 let wanted = ListenFilter::of(&self.asked.params)?;
-                self.listening().on_all(wanted, &self.news).await
+                self.on_all(wanted, &self.news).await
             }
             _ => {
                 let all = &self.inner.all;
@@ -135,14 +135,6 @@ impl Request {
                 }
                 translate::modern_answer(method, answer, Some(&aggregate::server_info()))
             }
-        }
-    }
-
-    fn listening(&self) -> Listening {
-        Listening {
-            inner: Arc::clone(&self.inner),
-            asked: Arc::new(self.asked.clone()),
-            principal: self.principal.clone(),
         }
     }
 
@@ -166,8 +158,7 @@ impl Request {
     ) -> Result<Message, RpcError> {
         // A temporary copy.
         tool_filter::check_call(hosted.as_ref(), method, Some(&params.raw()))?;
-        let modern = hosted.modern().await;
-        match modern.map_err(|error| RpcError::from(&error))? {
+        match hosted.modern().await? {
             Some(connection) => self.passed(hosted, &connection, method, params).await,
             None => self.translated(hosted, method, params).await,
         }
@@ -244,8 +235,7 @@ impl Request {
             }
             LISTEN => {
                 let wanted = ListenFilter::of(&params)?;
-                let listening = self.listening();
-                return listening.through_hub(hosted, wanted, &self.news).await;
+                return self.through_hub(hosted, wanted, &self.news).await;
             }
             _ => {}
         }

@@ -194,7 +194,7 @@ impl InteractiveCalls {
         match started {
             Ok(()) => Ok(Some(client)),
             Err(HostingError::Full { .. }) => Ok(None),
-            Err(error) => Err(RpcError::from(&error)),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -118,8 +118,8 @@ async fn requests_of_a_process_that_ended_are_cancelled() {
 }
 
 #[tokio::test]
-async fn a_process_with_many_requests_leaves_room_for_others() {
-    let processes = [1, 2].map(|_| {
+async fn the_open_requests_of_a_process_and_of_a_client_are_bounded() {
+    let processes = [1, 2, 3].map(|_| {
         let (pipe, ends) = pipe();
         let log = Arc::<ProtocolLog>::default();
         let connection = Connection::open(Box::new(pipe), WireLimits::default(), log);
@@ -129,14 +129,19 @@ async fn a_process_with_many_requests_leaves_room_for_others() {
     let add = |process: usize, number: usize| {
         let connection = processes[process].0.clone();
         let id = raw(&number);
-        requests.add(Responder::Process { connection, id }).is_ok()
+        requests.add(Responder { connection, id })
     };
-    let accepted = (0..100).filter(|number| add(0, *number)).count();
-    assert_eq!(accepted, 32);
-    assert!(add(1, 0));
+    for process in [0, 1] {
+        let accepted = (0..100).filter(|number| add(process, *number).is_ok());
+        assert_eq!(accepted.count(), 32);
+    }
+    assert!(add(2, 0).is_err(), "the client has 64");
     let first = requests.take_of(&processes[0].0, Some(&raw(&0)));
     assert_eq!(first.len(), 1, "not that of the other process");
-    assert!(add(0, 100));
+    let id = add(2, 0).ok().expect("room");
+    assert!(requests.take(&id).is_some());
+    assert!(requests.take(&id).is_none(), "a response is taken once");
+    assert!(add(0, 100).is_ok());
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::client::Stream;
 use super::{Client, FakeServers, Knows};
-use crate::gateway::notifications::subscriptions::LONGEST_URI;
+use crate::gateway::notifications::preferences::LONGEST_URI;
 use crate::gateway::server_registry::ServerRegistry as _;
 use crate::gateway::tests::fake_servers::named;
 
