@@ -144,10 +144,8 @@ impl Connection {
         request: Message,
         how: CallOptions,
     ) -> Result<Message, CallError> {
-        let (Some(method), Some(id)) = (request.method(), request.id()) else {
-            return Err(CallError::NoRequest);
-        };
-        let (method, id) = (method.to_owned(), id.to_owned());
+        let method = request.method().unwrap_or_default().to_owned();
+        let id = request.id().map(ToOwned::to_owned).unwrap_or_default();
         let timeout = how.timeout;
         let how = CallOptions {
             caller: how.caller.or_else(|| Some(id.clone())),
@@ -218,10 +216,6 @@ impl Connection {
 
     /// Responds to a request of the server, with the server's id.
     pub(crate) async fn respond(&self, message: Message) -> Result<(), CallError> {
-        let id = message.id().map_or("null", RawValue::get);
-        if !self.held.shared.take_server_request(id) {
-            return Err(CallError::NotAsked);
-        }
         self.send(&message).await
     }
 

@@ -1,6 +1,5 @@
 //! State shared by the reader and the writer of a connection, and the handling of incoming messages.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,9 +23,6 @@ use super::write_queue::{Outgoing, WriteQueue};
 use crate::lock;
 use crate::protocol_versions::SUBSCRIPTION;
 
-/// Maximum number of open requests of the server.
-const MAX_SERVER_REQUESTS: usize = 256;
-
 /// Upper bound of the first id. All ids stay exact in JSON parsers with limited precision.
 const FIRST_IDS: u64 = (1 << 46) - 1;
 
@@ -47,7 +43,6 @@ pub(crate) struct ConnectionState {
     /// Stops the reader and the writer.
     pub(crate) stop: CancellationToken,
     next_id: AtomicU64,
-    server_requests: Mutex<HashSet<Box<str>>>,
     last_message_at: Mutex<Instant>,
     pub(crate) usage: Usage,
     /// The principals that have made calls.
@@ -65,7 +60,6 @@ impl ConnectionState {
             ended: watch::Sender::new(None),
             stop: CancellationToken::new(),
             next_id: AtomicU64::new(first_id()),
-            server_requests: Mutex::default(),
             last_message_at: Mutex::new(Instant::now()),
             usage: Usage::new(),
             audience: Mutex::default(),
@@ -159,26 +153,13 @@ impl ConnectionState {
             self.say(&Message::result(id, empty), "answer to ping");
             return;
         }
-        let is_new = {
-            let mut open = lock(&self.server_requests);
-            open.len() < MAX_SERVER_REQUESTS && open.insert(id.get().into())
-        };
-        if !is_new {
-            self.refuse(
-                id,
-                -32600,
-                "too many concurrent requests, or the id is in use",
-            );
-            return;
-        }
         let unsupported = format!("client does not support `{}`", short(method));
         let (code, text) = match self.inbound.push(message, Audience::None) {
             Pushed::Queued => return,
             Pushed::NoReceiver => (-32601, unsupported.as_str()),
             Pushed::Dropped => (-32603, "client did not accept the request"),
         };
-        self.take_server_request(id.get());
-        self.refuse(id, code, text);
+        self.say(&Message::failure(Some(id), code, text, None), "refusal");
     }
 
     fn on_notification(&self, message: Message) {
@@ -189,15 +170,6 @@ impl ConnectionState {
                 self.log.note("progress for an unknown request");
             }
             return;
-        }
-        if method == CANCELLED {
-            let params = message.params().map(|raw| Object::parse(raw.get()));
-            let id = params
-                .as_ref()
-                .and_then(|params| params.as_ref().ok()?.get("requestId"));
-            if let Some(id) = id {
-                self.take_server_request(id.get());
-            }
         }
         let meta = message.meta();
         let subscription = meta.and_then(|meta| own_id(meta.get(SUBSCRIPTION)?.get()));
@@ -238,15 +210,6 @@ impl ConnectionState {
         if to.try_send(message).is_err() {
             self.log.note("dropped an event: caller too slow");
         }
-    }
-
-    /// Returns false if the server does not wait for this response.
-    pub(crate) fn take_server_request(&self, id: &str) -> bool {
-        lock(&self.server_requests).remove(id)
-    }
-
-    fn refuse(&self, id: Box<RawValue>, code: i64, words: &str) {
-        self.say(&Message::failure(Some(id), code, words, None), "refusal");
     }
 
     pub(crate) fn cancel(&self, id: u64) {
