@@ -6,9 +6,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::gateway::json::raw;
-use crate::gateway::notifications::preferences::{
-    LONGEST_URI, MOST_SUBSCRIPTIONS, MOST_URI_BYTES,
-};
+use crate::gateway::notifications::preferences::{LONGEST_URI, MOST_SUBSCRIPTIONS, MOST_URI_BYTES};
 use crate::hosting::HostingError;
 use crate::wire::{BadMessage, CallError, Message, Object};
 
@@ -43,12 +41,13 @@ impl RpcError {
         }
     }
 
+    pub(crate) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
     /// A malformed request. It is not sent to any server.
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
-        Self {
-            status: StatusCode::BAD_REQUEST,
-            ..Self::new(INVALID_PARAMS, message)
-        }
+        Self::new(INVALID_PARAMS, message).with_status(StatusCode::BAD_REQUEST)
     }
 
     /// A body that is not a message.

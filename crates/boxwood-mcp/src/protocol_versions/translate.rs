@@ -84,9 +84,7 @@ pub(crate) fn modern_answer(
     let Some(mut result) = object(result) else {
         return Ok(answer);
     };
-    if result.get("resultType").is_none() {
-        result.set("resultType", raw("complete"));
-    }
+    result.set_default("resultType", raw("complete"));
     if is_cacheable(method) {
         cacheable(&mut result);
     }
@@ -96,12 +94,8 @@ pub(crate) fn modern_answer(
 
 /// The lifetime is unknown.
 fn cacheable(result: &mut Object) {
-    if result.get("ttlMs").is_none() {
-        result.set("ttlMs", raw(&0));
-    }
-    if result.get("cacheScope").is_none() {
-        result.set("cacheScope", raw("private"));
-    }
+    result.set_default("ttlMs", raw(&0));
+    result.set_default("cacheScope", raw("private"));
 }
 
 fn identify(result: &mut Object, server_info: Option<&RawValue>) {
@@ -115,10 +109,8 @@ fn identify(result: &mut Object, server_info: Option<&RawValue>) {
             None => return,
         },
     };
-    if meta.get(SERVER_INFO).is_none() {
-        meta.set(SERVER_INFO, info.to_owned());
-        result.set("_meta", meta.raw());
-    }
+    meta.set_default(SERVER_INFO, info.to_owned());
+    result.set("_meta", meta.raw());
 }
 
 /// Other codes have the same meaning.
@@ -132,13 +124,6 @@ fn modern_error(answer: Message) -> Result<Message, RpcError> {
         }
         _ => Ok(answer),
     }
-}
-
-pub(crate) fn input_required(requests: &Object) -> Object {
-    Object::of([
-        ("resultType", raw("input_required")),
-        ("inputRequests", requests.raw()),
-    ])
 }
 
 /// The result of `server/discover` for a legacy server.
@@ -261,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_server_is_discovered() {
+    fn a_legacy_server_answers_discovery() {
         assert_eq!(
             value(&discovered(&legacy())),
             json!({
@@ -326,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_server_can_be_initialized() {
+    fn a_modern_server_has_an_initialize_result() {
         let handshake = Handshake {
             protocol: Protocol::Modern,
             result: raw(&json!({"supportedVersions": [MODERN]})),

@@ -1,10 +1,11 @@
 //! State shared by the reader and the writer of a connection, and the handling of incoming messages.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +16,7 @@ use super::error::{CallError, CloseReason};
 use super::framing::OversizedLine;
 use super::inbound::{Pushed, Receivers};
 use super::message::{Kind, Message, meta};
-use super::object::Object;
+use super::object::{Object, raw};
 use super::pending::{Events, Pending};
 use super::protocol_log::ProtocolLog;
 use super::usage::Usage;
@@ -196,7 +197,7 @@ impl ConnectionState {
     fn on_subscription_event(&self, message: Message, events: Events) {
         let params = message.params().map(|raw| Object::parse(raw.get()));
         if let (Some(to), Some(caller), Some(Ok(params))) = (events.to, events.caller, params) {
-            let params = with_meta(params, SUBSCRIPTION, caller);
+            let params = params.with_meta(SUBSCRIPTION, caller);
             self.hand_over(&to, message.with_params(Some(params.raw())));
         }
     }
@@ -213,7 +214,7 @@ impl ConnectionState {
     }
 
     pub(crate) fn cancel(&self, id: u64) {
-        self.say(&cancellation(raw_number(id)), CANCELLED);
+        self.say(&cancellation(raw(&id)), CANCELLED);
     }
 
     /// Drops the message if the queue is full.
@@ -231,7 +232,7 @@ impl ConnectionState {
 }
 
 pub(crate) fn cancellation(id: Box<RawValue>) -> Message {
-    let reason = super::object::raw_text("request cancelled");
+    let reason = raw("request cancelled");
     let params = Object::of([("requestId", id), ("reason", reason)]);
     Message::notification(CANCELLED, Some(params.raw()))
 }
@@ -239,23 +240,13 @@ pub(crate) fn cancellation(id: Box<RawValue>) -> Message {
 /// A server may outlive a connection and respond to its calls, so ids must not repeat. A random start is
 /// used because clocks may be set back.
 fn first_id() -> u64 {
-    let mut bytes = [0; 8];
-    if getrandom::fill(&mut bytes).is_err() {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let micros = now.unwrap_or_default().as_micros();
-        return u64::try_from(micros).unwrap_or(1) & FIRST_IDS;
-    }
-    u64::from_le_bytes(bytes) & FIRST_IDS
+    RandomState::new().hash_one(()) & FIRST_IDS
 }
 
 /// Parses one of our ids. Some servers return numbers as strings.
 fn own_id(raw: &str) -> Option<u64> {
     let digits = raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"'));
     digits.unwrap_or(raw).parse().ok()
-}
-
-pub(crate) fn raw_number(number: u64) -> Box<RawValue> {
-    to_raw_value(&number).unwrap_or_default()
 }
 
 fn with_subscription(message: Message, caller: &RawValue) -> Message {
@@ -268,16 +259,8 @@ fn with_subscription(message: Message, caller: &RawValue) -> Message {
     let Ok(result) = Object::parse(result.get()) else {
         return message;
     };
-    let result = with_meta(result, SUBSCRIPTION, caller.to_owned()).raw();
+    let result = result.with_meta(SUBSCRIPTION, caller.to_owned()).raw();
     message.with_result(result)
-}
-
-fn with_meta(mut object: Object, key: &str, value: Box<RawValue>) -> Object {
-    let meta = object.get("_meta").map_or("{}", RawValue::get);
-    let mut meta = Object::parse(meta).unwrap_or_default();
-    meta.set(key, value);
-    object.set("_meta", meta.raw());
-    object
 }
 
 fn short(text: &str) -> String {

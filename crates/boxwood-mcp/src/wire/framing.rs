@@ -95,9 +95,9 @@ const KEPT: usize = 512;
 
 #[derive(Debug, Default)]
 pub(crate) struct OversizedLine {
-    head: Vec<u8>,
+    pub(crate) head: Vec<u8>,
     tail: Vec<u8>,
-    bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl OversizedLine {
@@ -108,14 +108,6 @@ impl OversizedLine {
         let last = &part[part.len().saturating_sub(KEPT)..];
         self.tail.extend_from_slice(last);
         self.tail.drain(..self.tail.len().saturating_sub(KEPT));
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    pub(crate) fn head(&self) -> &[u8] {
-        &self.head
     }
 
     /// The request id that the line responds to. A wrong id only fails a call of the same server.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::connection::{CallOptions, Connection};
 use super::error::CallError;
 use super::message::Message;
-use super::object::{Object, raw_text};
+use super::object::{Object, raw};
 use crate::protocol_versions::{
     CLIENT_CAPABILITIES, CLIENT_INFO, MODERN, NEWEST_LEGACY, SERVER_INFO, VERSION, is_modern,
 };
@@ -137,11 +137,11 @@ impl ClientIdentity {
     /// Without capabilities, so that the server sends no requests.
     pub(crate) fn boxwood() -> Self {
         let client = [
-            ("name", raw_text("boxwood")),
-            ("version", raw_text(env!("CARGO_PKG_VERSION"))),
+            ("name", raw("boxwood")),
+            ("version", raw(env!("CARGO_PKG_VERSION"))),
         ];
         let params = Object::of([
-            ("protocolVersion", raw_text(NEWEST_LEGACY)),
+            ("protocolVersion", raw(NEWEST_LEGACY)),
             ("capabilities", Object::default().raw()),
             ("clientInfo", Object::of(client).raw()),
         ]);
@@ -158,7 +158,7 @@ impl ClientIdentity {
     /// The parameters as `_meta` of a modern request.
     pub(crate) fn stateless(&self) -> Box<RawValue> {
         let params = Object::parse(self.params.get()).unwrap_or_default();
-        let mut meta = Object::of([(VERSION, raw_text(MODERN))]);
+        let mut meta = Object::of([(VERSION, raw(MODERN))]);
         if let Some(client) = params.get("clientInfo") {
             meta.set(CLIENT_INFO, client.to_owned());
         }

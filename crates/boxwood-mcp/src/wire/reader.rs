@@ -78,8 +78,8 @@ impl<'a> Listener<'a> {
         }
         // What is no JSON object belongs to no call.
         let is_hopeless = |line: &&OversizedLine| {
-            let is_object = line.head().trim_ascii_start().starts_with(b"{");
-            !is_object || line.bytes() / MOST_SKIPPED > self.shared.limits.line
+            let is_object = line.head.trim_ascii_start().starts_with(b"{");
+            !is_object || line.bytes / MOST_SKIPPED > self.shared.limits.line
         };
         let unfinished = self.lines.unfinished().filter(is_hopeless);
         unfinished.map(|line| self.too_long(line))
@@ -95,7 +95,7 @@ impl<'a> Listener<'a> {
     }
 
     fn too_long(&self, line: &OversizedLine) -> CloseReason {
-        self.shared.log.garbage("line too long", line.head());
+        self.shared.log.garbage("line too long", &line.head);
         CloseReason::TooLong {
             limit: self.shared.limits.line,
         }

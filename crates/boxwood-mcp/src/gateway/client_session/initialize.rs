@@ -5,14 +5,13 @@ use std::sync::Arc;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::gateway::Inner;
-use crate::gateway::Target;
 use crate::gateway::aggregate;
 use crate::gateway::client_session::client_processes::ClientProcesses;
 use crate::gateway::client_session::{ClientSession, Initialized};
 use crate::gateway::error::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
 use crate::gateway::json::raw;
 use crate::gateway::notifications::membership::HubMemberships;
+use crate::gateway::{Inner, Target};
 use crate::hosting::HostingError;
 use crate::protocol_versions::{self, ACCEPTS_REQUESTS, NEWEST_LEGACY, translate};
 use crate::wire::{Message, Object, Protocol};
@@ -40,7 +39,7 @@ pub(crate) async fn initialize(
         Object::parse(params.get()).map_err(|error| bad(&format!("invalid `params`: {error}")))?;
     let requested = fields.text("protocolVersion");
     let requested = requested.ok_or_else(|| bad("`protocolVersion` must be a string"))?;
-    let (initialized, result) = match session.target() {
+    let (initialized, result) = match &session.target {
         Target::One(name) => {
             let hosted = inner.registry.server(name).await?;
             let handshake = hosted.handshake();

@@ -1,10 +1,8 @@
 //! The session of one legacy client: its process, its active requests and its streams.
 
 pub(crate) mod client_processes;
-pub(crate) mod dispatch;
 pub(crate) mod initialize;
 pub(crate) mod pending_requests;
-mod process_reader;
 pub(crate) mod requests;
 pub(crate) mod table;
 
@@ -20,12 +18,12 @@ use crate::gateway::client_session::client_processes::ClientProcesses;
 use crate::gateway::client_session::pending_requests::{PendingRequests, Responder};
 use crate::gateway::error::{INVALID_REQUEST, RpcError};
 use crate::gateway::event_stream::budget::MemoryBudget;
-use crate::gateway::event_stream::{EventKind, EventStream};
+use crate::gateway::event_stream::{EventKind, EventStream, Mode};
 use crate::gateway::notifications::membership::HubMemberships;
 use crate::gateway::notifications::preferences::Preferences;
 use crate::gateway::notifications::subscriptions::{RESOURCE_UPDATED, is_list_change};
-use crate::lock;
 use crate::wire::{Message, Principal};
+use crate::{OnDrop, lock};
 
 /// Maximum number of concurrent requests of one session.
 const MOST_CALLS: usize = 128;
@@ -55,17 +53,18 @@ pub(crate) struct Initialized {
 }
 
 pub(crate) struct ClientSession {
-    id: Arc<str>,
-    target: Target,
+    pub(crate) id: Arc<str>,
+    pub(crate) target: Target,
     principal: Principal,
-    transport: Transport,
+    pub(crate) transport: Transport,
     initialized: OnceLock<Initialized>,
-    standalone_stream: EventStream,
+    pub(crate) standalone_stream: EventStream,
     /// Number of open `GET` streams.
     streams: watch::Sender<usize>,
     calls: Mutex<Calls>,
     pub(crate) pending: PendingRequests,
-    preferences: Arc<Mutex<Preferences>>,
+    /// URIs as the client knows them.
+    pub(crate) preferences: Arc<Mutex<Preferences>>,
     ended: CancellationToken,
 }
 
@@ -92,14 +91,14 @@ impl ClientSession {
         budget: &MemoryBudget,
     ) -> Self {
         let client_budget = budget.of(principal.clone());
-        let standalone_stream = match transport {
-            Transport::StreamableHttp => EventStream::of(client_budget),
-            Transport::LegacySse | Transport::Internal => EventStream::passing(client_budget),
+        let mode = match transport {
+            Transport::StreamableHttp => Mode::Resumable,
+            Transport::LegacySse | Transport::Internal => Mode::Passing,
         };
         Self {
             id,
             target,
-            standalone_stream,
+            standalone_stream: EventStream::new(client_budget, mode),
             principal,
             transport,
             initialized: OnceLock::new(),
@@ -111,24 +110,8 @@ impl ClientSession {
         }
     }
 
-    pub(crate) fn id(&self) -> &Arc<str> {
-        &self.id
-    }
-
-    pub(crate) fn target(&self) -> &Target {
-        &self.target
-    }
-
     pub(crate) fn principal(&self) -> Principal {
         self.principal.clone()
-    }
-
-    pub(crate) fn transport(&self) -> Transport {
-        self.transport
-    }
-
-    pub(crate) fn standalone_stream(&self) -> &EventStream {
-        &self.standalone_stream
     }
 
     pub(crate) fn is_for(&self, target: &Target, principal: Option<&str>) -> bool {
@@ -148,20 +131,17 @@ impl ClientSession {
         self.initialized.set(initialized).is_ok()
     }
 
-    /// URIs as the client knows them.
-    pub(crate) fn preferences(&self) -> &Arc<Mutex<Preferences>> {
-        &self.preferences
-    }
-
     /// Number of open `GET` streams.
     pub(crate) fn streams(&self) -> watch::Receiver<usize> {
         self.streams.subscribe()
     }
 
     /// Counts as an open stream until the guard is dropped.
-    pub(crate) fn open_stream(&self) -> StreamGuard {
+    pub(crate) fn open_stream(&self) -> OnDrop<impl FnOnce() + use<>> {
         self.streams.send_modify(|count| *count += 1);
-        StreamGuard(self.streams.clone())
+        // Does not keep the session alive.
+        let streams = self.streams.clone();
+        OnDrop::new(move || streams.send_modify(|count| *count = count.saturating_sub(1)))
     }
 
     /// Keeps a stream that the client can resume, and returns its number.
@@ -283,15 +263,6 @@ impl ClientSession {
     pub(crate) fn end(&self) {
         self.ended.cancel();
         self.standalone_stream.close();
-    }
-}
-
-/// See [`ClientSession::open_stream`]. Does not keep the session alive.
-pub(crate) struct StreamGuard(watch::Sender<usize>);
-
-impl Drop for StreamGuard {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count = count.saturating_sub(1));
     }
 }
 

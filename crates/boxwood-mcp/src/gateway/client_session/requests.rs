@@ -1,4 +1,4 @@
-//! One client request from start to response.
+//! The messages that a client sends within a session, and each request from start to response.
 //!
 //! Output: progress and notifications of the call, then the response with the client's request id. The call
 //! continues when the client's connection breaks; `notifications/cancelled` and the end of the session
@@ -11,10 +11,8 @@ use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
-use crate::gateway::Inner;
-use crate::gateway::Target;
+use crate::gateway::aggregate::lists::Kind as ListKind;
 use crate::gateway::aggregate::{ServerCaller, server_info};
-use crate::gateway::aggregate::lists::Kind;
 use crate::gateway::client_session::client_processes::ClientProcesses;
 use crate::gateway::client_session::initialize;
 use crate::gateway::client_session::{Call, ClientSession, Initialized, Transport};
@@ -24,11 +22,12 @@ use crate::gateway::notifications::preferences::Preference;
 use crate::gateway::params;
 use crate::gateway::server_registry::{HostedServer, relay};
 use crate::gateway::tool_filter;
+use crate::gateway::{Inner, Target};
 use crate::hosting::HostingError;
 use crate::lock;
 use crate::protocol_versions::translate;
 use crate::session_activity::Kind as Use;
-use crate::wire::{CallError, CallOptions, Message, Protocol};
+use crate::wire::{CallError, CallOptions, Kind, Message, Protocol, is_notification};
 
 /// Queue of progress notifications.
 const PROGRESS: usize = 64;
@@ -45,8 +44,49 @@ impl Drop for CloseOnDrop {
     }
 }
 
+/// A response goes to `stream`. `closing` is dropped after it.
+pub(crate) async fn dispatch(
+    inner: &Arc<Inner>,
+    session: &Arc<ClientSession>,
+    message: Message,
+    stream: &EventStream,
+    closing: Option<CloseOnDrop>,
+) {
+    match (message.kind(), message.id()) {
+        (Kind::Request, Some(id)) => match session.begin(id, stream) {
+            Ok(call) => spawn(inner, session, call, message, stream.clone(), closing),
+            Err(error) => stream.answer(&error.message(Some(id))),
+        },
+        (Kind::Response, _) => session.respond(message).await,
+        (Kind::Request | Kind::Notification, _) => notify(session, message).await,
+    }
+}
+
+async fn notify(session: &ClientSession, message: Message) {
+    match message.method() {
+        // The handshake with the process already sent it.
+        Some("notifications/initialized") => {}
+        // Server request ids differ. Cancelling the call notifies the server.
+        Some("notifications/cancelled") => {
+            if let Some(id) = params::get(message.params(), "requestId") {
+                session.cancel(&id);
+            }
+        }
+        // Client notifications never go to a shared process.
+        Some(method) if is_notification(method) => {
+            let initialized = session.initialized();
+            if let Some(processes) = initialized.and_then(|it| it.processes.as_ref()) {
+                processes.notify(&message).await;
+            }
+        }
+        // A request without an id is dropped: some servers would execute it, and no tool filter was
+        // applied.
+        _ => {}
+    }
+}
+
 /// `closing` is dropped after the response.
-pub(crate) fn spawn(
+fn spawn(
     inner: &Arc<Inner>,
     session: &Arc<ClientSession>,
     call: Call,
@@ -79,9 +119,9 @@ pub(crate) fn spawn(
         drop(held);
         // After a failed `initialize` the client does not know the session id.
         let is_unbegun =
-            session.initialized().is_none() && session.transport() == Transport::StreamableHttp;
+            session.initialized().is_none() && session.transport == Transport::StreamableHttp;
         if is_beginning && is_unbegun {
-            inner.sessions.end(session.id());
+            inner.sessions.end(&session.id);
         }
     });
 }
@@ -123,7 +163,7 @@ async fn set_preference(
     request: Message,
     stream: &EventStream,
 ) -> Result<Message, RpcError> {
-    if !lock(session.preferences()).has_room(&preference) {
+    if !lock(&session.preferences).has_room(&preference) {
         return Err(RpcError::too_many_subscriptions());
     }
     let answer = match &initialized.hubs {
@@ -135,7 +175,7 @@ async fn set_preference(
         match &initialized.processes {
             // Only the dedicated process reports what a call on it causes.
             Some(processes) if initialized.hubs.is_some() => processes.apply(preference).await,
-            _ => drop(lock(session.preferences()).add(preference)),
+            _ => drop(lock(&session.preferences).add(preference)),
         }
     }
     Ok(answer)
@@ -151,7 +191,7 @@ async fn call_with_progress(
     let stream = if stream.takes_events() {
         stream
     } else {
-        session.standalone_stream()
+        &session.standalone_stream
     };
     let (progress, mut heard) = mpsc::channel(PROGRESS);
     let how = CallOptions {
@@ -184,11 +224,8 @@ async fn call(
     request: Message,
     how: CallOptions,
 ) -> Result<Message, RpcError> {
-    let caller = LegacyCaller {
-        session,
-        processes: initialized.processes.as_ref(),
-    };
-    match session.target() {
+    let processes = initialized.processes.as_ref();
+    match &session.target {
         Target::One(name) => {
             let hosted = inner.registry.server(name).await?;
             if let Some(hubs) = &initialized.hubs {
@@ -196,51 +233,35 @@ async fn call(
             }
             // The request is not kept: its bytes count until the server has read them, and a call may take
             // an hour.
-            caller.call(&hosted, request, how).await
+            call_server(processes, &hosted, request, how).await
         }
         Target::All => {
-            let method = request.method().unwrap_or_default();
             let caller = AggregateCaller {
-                caller,
+                processes,
                 request: &request,
                 how,
             };
+            let method = request.method().unwrap_or_default();
             inner.all.request(&caller, method, request.params()).await
         }
     }
 }
 
-/// Calls servers for a legacy client, through its own process if it accepts server requests.
-#[derive(Clone, Copy)]
-pub(crate) struct LegacyCaller<'a> {
-    pub(crate) session: &'a Arc<ClientSession>,
-    pub(crate) processes: Option<&'a ClientProcesses>,
-}
-
-impl LegacyCaller<'_> {
-    /// Forwards all fields of the client's request.
-    pub(crate) async fn call(
-        &self,
-        hosted: &Arc<dyn HostedServer>,
-        request: Message,
-        how: CallOptions,
-    ) -> Result<Message, RpcError> {
-        let method = request.method().unwrap_or_default().to_owned();
-        tool_filter::check_call(hosted.as_ref(), &method, request.params())?;
-        // The lists of all servers come from the shared processes.
-        let is_own = *self.session.target() != Target::All || translate::may_need_input(&method);
-        let processes = self.processes.filter(|_| is_own);
-        let answer = match (hosted.handshake().protocol, processes) {
-            (Protocol::Modern, _) => call_modern(hosted.as_ref(), request, how).await?,
-            (Protocol::Legacy, Some(processes)) => {
-                dedicated(processes, hosted, request, how).await?
-            }
-            (Protocol::Legacy, None) => {
-                relay(hosted.as_ref(), &hosted.main(), request, how).await?
-            }
-        };
-        Ok(tool_filter::filter_list(hosted.as_ref(), &method, answer))
-    }
+/// Calls a server for a legacy client, through the client's own process if it accepts server requests.
+pub(crate) async fn call_server(
+    processes: Option<&ClientProcesses>,
+    hosted: &Arc<dyn HostedServer>,
+    request: Message,
+    how: CallOptions,
+) -> Result<Message, RpcError> {
+    let method = request.method().unwrap_or_default().to_owned();
+    tool_filter::check_call(hosted.as_ref(), &method, request.params())?;
+    let answer = match (hosted.handshake().protocol, processes) {
+        (Protocol::Modern, _) => call_modern(hosted.as_ref(), request, how).await?,
+        (Protocol::Legacy, Some(processes)) => dedicated(processes, hosted, request, how).await?,
+        (Protocol::Legacy, None) => relay(hosted.as_ref(), &hosted.main(), request, how).await?,
+    };
+    Ok(tool_filter::filter_list(hosted.as_ref(), &method, answer))
 }
 
 /// Calls a modern server for a client that does not support its requests for input.
@@ -299,7 +320,7 @@ async fn dedicated(
 
 /// Calls the servers of the aggregate with the fields of one client request.
 struct AggregateCaller<'a> {
-    caller: LegacyCaller<'a>,
+    processes: Option<&'a ClientProcesses>,
     request: &'a Message,
     how: CallOptions,
 }
@@ -313,12 +334,14 @@ impl ServerCaller for AggregateCaller<'_> {
     ) -> BoxFuture<'a, Result<Message, RpcError>> {
         let how = CallOptions {
             // Listing all servers must not keep idle servers running.
-            is_internal: Kind::of(method).is_some(),
+            is_internal: ListKind::of(method).is_some(),
             ..self.how.clone()
         };
         Box::pin(async move {
             let request = self.request.with_call(method, params);
-            self.caller.call(&hosted, request, how).await
+            // The lists of all servers come from the shared processes.
+            let processes = self.processes.filter(|_| translate::may_need_input(method));
+            call_server(processes, &hosted, request, how).await
         })
     }
 }

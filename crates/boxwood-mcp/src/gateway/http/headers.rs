@@ -128,7 +128,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn every_value_survives_its_header(value in ".{0,80}") {
+        fn every_value_can_be_sent_in_a_header(value in ".{0,80}") {
             let header = HeaderValue::from_str(&encoded(&value)).expect("a header value");
             let text = header.to_str().expect("visible characters");
             prop_assert_eq!(decoded(text), Some(value));

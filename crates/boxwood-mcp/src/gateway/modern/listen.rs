@@ -44,7 +44,7 @@ fn filter_key(list: &str) -> String {
 /// The notifications that a client requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListenFilter {
-    lists: [bool; 3],
+    lists: Vec<&'static str>,
     uris: Vec<String>,
 }
 
@@ -54,7 +54,8 @@ impl ListenFilter {
         let wanted =
             wanted.ok_or_else(|| RpcError::malformed("`notifications` must be an object"))?;
         let is_true = |key: &str| wanted.get(key).is_some_and(|yes| yes.get() == "true");
-        let lists = LISTS.map(|list| is_true(&filter_key(list)));
+        let lists = LISTS.into_iter().filter(|list| is_true(&filter_key(list)));
+        let lists = lists.collect();
         let uris = match wanted.get("resourceSubscriptions") {
             None => Vec::new(),
             Some(uris) => first_of::<String>(uris, MOST_SUBSCRIPTIONS + 1).ok_or_else(|| {
@@ -83,22 +84,15 @@ impl ListenFilter {
             || self.list_changes().any(|change| change == method)
     }
 
-    fn wanted_lists(&self) -> impl Iterator<Item = &'static str> {
-        LISTS
-            .into_iter()
-            .zip(self.lists)
-            .filter_map(|(list, wanted)| wanted.then_some(list))
-    }
-
     /// The methods of the wanted notifications about lists.
     fn list_changes(&self) -> impl Iterator<Item = String> {
-        self.wanted_lists().map(list_changed)
+        self.lists.iter().copied().map(list_changed)
     }
 
     /// As in the request.
     fn notifications(&self) -> Object {
         let mut notifications = Object::default();
-        for list in self.wanted_lists() {
+        for list in &self.lists {
             notifications.set(&filter_key(list), raw(&true));
         }
         if !self.uris.is_empty() {
@@ -119,7 +113,7 @@ impl ListenFilter {
             (of == *server).then(|| original.to_owned())
         });
         Self {
-            lists: self.lists,
+            lists: self.lists.clone(),
             uris: own.collect(),
         }
     }
@@ -127,16 +121,14 @@ impl ListenFilter {
 
 /// Adds the subscription id.
 fn tagged(message: &Message, id: &RawValue) -> Message {
-    let mut params = message.params().and_then(object).unwrap_or_default();
-    let mut meta = params.get("_meta").and_then(object).unwrap_or_default();
-    meta.set(SUBSCRIPTION, id.to_owned());
-    params.set("_meta", meta.raw());
+    let params = message.params().and_then(object).unwrap_or_default();
+    let params = params.with_meta(SUBSCRIPTION, id.to_owned());
     message.clone().with_params(Some(params.raw()))
 }
 
 fn ended(id: &RawValue) -> Message {
-    let meta = Object::of([(SUBSCRIPTION, id.to_owned())]);
-    let result = Object::of([("resultType", raw("complete")), ("_meta", meta.raw())]);
+    let result = Object::of([("resultType", raw("complete"))]);
+    let result = result.with_meta(SUBSCRIPTION, id.to_owned());
     Message::result(id.to_owned(), result.raw())
 }
 
@@ -149,7 +141,7 @@ impl Request {
         &self,
         hosted: &Arc<dyn HostedServer>,
         wanted: ListenFilter,
-        news: &mpsc::Sender<Message>,
+        notifications: &mpsc::Sender<Message>,
     ) -> Result<Message, RpcError> {
         let id = &self.asked.id;
         let name = hosted.name().clone();
@@ -166,13 +158,13 @@ impl Request {
             }
         }
         hub.attach(&hosted.main());
-        say(news, honoured.acknowledged(id)).await?;
+        send(notifications, honoured.acknowledged(id)).await?;
         let mut changes = self.inner.registry.changes();
         loop {
             tokio::select! {
                 message = heard.recv() => match message {
                     Some(message) if honoured.wants(&message) => {
-                        say(news, tagged(&message, id)).await?;
+                        send(notifications, tagged(&message, id)).await?;
                     }
                     Some(_) => {}
                     None => return Ok(ended(id)),
@@ -190,7 +182,7 @@ impl Request {
     pub(crate) async fn on_all(
         &self,
         wanted: ListenFilter,
-        news: &mpsc::Sender<Message>,
+        notifications: &mpsc::Sender<Message>,
     ) -> Result<Message, RpcError> {
         let (id, all) = (&self.asked.id, &self.inner.all);
         let names = self.inner.registry.names();
@@ -198,45 +190,31 @@ impl Request {
         honoured
             .uris
             .retain(|uri| split_uri(uri).is_some_and(|(server, _)| names.contains(&server)));
-        say(news, honoured.acknowledged(id)).await?;
+        send(notifications, honoured.acknowledged(id)).await?;
         let mut changes = self.inner.registry.changes();
         let mut list_changes = ListChanges::default();
         list_changes.update(all);
-        let (sender, mut heard) = mpsc::channel(QUEUE);
         let mut watchers = Watchers::new();
-        self.watch(&mut watchers, &wanted, &sender);
-        loop {
-            tokio::select! {
-                Some((server, message)) = heard.recv() => {
-                    if message.method() != Some(ACKNOWLEDGED) {
-                        say(news, tagged(&rewrite_notification(&server, &message), id)).await?;
-                    }
-                }
-                changed = changes.changed() => {
-                    if changed.is_err() {
-                        return Ok(ended(id));
-                    }
-                    sleep(SETTLING).await;
-                    changes.borrow_and_update();
-                    self.watch(&mut watchers, &wanted, &sender);
-                    if !list_changes.update(all) {
-                        continue;
-                    }
-                    for method in wanted.list_changes() {
-                        say(news, tagged(&Message::notification(&method, None), id)).await?;
-                    }
+        self.watch(&mut watchers, &wanted, notifications);
+        while changes.changed().await.is_ok() {
+            sleep(SETTLING).await;
+            changes.borrow_and_update();
+            self.watch(&mut watchers, &wanted, notifications);
+            if list_changes.update(all) {
+                for method in wanted.list_changes() {
+                    send(
+                        notifications,
+                        tagged(&Message::notification(&method, None), id),
+                    )
+                    .await?;
                 }
             }
         }
+        Ok(ended(id))
     }
 
     /// Starts tasks for new connections and stops those of closed ones.
-    fn watch(
-        &self,
-        watchers: &mut Watchers,
-        wanted: &ListenFilter,
-        to: &mpsc::Sender<(McpServerName, Message)>,
-    ) {
+    fn watch(&self, watchers: &mut Watchers, wanted: &ListenFilter, to: &mpsc::Sender<Message>) {
         let names = self.inner.registry.names();
         let mut before = std::mem::take(watchers);
         for hosted in names
@@ -260,10 +238,10 @@ impl Request {
         self,
         hosted: Arc<dyn HostedServer>,
         wanted: ListenFilter,
-        to: mpsc::Sender<(McpServerName, Message)>,
+        to: mpsc::Sender<Message>,
     ) {
         let (sender, mut heard) = mpsc::channel(QUEUE);
-        let name = hosted.name().clone();
+        let (name, id) = (hosted.name().clone(), self.asked.id.clone());
         let listening = async move {
             if let Ok(Some(connection)) = hosted.modern().await {
                 let mut params = self.asked.params.clone();
@@ -286,7 +264,9 @@ impl Request {
         };
         let passing = async {
             while let Some(message) = heard.recv().await {
-                if to.send((name.clone(), message)).await.is_err() {
+                let is_acknowledgement = message.method() == Some(ACKNOWLEDGED);
+                let message = tagged(&rewrite_notification(&name, &message), &id);
+                if !is_acknowledgement && to.send(message).await.is_err() {
                     return;
                 }
             }
@@ -295,9 +275,9 @@ impl Request {
     }
 }
 
-async fn say(news: &mpsc::Sender<Message>, message: Message) -> Result<(), RpcError> {
-    let said = news.send(message).await;
-    said.map_err(|_| RpcError::new(INTERNAL_ERROR, "client disconnected"))
+async fn send(notifications: &mpsc::Sender<Message>, message: Message) -> Result<(), RpcError> {
+    let sent = notifications.send(message).await;
+    sent.map_err(|_| RpcError::new(INTERNAL_ERROR, "client disconnected"))
 }
 
 /// Without what the server does not support.
@@ -308,9 +288,7 @@ fn offered(mut wanted: ListenFilter, hosted: &Arc<dyn HostedServer>) -> ListenFi
         let named = capabilities.get(capability).and_then(object);
         named.is_some_and(|named| named.get(what).is_some_and(|yes| yes.get() == "true"))
     };
-    for (at, capability) in LISTS.into_iter().enumerate() {
-        wanted.lists[at] &= has(capability, "listChanged");
-    }
+    wanted.lists.retain(|list| has(list, "listChanged"));
     if !has("resources", "subscribe") {
         wanted.uris.clear();
     }
@@ -329,7 +307,7 @@ mod tests {
             "resourceSubscriptions": ["mcp://a/x:y", "mcp://b/z:z"]}});
         let params = Object::parse(&params.to_string()).expect("an object");
         let wanted = ListenFilter::of(&params).expect("subscriptions");
-        assert_eq!(wanted.lists, [true, false, false]);
+        assert_eq!(wanted.lists, ["tools"]);
         let name = McpServerName::new("a").expect("a legal name");
         assert_eq!(wanted.of_server(&name).uris, ["x:y"]);
         let tools = Message::notification("notifications/tools/list_changed", None);

@@ -12,7 +12,6 @@ mod respond;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
@@ -36,40 +35,42 @@ use crate::gateway::tool_filter;
 use crate::gateway::{Inner, Target};
 use crate::protocol_versions::translate;
 use crate::wire::{
-    BodyPermit, CallError, CallOptions, Connection, Handshake, InboundEvent, InboundFilter,
+    BadMessage, CallError, CallOptions, Connection, Handshake, InboundEvent, InboundFilter,
     Message, Object, Principal,
 };
 
 pub(crate) use self::request::is_modern;
 
-const NEWS: usize = 64;
+const NOTIFICATIONS: usize = 64;
 const LISTEN: &str = "subscriptions/listen";
 /// Maximum size of `subscriptions/listen`, which is kept while the stream is open.
 const LARGEST_LISTEN: usize = 512 * 1024;
 
-pub(crate) async fn answer(inner: &Arc<Inner>, asked: HttpRequest, body: &Bytes) -> Answer {
+pub(crate) async fn answer(
+    inner: &Arc<Inner>,
+    asked: HttpRequest,
+    message: Result<Message, BadMessage>,
+) -> Answer {
     let HttpRequest {
         target,
         principal,
         head,
     } = asked;
-    let mut asked = match request::read(&head.method, &head.headers, body) {
+    let asked = match request::read(&head.headers, message) {
         Ok(Some(asked)) => asked,
         // This protocol version defines no client notifications over HTTP.
         Ok(None) => return response::bodiless(StatusCode::ACCEPTED),
         Err(rejected) => return response::refused(&rejected.error, rejected.id.as_deref()),
     };
-    let permit = head.extensions.get::<BodyPermit>();
-    asked.request = asked.request.counted(permit);
     let id = asked.id.clone();
-    let (news, heard) = mpsc::channel(NEWS);
+    let (notifications, heard) = mpsc::channel(NOTIFICATIONS);
     let one = Request {
         inner: Arc::clone(inner),
         is_for_one: target != Target::All,
         principal: principal.clone(),
         headers: head.headers,
         asked: Arc::new(asked),
-        news,
+        notifications,
     };
     let closed = inner.closed.clone();
     let running = Box::pin(async move {
@@ -92,7 +93,7 @@ struct Request {
     principal: Principal,
     headers: HeaderMap,
     asked: Arc<ModernRequest>,
-    news: mpsc::Sender<Message>,
+    notifications: mpsc::Sender<Message>,
 }
 
 impl Request {
@@ -124,7 +125,7 @@ impl Request {
             }
             LISTEN => {
                 let wanted = ListenFilter::of(&self.asked.params)?;
-                self.on_all(wanted, &self.news).await
+                self.on_all(wanted, &self.notifications).await
             }
             _ => {
                 let all = &self.inner.all;
@@ -140,7 +141,7 @@ impl Request {
 
     fn how(&self, method: &str) -> CallOptions {
         CallOptions {
-            progress: Some(self.news.clone()),
+            progress: Some(self.notifications.clone()),
             caller: Some(self.asked.id.clone()),
             principal: self.principal.clone(),
             // Listing all servers must not keep idle servers running.
@@ -206,10 +207,10 @@ impl Request {
                     InboundEvent::Message(message) => {
                         let is_log = message.method() == Some("notifications/message");
                         let is_fit = message.size() <= MAX_NOTIFICATION_BYTES && LogLevel::of(&message) >= level;
-                        let is_mine = inbound.audience().has(self.principal.as_deref());
+                        let is_mine = inbound.audience.has(self.principal.as_deref());
                         if is_log && is_fit && is_mine {
                             // A slow client loses notifications.
-                            let _ = self.news.try_send(Message::clone(&message));
+                            let _ = self.notifications.try_send(Message::clone(&message));
                         }
                     }
                     InboundEvent::Lagged(_) => {}
@@ -235,7 +236,7 @@ impl Request {
             }
             LISTEN => {
                 let wanted = ListenFilter::of(&params)?;
-                return self.through_hub(hosted, wanted, &self.news).await;
+                return self.through_hub(hosted, wanted, &self.notifications).await;
             }
             _ => {}
         }
@@ -255,7 +256,7 @@ impl Request {
         let calls = &self.inner.interactive;
         let own = if translate::may_need_input(method) {
             if self.needs_own(&handshake, &params) {
-                calls.call(&interactive, &self.news).await?
+                calls.call(&interactive, &self.notifications).await?
             } else {
                 None
             }

@@ -239,7 +239,7 @@ async fn read(hub: Weak<NotificationHub>, mut inbound: Inbound) {
             return;
         };
         match heard {
-            InboundEvent::Message(message) => hub.deliver(&message, inbound.audience()),
+            InboundEvent::Message(message) => hub.deliver(&message, &inbound.audience),
             InboundEvent::Lagged(count) => {
                 tracing::debug!(server = %hub.name, count, "dropped notifications: receiver too slow");
             }

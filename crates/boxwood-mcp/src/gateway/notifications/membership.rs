@@ -32,7 +32,7 @@ pub(crate) struct HubMemberships {
 impl HubMemberships {
     pub(crate) fn of(inner: &Arc<Inner>, session: &Arc<ClientSession>) -> Self {
         let members = Arc::<Members>::default();
-        let (is_for_all, following) = match session.target() {
+        let (is_for_all, following) = match &session.target {
             Target::One(name) => {
                 let member = join(inner, session, name, None);
                 lock(&members).insert(name.clone(), member);
@@ -63,10 +63,7 @@ impl HubMemberships {
     pub(crate) async fn apply(&self, preference: &Preference) -> Result<Message, RpcError> {
         let members = lock(&self.members).clone();
         let applying = members.iter().filter_map(|(server, member)| {
-            let own = match self.is_for_all {
-                true => preference.of_server(server)?,
-                false => preference.clone(),
-            };
+            let own = preference.of_server(self.is_for_all.then_some(server))?;
             Some(member.apply(own))
         });
         let mut answers = join_all(applying).await;
@@ -92,7 +89,7 @@ fn join(
     name: &McpServerName,
     server: Option<McpServerName>,
 ) -> Arc<Member> {
-    let (principal, level) = (session.principal(), lock(session.preferences()).level);
+    let (principal, level) = (session.principal(), lock(&session.preferences).level);
     let session = Arc::downgrade(session);
     let listener = move |message: &Arc<Message>| {
         let Some(session) = session.upgrade() else {

@@ -87,8 +87,12 @@ impl Preference {
         }))
     }
 
-    /// For one of all servers: with the server's own URI. `None` if the resource is of another server.
-    pub(crate) fn of_server(&self, server: &McpServerName) -> Option<Self> {
+    /// `server` is set for clients of all servers, whose URIs contain the server name. The result has the
+    /// server's own URI. `None` if the resource is of another server.
+    pub(crate) fn of_server(&self, server: Option<&McpServerName>) -> Option<Self> {
+        let Some(server) = server else {
+            return Some(self.clone());
+        };
         let own = |uri: &str| {
             let (owner, own) = split_uri(uri)?;
             (owner == *server).then(|| own.to_owned())

@@ -70,7 +70,8 @@ impl Subscriptions {
     }
 
     pub(crate) fn has_uri(&self, uri: &str) -> bool {
-        self.each().any(|preferences| preferences.uris.contains(uri))
+        self.each()
+            .any(|preferences| preferences.uris.contains(uri))
     }
 
     fn each(&self) -> impl Iterator<Item = &Preferences> {
@@ -102,11 +103,7 @@ impl Subscriptions {
     }
 
     /// Recipients of a notification. Log messages do not name a request: they go to `audience` only.
-    pub(crate) fn listeners(
-        &self,
-        message: &Message,
-        audience: &Audience,
-    ) -> Vec<Listener> {
+    pub(crate) fn listeners(&self, message: &Message, audience: &Audience) -> Vec<Listener> {
         let chosen = self.each().any(|preferences| preferences.level.is_some());
         let may_hear = |subscriber: &Subscriber| audience.has(subscriber.principal.as_deref());
         let wanted: Box<dyn Fn(&Subscriber) -> bool> = match message.method() {
@@ -195,13 +192,21 @@ mod tests {
     fn the_server_gets_the_most_verbose_level() {
         let (mut subscriptions, one, two) = two();
         assert_eq!(subscriptions.combined(), Preferences::default());
-        set(&mut subscriptions, one, Preference::LogLevel(LogLevel::Error));
+        set(
+            &mut subscriptions,
+            one,
+            Preference::LogLevel(LogLevel::Error),
+        );
         assert_eq!(
             subscriptions.combined().level,
             Some(LogLevel::Info),
             "two has not chosen"
         );
-        set(&mut subscriptions, two, Preference::LogLevel(LogLevel::Warning));
+        set(
+            &mut subscriptions,
+            two,
+            Preference::LogLevel(LogLevel::Warning),
+        );
         assert_eq!(subscriptions.combined().level, Some(LogLevel::Warning));
         assert!(set(&mut subscriptions, one, subscribe("a")));
         assert!(!set(&mut subscriptions, one, subscribe("a")));
@@ -216,10 +221,18 @@ mod tests {
     fn each_client_gets_its_level_and_subscriptions() {
         let (mut subscriptions, one, two) = two();
         assert_eq!(count(&subscriptions, &log("debug")), 2);
-        set(&mut subscriptions, one, Preference::LogLevel(LogLevel::Debug));
+        set(
+            &mut subscriptions,
+            one,
+            Preference::LogLevel(LogLevel::Debug),
+        );
         assert_eq!(count(&subscriptions, &log("debug")), 1);
         assert_eq!(count(&subscriptions, &log("info")), 2);
-        set(&mut subscriptions, two, Preference::LogLevel(LogLevel::Alert));
+        set(
+            &mut subscriptions,
+            two,
+            Preference::LogLevel(LogLevel::Alert),
+        );
         assert_eq!(count(&subscriptions, &log("critical")), 1);
         let updated = message(
             r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x://a/b"}}"#,

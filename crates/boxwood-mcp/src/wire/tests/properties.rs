@@ -107,7 +107,7 @@ proptest! {
                 }
             }
             let unfinished = lines.unfinished();
-            prop_assert!(unfinished.is_none_or(|line| line.bytes() <= bytes.len()));
+            prop_assert!(unfinished.is_none_or(|line| line.bytes <= bytes.len()));
         }
         let mut whole: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
         whole.pop();

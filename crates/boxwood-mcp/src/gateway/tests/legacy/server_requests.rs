@@ -51,7 +51,7 @@ async fn server_requests_are_sent_on_the_stream_of_the_call() {
 }
 
 #[tokio::test]
-async fn without_a_call_that_takes_events_questions_go_to_the_general_stream() {
+async fn without_a_call_that_accepts_events_server_requests_use_the_standalone_stream() {
     let registry = Small::with(&["one"]);
     let mut client = Client::begun(&registry.gateway(), "one", json!({"elicitation": {}})).await;
     let mut news = Stream::of(client.get(None).await);

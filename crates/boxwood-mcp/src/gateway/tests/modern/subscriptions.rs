@@ -40,7 +40,7 @@ async fn subscription_events_keep_the_clients_uri() {
 }
 
 #[tokio::test]
-async fn news_of_all_servers_come_on_one_stream() {
+async fn notifications_of_all_servers_are_sent_on_one_stream() {
     let servers = FakeServers::with(&[("a", Knows::Both), ("b", Knows::Sessions)]);
     let modern = servers.gateway();
     let all = Client::new(&modern, "_all");
@@ -150,7 +150,7 @@ async fn a_request_to_listen_is_short() {
 
 /// Subscriptions wait for each other.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_answers_no_subscription_is_asked_for_one_only() {
+async fn a_server_that_does_not_answer_a_subscription_gets_no_further_ones() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
     let record = servers.record("old");
     *record.unanswered.lock().expect("lock") = Some(("main", "resources/subscribe"));
@@ -170,7 +170,7 @@ async fn a_server_that_answers_no_subscription_is_asked_for_one_only() {
 }
 
 #[tokio::test]
-async fn a_uri_that_is_too_long_is_left_out_alone() {
+async fn only_the_uri_that_is_too_long_is_left_out() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
     let client = Client::new(&servers.gateway(), "old");
     let long = "x".repeat(LONGEST_URI + 1);
