@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_gets_what_it_asked_for_unless_the_server_is_older() {
+    fn a_client_gets_the_requested_version_unless_the_server_is_older() {
         let cases = [
             ("2025-06-18", "2025-11-25", "2025-06-18"),
             ("2025-11-25", "2025-06-18", "2025-06-18"),

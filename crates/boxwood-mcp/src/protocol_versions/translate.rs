@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_get_their_new_numbers() {
+    fn legacy_error_codes_become_modern_ones() {
         let data = RawValue::from_string(r#"{"uri":  "x:y", "n": 1.50}"#.to_owned());
         let data = data.expect("JSON");
         let gone = Message::failure(Some(raw(&1)), -32002, "gone", Some(data.clone()));

@@ -272,7 +272,7 @@ mod tests {
     use super::first_id;
 
     #[test]
-    fn connections_begin_far_from_each_other_whatever_the_clock_says() {
+    fn the_request_ids_of_two_connections_do_not_overlap() {
         const MOST_CALLS: u64 = 1 << 20;
         let first: Vec<_> = (0..4).map(|_| first_id()).collect();
         for (at, one) in first.iter().enumerate() {

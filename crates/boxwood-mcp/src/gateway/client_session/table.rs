@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_principal_with_busy_sessions_takes_none_of_others() {
+    async fn a_principal_with_busy_sessions_does_not_evict_those_of_others() {
         let table = table(8);
         let ann = open(&table, "ann").expect("a session");
         let busy: Vec<_> = (0..6).filter_map(|_| open(&table, "bob")).collect();

@@ -142,7 +142,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn bad_base64_is_told_from_a_plain_value() {
+    fn invalid_base64_is_distinguished_from_a_plain_value() {
         assert_eq!(decoded("=?base64?SGVsbG8=?="), Some("Hello".to_owned()));
         assert_eq!(decoded("=?base64?SGVsbG8?="), None);
         assert_eq!(decoded("=?base64?SGVs!!!bG8=?="), None);

@@ -82,7 +82,7 @@ async fn a_line_of_a_hundred_megabytes_closes_the_connection_in_bounded_memory()
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_long_fails_its_own_call_alone() {
+async fn a_response_that_is_too_long_fails_only_its_call() {
     let limits = WireLimits {
         line: 100_000,
         ..WireLimits::default()
@@ -273,7 +273,7 @@ async fn a_server_that_closes_only_its_input_is_noticed_at_the_next_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_reads_nothing_costs_bounded_memory_and_time() {
+async fn a_server_that_reads_nothing_uses_bounded_memory_and_time() {
     let limits = WireLimits {
         line: 100_000,
         ..WireLimits::default()

@@ -77,7 +77,7 @@ fn a_message_laid_out_over_lines_becomes_one_line() {
 }
 
 #[test]
-fn each_kind_is_told_from_its_shape() {
+fn the_kind_of_a_message_follows_from_its_fields() {
     let cases = [
         (r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#, Kind::Request),
         (r#"{"jsonrpc":"2.0","id":"","method":"m"}"#, Kind::Request),

@@ -78,7 +78,7 @@ async fn an_unrequested_response_reaches_no_server() {
 }
 
 #[tokio::test]
-async fn an_answer_to_a_process_that_ended_reaches_none_after_it() {
+async fn a_response_to_a_process_that_ended_does_not_reach_the_next_one() {
     let registry = Small::with(&["one"]);
     let client = Client::begun(&registry.gateway(), "one", json!({"elicitation": {}})).await;
     let ask = async |id| {
@@ -145,7 +145,7 @@ async fn the_open_requests_of_a_process_and_of_a_client_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_shared_server_that_asks_is_refused_at_once() {
+async fn server_requests_of_a_shared_process_are_refused_at_once() {
     let registry = Small::with(&["one"]);
     let client = Client::begun(&registry.gateway(), "one", json!({})).await;
     let got = client.call(1, "ask", json!({})).await.json();

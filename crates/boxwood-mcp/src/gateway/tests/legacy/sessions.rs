@@ -196,7 +196,7 @@ async fn a_server_that_is_down_is_an_error_with_its_phase_and_a_hint() {
 }
 
 #[tokio::test]
-async fn a_thousand_sessions_are_the_most_and_the_oldest_idle_one_makes_room() {
+async fn at_the_session_limit_the_least_active_idle_session_ends() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway();
     let begun = async || {

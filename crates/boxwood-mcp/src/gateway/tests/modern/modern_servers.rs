@@ -51,7 +51,7 @@ async fn log_messages_are_sent_on_request_only() {
 }
 
 #[tokio::test]
-async fn errors_have_the_status_of_the_revision() {
+async fn errors_have_the_http_status_of_the_modern_version() {
     let servers = FakeServers::with(&[("new", Knows::Both)]);
     let client = Client::new(&servers.gateway(), "new");
     assert_eq!(client.call("needy", json!({})).await.error(), (400, -32021));

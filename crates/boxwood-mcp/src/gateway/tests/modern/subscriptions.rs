@@ -79,7 +79,7 @@ async fn notifications_of_all_servers_are_sent_on_one_stream() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_no_server_up() {
+async fn a_client_that_does_not_read_does_not_delay_servers() {
     let servers = FakeServers::with(&[("a", Knows::Both), ("b", Knows::Both)]);
     let modern = servers.gateway();
     servers.server(&named("b")).await.map(drop).expect("b");
@@ -136,7 +136,7 @@ async fn a_removed_server_does_not_end_the_other_subscriptions() {
 }
 
 #[tokio::test]
-async fn a_request_to_listen_is_short() {
+async fn the_size_of_a_listen_request_is_bounded() {
     let servers = FakeServers::with(&[("a", Knows::Both)]);
     let modern = servers.gateway();
     for target in ["a", "_all"] {
